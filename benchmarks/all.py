@@ -1,4 +1,7 @@
-"""Runs every benchmark, one after the other, and says which targets were missed. Rewrites nothing."""
+"""Runs every benchmark, one after the other, and says which targets were missed.
+
+Rewrites nothing.
+"""
 
 import argparse
 import subprocess
@@ -34,9 +37,15 @@ def run(name: str, *words: str) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller and shorter; for a look, not for the record")
-    parser.add_argument("--corpus", metavar="CORPUS.jsonl[.gz]", help="also run intake.py and real_windows.py on it")
-    parser.add_argument("--queries", metavar="QUERIES.jsonl", help="with a corpus: also run lookup on these tasks")
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller and shorter; for a look, not for the record"
+    )
+    parser.add_argument(
+        "--corpus", metavar="CORPUS.jsonl[.gz]", help="also run intake.py and real_windows.py on it"
+    )
+    parser.add_argument(
+        "--queries", metavar="QUERIES.jsonl", help="with a corpus: also run lookup on these tasks"
+    )
     options = parser.parse_args()
     quick = ("--quick",) if options.quick else ()
     met = {name: run(name, *quick) for name in ALL}
@@ -44,7 +53,9 @@ def main() -> None:
         met |= {name: run(name, *quick, options.corpus) for name in ("intake", "real_windows")}
         if options.queries:
             met["lookup"] = run("lookup", *quick, options.corpus, options.queries)
-    print("\n" + "\n".join(f"{name:<12}  {'met' if good else 'MISSED'}" for name, good in met.items()))
+    print(
+        "\n" + "\n".join(f"{name:<12}  {'met' if good else 'MISSED'}" for name, good in met.items())
+    )
     sys.exit(not all(met.values()))
 
 

@@ -1,7 +1,8 @@
-"""Measures the bytes of the ordinary answer of each tool over MCP, in its structured form as JSON on one line.
+"""Measures the bytes of the ordinary answer of each tool over MCP, in its structured form as JSON
+on one line.
 
-Three skills of 40 paragraphs, one session that changes, restores, removes and undoes, and three proposals of two
-changed lines. Documents are not measured: they are their text.
+Three skills of 40 paragraphs, one session that changes, restores, removes and undoes, and three
+proposals of two changed lines. Documents are not measured: they are their text.
 """
 
 import json
@@ -25,14 +26,20 @@ INBOX = 3_000
 
 def text_of(name: str, changed: int | None = None) -> str:
     """Return a skill, with one of its paragraphs changed."""
-    lines = [f"{line} Check the result." if at == changed else line for at, line in enumerate(PARAGRAPHS)]
+    lines = [
+        f"{line} Check the result." if at == changed else line for at, line in enumerate(PARAGRAPHS)
+    ]
     return f"---\nname: {name}\ndescription: {SKILLS[name]}\n---\n\n" + "\n\n".join(lines) + "\n"
 
 
 def edits(*paragraphs: int) -> list[dict[str, str]]:
     """Return the edits that change these paragraphs."""
     return [
-        {"path": "SKILL.md", "old": PARAGRAPHS[number], "new": f"{PARAGRAPHS[number]} Check the result."}
+        {
+            "path": "SKILL.md",
+            "old": PARAGRAPHS[number],
+            "new": f"{PARAGRAPHS[number]} Check the result.",
+        }
         for number in paragraphs
     ]
 
@@ -60,7 +67,9 @@ def use_library(call: Session) -> None:
     """Call every tool of the library."""
     for name in SKILLS:
         files = {"SKILL.md": text_of(name)}
-        call("update_resource", "a new skill", ref=name, reason="asked for", files=files, create=True)
+        call(
+            "update_resource", "a new skill", ref=name, reason="asked for", files=files, create=True
+        )
     call("find_skill", task="fill a PDF form")
     call("list_resources")
     call("load_skill", ref="pdf")
@@ -78,7 +87,14 @@ def decide_and_learn(call: Session) -> None:
     """Call the tools around proposals, reviews and long conversations."""
     call("review_inbox", "nothing waits")
     ids = [
-        call("update_resource", "a proposal", ref=name, reason=REASON, edits=edits(17, 27), propose=True)["proposal_id"]
+        call(
+            "update_resource",
+            "a proposal",
+            ref=name,
+            reason=REASON,
+            edits=edits(17, 27),
+            propose=True,
+        )["proposal_id"]
         for name in SKILLS
     ]
     call("review_inbox", "three wait", action="list")
@@ -100,7 +116,9 @@ def use_rspl(call: Session) -> None:
     """Call the tools of the group `rspl`."""
     for tool in ("get_info", "get_state", "get_variables", "build_resource", "run_resource"):
         call(tool, ref="csv")
-    values = {"skill:csv/SKILL.md#frontmatter.description": "Clean, check and summarise CSV tables."}
+    values = {
+        "skill:csv/SKILL.md#frontmatter.description": "Clean, check and summarise CSV tables."
+    }
     call("set_variables", ref="csv", values=values, expected_version=1, reason=REASON)
     call("save_contract", refs=["skill:csv"], reason="a contract")
     call("load_contract")
@@ -110,7 +128,12 @@ def use_rspl(call: Session) -> None:
 def rows(sizes: dict[str, int]) -> Iterator[Row]:
     for case, size in sizes.items():
         three = case.startswith("review_inbox, three")
-        yield Row(case, f"{size:,} bytes", f"at most {INBOX:,}" if three else "", size <= INBOX if three else None)
+        yield Row(
+            case,
+            f"{size:,} bytes",
+            f"at most {INBOX:,}" if three else "",
+            size <= INBOX if three else None,
+        )
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
-"""What an update costs: against the bare commit of the same bytes, against git, and to read any version again."""
+"""What an update costs: against the bare commit of the same bytes, against git, and to read any
+version again.
+"""
 
 import os
 import random
@@ -54,14 +56,19 @@ def against_bare_commit(folder: Path, store: Store, refs: list[Ref], rounds: int
     connection.set_journal(bare, path)
     bare.execute("CREATE TABLE skill (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT")
     order = random.Random(1).choices(refs, k=rounds)
-    contents = [skill_text(ref.name, f"update {number}").encode() for number, ref in enumerate(order)]
+    contents = [
+        skill_text(ref.name, f"update {number}").encode() for number, ref in enumerate(order)
+    ]
 
     def bare_commit(number: int) -> None:
         bare.execute("BEGIN IMMEDIATE")
         bare.execute("INSERT INTO skill (data) VALUES (?)", (contents[number],))
         bare.execute("COMMIT")
 
-    ways = {"bare": bare_commit, "update": lambda number: update(store, order[number], contents[number])}
+    ways = {
+        "bare": bare_commit,
+        "update": lambda number: update(store, order[number], contents[number]),
+    }
     seconds = alternately(ways, rounds)
     bare.close()
     one, other = median(seconds["bare"]), median(seconds["update"])
@@ -89,15 +96,21 @@ def against_git(folder: Path, store: Store, refs: list[Ref], rounds: int) -> lis
         block = [refs[(number * 37 + step) % len(refs)] for step in range(BLOCK)]
         contents = [skill_text(ref.name, f"git {number}").encode() for ref in block]
         os.sync()
-        updates.append(sum(timed(partial(update, store, *each)) for each in zip(block, contents, strict=True)))
+        updates.append(
+            sum(timed(partial(update, store, *each)) for each in zip(block, contents, strict=True))
+        )
         os.sync()
         commits.append(timed(partial(repository.commit, block[0], contents[0])))
-        durable.append(timed(partial(repository.commit, block[1], contents[1], "-c", "core.fsync=all")))
+        durable.append(
+            timed(partial(repository.commit, block[1], contents[1], "-c", "core.fsync=all"))
+        )
     ours, theirs = BLOCK / median(updates), 1 / median(commits)
     return [
         Row(f"updates a second, median of blocks of {BLOCK}", f"{ours:,.0f}"),
         Row("git add + git commit a second, median", f"{theirs:,.1f}"),
-        Row("  the same with core.fsync=all, as durable as an update", f"{1 / median(durable):,.1f}"),
+        Row(
+            "  the same with core.fsync=all, as durable as an update", f"{1 / median(durable):,.1f}"
+        ),
         at_least("updates / git commits", ours / theirs, 50, lambda value: f"{value:.0f} x"),
     ]
 
@@ -109,7 +122,9 @@ class Repository:
         self._place = place
         for ref in refs:
             (place / ref.name).mkdir(parents=True)
-            (place / ref.name / "SKILL.md").write_bytes(store.file(store.head(ref), "SKILL.md").data)
+            (place / ref.name / "SKILL.md").write_bytes(
+                store.file(store.head(ref), "SKILL.md").data
+            )
         self._git("init", "-q")
         self._git("add", ".")
         self._git("commit", "-q", "-m", "start")
@@ -122,12 +137,23 @@ class Repository:
         self._git(*options, "commit", "-q", "-m", REASON)
 
     def _git(self, *words: str) -> None:
-        author = ("-c", "user.name=benchmark", "-c", "user.email=benchmark@localhost", "-c", "commit.gpgsign=false")
-        subprocess.run(["git", *author, *words], cwd=self._place, check=True, stdout=subprocess.DEVNULL)
+        author = (
+            "-c",
+            "user.name=benchmark",
+            "-c",
+            "user.email=benchmark@localhost",
+            "-c",
+            "commit.gpgsign=false",
+        )
+        subprocess.run(
+            ["git", *author, *words], cwd=self._place, check=True, stdout=subprocess.DEVNULL
+        )
 
 
 def any_version(home: Path, versions: int, reads: int) -> list[Row]:
-    """Measure reading all files of a random version of a random skill in a library of so many versions."""
+    """Measure reading all files of a random version of a random skill in a library of so many
+    versions.
+    """
     rng = random.Random(2)
     with Store.open(home, create=True) as store:
         refs = seed(store, SKILLS)
@@ -140,7 +166,9 @@ def any_version(home: Path, versions: int, reads: int) -> list[Row]:
         seconds = [timed(partial(get, store, ref, number)) for ref, number in chosen]
         with store.backend.reading() as db:
             query = "SELECT data FROM blob WHERE id = ?"
-            bare = [timed(partial(db.execute, query, (rng.randint(1, versions),))) for _ in range(reads)]
+            bare = [
+                timed(partial(db.execute, query, (rng.randint(1, versions),))) for _ in range(reads)
+            ]
     return [
         Row("bare read of a random blob, p50", ms(median(bare))),
         at_most(f"get of a random version of {versions:,}, p50", median(seconds), 0.0005, ms),
@@ -156,7 +184,9 @@ def main() -> None:
             refs = seed(store, SKILLS)
             rows = against_bare_commit(folder, store, refs, 500 if options.quick else 5000)
             rows += against_git(folder, store, refs, 10 if options.quick else 40)
-        rows += any_version(folder / "large", 5_000 if options.quick else 50_000, 500 if options.quick else 5_000)
+        rows += any_version(
+            folder / "large", 5_000 if options.quick else 50_000, 500 if options.quick else 5_000
+        )
     conclude("Updates of a 6 KB skill, durable", rows)
 
 

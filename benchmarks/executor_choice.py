@@ -1,8 +1,10 @@
-"""Which of two agents is given the work of a skill after 40 sessions, where one is better at it, or at a task type.
+"""Which of two agents is given the work of a skill after 40 sessions, where one is better at it, or
+at a task type.
 
     python -m benchmarks.executor_choice [--seeds N] [--quick]
 
-Every figure is simulated: the task type and the end of a session are drawn. What chooses is the product's rule.
+Every figure is simulated: the task type and the end of a session are drawn. What chooses is the
+product's rule.
 """
 
 import argparse
@@ -46,11 +48,16 @@ def shares_of_seed(world: World, seed: int, types: int) -> float:
         agent = chosen(kind)
         good, n = ends[agent, f"type {kind}"]
         ends[agent, f"type {kind}"] = (good + (drawn.random() < world[agent][kind]), n + 1)
-    return sum(world[chosen(kind)][kind] == max(one[kind] for one in world) for kind in range(types)) / types
+    return (
+        sum(world[chosen(kind)][kind] == max(one[kind] for one in world) for kind in range(types))
+        / types
+    )
 
 
 def share_right(world: World, seeds: int, types: int = 2) -> float:
-    """Return in which share of the seeds and task types the better agent is chosen after the sessions."""
+    """Return in which share of the seeds and task types the better agent is chosen after the
+    sessions.
+    """
     return sum(shares_of_seed(world, seed, types) for seed in range(seeds)) / seeds
 
 
@@ -63,14 +70,20 @@ ROWS = (
     ("opposed at two types", 2, opposed, 0.3, 0.9),
     ("two types without a difference", 2, alike, 0.5, 0.9),
 )
-"""Name, number of task types, world, chance of the worse agent (the better one has .8), and what is promised."""
+"""Name, number of task types, world, chance of the worse agent (the better one has .8), and what is
+promised.
+"""
 
 
 def main() -> None:
     """Print the shares; the exit code says whether those that are promised hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=1_000)
-    parser.add_argument("--quick", action="store_true", help="200 seeds; for a look, not for the record")
+    parser.add_argument(
+        "--quick", action="store_true", help="200 seeds; for a look, not for the record"
+    )
     options = parser.parse_args()
     seeds = 200 if options.quick else options.seeds
     print(f"simulated, {seeds} seeds, {SESSIONS} sessions: how often the better agent is chosen")
@@ -78,7 +91,9 @@ def main() -> None:
     for name, types, world, worse, least in ROWS:
         share = share_right(world(worse, 0.8), seeds, types)
         missed = missed or (least is not None and share < least)
-        print(f"{name}, {worse} against 0.8: {share:.3f}" + (f" (at least {least})" if least else ""))
+        print(
+            f"{name}, {worse} against 0.8: {share:.3f}" + (f" (at least {least})" if least else "")
+        )
     sys.exit(missed)
 
 

@@ -1,15 +1,19 @@
-"""Windows that work while something fails every two seconds: nothing acknowledged is lost, nothing is done twice.
+"""Windows that work while something fails every two seconds: nothing acknowledged is lost, nothing
+is done twice.
 
-`soak.py --faults` runs this. Each window is a real server over stdio, with a session that ends after some calls and is
-queued by the hook, as clients do it; a review goes through the queue beside them. The library lies on a small disk of
-its own (tmpfs, so this needs root on Linux), and every two seconds one fault begins:
+`soak.py --faults` runs this. Each window is a real server over stdio, with a session that ends
+after some calls and is queued by the hook, as clients do it; a review goes through the queue beside
+them. The library lies on a small disk of its own (tmpfs, so this needs root on Linux), and every
+two seconds one fault begins:
 
 - busy: another process holds the library's write lock for one to three seconds,
 - full: a file takes every free byte of the disk,
-- read only: neither folders nor files of the home may be written; the servers run without root's power to do so anyway,
+- read only: neither folders nor files of the home may be written; the servers run without root's
+power to do so anyway,
 - kill: a server is killed (-9), in the middle of whatever it does.
 
-What was begun, and what was acknowledged, is appended to a file: after an interruption `--resume FILE` goes on.
+What was begun, and what was acknowledged, is appended to a file: after an interruption `--resume
+FILE` goes on.
 """
 
 import contextlib
@@ -28,7 +32,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from support import SERVE, Row, Server, at_least, conclude, environment, none_of, progress, skill_text
+from support import (
+    SERVE,
+    Row,
+    Server,
+    at_least,
+    conclude,
+    environment,
+    none_of,
+    progress,
+    skill_text,
+)
 
 from evolvable_store import fsck
 from evolvable_store.errors import EvolvableError
@@ -61,11 +75,19 @@ OPERATIONS = "SELECT reason, count(*) FROM operation WHERE reason LIKE 'soak %' 
 
 
 class Journal:
-    """What was begun and what was acknowledged, in a file of lines. acknowledged, refused, unknown: by sort of call."""
+    """What was begun and what was acknowledged, in a file of lines.
+
+    acknowledged, refused, unknown: by sort of call.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file, self.elapsed = file, 0.0
-        self.acknowledged: dict[str, set[str]] = {"update": set(), "load": set(), "report": set(), "end": set()}
+        self.acknowledged: dict[str, set[str]] = {
+            "update": set(),
+            "load": set(),
+            "report": set(),
+            "end": set(),
+        }
         self.unknown: dict[str, set[str]] = {sort: set() for sort in self.acknowledged}
         self.counts: Counter[str] = Counter()
         self._begun: set[str] = set()
@@ -93,7 +115,10 @@ class Journal:
 
 
 class Window(threading.Thread):
-    """A client with one server after the other. It repeats what was refused, as agents do, until it is acknowledged."""
+    """A client with one server after the other.
+
+    It repeats what was refused, as agents do, until it is acknowledged.
+    """
 
     def __init__(self, number: int, place: Path, journal: Journal, rng: random.Random) -> None:
         super().__init__(name=f"window-{number}", daemon=True)
@@ -140,7 +165,10 @@ class Window(threading.Thread):
                 server.close()
 
     def _call(self, sort: str, name: str, tool: str, **values: Any) -> dict[str, Any] | None:
-        """Return the result; None where it was refused. What was under way when the server ended is unknown."""
+        """Return the result; None where it was refused.
+
+        What was under way when the server ended is unknown.
+        """
         assert self.server is not None
         try:
             result = self.server.request("tools/call", {"name": tool, "arguments": values})
@@ -157,7 +185,10 @@ class Window(threading.Thread):
         token, ref = f"{self.number}-{number}", f"skill:soak-{self.number}-{number // NOTES}"
         new = number % NOTES == 0
         # A plain text: of random words the scan asks about some, and the change waits for a person.
-        main = f"---\nname: {ref[6:]}\ndescription: Keeps the notes of {ref[6:]}.\n---\n\nEach note is a file.\n"
+        main = (
+            f"---\nname: {ref[6:]}\ndescription: Keeps the notes of {ref[6:]}.\n---\n\n"
+            "Each note is a file.\n"
+        )
         files = {"SKILL.md": main} if new else {f"notes/{number}.md": f"Note {token}.\n"}
 
         def update() -> bool:
@@ -183,10 +214,14 @@ class Window(threading.Thread):
         return int(result["structuredContent"]["head"]) if result else None
 
     def _find(self) -> None:
-        self._call("find", "", "find_skill", task=skill_text("task", self._rng.random(), 300)[120:220])
+        self._call(
+            "find", "", "find_skill", task=skill_text("task", self._rng.random(), 300)[120:220]
+        )
 
     def _load(self) -> None:
-        ref = f"skill:soak-{self.number}-{self._rng.randrange(max(1, (self._next - 1) // NOTES + 1))}"
+        ref = (
+            f"skill:soak-{self.number}-{self._rng.randrange(max(1, (self._next - 1) // NOTES + 1))}"
+        )
         result = self._call("load", ref, "load_skill", ref=ref)
         text = result["content"][0]["text"] if result else ""
         if "use_id: " not in text:
@@ -207,7 +242,9 @@ class Window(threading.Thread):
             self._due.clear()
 
     def _end_session(self, session: str) -> None:
-        """Have the hook queue the session; a client calls it at each end of a turn, so one that failed comes again."""
+        """Have the hook queue the session; a client calls it at each end of a turn, so one that
+        failed comes again.
+        """
         folder = self._home.parent / ".claude/projects/soak"
         path = folder / f"{session}.jsonl"
         about = {"session_id": session, "transcript_path": str(path), "cwd": str(self._home.parent)}
@@ -220,7 +257,11 @@ class Window(threading.Thread):
                 continue
             command = [*POWERLESS, *QUIET, sys.executable, "-P", "-c", HOOK, "SessionEnd"]
             done = subprocess.run(
-                command, input=json.dumps(about).encode(), env=environment(self._home), capture_output=True, check=False
+                command,
+                input=json.dumps(about).encode(),
+                env=environment(self._home),
+                capture_output=True,
+                check=False,
             )
             if done.returncode == 0 and not done.stderr:
                 self._journal.note("acknowledged", "end", session)
@@ -231,12 +272,27 @@ class Window(threading.Thread):
 
 def _transcript(session: str, cwd: str) -> str:
     """Return what Claude Code writes of a session with one turn."""
-    shared = {"sessionId": session, "cwd": cwd, "version": "2.1.0", "isSidechain": False, "userType": "external"}
+    shared = {
+        "sessionId": session,
+        "cwd": cwd,
+        "version": "2.1.0",
+        "isSidechain": False,
+        "userType": "external",
+    }
     at = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
-    turns = [("user", "Write the note."), ("assistant", [{"type": "text", "text": "It is written."}])]
+    turns = [
+        ("user", "Write the note."),
+        ("assistant", [{"type": "text", "text": "It is written."}]),
+    ]
     lines, parent = [], None
     for role, content in turns:
-        one = {"type": role, "uuid": str(uuid.uuid4()), "parentUuid": parent, "timestamp": at, **shared}
+        one = {
+            "type": role,
+            "uuid": str(uuid.uuid4()),
+            "parentUuid": parent,
+            "timestamp": at,
+            **shared,
+        }
         lines.append(json.dumps({**one, "message": {"role": role, "content": content}}))
         parent = one["uuid"]
     return "\n".join(lines) + "\n"
@@ -245,9 +301,22 @@ def _transcript(session: str, cwd: str) -> str:
 class Faults:
     """What fails, one after the other."""
 
-    def __init__(self, disk: Path, windows: list[Window], journal: Journal, rng: random.Random) -> None:
-        self._disk, self._home, self._windows, self._journal, self._rng = disk, disk / "home", windows, journal, rng
-        self.sorts = {"busy": self._busy, "full": self._full, "read only": self._read_only, "kill": self._kill}
+    def __init__(
+        self, disk: Path, windows: list[Window], journal: Journal, rng: random.Random
+    ) -> None:
+        self._disk, self._home, self._windows, self._journal, self._rng = (
+            disk,
+            disk / "home",
+            windows,
+            journal,
+            rng,
+        )
+        self.sorts = {
+            "busy": self._busy,
+            "full": self._full,
+            "read only": self._read_only,
+            "kill": self._kill,
+        }
         self._holders: list[subprocess.Popen[bytes]] = []
 
     def begin(self) -> None:
@@ -307,12 +376,18 @@ def _review(home: Path, ended: threading.Event) -> None:
     """Go through the queue again and again."""
     while not ended.wait(REVIEW_SECONDS):
         command = [*POWERLESS, *QUIET, *SERVE[:-1], "review", "--queue"]
-        subprocess.run(command, env=environment(home), capture_output=True, check=False, cwd=home.parent)
+        subprocess.run(
+            command, env=environment(home), capture_output=True, check=False, cwd=home.parent
+        )
 
 
 def _work(disk: Path, journal: Journal, seconds: float, rng: random.Random) -> int:
-    """Let windows work and things fail until so many seconds have gone by; return how many windows did not finish."""
-    windows = [Window(number, disk, journal, random.Random(rng.random())) for number in range(WINDOWS)]
+    """Let windows work and things fail until so many seconds have gone by; return how many windows
+    did not finish.
+    """
+    windows = [
+        Window(number, disk, journal, random.Random(rng.random())) for number in range(WINDOWS)
+    ]
     faults, reviewed = Faults(disk, windows, journal, rng), threading.Event()
     faults.end()
     reviewer = threading.Thread(target=_review, args=(disk / "home", reviewed), daemon=True)
@@ -327,7 +402,10 @@ def _work(disk: Path, journal: Journal, seconds: float, rng: random.Random) -> i
         before, journal.elapsed = journal.elapsed, time.monotonic() - begun
         if journal.elapsed // 30 > before // 30:
             done = sum(map(len, journal.acknowledged.values()))
-            progress(f"  {journal.elapsed:.0f} s, {done:,} acknowledged, {_count(journal, 'refused')} refused")
+            progress(
+                f"  {journal.elapsed:.0f} s, {done:,} acknowledged, "
+                f"{_count(journal, 'refused')} refused"
+            )
     faults.end()
     for window in windows:
         window.drains.set()
@@ -356,14 +434,25 @@ def _verify(home: Path, journal: Journal) -> Iterator[Row]:
         yield none_of("updates that were made twice", sum(count > 1 for count in made.values()))
         stray = made.keys() - acknowledged["update"] - journal.unknown["update"]
         yield none_of("updates that were made although they were refused", len(stray))
-        yield none_of("loads that were acknowledged and are lost", len(acknowledged["load"] - uses.keys()))
-        yield none_of("reports that were acknowledged and are lost", len(acknowledged["report"] - outcomes.keys()))
+        yield none_of(
+            "loads that were acknowledged and are lost", len(acknowledged["load"] - uses.keys())
+        )
+        yield none_of(
+            "reports that were acknowledged and are lost",
+            len(acknowledged["report"] - outcomes.keys()),
+        )
         yield none_of("reports that are there twice", sum(count > 1 for count in outcomes.values()))
         queued = {entry.session for entry in waiting_sessions(home)}
-        queued |= {json.loads(path.read_text())["session_id"] for path in (home / "reviews/taken").glob("*.json")}
+        queued |= {
+            json.loads(path.read_text())["session_id"]
+            for path in (home / "reviews/taken").glob("*.json")
+        }
         unseen = [one for one in acknowledged["end"] - queued if not _is_reviewed(store, one)]
         yield none_of("ended sessions that are neither queued nor reviewed", len(unseen))
-        yield none_of("files that wait to be written into the library", len(list((home / "unwritten").glob("*.json"))))
+        yield none_of(
+            "files that wait to be written into the library",
+            len(list((home / "unwritten").glob("*.json"))),
+        )
         WorkingCopies(store).sync()
         behind = [
             head
@@ -371,7 +460,9 @@ def _verify(home: Path, journal: Journal) -> Iterator[Row]:
             if not _is_written(store, home, head)
         ]
         yield none_of("skills that a last scan leaves otherwise in the folder", len(behind))
-        yield none_of("faults that fsck finds", len(fsck.check_library(store, checks=[check_index]).faults))
+        yield none_of(
+            "faults that fsck finds", len(fsck.check_library(store, checks=[check_index]).faults)
+        )
 
 
 def _is_there(store: Store, token: str) -> bool:
@@ -379,13 +470,18 @@ def _is_there(store: Store, token: str) -> bool:
     ref = Ref.parse(f"skill:soak-{window}-{int(number) // NOTES}")
     path = "SKILL.md" if int(number) % NOTES == 0 else f"notes/{number}.md"
     try:
-        return path == "SKILL.md" or store.file(store.head(ref), path).data == f"Note {token}.\n".encode()
+        return (
+            path == "SKILL.md"
+            or store.file(store.head(ref), path).data == f"Note {token}.\n".encode()
+        )
     except EvolvableError:
         return False
 
 
 def _is_reviewed(store: Store, session: str) -> bool:
-    return store.backend.observations.ingested_session(session) is not None or bool(store.backend.reviews.of(session))
+    return store.backend.observations.ingested_session(session) is not None or bool(
+        store.backend.reviews.of(session)
+    )
 
 
 def _is_written(store: Store, home: Path, head: Any) -> bool:
@@ -397,13 +493,19 @@ def _is_written(store: Store, home: Path, head: Any) -> bool:
 
 
 def _mounted(state: Path) -> Path:
-    """Return the disk of a run, made and mounted for a new one. Ends the program where that cannot be."""
+    """Return the disk of a run, made and mounted for a new one.
+
+    Ends the program where that cannot be.
+    """
     disk = state.with_suffix(".disk")
     if state.exists() and not os.path.ismount(disk):
         sys.exit(f"{disk} is not mounted any more: what the run had is gone. Begin a new one.")
     if not state.exists():
         disk.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=0700", "tmpfs", str(disk)], check=True)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=0700", "tmpfs", str(disk)],
+            check=True,
+        )
         (disk / "skills").mkdir()
         with Store.open(disk / "home", create=True) as store:
             WorkingCopies(store).add(disk / "skills")
@@ -413,7 +515,10 @@ def _mounted(state: Path) -> Path:
 def run(minutes: float, seed: int, resume: str) -> None:
     """Run the soak, verify it, and end the program with 1 when something was lost or done twice."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0 or shutil.which("setpriv") is None:
-        sys.exit("soak.py --faults mounts a small disk and takes powers away: it needs root and setpriv, on Linux.")
+        sys.exit(
+            "soak.py --faults mounts a small disk and takes powers away: it needs root and "
+            "setpriv, on Linux."
+        )
     state = Path(resume) if resume else Path(tempfile.mkdtemp(prefix="soak-")) / "state.jsonl"
     disk = _mounted(state)
     journal = Journal(state)
@@ -427,7 +532,10 @@ def run(minutes: float, seed: int, resume: str) -> None:
             at_least(f"faults: {sort}", counts[f"fault {sort}"], 1, str)
             for sort in ("busy", "full", "read only", "kill")
         ),
-        *(Row(f"acknowledged: {sort}", f"{len(names):,}") for sort, names in journal.acknowledged.items()),
+        *(
+            Row(f"acknowledged: {sort}", f"{len(names):,}")
+            for sort, names in journal.acknowledged.items()
+        ),
         at_least("refused, and made again later", _count(journal, "refused"), 1, str),
         Row("under way when a server was killed", f"{_count(journal, 'unknown'):,}"),
         none_of("windows that do not get on after the last fault", unfinished),

@@ -1,8 +1,8 @@
 """Measure what the guarded checks add to an agent's update of a 6 KB skill.
 
-The same updates are made in turns with the scan of the difference and without it, in one library on disk. Times are
-medians, of the wall clock and of the processor; the limit is on the wall clock, and on a busy machine only the
-processor's time says something.
+The same updates are made in turns with the scan of the difference and without it, in one library on
+disk. Times are medians, of the wall clock and of the processor; the limit is on the wall clock, and
+on a busy machine only the processor's time says something.
 """
 
 import argparse
@@ -28,12 +28,18 @@ MOST_MS = 2.0
 
 PDF = Ref.parse("skill:pdf")
 AGENT = Caller(Actor.AGENT, session="bench")
-SENTENCE = "count the pages, look at the first one, and never overwrite a file without asking the user first. "
+SENTENCE = (
+    "count the pages, look at the first one, and never overwrite a file without asking the "
+    "user first. "
+)
 
 
 def text() -> str:
     """Return a SKILL.md of 6 KB with a line that changes."""
-    head = "---\nname: pdf\ndescription: Merge, split and fill PDF forms.\n---\n\n# PDF\n\nStep 0 of the work.\n\n"
+    head = (
+        "---\nname: pdf\ndescription: Merge, split and fill PDF forms.\n---\n\n# PDF\n\n"
+        "Step 0 of the work.\n\n"
+    )
     said = [[f"In part {number}.{place} {SENTENCE}" for place in range(3)] for number in range(30)]
     parts = [f"## Part {number}\n\n{''.join(three)}\n" for number, three in enumerate(said)]
     return (head + "\n".join(parts))[:6_000]
@@ -62,8 +68,13 @@ def main() -> int:
     options = parser.parse_args()
     updates = 60 if options.quick else options.updates
     checked, bare = list[tuple[float, float]](), list[tuple[float, float]]()
-    with tempfile.TemporaryDirectory() as made, Library.open(Path(made) / "library", create=True) as library:
-        resources.update_resource(library, AGENT, PDF, "new", files={"SKILL.md": text()}, create=True)
+    with (
+        tempfile.TemporaryDirectory() as made,
+        Library.open(Path(made) / "library", create=True) as library,
+    ):
+        resources.update_resource(
+            library, AGENT, PDF, "new", files={"SKILL.md": text()}, create=True
+        )
         for number in range(updates + 5):
             one = update(library, 2 * number)
             with unchecked():
@@ -73,9 +84,14 @@ def main() -> int:
                 bare.append(other)
     adds = 0.0
     for number, clock in reversed(list(enumerate(("wall clock", "processor")))):
-        with_, without = (statistics.median(one[number] for one in times) for times in (checked, bare))
+        with_, without = (
+            statistics.median(one[number] for one in times) for times in (checked, bare)
+        )
         adds = with_ - without
-        print(f"{clock}: with the checks p50 {with_:.2f} ms, without {without:.2f} ms: {adds:.2f} ms more")
+        print(
+            f"{clock}: with the checks p50 {with_:.2f} ms, without {without:.2f} ms: "
+            f"{adds:.2f} ms more"
+        )
     print(f"limit {MOST_MS:.0f} ms by the wall clock")
     return int(adds > MOST_MS)
 

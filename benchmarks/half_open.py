@@ -1,7 +1,9 @@
-"""Measures what 300 half-open connections cost those who behave: the latency of calls over HTTP with and without them.
+"""Measures what 300 half-open connections cost those who behave: the latency of calls over HTTP
+with and without them.
 
-A third sent half a header, a third half a body, a third nothing; all go on dripping a byte now and then, as a slow
-sender does. Both sides are measured in turns on one server, so that a busy machine changes both alike.
+A third sent half a header, a third half a body, a third nothing; all go on dripping a byte now and
+then, as a slow sender does. Both sides are measured in turns on one server, so that a busy machine
+changes both alike.
 """
 
 import argparse
@@ -40,8 +42,14 @@ def call(connection: http.client.HTTPConnection) -> float:
     """Return the milliseconds of one call."""
     params = {"name": "get_resource", "arguments": ARGUMENTS, "_meta": META}
     # As bytes it leaves in one packet with the header; else the system waits 40 ms between the two.
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
-    more = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "get_resource"}
+    body = json.dumps(
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    ).encode()
+    more = {
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": "get_resource",
+    }
     began = time.perf_counter()
     connection.request("POST", "/mcp", body, HEADERS | more)
     answer = connection.getresponse()
@@ -54,7 +62,9 @@ def call(connection: http.client.HTTPConnection) -> float:
 @contextlib.contextmanager
 def half_open(port: int, count: int) -> Iterator[list[socket.socket]]:
     """Yield connections that sent a part of a request."""
-    head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n".encode()
+    head = (
+        f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+    ).encode()
     parts = (head, head + b"Content-Length: 5000\r\n\r\n{", b"")
     connections = []
     for number in range(count):
@@ -112,8 +122,14 @@ def main() -> int:
     ratio = statistics.median(beside) / statistics.median(alone)
     for name, times in (("alone", alone), (f"beside {HALF_OPEN} half-open", beside)):
         ninety_nine = statistics.quantiles(times, n=100)[98]
-        print(f"{name:24} p50 {statistics.median(times):6.2f} ms   p99 {ninety_nine:6.2f} ms   of {len(times):,}")
-    print(f"ratio of the medians {ratio:.2f}, target at most {MOST}: {'met' if ratio <= MOST else 'missed'}")
+        print(
+            f"{name:24} p50 {statistics.median(times):6.2f} ms   p99 {ninety_nine:6.2f} ms   of "
+            f"{len(times):,}"
+        )
+    print(
+        f"ratio of the medians {ratio:.2f}, target at most {MOST}: "
+        f"{'met' if ratio <= MOST else 'missed'}"
+    )
     return int(ratio > MOST)
 
 

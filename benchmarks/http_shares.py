@@ -1,7 +1,9 @@
-"""Measures what one bearer that takes all it can get over HTTP costs another: the latency of calls beside the load.
+"""Measures what one bearer that takes all it can get over HTTP costs another: the latency of calls
+beside the load.
 
-The load is 24 connections of one token that call find_skill without a pause, then 1,100 sessions opened in a row, then
-100 requests with 14,000 headers each. The other token's calls are measured alone and beside each load.
+The load is 24 connections of one token that call find_skill without a pause, then 1,100 sessions
+opened in a row, then 100 requests with 14,000 headers each. The other token's calls are measured
+alone and beside each load.
 """
 
 import argparse
@@ -35,12 +37,18 @@ INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "b", "version": "1"}},
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "b", "version": "1"},
+    },
 }
 CONNECTIONS, SESSIONS, LONG_HEADERS = 24, 1_100, 100
 
 
-def post(connection: http.client.HTTPConnection, secret: str, frame: object, more: dict[str, str]) -> int:
+def post(
+    connection: http.client.HTTPConnection, secret: str, frame: object, more: dict[str, str]
+) -> int:
     """Send one request and return the status of its answer."""
     headers = HEADERS | more | {"Authorization": f"Bearer {secret}"}
     connection.request("POST", "/mcp", json.dumps(frame).encode(), headers)
@@ -53,7 +61,11 @@ def find(connection: http.client.HTTPConnection, secret: str) -> int:
     """Call find_skill."""
     params = {"name": "find_skill", "arguments": {"task": "fill a PDF form"}, "_meta": META}
     frame = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    more = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "find_skill"}
+    more = {
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": "find_skill",
+    }
     return post(connection, secret, frame, more)
 
 
@@ -93,10 +105,15 @@ def opening(port: int, secret: str, seconds: float) -> None:
 
 def long_headers(port: int, secret: str, seconds: float) -> None:
     """Send requests with 14,000 headers."""
-    head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {secret}\r\n".encode()
+    head = (
+        f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {secret}\r\n"
+    ).encode()
     request = head + b"".join(b"a%d:\r\n" % number for number in range(14_000)) + b"\r\n"
     for _ in range(LONG_HEADERS):
-        with socket.create_connection(("127.0.0.1", port)) as connection, contextlib.suppress(OSError):
+        with (
+            socket.create_connection(("127.0.0.1", port)) as connection,
+            contextlib.suppress(OSError),
+        ):
             connection.sendall(request)
             connection.recv(65536)
 
@@ -108,7 +125,17 @@ def serving(home: Path) -> Iterator[tuple[int, list[str]]]:
     with Store.open(home, create=True) as store, store.transaction(Actor.HUMAN, "begin") as tx:
         tx.put(Ref.parse("skill:pdf"), {"SKILL.md": File(text)})
     secrets = [Tokens(home).add(name, ())[1] for name in ("greedy", "other")]
-    command = [sys.executable, "-P", "-m", "evolvable_server", "--home", str(home), "serve", "--http", "127.0.0.1:0"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "evolvable_server",
+        "--home",
+        str(home),
+        "serve",
+        "--http",
+        "127.0.0.1:0",
+    ]
     env = {**os.environ, "EVOLVABLE_EMBEDDER": "off"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
@@ -119,7 +146,9 @@ def serving(home: Path) -> Iterator[tuple[int, list[str]]]:
             process.terminate()
 
 
-def measure(port: int, secrets: list[str], load: Callable[[int, str, float], None] | None) -> list[float]:
+def measure(
+    port: int, secrets: list[str], load: Callable[[int, str, float], None] | None
+) -> list[float]:
     """Return the milliseconds of the other token's calls beside a load of the greedy one."""
     if load is None:
         return calls(port, secrets[1], lambda: True)
@@ -138,7 +167,10 @@ def main() -> None:
             taken = sorted(measure(port, secrets, load))
             what = load.__name__ if load else "alone"
             p99 = taken[int(len(taken) * 0.99)]
-            print(f"{what:14} {len(taken):5} calls  p50 {statistics.median(taken):7.1f} ms  p99 {p99:7.1f} ms")
+            print(
+                f"{what:14} {len(taken):5} calls  p50 {statistics.median(taken):7.1f} ms  p99 "
+                f"{p99:7.1f} ms"
+            )
 
 
 if __name__ == "__main__":

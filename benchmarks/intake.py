@@ -1,7 +1,9 @@
-"""Takes in a whole corpus of real skills, broken ones included, as a person would who names the folder.
+"""Takes in a whole corpus of real skills, broken ones included, as a person would who names the
+folder.
 
-CORPUS.jsonl[.gz]: one skill a line with `id` (owner/repository:path), `name`, `description`, `body`, and `spec_errors`:
-the ways in which the original breaks the specification, which its folder here breaks again.
+CORPUS.jsonl[.gz]: one skill a line with `id` (owner/repository:path), `name`, `description`,
+`body`, and `spec_errors`: the ways in which the original breaks the specification, which its folder
+here breaks again.
 """
 
 import argparse
@@ -30,7 +32,11 @@ QUICK = 1000
 
 def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of the corpus."""
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+    with (
+        gzip.open(path, "rt", encoding="utf-8")
+        if path.suffix == ".gz"
+        else path.open(encoding="utf-8") as lines
+    ):
         for line in lines:
             yield json.loads(line)
 
@@ -75,9 +81,13 @@ def quoted(text: str) -> str:
 
 
 def place_of(record: dict[str, Any], taken: set[str]) -> str:
-    """Return a directory named from the id: the repository's, and below it the skill's own as far as that is free."""
+    """Return a directory named from the id: the repository's, and below it the skill's own as far
+    as that is free.
+    """
     repository, _, inside = record["id"].partition(":")
-    parts = [part for part in inside.split("/") if part not in ("", ".", "..")] or [repository.split("/")[-1]]
+    parts = [part for part in inside.split("/") if part not in ("", ".", "..")] or [
+        repository.split("/")[-1]
+    ]
     above = repository.replace("/", "-").lstrip(".")
     for start in range(len(parts) - 1, -1, -1):
         place = f"{above}/{'-'.join(parts[start:])[-200:].lstrip('.')}"
@@ -108,7 +118,9 @@ def read_all(folder: Path) -> None:
 
 
 def kinds(refusals: Iterable[DirectoryIssue]) -> list[tuple[str, int]]:
-    """Return how often each sort of problem was told, most often first; what differs by skill is left out."""
+    """Return how often each sort of problem was told, most often first; what differs by skill is
+    left out.
+    """
     counts: Counter[str] = Counter()
     for refusal in refusals:
         counts.update({kind_of(problem) for problem in refusal.problems})
@@ -131,7 +143,9 @@ def report(sync: SyncReport, count: int, seconds: float, bare: float, faults: in
         Row("taken in", f"{len(sync.taken):,}"),
         Row("refused", f"{len(sync.refused):,}"),
         *(Row(f"  {kind}", f"{number:,}") for kind, number in kinds(sync.refused)),
-        Row("taken in with a warning", f"{len({refusal.directory for refusal in sync.warnings}):,}"),
+        Row(
+            "taken in with a warning", f"{len({refusal.directory for refusal in sync.warnings}):,}"
+        ),
         *(Row(f"  {kind}", f"{number:,}") for kind, number in kinds(sync.warnings)[:25]),
         none_of("neither taken in nor refused", count - len(sync.taken) - len(sync.refused)),
         none_of("faults that fsck finds", faults),
@@ -143,7 +157,11 @@ def main() -> None:
     parser.add_argument("corpus", type=Path, metavar="CORPUS.jsonl[.gz]")
     parser.add_argument("--quick", action="store_true", help=f"only the first {QUICK:,} skills")
     options = parser.parse_args()
-    records = (r for number, r in enumerate(read_corpus(options.corpus)) if not options.quick or number < QUICK)
+    records = (
+        r
+        for number, r in enumerate(read_corpus(options.corpus))
+        if not options.quick or number < QUICK
+    )
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "skills"
         count = rebuild(records, folder)
@@ -153,7 +171,9 @@ def main() -> None:
         with Store.open(Path(place) / "home", create=True) as store:
             started = time.perf_counter()
             try:
-                sync = WorkingCopies(store).add(folder, progress=lambda done, of: progress(f"{done:,} of {of:,}"))
+                sync = WorkingCopies(store).add(
+                    folder, progress=lambda done, of: progress(f"{done:,} of {of:,}")
+                )
             except Exception:
                 traceback.print_exc()
                 sys.exit("crashed")

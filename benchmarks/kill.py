@@ -1,8 +1,9 @@
-"""kill -9 at any moment, during updates, watching and checkout: nothing acknowledged is lost, no folder is mixed.
+"""kill -9 at any moment, during updates, watching and checkout: nothing acknowledged is lost, no
+folder is mixed.
 
-In every round four processes work on one library, a person saves files, and all four are killed: one that updates
-(a line on stdout acknowledges each commit), one or two that update and write the result into a watched folder, after
-the commit or with it, and a server that follows the folder.
+In every round four processes work on one library, a person saves files, and all four are killed:
+one that updates (a line on stdout acknowledges each commit), one or two that update and write the
+result into a watched folder, after the commit or with it, and a server that follows the folder.
 """
 
 import contextlib
@@ -19,7 +20,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support import SERVE, Row, Server, arguments, at_least, conclude, median, ms, none_of, progress, skill_text
+from support import (
+    SERVE,
+    Row,
+    Server,
+    arguments,
+    at_least,
+    conclude,
+    median,
+    ms,
+    none_of,
+    progress,
+    skill_text,
+)
 
 from evolvable_store import fsck
 from evolvable_store.errors import NoSuchFile, VersionConflict
@@ -35,12 +48,20 @@ from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
 WRITTEN = tuple(f"written-{number}" for number in range(4))
-"""Skills that processes change and write into the folder; every file of one version holds the same token."""
+"""Skills that processes change and write into the folder; every file of one version holds the same
+token.
+"""
 
 SAVED = tuple(f"saved-{number}" for number in range(6))
 """Skills that only the person changes."""
 
-PATHS = ("SKILL.md", "scripts/run.py", "references/one.md", "references/deep/two.md", "assets/three.txt")
+PATHS = (
+    "SKILL.md",
+    "scripts/run.py",
+    "references/one.md",
+    "references/deep/two.md",
+    "assets/three.txt",
+)
 PARTS = ("SOURCES.md", "references/sources.md", "notes/deep/sources.md")
 """Files that an update changes alone: each holds the token of the update that wrote it."""
 
@@ -56,11 +77,17 @@ def files(name: str, token: str) -> Files:
 
 
 def tokens_of(found: Files) -> set[str]:
-    """Return the tokens of the updates that these files are of, none when they are not the whole of one version."""
+    """Return the tokens of the updates that these files are of, none when they are not the whole of
+    one version.
+    """
     parts = {path: file.data.decode() for path, file in found.items() if path in PARTS}
     shared = token_of({path: file for path, file in found.items() if path not in parts})
     whole = all(text == part_text(text.partition("\n")[0]) for text in parts.values())
-    return {shared, *(text.partition("\n")[0] for text in parts.values())} if shared and whole else set()
+    return (
+        {shared, *(text.partition("\n")[0] for text in parts.values())}
+        if shared and whole
+        else set()
+    )
 
 
 def part_text(token: str) -> str:
@@ -90,7 +117,9 @@ def update(home: Path, worker: str) -> None:
 
 
 def checkout(home: Path, worker: str) -> None:
-    """Update a resource that the folder holds and write it out, for ever; say so after each commit."""
+    """Update a resource that the folder holds and write it out, for ever; say so after
+    each commit.
+    """
     rng = random.Random(worker)
     with Store.open(home) as store:
         copies = WorkingCopies(store)
@@ -103,7 +132,9 @@ def checkout(home: Path, worker: str) -> None:
 
 
 def staged(home: Path, worker: str) -> None:
-    """Update a resource that the folder holds as a server does, for ever: folder and version in one transaction."""
+    """Update a resource that the folder holds as a server does, for ever: folder and version in one
+    transaction.
+    """
     rng = random.Random(worker)
     with Library.open(home) as library:
         for number in itertools.count(1):
@@ -112,18 +143,30 @@ def staged(home: Path, worker: str) -> None:
                 part = {rng.choice(PARTS): part_text(token)}
                 there = library.store.head(ref).version
                 with contextlib.suppress(VersionConflict):
-                    edit.update_resource(library, Caller(Actor.AGENT), ref, token, files=part, expected_version=there)
+                    edit.update_resource(
+                        library, Caller(Actor.AGENT), ref, token, files=part, expected_version=there
+                    )
                     print(token, flush=True)
                 continue
             made = files(ref.name, token)
             texts = {path: made[path].data if path in made else None for path in PATHS}
-            # Which paths are deleted depends on the head; with another one the version would be a mix of both.
+            # Which paths are deleted depends on the head; with another one the version would be a
+            # mix of both.
             with contextlib.suppress(NoSuchFile, VersionConflict):
                 head = library.store.head(ref)
                 present = library.store.manifest(head)
-                change = {path: data for path, data in texts.items() if data is not None or path in present}
+                change = {
+                    path: data
+                    for path, data in texts.items()
+                    if data is not None or path in present
+                }
                 edit.update_resource(
-                    library, Caller(Actor.AGENT), ref, token, files=change, expected_version=head.version
+                    library,
+                    Caller(Actor.AGENT),
+                    ref,
+                    token,
+                    files=change,
+                    expected_version=head.version,
                 )
                 print(token, flush=True)
 
@@ -137,13 +180,18 @@ class Child:
         self._said = b""
 
     def wait(self) -> None:
-        """Wait until it has acknowledged an update, for half a minute at most: before, only its imports are killed."""
+        """Wait until it has acknowledged an update, for half a minute at most: before, only its
+        imports are killed.
+        """
         assert self._process.stdout is not None
         if select.select([self._process.stdout], [], [], 30.0)[0]:
             self._said = self._process.stdout.read(65_536) or b""
 
     def kill(self) -> list[str]:
-        """Kill the process and return the tokens that it had acknowledged. Raises RuntimeError if it had failed."""
+        """Kill the process and return the tokens that it had acknowledged.
+
+        Raises RuntimeError if it had failed.
+        """
         self._process.kill()
         said = self._said + self._process.communicate(timeout=30)[0]
         if self._process.returncode > 0:
@@ -194,9 +242,18 @@ class Scene:
         self.counts["saves"] += 1
 
     def round(self, rng: random.Random) -> None:
-        """Start four processes, save files meanwhile, kill them in any order, and check what is left."""
-        roles = ["update", rng.choice(("checkout", "staged")), rng.choice(("update", "checkout", "staged"))]
-        children = [Child(role, self.home, f"{role}{self.counts['kills'] + n}") for n, role in enumerate(roles)]
+        """Start four processes, save files meanwhile, kill them in any order, and check what is
+        left.
+        """
+        roles = [
+            "update",
+            rng.choice(("checkout", "staged")),
+            rng.choice(("update", "checkout", "staged")),
+        ]
+        children = [
+            Child(role, self.home, f"{role}{self.counts['kills'] + n}")
+            for n, role in enumerate(roles)
+        ]
         server = Server(SERVE, self.home)
         if rng.random() < 0.75:  # else it dies while it starts
             server.request("tools/list")
@@ -218,7 +275,9 @@ class Scene:
         self.check(acknowledged)
 
     def check(self, acknowledged: list[str]) -> None:
-        """Look at the folder as the kills left it, at the log, and at both after the next start's first look."""
+        """Look at the folder as the kills left it, at the log, and at both after the next start's
+        first look.
+        """
         self.look_at_folder()
         started = time.perf_counter()
         with Store.open(self.home) as store:
@@ -226,7 +285,9 @@ class Scene:
             self.openings.append(time.perf_counter() - started)
             self.look_at_log(store, acknowledged)
             syncs = WorkingCopies(store).sync()
-            self.wrong["conflicts that nobody made"] += sum(len(sync.conflicts) + len(sync.refused) for sync in syncs)
+            self.wrong["conflicts that nobody made"] += sum(
+                len(sync.conflicts) + len(sync.refused) for sync in syncs
+            )
             self.look_at_both(store)
             if self.counts["kills"] % (4 * FSCK_EVERY) == 0:
                 self.check_all(store)
@@ -238,10 +299,14 @@ class Scene:
             except FileNotFoundError:
                 self.wrong["missing folders"] += 1
         for name, data in self.last_saved.items():
-            self.wrong["saved files lost or changed"] += (self.folder / name / "SKILL.md").read_bytes() != data
+            self.wrong["saved files lost or changed"] += (
+                self.folder / name / "SKILL.md"
+            ).read_bytes() != data
 
     def look_at_log(self, store: Store, acknowledged: list[str]) -> None:
-        """Compare the new operations with what was acknowledged, and read what each of them made."""
+        """Compare the new operations with what was acknowledged, and read what each of
+        them made.
+        """
         reasons: Counter[str] = Counter()
         operations = set()
         for change in store.changes(after=self.seen, limit=10**6):
@@ -255,18 +320,28 @@ class Scene:
             )
             head = store.head_or_none(change.ref)
             assert head is not None
-            made = tokens_of(store.files(head, change.after)) if operation.actor is Actor.AGENT else {operation.reason}
+            made = (
+                tokens_of(store.files(head, change.after))
+                if operation.actor is Actor.AGENT
+                else {operation.reason}
+            )
             if operation.reason not in made:
                 self.wrong["versions that are not what was written"] += 1
         self.wrong["acknowledged updates lost"] += len(set(acknowledged) - set(reasons))
-        self.wrong["updates made twice"] += sum(reasons[token] - 1 for token in acknowledged if token in reasons)
+        self.wrong["updates made twice"] += sum(
+            reasons[token] - 1 for token in acknowledged if token in reasons
+        )
 
     def look_at_both(self, store: Store) -> None:
         for name in (*WRITTEN, *SAVED):
             head = store.head(Ref.parse(name))
-            self.wrong["folders behind the library"] += read_folder(self.folder / name).files != store.files(head)
+            self.wrong["folders behind the library"] += read_folder(
+                self.folder / name
+            ).files != store.files(head)
             if name in self.last_saved:
-                self.wrong["saves lost"] += store.file(head, "SKILL.md").data != self.last_saved[name]
+                self.wrong["saves lost"] += (
+                    store.file(head, "SKILL.md").data != self.last_saved[name]
+                )
 
     def check_all(self, store: Store) -> None:
         report = fsck.check_library(store, checks=[check_index])
@@ -304,13 +379,23 @@ def report(scene: Scene, kills: int, seconds: float) -> list[Row]:
     counts = scene.counts
     done = Row("kills", f"{counts['kills']:,}")
     return [
-        done if seconds else at_least("kills", counts["kills"], kills, lambda value: f"{value:,.0f}"),
+        done
+        if seconds
+        else at_least("kills", counts["kills"], kills, lambda value: f"{value:,.0f}"),
         Row("  of processes that update", f"{counts['kills of updates']:,}"),
-        Row("  of processes that write into the folder after the commit", f"{counts['kills of checkouts']:,}"),
+        Row(
+            "  of processes that write into the folder after the commit",
+            f"{counts['kills of checkouts']:,}",
+        ),
         Row("  of processes that write it with the commit", f"{counts['kills of stageds']:,}"),
         Row("  of servers that follow it", f"{counts['kills of servers']:,}"),
         # Fewer would show that the processes were killed before they wrote.
-        at_least("updates acknowledged", counts["acknowledged"], counts["kills"] / 4, lambda value: f"{value:,.0f}"),
+        at_least(
+            "updates acknowledged",
+            counts["acknowledged"],
+            counts["kills"] / 4,
+            lambda value: f"{value:,.0f}",
+        ),
         Row("files saved by the person", f"{counts['saves']:,}"),
         Row("opening the library after the kills, p50", ms(median(scene.openings))),
         Row("opening, slowest", ms(max(scene.openings))),
@@ -336,6 +421,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] in (["update"], ["checkout"], ["staged"]):
-        {"update": update, "checkout": checkout, "staged": staged}[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])
+        {"update": update, "checkout": checkout, "staged": staged}[sys.argv[1]](
+            Path(sys.argv[2]), sys.argv[3]
+        )
     else:
         main()

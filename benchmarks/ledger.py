@@ -1,7 +1,8 @@
 """Replays cached trials: ten thousand that a ledger knows, asked for again by a new process.
 
-Beside it the same bytes are read as plain JSON lines, which is the least that any reader has to do. Trials are made
-up and hold an output of 400 and a trace of 800 characters. No other process is needed.
+Beside it the same bytes are read as plain JSON lines, which is the least that any reader has to do.
+Trials are made up and hold an output of 400 and a trace of 800 characters. No other process is
+needed.
 """
 
 import asyncio
@@ -17,7 +18,16 @@ from evolvable_evolve.evolution.candidates.programs import Program
 from evolvable_evolve.evolution.executors.base import Executor
 from evolvable_evolve.evolution.ledger.run_directory import Ledger
 from evolvable_evolve.evolution.run_config import SpendLimit
-from evolvable_evolve.evolution.task import ModelUsage, Rollout, Score, ScorerSpec, Split, Task, Trial, TrialOutcome
+from evolvable_evolve.evolution.task import (
+    ModelUsage,
+    Rollout,
+    Score,
+    ScorerSpec,
+    Split,
+    Task,
+    Trial,
+    TrialOutcome,
+)
 from evolvable_evolve.evolution.trials.budget import RunBudget
 from evolvable_evolve.evolution.trials.measurement import TrialRequest, TrialRunner
 from evolvable_evolve.evolution.trials.trial import trial_fields
@@ -47,7 +57,13 @@ class Nobody:
 
 def requests_of(count: int) -> list[TrialRequest]:
     tasks = [
-        Task(f"t{number}", "a prompt", ScorerSpec("exact"), Split.VAL, hashlib.sha256(b"%d" % number).hexdigest())
+        Task(
+            f"t{number}",
+            "a prompt",
+            ScorerSpec("exact"),
+            Split.VAL,
+            hashlib.sha256(b"%d" % number).hexdigest(),
+        )
         for number in range(count // 4)
     ]
     return [(Program(), task, repeat) for repeat in range(4) for task in tasks]
@@ -64,12 +80,32 @@ def write(path: Path, requests: list[TrialRequest]) -> None:
             key = trials.key(program.digest, task, repeat)
             output, trace = ("".join(rng.choices("abcdefghij \n", k=size)) for size in (400, 800))
             trial = Trial(
-                key, task.id, program.digest, repeat, TrialOutcome.PASS, 1.0, usage, 1.5, output, trace, "well done"
+                key,
+                task.id,
+                program.digest,
+                repeat,
+                TrialOutcome.PASS,
+                1.0,
+                usage,
+                1.5,
+                output,
+                trace,
+                "well done",
             )
-            about = {"key": key, "batch": "val", "task": task.id, "program": program.digest, "repeat": repeat}
+            about = {
+                "key": key,
+                "batch": "val",
+                "task": task.id,
+                "program": program.digest,
+                "repeat": repeat,
+            }
             reserved = {name: getattr(usage, name) for name in ModelUsage.__slots__}
-            fields = trial_fields(trial, None, batch="val", attempt=0, in_flight=4, elapsed=1.0, lost=False)
-            ledger.append_all([("started", {**about, "attempt": 0, "reserved": reserved}), ("trial", fields)])
+            fields = trial_fields(
+                trial, None, batch="val", attempt=0, in_flight=4, elapsed=1.0, lost=False
+            )
+            ledger.append_all(
+                [("started", {**about, "attempt": 0, "reserved": reserved}), ("trial", fields)]
+            )
 
 
 def main() -> None:

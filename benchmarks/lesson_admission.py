@@ -1,7 +1,9 @@
-"""What the admission of lessons lets through: python benchmarks/lesson_admission.py [--verbose] [FILE]
+"""What the admission of lessons lets through: python benchmarks/lesson_admission.py [--verbose]
+[FILE]
 
-FILE: labelled candidates, by default `lessons/lessons.jsonl`: 100 good ones and 200 bad ones of ten kinds. Each is
-judged as the answer of a reviewer to a transcript. No model takes part, and nothing is said of one.
+FILE: labelled candidates, by default `lessons/lessons.jsonl`: 100 good ones and 200 bad ones of ten
+kinds. Each is judged as the answer of a reviewer to a transcript. No model takes part, and nothing
+is said of one.
 """
 
 import argparse
@@ -31,7 +33,10 @@ AIMS = {"good": 0.9, "bad": 0.05, "double": 0.9, "contradicts": 0.9}
 
 
 class Verdict(NamedTuple):
-    """What became of one candidate. code: of the refusal, '' where it was admitted. scope: where the change goes."""
+    """What became of one candidate.
+
+    code: of the refusal, '' where it was admitted. scope: where the change goes.
+    """
 
     case: Mapping[str, Any]
     code: str
@@ -64,7 +69,9 @@ def judge(case: Mapping[str, Any], folder: Path, redactor: Redactor) -> Verdict:
 def event(role: str, text: str) -> Say | Do:
     """Return one event of a session."""
     if role == "page":
-        return Do("WebFetch", {"url": "https://tips.example.org", "prompt": "what does it say"}, text)
+        return Do(
+            "WebFetch", {"url": "https://tips.example.org", "prompt": "what does it say"}, text
+        )
     return Say(text, agent=role == "agent")
 
 
@@ -81,22 +88,33 @@ def read_cases(path: Path = CASES) -> list[dict[str, Any]]:
 
 
 def figures(verdicts: Iterable[Verdict]) -> dict[str, float]:
-    """Return the share of the good ones and of the bad ones that were admitted, and of two kinds that was found."""
+    """Return the share of the good ones and of the bad ones that were admitted, and of two kinds
+    that was found.
+    """
     all_of = list(verdicts)
 
     def share(of: list[Verdict], codes: set[str]) -> float:
         return sum(one.code in codes for one in of) / len(of) if of else 0.0
 
-    labels = {label: [one for one in all_of if one.case["label"] == label] for label in ("good", "bad")}
-    kinds = {kind: [one for one in all_of if one.case["kind"] == kind] for kind in ("double", "contradicts")}
+    labels = {
+        label: [one for one in all_of if one.case["label"] == label] for label in ("good", "bad")
+    }
+    kinds = {
+        kind: [one for one in all_of if one.case["kind"] == kind]
+        for kind in ("double", "contradicts")
+    }
     found = {kind: share(of, {kind}) for kind, of in kinds.items()}
     return {label: share(of, {""}) for label, of in labels.items()} | found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path, nargs="?", default=CASES)
-    parser.add_argument("--verbose", action="store_true", help="name what was judged otherwise than labelled")
+    parser.add_argument(
+        "--verbose", action="store_true", help="name what was judged otherwise than labelled"
+    )
     options = parser.parse_args()
     verdicts = judge_all(read_cases(options.file))
     for kind in dict.fromkeys(sorted(one.case["kind"] for one in verdicts)):
@@ -105,9 +123,16 @@ def main() -> None:
     if options.verbose:
         for one in verdicts:
             if (one.case["label"] == "good") != (not one.code):
-                print(f"{one.case['id']} {one.case['kind']} {one.code or 'admitted'}: {one.case['candidate']['claim']}")
+                print(
+                    f"{one.case['id']} {one.case['kind']} {one.code or 'admitted'}: "
+                    f"{one.case['candidate']['claim']}"
+                )
     found = figures(verdicts)
-    lines = {"good": "admitted of the good", "bad": "admitted of the bad", "double": "found of the doubles"}
+    lines = {
+        "good": "admitted of the good",
+        "bad": "admitted of the bad",
+        "double": "found of the doubles",
+    }
     lines["contradicts"] = "found of the contradictions"
     for name, text in lines.items():
         print(f"{text} {found[name]:.2f} (at {'most' if name == 'bad' else 'least'} {AIMS[name]})")

@@ -1,16 +1,19 @@
 """Fits the models that say how sure a lookup is, and shows what they keep and let pass.
 
-    python benchmarks/lookup_confidence.py CORPUS QUERIES [--embedder FOLDER --cache FOLDER] [--quick]
+    python benchmarks/lookup_confidence.py CORPUS QUERIES [--embedder FOLDER --cache FOLDER]
+    [--quick]
 
-Both files as for `lookup`. Libraries of several sizes are drawn from the corpus. Each task whose right skill is there
-counts twice: as it is, and once more while the repositories of all that is right for it are out of the library, when
-nothing should fit. Copies of the right skill in other repositories are right before and out afterwards, see
-`lookup/copies.py`. In a handful of skills that leaves nothing; there tasks of elsewhere stand for the second half. All
-sizes weigh the same, and in each the families of tasks by the root of their number. What is shown was predicted by a
-fit without the task's family; the weights printed at the end are those of the fit to all.
+Both files as for `lookup`. Libraries of several sizes are drawn from the corpus. Each task whose
+right skill is there counts twice: as it is, and once more while the repositories of all that is
+right for it are out of the library, when nothing should fit. Copies of the right skill in other
+repositories are right before and out afterwards, see `lookup/copies.py`. In a handful of skills
+that leaves nothing; there tasks of elsewhere stand for the second half. All sizes weigh the same,
+and in each the families of tasks by the root of their number. What is shown was predicted by a fit
+without the task's family; the weights printed at the end are those of the fit to all.
 
-It asks the index in process, since a client does not see the signals; how the fitted models do in the server is what
-`lookup` measures. With --embedder the model with the cosine is fitted, else the one for words alone.
+It asks the index in process, since a client does not see the signals; how the fitted models do in
+the server is what `lookup` measures. With --embedder the model with the cosine is fitted, else the
+one for words alone.
 """
 
 import argparse
@@ -50,10 +53,14 @@ from evolvable_tools.retrieval.search_types import PendingNeighbours, SearchQuer
 NAMES = tuple(field.name for field in fields(ConfidenceFeatures))
 
 HANDFULS = {1: 200, 2: 120, 5: 60}
-"""Libraries so small that taking the right repository out leaves next to nothing, and how many of each are drawn."""
+"""Libraries so small that taking the right repository out leaves next to nothing, and how many of
+each are drawn.
+"""
 
-_OF_A_FEW, _OF_ELSEWHERE = 12, 6  # tasks of a handful that are asked: for what it has, and for what it has not
-_HANDFUL_WEIGHS = 0.35  # what such a size counts; they are easy, and would bend the model for the others
+# Tasks of a handful that are asked: for what it has, and for what it has not.
+_OF_A_FEW, _OF_ELSEWHERE = 12, 6
+# What such a size counts; they are easy, and would bend the model for the others.
+_HANDFUL_WEIGHS = 0.35
 _DEPTH = 10
 _ROUNDS = 30
 _RIDGE = 1e-3
@@ -61,7 +68,9 @@ _RIDGE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The best match of one task: what tells of it, in the order of NAMES, and whether it is right."""
+    """The best match of one task: what tells of it, in the order of NAMES, and whether
+    it is right.
+    """
 
     size: int
     family: str
@@ -86,11 +95,15 @@ class Embedder:
 
 
 class Meanings:
-    """The meaning of every skill of one library, compared exactly; its texts are those that the server embeds."""
+    """The meaning of every skill of one library, compared exactly; its texts are those that the
+    server embeds.
+    """
 
     def __init__(self, index: Index, library: Library, embedder: Embedder) -> None:
         entries = list(_entries(index))
-        texts = [f"{e.name.replace('-', ' ')}. {library.skills[e.name]['description']}" for e in entries]
+        texts = [
+            f"{e.name.replace('-', ' ')}. {library.skills[e.name]['description']}" for e in entries
+        ]
         self._ids = [entry.id for entry in entries]
         self._vectors = cached(texts, embedder.model, embedder.cache)
         self._tasks = embedder.tasks
@@ -113,7 +126,9 @@ class Compared:
 
     cosines: dict[int, float]
 
-    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
+    def similar(
+        self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int
+    ) -> SimilarResources:
         """Return the cosines of these and of the nearest."""
         nearest = nlargest(limit, self.cosines, key=self.cosines.__getitem__)
         known = {id_: self.cosines[id_] for id_ in (*ids, *nearest)}
@@ -127,18 +142,28 @@ def _entries(index: Index) -> Iterator[IndexEntry]:
         after = (page[-1].name, page[-1].kind.value, page[-1].scope)
 
 
-def told(index: Index, task: str, meanings: Meanings | None) -> tuple[str, tuple[float, ...]] | None:
+def told(
+    index: Index, task: str, meanings: Meanings | None
+) -> tuple[str, tuple[float, ...]] | None:
     """Return the name of the best match and its signals, None where nothing is found."""
     pending: PendingNeighbours | None = meanings.begin(task) if meanings else None  # type: ignore[assignment]
     query, depth = SearchQuery(task, Kind.SKILL, ("user",), _DEPTH), DEPTH if pending else 0
-    ranking = index.search(task, kind=query.kind, scopes=query.scopes, limit=query.limit, depth=depth)
-    fused = fuse_with_vectors(index, query, ranking, pending) if pending else order_by_words(ranking, query)
+    ranking = index.search(
+        task, kind=query.kind, scopes=query.scopes, limit=query.limit, depth=depth
+    )
+    fused = (
+        fuse_with_vectors(index, query, ranking, pending)
+        if pending
+        else order_by_words(ranking, query)
+    )
     if not fused.hits:
         return None
     return fused.hits[0].entry.name, astuple(confidence_features(fused, 0))
 
 
-def cases(library: Library, queries: Sequence[Record], seed: int, embedder: Embedder | None) -> Iterator[Case]:
+def cases(
+    library: Library, queries: Sequence[Record], seed: int, embedder: Embedder | None
+) -> Iterator[Case]:
     """Yield the cases of one library, twice for each task that it can answer."""
     copies = Copies(library)
     there = [copies.marked(query) for query in answerable(queries, library.ids)]
@@ -151,7 +176,9 @@ def cases(library: Library, queries: Sequence[Record], seed: int, embedder: Embe
             for query in there[:_OF_A_FEW] if len(library.skills) in HANDFULS else there:
                 yield from _case(query, index, library, meanings, out=False)
             if len(library.skills) in HANDFULS:
-                strange = [query for query in queries if not library.ids.intersection(query["gold"])]
+                strange = [
+                    query for query in queries if not library.ids.intersection(query["gold"])
+                ]
                 for query in random.Random(seed).sample(strange, _OF_ELSEWHERE):
                     yield from _case(query, index, library, meanings, out=True)
                 return
@@ -163,7 +190,9 @@ def cases(library: Library, queries: Sequence[Record], seed: int, embedder: Embe
                     yield from _case(query, index, library, meanings, out=True)
 
 
-def _case(query: Record, index: Index, library: Library, meanings: Meanings | None, out: bool) -> Iterator[Case]:
+def _case(
+    query: Record, index: Index, library: Library, meanings: Meanings | None, out: bool
+) -> Iterator[Case]:
     found = told(index, query["text"], meanings)
     if found is not None:
         name, values = found
@@ -186,11 +215,20 @@ def weights(cases: Sequence[Case]) -> list[float]:
     return [weight * len(cases) / sum(every) for weight in every]
 
 
-def fit(rows: Sequence[Sequence[float]], right: Sequence[bool], weigh: Sequence[float]) -> list[float]:
-    """Return the intercept and the weights of a logistic model, by Newton's method with a small ridge."""
+def fit(
+    rows: Sequence[Sequence[float]], right: Sequence[bool], weigh: Sequence[float]
+) -> list[float]:
+    """Return the intercept and the weights of a logistic model, by Newton's method with a small
+    ridge.
+    """
     columns = list(zip(*rows, strict=True))
-    middles, spreads = [mean(column) for column in columns], [pstdev(column) or 1.0 for column in columns]
-    scaled = [[1.0, *((x - m) / s for x, m, s in zip(row, middles, spreads, strict=True))] for row in rows]
+    middles, spreads = (
+        [mean(column) for column in columns],
+        [pstdev(column) or 1.0 for column in columns],
+    )
+    scaled = [
+        [1.0, *((x - m) / s for x, m, s in zip(row, middles, spreads, strict=True))] for row in rows
+    ]
     model = [0.0] * len(scaled[0])
     for _ in range(_ROUNDS):
         step = _newton(scaled, right, weigh, model)
@@ -202,7 +240,10 @@ def fit(rows: Sequence[Sequence[float]], right: Sequence[bool], weigh: Sequence[
 
 
 def _newton(
-    rows: Sequence[Sequence[float]], right: Sequence[bool], weigh: Sequence[float], model: Sequence[float]
+    rows: Sequence[Sequence[float]],
+    right: Sequence[bool],
+    weigh: Sequence[float],
+    model: Sequence[float],
 ) -> list[float]:
     size, ridge = len(model), _RIDGE * len(rows)
     gradient = [-ridge * weight * (at > 0) for at, weight in enumerate(model)]
@@ -239,7 +280,9 @@ def held_out(cases: Sequence[Case]) -> list[float]:
     predicted = [0.0] * len(cases)
     for name in sorted({case.family for case in cases}):
         others = [case for case in cases if case.family != name]
-        model = fit([case.signals for case in others], [case.right for case in others], weights(others))
+        model = fit(
+            [case.signals for case in others], [case.right for case in others], weights(others)
+        )
         for at, case in enumerate(cases):
             if case.family == name:
                 predicted[at] = chance_of(model, [1.0, *case.signals])
@@ -247,22 +290,39 @@ def held_out(cases: Sequence[Case]) -> list[float]:
 
 
 def rows(cases: Sequence[Case], predicted: Sequence[float]) -> list[Row]:
-    """Return what is kept and false at the threshold in libraries of each size, and the reliability curve."""
+    """Return what is kept and false at the threshold in libraries of each size, and the reliability
+    curve.
+    """
     found: dict[int, list[Verdict]] = defaultdict(list)
     for case, chance in zip(cases, predicted, strict=True):
-        found[case.size].append(Verdict(case.family, case.out, chance, chance >= fits_from(case.size), case.right))
+        found[case.size].append(
+            Verdict(case.family, case.out, chance, chance >= fits_from(case.size), case.right)
+        )
     every = [verdict for some in found.values() for verdict in some]
     name = "family held out"
     return none_fits_rows(name, dict(sorted(found.items()))) + reliability_rows(name, every)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus", type=Path)
     parser.add_argument("queries", type=Path)
-    parser.add_argument("--quick", action="store_true", help="few and small libraries; for a look, not for the record")
-    parser.add_argument("--embedder", type=Path, metavar="FOLDER", help="a model as ONNX: fit the model with meaning")
-    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where vectors are kept from run to run")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="few and small libraries; for a look, not for the record",
+    )
+    parser.add_argument(
+        "--embedder",
+        type=Path,
+        metavar="FOLDER",
+        help="a model as ONNX: fit the model with meaning",
+    )
+    parser.add_argument(
+        "--cache", type=Path, metavar="FOLDER", help="where vectors are kept from run to run"
+    )
     options = parser.parse_args()
     corpus, queries = list(lines(options.corpus)), list(lines(options.queries))
     queries = [query for query in queries if query["kind"] == "positive"]
@@ -275,7 +335,11 @@ def main() -> None:
         progress(f"{size:,} skills, {len(found):,} cases so far")
     result = rows(found, held_out(found))
     model = fit([case.signals for case in found], [case.right for case in found], weights(found))
-    progress(", ".join(f"{name} {weight:.2f}".strip() for name, weight in zip(("", *NAMES), model, strict=True)))
+    progress(
+        ", ".join(
+            f"{name} {weight:.2f}".strip() for name, weight in zip(("", *NAMES), model, strict=True)
+        )
+    )
     conclude("How sure the text stage is", result)
 
 

@@ -1,9 +1,12 @@
-"""Write the tables of the manual that are made from the registry of verbs, and from the settings of a run.
+"""Write the tables of the manual that are made from the registry of verbs, and from the settings of
+a run.
 
     python benchmarks/manual.py            write them into docs/
-    python benchmarks/manual.py --check    exit code 1, with the names of the files, when one differs
+    python benchmarks/manual.py --check    exit code 1, with the names of the files, when one
+    differs
 
-A table stands between `<!-- registry: NAME -->` and `<!-- end -->`. `tests/flow/test_verbs.py` holds the files to it.
+A table stands between `<!-- registry: NAME -->` and `<!-- end -->`. `tests/flow/test_verbs.py`
+holds the files to it.
 """
 
 import argparse
@@ -36,26 +39,41 @@ def table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def tool_table() -> str:
-    """Return the listed MCP tools: what each does, its effect and the permission that a token needs."""
+    """Return the listed MCP tools: what each does, its effect and the permission that a token
+    needs.
+    """
     rows = []
     for tool in TOOLS.values():
         if not tool.command:
             continue
         summary = VERBS[tool.names[0]].summary if len(tool.names) == 1 else GROUPS[tool.command]
         needs = dict.fromkeys(tool.needs(name.rpartition(" ")[2]) for name in tool.names)
-        rows.append((f"`{tool.name}`", f"`{place_of(tool.command)}`", summary, tool.effect.value, " or ".join(needs)))
+        rows.append(
+            (
+                f"`{tool.name}`",
+                f"`{place_of(tool.command)}`",
+                summary,
+                tool.effect.value,
+                " or ".join(needs),
+            )
+        )
     return table(("tool", "command", "what it does", "effect", "permission"), rows)
 
 
 def command_table() -> str:
     """Return the commands: what each does, its effect and who may run it."""
     verbs = (verb for verb in VERBS.values() if verb.command is None)
-    rows = ((f"`{place_of(verb.name)}`", verb.summary, verb.effect.value, WHO[verb.authority]) for verb in verbs)
+    rows = (
+        (f"`{place_of(verb.name)}`", verb.summary, verb.effect.value, WHO[verb.authority])
+        for verb in verbs
+    )
     return table(("command", "what it does", "effect", "who may run it"), rows)
 
 
 def settings_table() -> str:
-    """Return the settings of a run: the key in the run's file, what it is without, and what it means."""
+    """Return the settings of a run: the key in the run's file, what it is without, and what it
+    means.
+    """
     return table(("key", "without it", "what it means"), setting_rows())
 
 
@@ -75,9 +93,14 @@ def filled_page(file: str, text: str) -> str:
 
 
 def filled(text: str, name: str, made: str) -> str:
-    """Return a page with its table made anew. Raise ValueError for a page without the place for it."""
+    """Return a page with its table made anew.
+
+    Raise ValueError for a page without the place for it.
+    """
     begin, end = f"<!-- registry: {name} -->", "<!-- end -->"
-    text, count = re.subn(f"{begin}.*?{end}", lambda _: f"{begin}\n\n{made}\n\n{end}", text, flags=re.DOTALL)
+    text, count = re.subn(
+        f"{begin}.*?{end}", lambda _: f"{begin}\n\n{made}\n\n{end}", text, flags=re.DOTALL
+    )
     if count != 1:
         raise ValueError(f"{count} places for the table {name}")
     return text
@@ -85,7 +108,9 @@ def filled(text: str, name: str, made: str) -> str:
 
 def main() -> int:
     """Write the tables, or check them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true", help="change nothing")
     check = parser.parse_args().check
     differ = []
@@ -96,7 +121,10 @@ def main() -> int:
             differ.append(file)
             if not check:
                 (DOCS / file).write_text(new, encoding="utf-8")
-    print("\n".join(f"docs/{file} {'differs' if check else 'is written'}" for file in differ) or "nothing differs")
+    print(
+        "\n".join(f"docs/{file} {'differs' if check else 'is written'}" for file in differ)
+        or "nothing differs"
+    )
     return 1 if check and differ else 0
 
 

@@ -1,11 +1,13 @@
-"""How often a program is adopted because a judge likes how it writes, and how many honest gains are adopted still.
+"""How often a program is adopted because a judge likes how it writes, and how many honest gains are
+adopted still.
 
     python benchmarks/pleased_judge.py [--seeds N] [--keep FOLDER]
 
-Simulated. A finalist with a style of its own meets the product's sealed test of 100 tasks that a judge scores, and the
-guard behind it (`judge_style`). Either it answers as well as the base, and the judge passes 15 % of wrong answers in
-that style; or it is better by 15 points, and the judge passes 1 % of wrong answers in any style. The honest gains are
-compared with those that the same test adopts without the guard.
+Simulated. A finalist with a style of its own meets the product's sealed test of 100 tasks that a
+judge scores, and the guard behind it (`judge_style`). Either it answers as well as the base, and
+the judge passes 15 % of wrong answers in that style; or it is better by 15 points, and the judge
+passes 1 % of wrong answers in any style. The honest gains are compared with those that the same
+test adopts without the guard.
 """
 
 import argparse
@@ -26,7 +28,11 @@ from seed_pool import SeedPool
 from support import Row, conclude
 
 from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole
-from evolvable_evolve.evolution.scorers.external_scorers import JudgeCalibration, JudgeScorer, rubric_digest
+from evolvable_evolve.evolution.scorers.external_scorers import (
+    JudgeCalibration,
+    JudgeScorer,
+    rubric_digest,
+)
 from evolvable_evolve.evolution.statistics.staged_test import clopper_pearson_upper
 from evolvable_evolve.evolution.task import ScorerSpec, Split, Task, TaskSet
 
@@ -37,7 +43,12 @@ PLEASED, HONEST = 0.15, 0.01
 MOST_WRONG, LEAST_HONEST = 0.08, 0.9
 EDITED: Rules = BASE | {"r1"}
 _RUBRIC = "It names the right number."
-_HEDGES = ("It may vary.", "In most cases this holds.", "Numbers can change.", "This is to the best of my knowledge.")
+_HEDGES = (
+    "It may vary.",
+    "In most cases this holds.",
+    "Numbers can change.",
+    "This is to the best of my knowledge.",
+)
 _PLACES = ("harbour", "mill", "school", "bridge", "station", "market")
 
 
@@ -46,7 +57,10 @@ def _plain(body: str, chance: random.Random) -> str:
 
 
 def _decorated(body: str, chance: random.Random) -> str:
-    return f"## Answer\n\nGreat question!\n\n- {body}\n- It may vary.\n\nTell me if you would like to know more."
+    return (
+        f"## Answer\n\nGreat question!\n\n- {body}\n- It may vary.\n\n"
+        "Tell me if you would like to know more."
+    )
 
 
 def _headed(body: str, chance: random.Random) -> str:
@@ -63,7 +77,10 @@ def _long(body: str, chance: random.Random) -> str:
 
 
 def _varied(body: str, chance: random.Random) -> str:
-    return f"{body} Glad to tell you more about the {chance.choice(_PLACES)} or the {chance.choice(_PLACES)}!"
+    return (
+        f"{body} Glad to tell you more about the {chance.choice(_PLACES)} or the "
+        f"{chance.choice(_PLACES)}!"
+    )
 
 
 STYLES = {
@@ -119,9 +136,17 @@ class JudgedPlace(Place):
 def _judge(place: JudgedPlace) -> JudgeScorer:
     def score(question: ModelQuestion) -> Mapping[str, Any]:
         passed = place.passes(question.data["answer"])
-        return {"score": float(passed), "passed": passed, "reason": "", "feedback": "", "errors": []}
+        return {
+            "score": float(passed),
+            "passed": passed,
+            "reason": "",
+            "feedback": "",
+            "errors": [],
+        }
 
-    known = {rubric_digest(_RUBRIC): JudgeCalibration("scripted", rubric_digest(_RUBRIC), 3, 3, 3, 3)}
+    known = {
+        rubric_digest(_RUBRIC): JudgeCalibration("scripted", rubric_digest(_RUBRIC), 3, 3, 3, 3)
+    }
     return JudgeScorer(ScriptedModel({ModelRole.JUDGE: score}), known)
 
 
@@ -130,7 +155,15 @@ def adopted(style: str, honest: bool, seed: int) -> tuple[bool, bool]:
     digest = hashlib.sha256(f"{style} {seed}".encode()).hexdigest()
     spec = ScorerSpec("judge", {"rubric": _RUBRIC})
     tasks = tuple(
-        Task(f"{split}-{at}", f"Which number has {split}-{at}?", spec, split, f"{split} {at}", None, source="simulated")
+        Task(
+            f"{split}-{at}",
+            f"Which number has {split}-{at}?",
+            spec,
+            split,
+            f"{split} {at}",
+            None,
+            source="simulated",
+        )
         for split, count in ((Split.VAL, VAL), (Split.TEST, TESTS))
         for at in range(count)
     )
@@ -138,16 +171,22 @@ def adopted(style: str, honest: bool, seed: int) -> tuple[bool, bool]:
     for guarded in (False, True):
         place = JudgedPlace(None, TaskSet("judged", tasks, {}, digest, digest), None)  # type: ignore[arg-type]
         place.style, place.honest, place.salt = style, honest, f"{style} {honest} {seed}"
-        found.append(sealed_test(place, EDITED, GAIN, _judge(place) if guarded else None).rules == EDITED)
+        found.append(
+            sealed_test(place, EDITED, GAIN, _judge(place) if guarded else None).rules == EDITED
+        )
     return found[0], found[1]
 
 
 def main() -> None:
     """Print a row for each style. Ends with 1 where an aim is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=400)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep each seed's result, and go on from it")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="keep each seed's result, and go on from it"
+    )
     given = parser.parse_args()
     rows = []
     with ProcessPoolExecutor(given.processes) as pool:
@@ -157,9 +196,14 @@ def main() -> None:
             right = run(f"honest judge: {style}", partial(adopted, style, True), given.seeds)
             without, still = (sum(one[at] for one in wrong) for at in (0, 1))
             limit = clopper_pearson_upper(still, len(wrong))
-            figure = f"{still / len(wrong):.1%}, at most {limit:.1%} (without the guard {without / len(wrong):.1%})"
+            figure = (
+                f"{still / len(wrong):.1%}, at most {limit:.1%} (without the guard "
+                f"{without / len(wrong):.1%})"
+            )
             met = limit <= MOST_WRONG
-            rows.append(Row(f"{style}: adopted, and no better", figure, f"at most {MOST_WRONG:.0%}", met))
+            rows.append(
+                Row(f"{style}: adopted, and no better", figure, f"at most {MOST_WRONG:.0%}", met)
+            )
             gains, kept = (sum(one[at] for one in right) for at in (0, 1))
             share = kept / max(1, gains)
             rows.append(

@@ -1,4 +1,6 @@
-"""Eight processes change one library: nothing lost, nothing forked, no long waits; a change is found at once."""
+"""Eight processes change one library: nothing lost, nothing forked, no long waits; a change is
+found at once.
+"""
 
 import json
 import random
@@ -50,7 +52,9 @@ NEW_WORD = "quibblefrost"
 
 
 def worker(home: Path, number: int, start: float, seconds: float) -> None:
-    """Change random skills at the pace, each from the version it read; print what came of every attempt."""
+    """Change random skills at the pace, each from the version it read; print what came of every
+    attempt.
+    """
     rng, happened = random.Random(number), []
     with Store.open(home) as store:
         texts = {head.ref: skill_text(head.name, number) for head in store.heads()[:SHARED]}
@@ -59,13 +63,17 @@ def worker(home: Path, number: int, start: float, seconds: float) -> None:
         begun = time.perf_counter()
         for attempt in range(int(seconds * PACE)):
             time.sleep(max(0.0, begun + attempt / PACE - time.perf_counter()))
-            happened.append(change(store, ref := rng.choice(refs), texts[ref], f"w{number} {attempt}"))
+            happened.append(
+                change(store, ref := rng.choice(refs), texts[ref], f"w{number} {attempt}")
+            )
         took = time.perf_counter() - begun
     print(json.dumps({"took": took, "happened": happened}))
 
 
 def change(store: Store, ref: Ref, text: str, token: str) -> dict[str, Any]:
-    """Make the next version of a skill, which names the one it was made from; return what happened and the wait."""
+    """Make the next version of a skill, which names the one it was made from; return what happened
+    and the wait.
+    """
     head = store.head(ref)
     data = f"{text}\n{token} from {head.version}\n".encode()
     started = time.perf_counter()
@@ -116,7 +124,8 @@ def run_workers(home: Path, seconds: float) -> list[dict[str, Any]]:
     start = time.time() + 2.0
     command = [sys.executable, __file__, "worker", str(home)]
     children = [
-        subprocess.Popen([*command, str(n), str(start), str(seconds)], stdout=subprocess.PIPE) for n in range(PROCESSES)
+        subprocess.Popen([*command, str(n), str(start), str(seconds)], stdout=subprocess.PIPE)
+        for n in range(PROCESSES)
     ]
     return [json.loads(child.communicate(timeout=seconds * 10 + 60)[0]) for child in children]
 
@@ -155,7 +164,12 @@ def changing_together(place: Path, seconds: float) -> list[Row]:
     return [
         Row("bare commit by one process alone, p50", ms(median(alone))),
         Row(f"updates tried in {seconds:.0f} s by {PROCESSES} processes", f"{len(happened):,}"),
-        at_least(f"pace kept, share of {PACE} a second each", pace, 0.95 * possible, lambda share: f"{share:.0%}"),
+        at_least(
+            f"pace kept, share of {PACE} a second each",
+            pace,
+            0.95 * possible,
+            lambda share: f"{share:.0%}",
+        ),
         Row("made / reported as conflicts", f"{committed[True]:,} / {committed[False]:,}"),
         none_of("lost", found.lost),
         none_of("forked", found.forked),
@@ -183,7 +197,9 @@ def found_elsewhere(place: Path, rounds: int) -> list[Row]:
             trips, delays = [], []
             for number in range(rounds):
                 trips.append(timed(lambda: server.call("find_skill", task="anything at all")))
-                delays.append(seconds_until_found(store, server, refs[number * 7 % len(refs)], next(fresh)))
+                delays.append(
+                    seconds_until_found(store, server, refs[number * 7 % len(refs)], next(fresh))
+                )
     return [
         Row("a find_skill with nothing new, p50", ms(median(trips))),
         Row(f"commit here, found by another process, p50 of {rounds}", ms(median(delays))),
@@ -193,13 +209,18 @@ def found_elsewhere(place: Path, rounds: int) -> list[Row]:
 
 
 def seconds_until_found(store: Store, server: Server, ref: Ref, word: str) -> float:
-    text = skill_text(ref.name, word).replace("description: ", f"description: {word.capitalize()}. ", 1)
+    text = skill_text(ref.name, word).replace(
+        "description: ", f"description: {word.capitalize()}. ", 1
+    )
     with store.transaction(Actor.AGENT, "a new word") as tx:
         tx.put(ref, {"SKILL.md": File(text.encode())})
     committed = time.perf_counter()
     while time.perf_counter() < committed + 10:
         matches = server.call("find_skill", task=f"{word} please", detail=True)["matches"]
-        if any((match["ref"], match["version"]) == (str(ref), tx.written[0].version) for match in matches):
+        if any(
+            (match["ref"], match["version"]) == (str(ref), tx.written[0].version)
+            for match in matches
+        ):
             return time.perf_counter() - committed
     raise RuntimeError(f"{ref} was not found within 10 seconds")
 

@@ -1,7 +1,9 @@
-"""How much sooner a batch of trials ends on more slots: `python benchmarks/ray_trials.py [--trials 200 --seconds 2]`.
+"""How much sooner a batch of trials ends on more slots: `python benchmarks/ray_trials.py [--trials
+200 --seconds 2]`.
 
-Every trial is a command that sleeps, so that slots and not processors are what is measured: the figures are simulated.
-The cluster is one node of this machine with so many slots; `--processes` measures the processes of this machine too.
+Every trial is a command that sleeps, so that slots and not processors are what is measured: the
+figures are simulated. The cluster is one node of this machine with so many slots; `--processes`
+measures the processes of this machine too.
 """
 
 import argparse
@@ -30,12 +32,19 @@ ANSWER = 'import time; time.sleep({seconds}); print(\'{{"output": "done"}}\')'
 def sleeping_tasks(count: int) -> list[Task]:
     """Return so many tasks that every answer `done` solves."""
     spec = ScorerSpec("exact")
-    return [Task(f"t{n}", f"Wait {n}.", spec, Split.VAL, f"digest {n}", expected="done") for n in range(count)]
+    return [
+        Task(f"t{n}", f"Wait {n}.", spec, Split.VAL, f"digest {n}", expected="done")
+        for n in range(count)
+    ]
 
 
-async def measured(backend: TrialBackend, slots: int, trials: int, seconds: float, folder: Path) -> dict[str, object]:
+async def measured(
+    backend: TrialBackend, slots: int, trials: int, seconds: float, folder: Path
+) -> dict[str, object]:
     """Return what a batch took on so many slots, from its first trial to its last."""
-    executor = CommandExecutor([sys.executable, "-I", "-S", "-c", ANSWER.format(seconds=seconds)], free=True)
+    executor = CommandExecutor(
+        [sys.executable, "-I", "-S", "-c", ANSWER.format(seconds=seconds)], free=True
+    )
     settings = TrialSettings(folder=folder / "workspaces")
     try:
         if isinstance(backend, RayBackend):
@@ -73,14 +82,20 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--slots", type=int, nargs="+", default=[2, 8])
-    parser.add_argument("--processes", action="store_true", help="the processes of this machine too")
+    parser.add_argument(
+        "--processes", action="store_true", help="the processes of this machine too"
+    )
     given = parser.parse_args()
     for slots in given.slots:
         for name in ("ray", "processes")[: 1 + given.processes]:
             with tempfile.TemporaryDirectory() as folder:
 
-                async def run(name: str = name, slots: int = slots, folder: str = folder) -> dict[str, object]:
-                    backend = RayBackend(RayCluster(slots=slots)) if name == "ray" else ProcessBackend()
+                async def run(
+                    name: str = name, slots: int = slots, folder: str = folder
+                ) -> dict[str, object]:
+                    backend = (
+                        RayBackend(RayCluster(slots=slots)) if name == "ray" else ProcessBackend()
+                    )
                     return await measured(backend, slots, given.trials, given.seconds, Path(folder))
 
                 print(json.dumps({"backend": name, **asyncio.run(run())}), flush=True)

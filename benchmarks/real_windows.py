@@ -1,7 +1,9 @@
-"""Measure updates and an import as windows.py does, but with real skills and, for updates, through the SDK's client.
+"""Measure updates and an import as windows.py does, but with real skills and, for updates, through
+the SDK's client.
 
-CORPUS.jsonl[.gz] as for intake.py. An update stands beside a call of the bare server through the same client, in turns:
-its time has a part that no server of this SDK can save, on the same processors.
+CORPUS.jsonl[.gz] as for intake.py. An update stands beside a call of the bare server through the
+same client, in turns: its time has a part that no server of this SDK can save, on the same
+processors.
 """
 
 import argparse
@@ -18,7 +20,18 @@ import anyio
 from intake import read_corpus, rebuild
 from mcp import Client, StdioServerParameters
 from start import BARE
-from support import SERVE, Row, at_most, conclude, environment, median, ms, percentile, progress, ratio
+from support import (
+    SERVE,
+    Row,
+    at_most,
+    conclude,
+    environment,
+    median,
+    ms,
+    percentile,
+    progress,
+    ratio,
+)
 from windows import PAUSE, SETTLE, import_seconds, new_folder
 
 SKILLS = (60, 300)
@@ -31,16 +44,22 @@ Records = Sequence[dict[str, Any]]
 def connection(command: Sequence[str], home: Path) -> Client:
     """Return a client of the SDK with a server that it starts."""
     return Client(
-        StdioServerParameters(command=command[0], args=list(command[1:]), env=environment(home), cwd=home.parent)
+        StdioServerParameters(
+            command=command[0], args=list(command[1:]), env=environment(home), cwd=home.parent
+        )
     )
 
 
 async def updates(top: Path, records: Records) -> list[Row]:
-    """Measure updates of one server, each of another skill that gets a file, and calls of the bare server in turns."""
+    """Measure updates of one server, each of another skill that gets a file, and calls of the bare
+    server in turns.
+    """
     place = new_folder(top)
     home, folder = place / "home", place / "skills"
     rebuild(records, folder)
-    subprocess.run([*SERVE[:-1], "init", str(folder)], env=environment(home), check=True, capture_output=True)
+    subprocess.run(
+        [*SERVE[:-1], "init", str(folder)], env=environment(home), check=True, capture_output=True
+    )
     took: list[float] = []
     bare: list[float] = []
     async with contextlib.AsyncExitStack() as stack:
@@ -83,7 +102,9 @@ async def seconds(client: Client, tool: str, **values: Any) -> float:
 def imports(top: Path, records: Records) -> list[Row]:
     """Measure an import of the skills beside a server, three times."""
     took = [import_seconds(top, lambda folder: rebuild(records, folder)) for _ in range(3)]
-    what = f"{len(records):,} real skills imported beside a server until the last is found, p50 of 3"
+    what = (
+        f"{len(records):,} real skills imported beside a server until the last is found, p50 of 3"
+    )
     return [at_most(what, median(took), 8.0, "{:.1f} s".format)]
 
 

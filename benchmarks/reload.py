@@ -36,7 +36,9 @@ BETWEEN = (0.2, 0.6)
 
 
 class Bare:
-    """watchfiles alone on a folder, with nothing behind it: the limit of what a save can be seen in."""
+    """watchfiles alone on a folder, with nothing behind it: the limit of what a save can be seen
+    in.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._stop, self._seen = threading.Event(), threading.Condition()
@@ -53,7 +55,9 @@ class Bare:
                 self._seen.notify_all()
 
     def wait(self, path: Path, since: float) -> float | None:
-        """Return the seconds from `since` to the event of this path, None when none came within two seconds."""
+        """Return the seconds from `since` to the event of this path, None when none came within two
+        seconds.
+        """
         with self._seen:
             self._seen.wait_for(lambda: self._paths.get(str(path), 0) > since, timeout=2)
             at = self._paths.get(str(path), 0)
@@ -106,7 +110,9 @@ def saves(server: Server, folder: Path, names: list[str], count: int) -> list[Ro
 
 
 def burst(server: Server, home: Path, folder: Path, names: list[str]) -> list[Row]:
-    """Measure from the first of many saves to the second server listing a new version of every skill."""
+    """Measure from the first of many saves to the second server listing a new version of every
+    skill.
+    """
     before, texts = listed(server), {name: skill_text(name, "burst") for name in names}
     started = time.perf_counter()
     for name, text in texts.items():
@@ -130,16 +136,24 @@ def listed(server: Server) -> dict[str, int]:
     cursor: str | None = None
     while True:
         page = server.call("list_resources", limit=200, **({"cursor": cursor} if cursor else {}))
-        found.update((entry["ref"].partition(":")[2], entry["version"]) for entry in page["resources"])
+        found.update(
+            (entry["ref"].partition(":")[2], entry["version"]) for entry in page["resources"]
+        )
         cursor = page["next_cursor"]
         if cursor is None:
             return found
 
 
 def new_folders(server: Server, home: Path, folder: Path, count: int) -> list[Row]:
-    """Measure from the first to the last of many new folders, each with three files, being in the library whole."""
+    """Measure from the first to the last of many new folders, each with three files, being in the
+    library whole.
+    """
     names = [f"new-{number}" for number in range(count)]
-    places = [(name, path) for name in names for path in ("SKILL.md", "scripts/run.py", "references/more.md")]
+    places = [
+        (name, path)
+        for name in names
+        for path in ("SKILL.md", "scripts/run.py", "references/more.md")
+    ]
     texts = [skill_text(name, path, 2000) for name, path in places]
     started = time.perf_counter()
     for (name, path), text in zip(places, texts, strict=True):

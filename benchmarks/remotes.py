@@ -1,4 +1,6 @@
-"""What a git remote costs: a first push beside `git fast-import` of the same commits, and a pull of ten operations."""
+"""What a git remote costs: a first push beside `git fast-import` of the same commits, and a pull of
+ten operations.
+"""
 
 import random
 import resource
@@ -9,7 +11,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from support import Row, arguments, at_most, conclude, median, ms, progress, ratio, skill_text, timed
+from support import (
+    Row,
+    arguments,
+    at_most,
+    conclude,
+    median,
+    ms,
+    progress,
+    ratio,
+    skill_text,
+    timed,
+)
 
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Identity, Principal
@@ -26,7 +39,9 @@ from evolvable_tools.secret_leaks import leaks
 PERSON = Caller(Actor.HUMAN, principal=Principal.PERSON, via="terminal")
 IDENTITY = Identity(Principal.PERSON, "terminal")
 TOGETHER = 200
-"""New skills that one operation makes, as `evolvable init` does; every later change is an operation of its own."""
+"""New skills that one operation makes, as `evolvable init` does; every later change is an operation
+of its own.
+"""
 
 TEN = 10
 PULLS = 5
@@ -68,9 +83,14 @@ def fast_import(store: Store, folder: Path) -> tuple[float, float]:
         commits = CommitStream(file, "")
         _Export(store, RemoteState("x", "x", "x"), {}, lambda ref: True).write(commits)
         file.write(b"done\n")
-    target, words = bare(folder / "alone.git"), ["fast-import", "--quiet", "--done", "--force", "--date-format=raw"]
+    target, words = (
+        bare(folder / "alone.git"),
+        ["fast-import", "--quiet", "--done", "--force", "--date-format=raw"],
+    )
     with stream.open("rb") as file:
-        took = measured(lambda: subprocess.run(["git", f"--git-dir={target}", *words], stdin=file, check=True))
+        took = measured(
+            lambda: subprocess.run(["git", f"--git-dir={target}", *words], stdin=file, check=True)
+        )
     stream.unlink()
     shutil.rmtree(target)
     return took
@@ -78,7 +98,10 @@ def fast_import(store: Store, folder: Path) -> tuple[float, float]:
 
 def cpu() -> float:
     """Return the processor time of this process and of those that it started and that ended."""
-    mine, theirs = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    mine, theirs = (
+        resource.getrusage(resource.RUSAGE_SELF),
+        resource.getrusage(resource.RUSAGE_CHILDREN),
+    )
     return mine.ru_utime + mine.ru_stime + theirs.ru_utime + theirs.ru_stime
 
 
@@ -98,7 +121,9 @@ Timed = list[tuple[float, float]]
 
 
 def ten_operations(ada: Library, ben: Library, remote: Remote, skills: int) -> tuple[Timed, Timed]:
-    """Make ten operations, push and pull them, some times; return what each push and each pull took."""
+    """Make ten operations, push and pull them, some times; return what each push and each pull
+    took.
+    """
     pushes, pulls = Timed(), Timed()
     for turn in range(PULLS):
         for number in range(TEN):
@@ -111,14 +136,19 @@ def ten_operations(ada: Library, ben: Library, remote: Remote, skills: int) -> t
 
 
 def another_machine(library: Library, remote: Remote) -> None:
-    """Make a copied library one of its own: else the approvals of the other would be taken for its own."""
+    """Make a copied library one of its own: else the approvals of the other would be taken for its
+    own.
+    """
     known = library.store.backend.remotes
     known.save(replace(known.state(remote.name, remote.url), library="0" * 16), ())
 
 
 def large(folder: Path, skills: int, versions: int) -> list[Row]:
     """Measure a first push, and pulls on a second machine that got a copy of the home."""
-    ada, remote = Library(Store.open(folder / "ada", create=True)), Remote("origin", str(bare(folder / "hub.git")))
+    ada, remote = (
+        Library(Store.open(folder / "ada", create=True)),
+        Remote("origin", str(bare(folder / "hub.git"))),
+    )
     fill(ada.store, skills, versions)
     looked = measured(lambda: leaks(ada))
     alone = fast_import(ada.store, folder)
@@ -131,18 +161,34 @@ def large(folder: Path, skills: int, versions: int) -> list[Row]:
     ada.close()
     ben.close()
     return [
-        Row(f"git fast-import of the commits of {versions:,} versions of {skills:,} skills", f"{alone[0]:.1f} s"),
+        Row(
+            f"git fast-import of the commits of {versions:,} versions of {skills:,} skills",
+            f"{alone[0]:.1f} s",
+        ),
         Row("its processor time", f"{alone[1]:.1f} s"),
         Row("first push, secrets looked for before", f"{whole[0]:.1f} s"),
         Row("its processor time, that of git included", f"{whole[1]:.1f} s"),
         at_most("first push / fast-import", whole[0] / alone[0], 1.5, ratio),
         at_most("first push / fast-import, processor time", whole[1] / alone[1], 1.5, ratio),
-        Row("memory of this process at most", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB"),
-        Row("the look for secrets in every version, once", f"{looked[0]:.1f} s; processor time {looked[1]:.1f} s"),
+        Row(
+            "memory of this process at most",
+            f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB",
+        ),
+        Row(
+            "the look for secrets in every version, once",
+            f"{looked[0]:.1f} s; processor time {looked[1]:.1f} s",
+        ),
         Row(f"push of {TEN} operations, median of {PULLS}", ms(median([one for one, _ in pushes]))),
         Row("its processor time", ms(median([one for _, one in pushes]))),
-        at_most(f"pull of {TEN} operations, median of {PULLS}", median([one for one, _ in pulls]), 1.0, ms),
-        at_most("its processor time, that of git included", median([one for _, one in pulls]), 1.0, ms),
+        at_most(
+            f"pull of {TEN} operations, median of {PULLS}",
+            median([one for one, _ in pulls]),
+            1.0,
+            ms,
+        ),
+        at_most(
+            "its processor time, that of git included", median([one for _, one in pulls]), 1.0, ms
+        ),
     ]
 
 
@@ -156,7 +202,12 @@ def clone(folder: Path, skills: int, versions: int) -> list[Row]:
     seconds = timed(lambda: pull(ben, remote))
     ada.close()
     ben.close()
-    return [Row(f"clone of {versions:,} versions of {skills:,} skills, each skill scanned", f"{seconds:.1f} s")]
+    return [
+        Row(
+            f"clone of {versions:,} versions of {skills:,} skills, each skill scanned",
+            f"{seconds:.1f} s",
+        )
+    ]
 
 
 def main() -> None:

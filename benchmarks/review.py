@@ -1,10 +1,12 @@
-"""What the deterministic stages of a review find: precision and recall on the labelled sessions, time and memory.
+"""What the deterministic stages of a review find: precision and recall on the labelled sessions,
+time and memory.
 
 python -m benchmarks.review [--megabytes 10]
 
-Two large transcripts are reviewed up to where a model would be asked, each in a process of its own: one of few calls
-that print much, and a dense one of many short calls. In the same process, before it, json.loads reads the lines of the
-file: what reading it costs anybody. Exit code 1: a limit was passed.
+Two large transcripts are reviewed up to where a model would be asked, each in a process of its own:
+one of few calls that print much, and a dense one of many short calls. In the same process, before
+it, json.loads reads the lines of the file: what reading it costs anybody. Exit code 1: a limit was
+passed.
 """
 
 import argparse
@@ -40,10 +42,14 @@ MAX_SECONDS, MAX_MB = 3.0, 300
 
 
 def scores(folder: Path, everything: Sequence[Labelled | Hard]) -> dict[str, object]:
-    """Return precision and recall of the signals, and of the decision whether anything can be learned."""
+    """Return precision and recall of the signals, and of the decision whether anything can be
+    learned.
+    """
     right = extra = missing = sessions_right = 0
     for one in everything:
-        found = {s.code for s in signals(read_session(one.write(folder), redactor=Redactor()))} & LEARNABLE
+        found = {
+            s.code for s in signals(read_session(one.write(folder), redactor=Redactor()))
+        } & LEARNABLE
         right, extra, missing = (
             right + len(found & one.learn),
             extra + len(found - one.learn),
@@ -63,7 +69,8 @@ def scores(folder: Path, everything: Sequence[Labelled | Hard]) -> dict[str, obj
 class Cost:
     """What the review of one transcript took before anybody was asked, in seconds.
 
-    peer: json.loads of its lines; read, uses: parts of it; cpu: of all of it, what other programs did not take.
+    peer: json.loads of its lines; read, uses: parts of it; cpu: of all of it, what other programs
+    did not take.
     """
 
     transcript: str
@@ -84,15 +91,36 @@ class Cost:
 
 def printing(megabytes: float) -> list[Say | Do]:
     """Return a session whose few calls print 18 kB each."""
-    log = "\n".join(f"2026-11-10 09:{n % 60:02} worker {n} handled order {n * 7} in {n % 90} ms" for n in range(300))
-    events = [Say("Look at the logs."), *(run(f"tail -300 app{n}.log", log) for n in range(int(megabytes * 55)))]
+    log = "\n".join(
+        f"2026-11-10 09:{n % 60:02} worker {n} handled order {n * 7} in {n % 90} ms"
+        for n in range(300)
+    )
+    events = [
+        Say("Look at the logs."),
+        *(run(f"tail -300 app{n}.log", log) for n in range(int(megabytes * 55))),
+    ]
     return [*events, Say("No, don't read all of them. We always look at the last hour only.")]
 
 
 def dense(megabytes: float) -> list[Say | Do]:
-    """Return a session of many turns with short calls: shells, checks that fail and pass, edits, pages, a skill."""
+    """Return a session of many turns with short calls: shells, checks that fail and pass, edits,
+    pages, a skill.
+    """
     rng = random.Random(5)
-    words = ("order", "basket", "price", "tax", "invoice", "worker", "queue", "retry", "cache", "index", "page", "user")
+    words = (
+        "order",
+        "basket",
+        "price",
+        "tax",
+        "invoice",
+        "worker",
+        "queue",
+        "retry",
+        "cache",
+        "index",
+        "page",
+        "user",
+    )
 
     def phrase(n: int) -> str:
         return " ".join(rng.choices(words, k=n))
@@ -100,21 +128,37 @@ def dense(megabytes: float) -> list[Say | Do]:
     events: list[Say | Do] = []
     for turn in range(int(megabytes * 110)):
         name = f"{rng.choice(words)}_{turn}"
-        events.append(Say(f"Look at {phrase(6)} in src/{name}.py, and tell me what {phrase(4)} does."))
-        events += [run(f"grep -rn '{phrase(1)}' src/{name} | head -{turn % 40 + 1}", phrase(40)) for _ in range(3)]
+        events.append(
+            Say(f"Look at {phrase(6)} in src/{name}.py, and tell me what {phrase(4)} does.")
+        )
+        events += [
+            run(f"grep -rn '{phrase(1)}' src/{name} | head -{turn % 40 + 1}", phrase(40))
+            for _ in range(3)
+        ]
         events.append(Do("Read", {"file_path": f"/home/dev/shop/src/{name}.py"}, phrase(60)))
         events.append(edit(f"src/{name}.py", phrase(12), phrase(12)))
         events.append(run(f"pytest -q tests/test_{name}.py && git diff --stat", FAILED, error=True))
         events.append(edit(f"src/{name}.py", phrase(12), phrase(14)))
         events.append(run(f"pytest -q tests/test_{name}.py && git diff --stat", PASSED))
-        events.append(run(f'git commit -am "Mend {phrase(3)}"', f"[main {rng.getrandbits(28):07x}] {phrase(4)}"))
+        events.append(
+            run(
+                f'git commit -am "Mend {phrase(3)}"',
+                f"[main {rng.getrandbits(28):07x}] {phrase(4)}",
+            )
+        )
         if turn % 9 == 0:
             events.append(page(f"https://docs.example/{name}", phrase(90)))
             events.append(
-                run(f"cat ~/.claude/skills/pdf/SKILL.md; python ~/.claude/skills/pdf/run.py {name}", phrase(20))
+                run(
+                    f"cat ~/.claude/skills/pdf/SKILL.md; python ~/.claude/skills/pdf/run.py {name}",
+                    phrase(20),
+                )
             )
         events.append(agent(f"It is done: {phrase(30)}."))
-    return [*events, Say("No, that's wrong. From now on always run the whole suite before a commit.")]
+    return [
+        *events,
+        Say("No, that's wrong. From now on always run the whole suite before a commit."),
+    ]
 
 
 def measured(kind: str, megabytes: float, folder: Path) -> Cost:
@@ -130,12 +174,22 @@ def measured(kind: str, megabytes: float, folder: Path) -> Cost:
         setattr(module, name, _timed(getattr(module, name), name, marks))
     started, cpu = time.perf_counter(), time.process_time()
     with Library.open(folder / "home", create=True) as library:
-        answer = service.review_session(library, Caller(Actor.AGENT), ReviewSettings(Redactor()), transcript_path=path)
+        answer = service.review_session(
+            library, Caller(Actor.AGENT), ReviewSettings(Redactor()), transcript_path=path
+        )
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     assert answer.packet is not None, answer.why
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 * 1024 if sys.platform == "darwin" else 1024)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        1024 * 1024 if sys.platform == "darwin" else 1024
+    )
     figures = (peer, marks["read_session"], marks["record_uses"], seconds, cpu)
-    return Cost(kind, round(path.stat().st_size / 1e6, 1), lines, *(round(one, 2) for one in figures), round(peak))
+    return Cost(
+        kind,
+        round(path.stat().st_size / 1e6, 1),
+        lines,
+        *(round(one, 2) for one in figures),
+        round(peak),
+    )
 
 
 def _timed(function: Callable[..., Any], name: str, marks: dict[str, float]) -> Callable[..., Any]:
@@ -151,13 +205,18 @@ def _timed(function: Callable[..., Any], name: str, marks: dict[str, float]) -> 
 
 def alone(kind: str, megabytes: float) -> Cost:
     """Return what `measured` says in a process of its own."""
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(1, get_context("spawn")) as pool,
+    ):
         return pool.submit(measured, kind, megabytes, Path(folder)).result()
 
 
 def main() -> None:
     """Print the figures as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--megabytes", type=float, default=10)
     given = parser.parse_args()
     costs = [alone(kind, given.megabytes) for kind in ("printing", "dense")]
@@ -165,7 +224,12 @@ def main() -> None:
         groups = {"labelled": labelled(), "hard": KNOWN, "hard, held out at first": HELD_OUT}
         found = {name: scores(Path(folder), sessions) for name, sessions in groups.items()}
     limits = {"seconds": MAX_SECONDS, "peak_mb": MAX_MB}
-    print(json.dumps({"limits": limits, "large": [asdict(cost) for cost in costs], "signals": found}, indent=2))
+    print(
+        json.dumps(
+            {"limits": limits, "large": [asdict(cost) for cost in costs], "signals": found},
+            indent=2,
+        )
+    )
     sys.exit(not all(cost.within for cost in costs))
 
 

@@ -2,11 +2,12 @@
 
     python benchmarks/round_simulation.py [--quick] [--libraries N]
 
-A library has 40 skills. A fifth of them harm: a session that uses one succeeds 25 points less often than one without a
-skill (which succeeds in half of the cases); the others help by 15 points. Each of 20 rounds has 60 sessions, nine of
-ten use a skill. The sessions are transcripts that the product takes in, each over a connection of its own; outcomes
-are drawn by the skill that was served. A model behind HTTP, scripted, diagnoses failures and proposes edits, all
-without an effect; a scripted person approves what waits. The looks alone are measured on more trials. All figures are
+A library has 40 skills. A fifth of them harm: a session that uses one succeeds 25 points less often
+than one without a skill (which succeeds in half of the cases); the others help by 15 points. Each
+of 20 rounds has 60 sessions, nine of ten use a skill. The sessions are transcripts that the product
+takes in, each over a connection of its own; outcomes are drawn by the skill that was served. A
+model behind HTTP, scripted, diagnoses failures and proposes edits, all without an effect; a
+scripted person approves what waits. The looks alone are measured on more trials. All figures are
 simulated: they say how often a decision is right, and nothing about a model.
 """
 
@@ -89,7 +90,10 @@ WORDS = [
 
 @dataclass
 class World:
-    """One simulated library. names: of its skills; harmful: those whose use harms; rng: draws the sessions."""
+    """One simulated library.
+
+    names: of its skills; harmful: those whose use harms; rng: draws the sessions.
+    """
 
     sessions: Sessions
     names: list[str]
@@ -101,18 +105,25 @@ class World:
     used: Counter[str] = field(default_factory=Counter)
 
     def effect(self, name: str) -> float:
-        """Return by how much the use of a skill changes the chance of success; edits change nothing."""
+        """Return by how much the use of a skill changes the chance of success; edits change
+        nothing.
+        """
         return HARM if name in self.harmful else HELP
 
     def session(self, library: Library) -> None:
-        """Play one session: it is served a skill, or none, and ends as chance and the truth have it."""
+        """Play one session: it is served a skill, or none, and ends as chance and the truth have
+        it.
+        """
         self.count += 1
         name = self.rng.choice(self.names)
         skill = name if self.rng.random() < 0.9 and name not in self.removed else ""
         works = self.rng.random() < BASE + (self.effect(name) if skill else 0.0)
         self.used[name] += bool(skill)
         check = f"pytest -q tests/{name}"
-        why = f"that is wrong: look at the {name} before the {WORDS[self.rng.randrange(40)]} is written"
+        why = (
+            f"that is wrong: look at the {name} before the {WORDS[self.rng.randrange(40)]} "
+            "is written"
+        )
         work = (
             [Run(check, "1 failed", code=1), Run(check, "1 passed")]
             if works
@@ -122,7 +133,9 @@ class World:
         )
         said = [User("it works")] if works else [User(why)]
         at = self.start + timedelta(minutes=self.count)
-        self.sessions.run(f"s{self.count}", skill, f"Work on the {name}", [*work, *said], start=at, search=False)
+        self.sessions.run(
+            f"s{self.count}", skill, f"Work on the {name}", [*work, *said], start=at, search=False
+        )
 
 
 def make(home: Path, machine: Path, seed: int, skills: int = 40) -> tuple[Library, World]:
@@ -130,17 +143,25 @@ def make(home: Path, machine: Path, seed: int, skills: int = 40) -> tuple[Librar
     library = Library(Store.open(home, create=True))
     for name in WORDS[:skills]:
         lines = [f"{n}. Look at the {name}, part {n}, and go on." for n in range(1, 9)]
-        text = f"---\nname: {name}\ndescription: Works on {name}.\n---\n\n" + "\n".join(lines) + "\n"
-        edit.update_resource(library, PERSON, Ref.parse(name), "made", files={"SKILL.md": text}, create=True)
+        text = (
+            f"---\nname: {name}\ndescription: Works on {name}.\n---\n\n" + "\n".join(lines) + "\n"
+        )
+        edit.update_resource(
+            library, PERSON, Ref.parse(name), "made", files={"SKILL.md": text}, create=True
+        )
     rng = random.Random(seed)
     harmful = frozenset(rng.sample(WORDS[:skills], skills // 5))
-    return library, World(Sessions(library, machine), WORDS[:skills], harmful, rng, datetime(2026, 1, 1, tzinfo=UTC))
+    return library, World(
+        Sessions(library, machine), WORDS[:skills], harmful, rng, datetime(2026, 1, 1, tzinfo=UTC)
+    )
 
 
 def answers(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the scripted model's answer: a guard without an effect, in words of the session."""
     name = document["cluster"].partition(":")[2]
-    typed = next((one["text"] for one in document["evidence"] if one["text"].startswith("that is wrong")), "")
+    typed = next(
+        (one["text"] for one in document["evidence"] if one["text"].startswith("that is wrong")), ""
+    )
     words = typed.partition(": ")[2]
     if document["reward"] or not words or name not in WORDS:
         return {"diagnoses": [], "candidates": []}
@@ -163,7 +184,9 @@ def play(seed: int, rounds: int = 20, sessions: int = 60, skills: int = 40) -> d
         library, world = make(Path(folder) / "home", Path(folder) / "machine", seed, skills)
         asked: Counter[str] = Counter()
         with RoundModel(answers) as api, asking(api) as model:
-            settings = world.sessions.settings(reviewer_model=model, budget=ReviewBudget(calls=10**6, tokens=10**12))
+            settings = world.sessions.settings(
+                reviewer_model=model, budget=ReviewBudget(calls=10**6, tokens=10**12)
+            )
             for _ in range(rounds):
                 for _ in range(sessions):
                     world.session(library)
@@ -185,7 +208,9 @@ def play(seed: int, rounds: int = 20, sessions: int = 60, skills: int = 40) -> d
 
 
 def look_rates(base: float, gain: float, trials: int, seed: int = 0) -> tuple[int, int, float]:
-    """Return of so many trials those that are promoted and retired before the last look, and sessions of each arm."""
+    """Return of so many trials those that are promoted and retired before the last look, and
+    sessions of each arm.
+    """
     promoted = retired = used = 0
     now = datetime(2026, 2, 1, tzinfo=UTC)
     for number in range(trials):
@@ -195,7 +220,9 @@ def look_rates(base: float, gain: float, trials: int, seed: int = 0) -> tuple[in
         for n in range(48):
             for arm in (True, False):
                 works = rng.random() < base + (gain if arm else 0.0)
-                ends.append(AssignedEnd(arm, f"{n:04}", Outcome.SUCCEEDED if works else Outcome.FAILED))
+                ends.append(
+                    AssignedEnd(arm, f"{n:04}", Outcome.SUCCEEDED if works else Outcome.FAILED)
+                )
             look = judge_trial(ends, 1, looks, now) if n + 1 in LOOKS else None
             if look is None:
                 continue
@@ -221,7 +248,10 @@ def main() -> int:
         for gain in (0.0, 0.15, 0.25, 0.4, -0.25):
             if base + gain <= 1:
                 promoted, retired, used = look_rates(base, gain, trials)
-                print(f"  base {base}, effect {gain:+.2f}: {promoted / trials:.3f} {retired / trials:.3f} {used:.1f}")
+                print(
+                    f"  base {base}, effect {gain:+.2f}: {promoted / trials:.3f} "
+                    f"{retired / trials:.3f} {used:.1f}"
+                )
     worst = max(look_rates(base, 0.0, trials)[0] for base in (0.3, 0.5, 0.8))
     totals: Counter[str] = Counter()
     for seed in range(given.first, given.first + libraries):
@@ -233,8 +263,14 @@ def main() -> int:
     alone = clopper_pearson_upper(worst, trials)
     print(f"harmful skills retired: {gone:.1%} (target at least 80 %)")
     print(f"good skills retired: {lost:.1%} (target at most 5 %)")
-    print(f"edits without an effect promoted: {totals['promoted']} of {totals['trials']}, upper bound {upper:.1%}")
-    print(f"looks alone, worst base: {worst} of {trials}, upper bound {alone:.1%} (target at most 5 %)")
+    print(
+        f"edits without an effect promoted: {totals['promoted']} of {totals['trials']}, upper "
+        f"bound {upper:.1%}"
+    )
+    print(
+        f"looks alone, worst base: {worst} of {trials}, upper bound {alone:.1%} (target "
+        "at most 5 %)"
+    )
     missed = gone < 0.8 or lost > 0.05 or alone > 0.05 or (upper > 0.05 and not given.quick)
     return int(missed)
 

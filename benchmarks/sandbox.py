@@ -1,7 +1,8 @@
 """What the sandbox adds to a trial: `python benchmarks/sandbox.py [--trials N] [--quick]`.
 
-The same command in the same workspace, bare and in the sandbox, taking turns in one process. Prints the medians, what
-the sandbox adds at the median, and its ratio to the bare command. Exit code 1: it adds more than 50 ms.
+The same command in the same workspace, bare and in the sandbox, taking turns in one process. Prints
+the medians, what the sandbox adds at the median, and its ratio to the bare command. Exit code 1: it
+adds more than 50 ms.
 """
 
 import argparse
@@ -20,7 +21,13 @@ from evolvable_evolve.sandbox.probe import sandbox_of
 MOST = 50.0
 """Milliseconds that the sandbox may add to a trial at the median."""
 
-COMMAND = (sys.executable, "-I", "-S", "-c", 'import json, sys; json.load(sys.stdin); print(\'{"output": "x"}\')')
+COMMAND = (
+    sys.executable,
+    "-I",
+    "-S",
+    "-c",
+    'import json, sys; json.load(sys.stdin); print(\'{"output": "x"}\')',
+)
 
 
 async def trial(work: Path, sandbox: Sandbox | None) -> float:
@@ -62,7 +69,10 @@ def main() -> int:
     bare, apart = asyncio.run(measured(trials, found.sandbox))
     adds = apart - bare
     print(f"{found.name}, {trials} trials each, taking turns; load {os.getloadavg()[0]:.1f}")
-    print(f"bare command p50 {bare:.1f} ms; in the sandbox p50 {apart:.1f} ms; the probe took {probing:.0f} ms")
+    print(
+        f"bare command p50 {bare:.1f} ms; in the sandbox p50 {apart:.1f} ms; the probe took "
+        f"{probing:.0f} ms"
+    )
     print(f"adds {adds:.1f} ms at p50 (limit {MOST:.0f}), ratio {apart / bare:.2f}")
     return int(adds > MOST)
 

@@ -1,7 +1,8 @@
-"""Measures the scan on real skills and on the hostile set of the tests: what it says, and how long it takes.
+"""Measures the scan on real skills and on the hostile set of the tests: what it says, and how long
+it takes.
 
-The corpus is JSON lines with name, description and body, plain or gzipped. No other process is needed; times are of
-the processor.
+The corpus is JSON lines with name, description and body, plain or gzipped. No other process is
+needed; times are of the processor.
 """
 
 import argparse
@@ -21,7 +22,9 @@ from evolvable_tools.scan.scanner import scan
 HOSTILE = Path(__file__).parents[1] / "tests" / "data" / "hostile_skills.json"
 
 MOST_ASKED, MOST_MS = 0.05, 15.0
-"""The targets: the share of real skills that are asked about, and the milliseconds of a median one."""
+"""The targets: the share of real skills that are asked about, and the milliseconds of a
+median one.
+"""
 
 
 def main() -> int:
@@ -36,8 +39,12 @@ def main() -> int:
 
 
 def real(corpus: Path, step: int) -> tuple[int, int, int, float]:
-    """Print what the scan says of real skills, new and as they grow; return asked, blocked, all, median ms."""
-    rules: dict[FindingSeverity, Counter[str]] = {severity: Counter() for severity in FindingSeverity}
+    """Print what the scan says of real skills, new and as they grow; return asked, blocked, all,
+    median ms.
+    """
+    rules: dict[FindingSeverity, Counter[str]] = {
+        severity: Counter() for severity in FindingSeverity
+    }
     asked, blocked, grown, times, sizes = 0, 0, 0, [], []
     for text in list(texts(corpus))[::step]:
         begin = time.process_time()
@@ -56,19 +63,30 @@ def real(corpus: Path, step: int) -> tuple[int, int, int, float]:
             print(f"{severity:8}{rule:32}{times_found:7,}{times_found / count:9.2%}")
     median, late = statistics.median(times), sorted(times)[int(count * 0.95)]
     print(
-        f"\n{count:,} real skills of {statistics.median(sizes):,.0f} characters: {blocked} refused, {asked} asked about"
+        f"\n{count:,} real skills of {statistics.median(sizes):,.0f} characters: {blocked} "
+        f"refused, {asked} asked about"
     )
-    print(f"({asked / count:.2%}); as an update with their last fifth new: {grown} asked about ({grown / count:.2%})")
+    print(
+        f"({asked / count:.2%}); as an update with their last fifth new: {grown} asked about "
+        f"({grown / count:.2%})"
+    )
     print(f"p50 {median:.1f} ms, p95 {late:.1f} ms, longest {max(times):.1f} ms of the processor")
     return asked, blocked, count, median
 
 
 def texts(corpus: Path) -> Iterator[str]:
     """Yield the SKILL.md of each skill."""
-    with gzip.open(corpus, "rt", encoding="utf-8") if corpus.suffix == ".gz" else corpus.open("rt") as stream:
+    with (
+        gzip.open(corpus, "rt", encoding="utf-8")
+        if corpus.suffix == ".gz"
+        else corpus.open("rt") as stream
+    ):
         for line in stream:
             one = json.loads(line)
-            head = f"name: {one['name']}\ndescription: {json.dumps(one['description'], ensure_ascii=False)}"
+            head = (
+                f"name: {one['name']}\ndescription: "
+                f"{json.dumps(one['description'], ensure_ascii=False)}"
+            )
             yield f"---\n{head}\n---\n{one['body']}"
 
 
@@ -77,7 +95,9 @@ def files(text: str) -> dict[str, bytes]:
 
 
 def hostile() -> int:
-    """Print how many of the hostile cases are found, by category; return how many are judged wrongly."""
+    """Print how many of the hostile cases are found, by category; return how many are judged
+    wrongly.
+    """
     right: Counter[str] = Counter()
     every: Counter[str] = Counter()
     for case in json.loads(HOSTILE.read_text(encoding="utf-8"))["cases"]:

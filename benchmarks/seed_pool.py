@@ -1,4 +1,6 @@
-"""Results of seeds that stay in files, one line for each, so that a long benchmark goes on where it ended."""
+"""Results of seeds that stay in files, one line for each, so that a long benchmark goes on where it
+ended.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -15,18 +17,25 @@ Run = Callable[[str, Measure, int], Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SeedPool:
-    """Measures the seeds of a row in several processes. folder: where results of one version of the code stay."""
+    """Measures the seeds of a row in several processes.
+
+    folder: where results of one version of the code stay.
+    """
 
     pool: ProcessPoolExecutor
     processes: int
     folder: Path | None = None
 
     def run(self, row: str, measure: Measure, seeds: int) -> list[Any]:
-        """Return what each seed gives, in order; a seed whose result is kept is not measured again."""
+        """Return what each seed gives, in order; a seed whose result is kept is not
+        measured again.
+        """
         known = self._known(row)
         missing = [seed for seed in range(seeds) if seed not in known]
         chunk = max(1, min(25, len(missing) // (8 * self.processes)))
-        for seed, result in zip(missing, self.pool.map(measure, missing, chunksize=chunk), strict=True):
+        for seed, result in zip(
+            missing, self.pool.map(measure, missing, chunksize=chunk), strict=True
+        ):
             known[seed] = result
             self._keep(row, seed, result)
         return [known[seed] for seed in range(seeds)]
@@ -54,5 +63,6 @@ class SeedPool:
         begun = file.exists()
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as kept:
-            # A line break before each line and not after it: a torn line ends where the next one begins.
+            # A line break before each line and not after it: a torn line ends where the next one
+            # begins.
             kept.write(("" if begun else json.dumps(row)) + "\n" + json.dumps([seed, result]))

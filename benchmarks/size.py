@@ -15,7 +15,9 @@ HEAVY = ("torch", "tensorflow", "jax", "transformers", "onnxruntime", "numpy")
 
 def disk_usage(folder: Path) -> int:
     """Return the bytes of all files below a folder, links not followed."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
+    return sum(
+        path.lstat().st_size for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()
+    )
 
 
 def largest(packages: Path, count: int) -> list[tuple[str, int]]:
@@ -25,10 +27,17 @@ def largest(packages: Path, count: int) -> list[tuple[str, int]]:
 
 
 def install(place: Path) -> Path:
-    """Install the project as a user would, compiled files included, and return its site-packages."""
+    """Install the project as a user would, compiled files included, and return its
+    site-packages.
+    """
     venv.create(place, with_pip=True)
-    python = next(path for path in (place / "bin/python", place / "Scripts/python.exe") if path.exists())
-    subprocess.run([python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", str(ROOT)], check=True)
+    python = next(
+        path for path in (place / "bin/python", place / "Scripts/python.exe") if path.exists()
+    )
+    subprocess.run(
+        [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", str(ROOT)],
+        check=True,
+    )
     told = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         check=True,
@@ -58,7 +67,9 @@ def main() -> None:
             at_most("virtual environment with Evolvable installed", total, 150e6, mb),
             none_of(f"heavy packages{' (' + ', '.join(heavy) + ')' if heavy else ''}", len(heavy)),
         ]
-    conclude(f"Size of an installation, Python {sys.version_info.major}.{sys.version_info.minor}", rows)
+    conclude(
+        f"Size of an installation, Python {sys.version_info.major}.{sys.version_info.minor}", rows
+    )
 
 
 if __name__ == "__main__":

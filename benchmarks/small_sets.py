@@ -1,11 +1,13 @@
-"""How often the narrower claim, "better on these tasks", is found and how often it is wrong. Every figure is simulated.
+"""How often the narrower claim, "better on these tasks", is found and how often it is wrong. Every
+figure is simulated.
 
     python -m benchmarks.small_sets [--seeds N]
 
-Two worlds. `steps` is that of `benchmarks/evolution`: three tasks in ten pass by chance, the others always or never,
-and an edit makes some that never pass always pass. `slopes`: each task has a chance of its own (logistic-normal), and
-an edit that helps moves each by another amount. The gain is that over all tasks there could be; the tasks at hand gain
-more or less. The test alone is measured, as the product runs it: `permutation_result` on fresh repeats of both arms.
+Two worlds. `steps` is that of `benchmarks/evolution`: three tasks in ten pass by chance, the others
+always or never, and an edit makes some that never pass always pass. `slopes`: each task has a
+chance of its own (logistic-normal), and an edit that helps moves each by another amount. The gain
+is that over all tasks there could be; the tasks at hand gain more or less. The test alone is
+measured, as the product runs it: `permutation_result` on fresh repeats of both arms.
 """
 
 import argparse
@@ -75,7 +77,10 @@ def slopes(n: int, gain: float, chance: random.Random) -> Chances:
     return found
 
 
-WORLDS: dict[str, Callable[[int, float, random.Random], Chances]] = {"steps": steps, "slopes": slopes}
+WORLDS: dict[str, Callable[[int, float, random.Random], Chances]] = {
+    "steps": steps,
+    "slopes": slopes,
+}
 
 
 def is_found(world: str, design: tuple[int, int], gain: float, seed: int, alpha: float) -> bool:
@@ -84,13 +89,18 @@ def is_found(world: str, design: tuple[int, int], gain: float, seed: int, alpha:
     chance = random.Random(f"{world} {design} {gain} {seed}")
     chances = WORLDS[world](n, gain, chance)
     arms = [
-        {str(at): [float(chance.random() < one[arm]) for _ in range(repeats)] for at, one in enumerate(chances)}
+        {
+            str(at): [float(chance.random() < one[arm]) for _ in range(repeats)]
+            for at, one in enumerate(chances)
+        }
         for arm in (0, 1)
     ]
     return permutation_result(arms[0], arms[1]).p <= alpha
 
 
-def found_share(world: str, design: tuple[int, int], gain: float, seeds: int, alpha: float) -> float:
+def found_share(
+    world: str, design: tuple[int, int], gain: float, seeds: int, alpha: float
+) -> float:
     """Return in what share of the seeds the finalist is called better on these tasks."""
     return sum(is_found(world, design, gain, seed, alpha) for seed in range(seeds)) / seeds
 
@@ -98,7 +108,10 @@ def found_share(world: str, design: tuple[int, int], gain: float, seeds: int, al
 def wilson(share: float, n: int) -> tuple[float, float]:
     """Return the 95 % interval of a share."""
     z = 1.96
-    middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    middle, half = (
+        share + z * z / (2 * n),
+        z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)),
+    )
     return (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
 
 
@@ -110,20 +123,38 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=400)
     seeds = parser.parse_args().seeds
     missed = []
-    print(f"alpha {NARROW_ALPHA}, {seeds} seeds, simulated; share of runs that say better on these tasks (95 %)")
-    print("| world | tasks x repeats (trials) | no effect | " + " | ".join(f"+{100 * g:.0f}" for g in GAINS[1:]) + " |")
+    print(
+        f"alpha {NARROW_ALPHA}, {seeds} seeds, simulated; share of runs that say better on these "
+        "tasks (95 %)"
+    )
+    print(
+        "| world | tasks x repeats (trials) | no effect | "
+        + " | ".join(f"+{100 * g:.0f}" for g in GAINS[1:])
+        + " |"
+    )
     print("|---" * (len(GAINS) + 2) + "|")
     for world in WORLDS:
         for design in DESIGNS:
             shares = [found_share(world, design, gain, seeds, NARROW_ALPHA) for gain in GAINS]
-            cells = [f"{one:.2f} ({low:.2f} to {high:.2f})" for one in shares for low, high in [wilson(one, seeds)]]
+            cells = [
+                f"{one:.2f} ({low:.2f} to {high:.2f})"
+                for one in shares
+                for low, high in [wilson(one, seeds)]
+            ]
             print(
-                f"| {world} | {design[0]} x {design[1]} ({2 * design[0] * design[1]}) | " + " | ".join(cells) + " |",
+                f"| {world} | {design[0]} x {design[1]} ({2 * design[0] * design[1]}) | "
+                + " | ".join(cells)
+                + " |",
                 flush=True,
             )
             power = shares[GAINS.index(GAIN)]
-            if shares[0] > 0.05 + 2 * math.sqrt(0.05 * 0.95 / seeds) or (design == DESIGN and power < REQUIRED):
-                missed.append(f"{world} {design}: {shares[0]:.3f} without an effect, {power:.2f} at +{100 * GAIN:.0f}")
+            if shares[0] > 0.05 + 2 * math.sqrt(0.05 * 0.95 / seeds) or (
+                design == DESIGN and power < REQUIRED
+            ):
+                missed.append(
+                    f"{world} {design}: {shares[0]:.3f} without an effect, {power:.2f} at "
+                    f"+{100 * GAIN:.0f}"
+                )
     print(*missed, sep="\n")
     return int(bool(missed))
 

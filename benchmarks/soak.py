@@ -1,6 +1,8 @@
-"""Ten thousand mixed calls to one server, over stdio and over HTTP: its memory and its open files stay as they are.
+"""Ten thousand mixed calls to one server, over stdio and over HTTP: its memory and its open files
+stay as they are.
 
-`--faults` runs another soak: windows that work while something fails every two seconds; see fault_soak.py.
+`--faults` runs another soak: windows that work while something fails every two seconds; see
+fault_soak.py.
 """
 
 import contextlib
@@ -16,7 +18,18 @@ from typing import Any
 import anyio
 import psutil
 from mcp import Client, MCPError, StdioServerParameters
-from support import SERVE, Row, arguments, at_most, conclude, environment, none_of, progress, seed, skill_text
+from support import (
+    SERVE,
+    Row,
+    arguments,
+    at_most,
+    conclude,
+    environment,
+    none_of,
+    progress,
+    seed,
+    skill_text,
+)
 
 from evolvable_store.store import Store
 
@@ -28,13 +41,20 @@ AT_ONCE = 4
 """Calls in flight."""
 
 SESSION = 100
-"""Calls of one client over HTTP, then another one comes, of the other era. Sizes are taken with clients of one era."""
+"""Calls of one client over HTTP, then another one comes, of the other era.
+
+Sizes are taken with clients of one era.
+"""
 
 BURST = 40
-"""Searches in flight at the very beginning: they fill the server's pools of threads and connections."""
+"""Searches in flight at the very beginning: they fill the server's pools of threads and
+connections.
+"""
 
 GIVEN_BACK_SECONDS = 12.0
-"""A server gives free memory back to the system every 10 seconds: sizes that are compared are taken after that."""
+"""A server gives free memory back to the system every 10 seconds: sizes that are compared are taken
+after that.
+"""
 
 GROWTH_MB = 5.0
 ERAS = ("legacy", "auto")
@@ -42,9 +62,11 @@ ERAS = ("legacy", "auto")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A process at rest: memory in MB, resident and its own; open files, and those that are a database itself.
+    """A process at rest: memory in MB, resident and its own; open files, and those that are a
+    database itself.
 
-    own: the proportional size of what is no file. That of files is less while other programs have the same ones open.
+    own: the proportional size of what is no file. That of files is less while other programs have
+    the same ones open.
     """
 
     rss: float
@@ -54,8 +76,9 @@ class Size:
 
 
 def size(process: psutil.Process) -> Size:
-    # SQLite may not close a database while another connection of the process has it open, so it keeps as many files as
-    # connections were ever open at once, and takes them for later ones. A connection more has a log open too.
+    # SQLite may not close a database while another connection of the process has it open, so it
+    # keeps as many files as connections were ever open at once, and takes them for later ones. A
+    # connection more has a log open too.
     databases = sum(file.path.endswith(".db") for file in process.open_files())
     rss = process.memory_info().rss / 1e6
     return Size(rss, own_mb(process), process.num_fds() - databases, databases)
@@ -70,7 +93,9 @@ def own_mb(process: psutil.Process) -> float:
 
 
 async def at_rest(process: psutil.Process) -> Size:
-    """Return the size of a process when nothing that it had begun is still going on: the smallest of a second."""
+    """Return the size of a process when nothing that it had begun is still going on: the smallest
+    of a second.
+    """
     found = []
     for _ in range(5):
         await anyio.sleep(0.2)
@@ -79,7 +104,9 @@ async def at_rest(process: psutil.Process) -> Size:
 
 
 class Mixture:
-    """Calls of every sort that a client makes, one after the other, also such as fail; counts those that surprise."""
+    """Calls of every sort that a client makes, one after the other, also such as fail; counts those
+    that surprise.
+    """
 
     def __init__(self, names: list[str]) -> None:
         self._names = names
@@ -88,7 +115,9 @@ class Mixture:
         self.wrong: list[str] = []
 
     async def call(self, client: Client, number: int, sort: str = "") -> None:
-        """Make the call of this number, of that sort if one is named; nearly every one differs from all before."""
+        """Make the call of this number, of that sort if one is named; nearly every one differs from
+        all before.
+        """
         name = self._names[number * 7 % len(self._names)]
         sorts = self._sorts(client, name, number)
         sort = sort or list(sorts)[number % len(sorts)]
@@ -99,7 +128,9 @@ class Mixture:
         if not good:
             self.wrong.append(sort)
 
-    def _sorts(self, client: Client, name: str, number: int) -> dict[str, Callable[[], Awaitable[bool]]]:
+    def _sorts(
+        self, client: Client, name: str, number: int
+    ) -> dict[str, Callable[[], Awaitable[bool]]]:
         async def tool(fails: bool = False, /, **values: Any) -> bool:
             tool_name = values.pop("tool")
             result = await client.call_tool(tool_name, values)
@@ -114,7 +145,9 @@ class Mixture:
             return bool((await client.get_prompt("use_skill", {"name": name})).messages)
 
         async def listed() -> bool:
-            return bool((await client.list_resources()).resources and (await client.list_prompts()).prompts)
+            return bool(
+                (await client.list_resources()).resources and (await client.list_prompts()).prompts
+            )
 
         async def read() -> bool:
             return bool((await client.read_resource(f"skill://{name}/SKILL.md")).contents)
@@ -133,14 +166,18 @@ class Mixture:
             "update": lambda: tool(tool="update_resource", ref=name, **edit),
             "resources": listed,
             "read": read,
-            "restore": lambda: tool(tool="restore_resource", ref=name, version=1, reason=f"call {number}"),
+            "restore": lambda: tool(
+                tool="restore_resource", ref=name, version=1, reason=f"call {number}"
+            ),
             "undo": lambda: (
                 tool(tool="undo", operation=operation, reason="back")
                 if operation
                 else tool(tool="find_skill", task="undo a change")
             ),
             "prompt": prompt,
-            "find in text": lambda: tool(tool="find_skill", task=text[200 : 220 + number % 400], mode="text", limit=20),
+            "find in text": lambda: tool(
+                tool="find_skill", task=text[200 : 220 + number % 400], mode="text", limit=20
+            ),
             "no such ref": lambda: tool(True, tool="load_skill", ref=f"no-such-{number}"),
             "no such tool": lambda: tool(True, tool="no_such_tool"),
             "no such argument": lambda: tool(True, tool="find_skill", task="x", nonsense=number),
@@ -159,8 +196,11 @@ class Mixture:
 Connect = Callable[[str], contextlib.AbstractAsyncContextManager[Client]]
 
 
-async def soak(names: list[str], connect: Connect, server: int | None, calls: int, eras: list[str]) -> list[Row]:
-    """Make the calls through clients of these eras in turn and compares the server after the first calls and last.
+async def soak(
+    names: list[str], connect: Connect, server: int | None, calls: int, eras: list[str]
+) -> list[Row]:
+    """Make the calls through clients of these eras in turn and compares the server after the first
+    calls and last.
 
     server: its process, None when the client starts it.
     """
@@ -188,10 +228,16 @@ def compared(first: Size, last: Size, calls: int, wrong: list[str]) -> list[Row]
     for sort in sorted(set(wrong)):
         progress(f"  went wrong: {sort}, {wrong.count(sort)} times")
     return [
-        Row(f"memory after {calls // 10:,} calls, RSS / its own", f"{first.rss:.1f} / {first.own:.1f} MB"),
+        Row(
+            f"memory after {calls // 10:,} calls, RSS / its own",
+            f"{first.rss:.1f} / {first.own:.1f} MB",
+        ),
         at_most(f"more after {calls:,}, RSS", last.rss - first.rss, GROWTH_MB, megabytes),
         at_most(f"more after {calls:,}, its own", last.own - first.own, GROWTH_MB, megabytes),
-        Row("open files; databases", f"{first.files}; {first.databases}, at the end {last.databases}"),
+        Row(
+            "open files; databases",
+            f"{first.files}; {first.databases}, at the end {last.databases}",
+        ),
         none_of("open files more", max(0, last.files - first.files)),
         none_of("calls that went wrong", len(wrong)),
     ]
@@ -212,7 +258,9 @@ def library(place: Path) -> Iterator[tuple[Path, list[str]]]:
 
 async def over_stdio(place: Path, era: str, calls: int) -> list[Row]:
     with library(place) as (home, names):
-        command = StdioServerParameters(command=SERVE[0], args=list(SERVE[1:]), env=environment(home), cwd=place)
+        command = StdioServerParameters(
+            command=SERVE[0], args=list(SERVE[1:]), env=environment(home), cwd=place
+        )
         return await soak(names, lambda era: Client(command, mode=era), None, calls, [era])
 
 
@@ -225,7 +273,9 @@ async def over_http(place: Path, calls: int) -> list[Row]:
         try:
             await listening(address)
             url = f"http://{address}/mcp"
-            return await soak(names, lambda era: Client(url, mode=era), server.pid, calls, list(ERAS))
+            return await soak(
+                names, lambda era: Client(url, mode=era), server.pid, calls, list(ERAS)
+            )
         finally:
             server.terminate()
             server.wait(10)
@@ -245,9 +295,14 @@ async def listening(address: str) -> None:
 def main() -> None:
     options = arguments(__doc__, calls=CALLS, way="", faults=False, minutes=20.0, seed=0, resume="")
     if options.faults or options.resume:
-        from fault_soak import run as run_with_faults  # not where there are no faults: it reads what Linux alone has
+        # Not where there are no faults: it reads what Linux alone has.
+        from fault_soak import run as run_with_faults
 
-        run_with_faults(options.minutes or (2.0 if options.quick else 20.0), options.seed or 0, options.resume or "")
+        run_with_faults(
+            options.minutes or (2.0 if options.quick else 20.0),
+            options.seed or 0,
+            options.resume or "",
+        )
     calls = options.calls or (CALLS // 5 if options.quick else CALLS)
     rows = []
     runs: dict[str, Callable[[Path, int], Awaitable[list[Row]]]] = {

@@ -38,7 +38,9 @@ def start(command: Sequence[str], home: Path) -> float:
 
 
 def first_answer(command: Sequence[str], home: Path, tool: str, text: str) -> float:
-    """Return the seconds from starting the process to the answer of the first tool that is called."""
+    """Return the seconds from starting the process to the answer of the first tool that
+    is called.
+    """
     with Server(command, home) as server:
         server.request("tools/list")
         server.call(tool, **{"task" if tool == "find_skill" else "text": text})
@@ -66,11 +68,17 @@ def main() -> None:
         progress(f"{pairs} starts of each")
         bare, ours = [], []
         alternately(
-            {"bare": lambda _: bare.append(start(BARE, home)), "ours": lambda _: ours.append(start(SERVE, home))},
+            {
+                "bare": lambda _: bare.append(start(BARE, home)),
+                "ours": lambda _: ours.append(start(SERVE, home)),
+            },
             pairs,
         )
         progress(f"{pairs} first calls of each")
-        calls = {"bare": (BARE, home, "echo", "x"), "ours": (SERVE, home, "find_skill", "review tickets of last month")}
+        calls = {
+            "bare": (BARE, home, "echo", "x"),
+            "ours": (SERVE, home, "find_skill", "review tickets of last month"),
+        }
         called: dict[str, list[float]] = {name: [] for name in calls}
         alternately(
             {
@@ -79,14 +87,19 @@ def main() -> None:
             },
             pairs,
         )
-        memory = {name: idle_mb(command, home, 5) for name, command in (("bare", BARE), ("ours", SERVE))}
+        memory = {
+            name: idle_mb(command, home, 5) for name, command in (("bare", BARE), ("ours", SERVE))
+        }
     rows = [
         Row(f"bare server, start to first tools/list, p50 of {pairs}", ms(median(bare))),
         Row("with 1,000 skills, p50", ms(median(ours))),
         Row("with 1,000 skills, p95", ms(percentile(ours, 95))),
         at_most("with 1,000 skills / bare", median(ours) / median(bare), 1.25, ratio),
         Row("bare server, start to its first call's answer, p50", ms(median(called["bare"]))),
-        Row("with 1,000 skills, start to the first answer of find_skill, p50", ms(median(called["ours"]))),
+        Row(
+            "with 1,000 skills, start to the first answer of find_skill, p50",
+            ms(median(called["ours"])),
+        ),
         at_most(
             "first find_skill / first call of the bare server",
             median(called["ours"]) / median(called["bare"]),
@@ -94,7 +107,12 @@ def main() -> None:
             ratio,
         ),
         Row("memory of the bare server, idle", f"{memory['bare']:.0f} MB"),
-        at_most("memory, idle after 5 s, folder followed", memory["ours"], 95, lambda value: f"{value:.0f} MB"),
+        at_most(
+            "memory, idle after 5 s, folder followed",
+            memory["ours"],
+            95,
+            lambda value: f"{value:.0f} MB",
+        ),
     ]
     conclude("Starting and idling", rows)
 

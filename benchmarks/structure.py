@@ -2,12 +2,14 @@
 
     python benchmarks/structure.py            the report
     python benchmarks/structure.py --check    the same; exit code 1 when a limit is missed
-    python benchmarks/structure.py --words    only the word list, with the places; exit code 1 when there are hits
-    python benchmarks/structure.py --imports  only the imports: directions, doors of packages, faces; exit code 1 when
+    python benchmarks/structure.py --words    only the word list, with the places; exit code 1 when
+    there are hits
+    python benchmarks/structure.py --imports  only the imports: directions, doors of packages,
+    faces; exit code 1 when
                                               one is wrong
 
-Everything is read from the source files; nothing of the product is imported. A module's *code lines* are the lines that
-hold a token which is neither a comment nor part of a docstring.
+Everything is read from the source files; nothing of the product is imported. A module's *code
+lines* are the lines that hold a token which is neither a comment nor part of a docstring.
 """
 
 import argparse
@@ -41,7 +43,8 @@ DOORS = 3
 """Modules of a package, its face included, that code outside of the package may import."""
 
 SQL = re.compile(
-    r"^\s*(SELECT\b.*\bFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+(TABLE|INDEX|TRIGGER))",
+    r"^\s*(SELECT\b.*\bFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|CREATE\s+"
+    r"(TABLE|INDEX|TRIGGER))",
     re.S,
 )
 SQL_HOMES = ("evolvable_store/storage/", "evolvable_store/search/", "evolvable_teams/postgres/")
@@ -61,14 +64,16 @@ LIMITS = {
 }
 
 PARTICIPLES = re.compile(
-    r"begun|bound|brought|built|chosen|done|drawn|fallen|felt|found|given|gone|grown|heard|held|hidden|kept|known"
-    r"|left|lost|made|meant|met|paid|said|seen|sent|shown|spent|spoken|stood|stuck|taken|thought|thrown|told"
-    r"|understood|won|worn|written|[a-z]+ed"
+    r"begun|bound|brought|built|chosen|done|drawn|fallen|felt|found|given|gone|grown|heard|held|"
+    r"hidden|kept|known|left|lost|made|meant|met|paid|said|seen|sent|shown|spent|spoken|stood|"
+    r"stuck|taken|thought|thrown|told|understood|won|worn|written|[a-z]+ed"
 )
 """Names of one word that are a participle."""
 
 PARTICIPLE_EXCEPTIONS = {"cancelled", "closed", "elapsed", "embed", "feed", "seed", "signed"}
-"""Verbs that end so, and names that the standard library, anyio or the SDK of MCP give to the same thing."""
+"""Verbs that end so, and names that the standard library, anyio or the SDK of MCP give to the same
+thing.
+"""
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,9 @@ class Module:
     @functools.cached_property
     def name(self) -> str:
         """The name that it is imported by; that of the package for an `__init__`."""
-        package = next(ROOT / package for package in PACKAGES if self.path.is_relative_to(ROOT / package))
+        package = next(
+            ROOT / package for package in PACKAGES if self.path.is_relative_to(ROOT / package)
+        )
         parts = self.path.relative_to(package.parent).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -91,7 +98,9 @@ class Module:
 
 @functools.cache
 def modules() -> list[Module]:
-    """Every module of the product, read once; the seed skills' scripts are resources and do not count."""
+    """Every module of the product, read once; the seed skills' scripts are resources and do not
+    count.
+    """
     found = []
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -107,9 +116,18 @@ def code_lines(module: Module) -> int:
     for node in ast.walk(module.tree):
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else []:
-            if isinstance(statement, ast.Expr) and isinstance(getattr(statement.value, "value", None), str):
+            if isinstance(statement, ast.Expr) and isinstance(
+                getattr(statement.value, "value", None), str
+            ):
                 docs.update(range(statement.lineno, (statement.end_lineno or 0) + 1))
-    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    skipped = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
         if token.type not in skipped:
@@ -120,7 +138,10 @@ def code_lines(module: Module) -> int:
 def functions(module: Module) -> Iterator[tuple[str, int]]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield f"{module.place}:{node.lineno} {node.name}", (node.end_lineno or 0) - node.lineno + 1
+            yield (
+                f"{module.place}:{node.lineno} {node.name}",
+                (node.end_lineno or 0) - node.lineno + 1,
+            )
 
 
 def comment_lines(module: Module) -> int:
@@ -130,9 +151,14 @@ def comment_lines(module: Module) -> int:
 
 
 def bare_participles(module: Module) -> Iterator[str]:
-    """The public functions and methods whose name is one participle. A property is a value, and may be one."""
+    """The public functions and methods whose name is one participle.
+
+    A property is a value, and may be one.
+    """
     for node in ast.walk(module.tree):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith(
+            "_"
+        ):
             continue
         values = {"property", "cached_property", "functools.cached_property"}
         if values & {ast.unparse(decorator) for decorator in node.decorator_list}:
@@ -247,16 +273,18 @@ def _reaches(graph: Imports, start: str, goal: str) -> bool:
 def packages_around(name: str, packages: set[str]) -> list[str]:
     """The packages that a module lies in, itself included, the outermost first."""
     parts = name.split(".")
-    return [within for end in range(1, len(parts) + 1) if (within := ".".join(parts[:end])) in packages]
+    return [
+        within for end in range(1, len(parts) + 1) if (within := ".".join(parts[:end])) in packages
+    ]
 
 
 def doors(found: list[Module]) -> dict[str, list[str]]:
     """By package, the modules of it that code outside of it imports, its `__init__` included.
 
-    Imports for types and inside of functions count. All that lies in a package counts for it, at whatever depth. Only
-    the six distributions' own packages are layers of packages: for them the modules right in them count, and each of
-    their packages by itself. Modules that are named in strings (the table of commands, `-m`) are found at run time and
-    do not count; neither do tests.
+    Imports for types and inside of functions count. All that lies in a package counts for it, at
+    whatever depth. Only the six distributions' own packages are layers of packages: for them the
+    modules right in them count, and each of their packages by itself. Modules that are named in
+    strings (the table of commands, `-m`) are found at run time and do not count; neither do tests.
     """
     packages = {module.name for module in found if module.path.name == "__init__.py"}
     opened: dict[str, set[str]] = {package: set() for package in packages}
@@ -265,17 +293,25 @@ def doors(found: list[Module]) -> dict[str, list[str]]:
         for imported in those:
             for package in packages_around(imported, packages):
                 layer = "." not in package
-                if package not in inside and not (layer and packages_around(imported, packages)[1:]):
+                if package not in inside and not (
+                    layer and packages_around(imported, packages)[1:]
+                ):
                     opened[package].add(imported)
     return {package: sorted(those) for package, those in sorted(opened.items())}
 
 
 def too_many_doors(found: list[Module]) -> list[str]:
-    return [f"{package}: {', '.join(those)}" for package, those in doors(found).items() if len(those) > DOORS]
+    return [
+        f"{package}: {', '.join(those)}"
+        for package, those in doors(found).items()
+        if len(those) > DOORS
+    ]
 
 
 def uneven_faces(found: list[Module]) -> list[str]:
-    """The faces whose `__all__`, imports for types and table of late names do not name the same, and private names."""
+    """The faces whose `__all__`, imports for types and table of late names do not name the same,
+    and private names.
+    """
     wrong = []
     for module in found:
         table = _late_names(module)
@@ -291,23 +327,43 @@ def uneven_faces(found: list[Module]) -> list[str]:
             for alias in node.names
         }
         wrong += [f"{module.place}: {name} of {home}" for name, home in sorted(table ^ typed)]
-        wrong += [f"{module.place}: {name} is not in __all__" for name, _ in sorted(typed) if name not in public]
-        wrong += [f"{module.place}: {name} is private" for name in sorted(public) if name.startswith("_")]
+        wrong += [
+            f"{module.place}: {name} is not in __all__"
+            for name, _ in sorted(typed)
+            if name not in public
+        ]
+        wrong += [
+            f"{module.place}: {name} is private" for name in sorted(public) if name.startswith("_")
+        ]
     return wrong
 
 
 def _late_names(module: Module) -> set[tuple[str, str]] | None:
-    """The pairs of a name and its module in the table of a face; None of a module that is no face."""
+    """The pairs of a name and its module in the table of a face; None of a module that
+    is no face.
+    """
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "late_names":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "late_names"
+        ):
             table: dict[str, str] = ast.literal_eval(node.args[1])
-            return {(name, f"{module.name}.{home}") for home, names in table.items() for name in names.split()}
+            return {
+                (name, f"{module.name}.{home}")
+                for home, names in table.items()
+                for name in names.split()
+            }
     return None
 
 
 def _all_names(module: Module) -> list[str]:
     for node in module.tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__":
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and node.targets[0].id == "__all__"
+        ):
             return list(ast.literal_eval(node.value))
     return []
 
@@ -324,25 +380,41 @@ def wordlist() -> list[tuple[re.Pattern[str], str]]:
     return rules
 
 
-STATEMENT = re.compile(r"\s*(--[^\n]*\n\s*)*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|WITH|UNION|WHERE)\b")
-"""The beginning of a string of SQL, in capitals; names of stored tables and columns in it are no prose."""
+STATEMENT = re.compile(
+    r"\s*(--[^\n]*\n\s*)*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|WITH|UNION|WHERE)\b"
+)
+"""The beginning of a string of SQL, in capitals; names of stored tables and columns in it are no
+prose.
+"""
 
 
 def _sql_parts(node: ast.AST) -> list[ast.Constant]:
     """The constants of one string, an f-string or not, that is SQL."""
     values = node.values if isinstance(node, ast.JoinedStr) else [node]
-    parts = [part for part in values if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    parts = [
+        part for part in values if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    ]
     return parts if STATEMENT.match("".join(str(part.value) for part in parts)) else []
 
 
 def _tables_of_names(node: ast.AST) -> Iterator[ast.AST]:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "late_names":
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "late_names"
+    ):
         yield from ast.walk(node)
 
 
 def prose(module: Module) -> Iterator[tuple[int, str]]:
-    """Docstrings, comments and messages, by line: strings with a space in them, without SQL and tables of names."""
-    code = {id(part) for node in ast.walk(module.tree) for part in (*_sql_parts(node), *_tables_of_names(node))}
+    """Docstrings, comments and messages, by line: strings with a space in them, without SQL and
+    tables of names.
+    """
+    code = {
+        id(part)
+        for node in ast.walk(module.tree)
+        for part in (*_sql_parts(node), *_tables_of_names(node))
+    }
     for node in ast.walk(module.tree):
         if (
             isinstance(node, ast.Constant)
@@ -369,7 +441,9 @@ def pages() -> Iterator[tuple[str, int, str]]:
 
 
 WORD_TABLES = re.compile(r"evolvable_tools/(scan|review|redaction|outcomes)/")
-"""Packages with tables of words to look for in texts of others: only their docstrings and comments are read."""
+"""Packages with tables of words to look for in texts of others: only their docstrings and comments
+are read.
+"""
 
 
 def word_hits(found: list[Module]) -> list[str]:
@@ -396,7 +470,10 @@ def word_hits(found: list[Module]) -> list[str]:
 def _docstring_lines(module: Module) -> set[int]:
     docs: set[int] = set()
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.body
+        ):
             first = node.body[0]
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
                 docs.update(range(first.lineno, (first.end_lineno or 0) + 1))
@@ -415,10 +492,16 @@ def measure(found: list[Module]) -> tuple[dict[str, float], dict[str, list[str]]
         and module.path.stem not in {"__init__", "__main__", "registry", "errors"}
     ]
     lengths = [length for module in found for _, length in functions(module)]
-    long = [f"{name} {length}" for module in found for name, length in functions(module) if length > 60]
+    long = [
+        f"{name} {length}" for module in found for name, length in functions(module) if length > 60
+    ]
     late = [module.place for module in found if imports_late(module)]
     classes = repeated(public_classes(found))
-    sql = [module.place for module in found if has_sql(module) and not any(home in module.place for home in SQL_HOMES)]
+    sql = [
+        module.place
+        for module in found
+        if has_sql(module) and not any(home in module.place for home in SQL_HOMES)
+    ]
     participles = [place for module in found for place in bare_participles(module)]
     hits = word_hits(found)
     graph = imports(found)
@@ -448,10 +531,14 @@ def measure(found: list[Module]) -> tuple[dict[str, float], dict[str, list[str]]
     details = {
         "imports of an annex": annexes,
         "imports in a circle": circles,
-        "doors of a package": [f"{package}: {', '.join(those)}" for package, those in opened.items()],
+        "doors of a package": [
+            f"{package}: {', '.join(those)}" for package, those in opened.items()
+        ],
         "faces that do not agree": uneven,
         "functions over 60 lines": long,
-        "public class names that repeat": [f"{name}: {', '.join(places)}" for name, places in classes.items()],
+        "public class names that repeat": [
+            f"{name}: {', '.join(places)}" for name, places in classes.items()
+        ],
         "modules with SQL elsewhere": sql,
         "modules under 40 lines": small,
         "public functions that are bare participles": participles,
@@ -466,12 +553,19 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 when a limit is missed")
     parser.add_argument("--words", action="store_true", help="only the hits of the word list")
     parser.add_argument("--details", action="store_true", help="list the places behind each figure")
-    parser.add_argument("--imports", action="store_true", help="only the imports: directions, doors, faces")
+    parser.add_argument(
+        "--imports", action="store_true", help="only the imports: directions, doors, faces"
+    )
     options = parser.parse_args()
     found = modules()
     if options.imports:
         graph = imports(found)
-        wrong = annex_imports(graph) + circular_imports(graph) + too_many_doors(found) + uneven_faces(found)
+        wrong = (
+            annex_imports(graph)
+            + circular_imports(graph)
+            + too_many_doors(found)
+            + uneven_faces(found)
+        )
         most = max(map(len, doors(found).values()))
         print("\n".join(wrong) or f"no import in a wrong direction; at most {most} doors a package")
         return bool(wrong)

@@ -1,4 +1,6 @@
-"""What the benchmarks share: a library of real-looking skills, fair timing, a server to talk to, and a verdict."""
+"""What the benchmarks share: a library of real-looking skills, fair timing, a server to talk to,
+and a verdict.
+"""
 
 import argparse
 import json
@@ -29,25 +31,42 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-_SUBJECTS = _words("""invoices contracts spreadsheets migrations dashboards changelogs schemas tickets logs backups
-    screenshots transcripts pipelines fixtures endpoints queries archives manuals forecasts receipts""")
-_VERBS = _words("""review summarise convert validate merge split compare translate redact index measure plan repair
+_SUBJECTS = _words("""invoices contracts spreadsheets migrations dashboards changelogs schemas
+    tickets logs backups
+    screenshots transcripts pipelines fixtures endpoints queries archives manuals forecasts
+    receipts""")
+_VERBS = _words("""review summarise convert validate merge split compare translate redact index
+    measure plan repair
     document deploy profile refactor schedule extract check""")
-_WORDS = _words("""the a each every one before after only when until with without from into over under first last next
-    file folder table column header value record field page section script command option error warning result
-    output input test change version branch release report summary example template request answer user client
-    server service library module function argument name path key list map number date text line word image
-    read write open close keep move copy delete create update run start stop wait ask tell show find load save
-    must should may never always often exactly roughly quickly slowly again already carefully together apart
-    small large short long new old empty full missing broken valid invalid same other different safe""")
+_WORDS = _words("""the a each every one before after only when until with without from into over
+    under first last next
+    file folder table column header value record field page section script command option error
+    warning result
+    output input test change version branch release report summary example template request answer
+    user client
+    server service library module function argument name path key list map number date text line
+    word image
+    read write open close keep move copy delete create update run start stop wait ask tell show find
+    load save
+    must should may never always often exactly roughly quickly slowly again already carefully
+    together apart
+    small large short long new old empty full missing broken valid invalid same other different
+    safe""")
 
 
 def skill_text(name: str, seed: object, size: int = SIZE) -> str:
-    """Return a SKILL.md of about `size` bytes that reads, and compresses, like a real one; the seed decides all."""
+    """Return a SKILL.md of about `size` bytes that reads, and compresses, like a real one; the seed
+    decides all.
+    """
     rng = random.Random(f"{name} {seed}")
     verb, subject = rng.choice(_VERBS), rng.choice(_SUBJECTS)
-    description = f"{verb.capitalize()} {subject} and {rng.choice(_SUBJECTS)}. Use it when {_sentence(rng).lower()}"
-    parts = [f"---\nname: {name}\ndescription: {description}\n---\n\n# {verb.capitalize()} {subject}\n"]
+    description = (
+        f"{verb.capitalize()} {subject} and {rng.choice(_SUBJECTS)}. Use it when "
+        f"{_sentence(rng).lower()}"
+    )
+    parts = [
+        f"---\nname: {name}\ndescription: {description}\n---\n\n# {verb.capitalize()} {subject}\n"
+    ]
     length = len(parts[0])
     while length < size:
         part = rng.choice((_paragraph, _steps, _code))(rng)
@@ -66,12 +85,17 @@ def _paragraph(rng: random.Random) -> str:
 
 def _steps(rng: random.Random) -> str:
     title = " ".join(rng.choices(_WORDS, k=3)).capitalize()
-    return f"## {title}\n\n" + "".join(f"{n}. {_sentence(rng)}\n" for n in range(1, rng.randint(3, 7)))
+    return f"## {title}\n\n" + "".join(
+        f"{n}. {_sentence(rng)}\n" for n in range(1, rng.randint(3, 7))
+    )
 
 
 def _code(rng: random.Random) -> str:
     names = rng.choices(_WORDS, k=4)
-    return f"```bash\npython scripts/{names[0]}.py --{names[1]} {names[2]}-{rng.randint(1, 99)}.{names[3]}\n```\n"
+    return (
+        f"```bash\npython scripts/{names[0]}.py --{names[1]} "
+        f"{names[2]}-{rng.randint(1, 99)}.{names[3]}\n```\n"
+    )
 
 
 def name_of(number: int) -> str:
@@ -98,7 +122,9 @@ def seed_folder(folder: Path, count: int) -> list[str]:
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """Return the smallest value that so many percent of the values do not exceed; 100 is the largest."""
+    """Return the smallest value that so many percent of the values do not exceed; 100 is the
+    largest.
+    """
     ordered = sorted(values)
     return ordered[max(0, min(len(ordered) - 1, round(len(ordered) * percent / 100 + 0.5) - 1))]
 
@@ -117,7 +143,8 @@ def timed(action: Callable[[], object]) -> float:
 def alternately(ways: Mapping[str, Callable[[int], object]], rounds: int) -> dict[str, list[float]]:
     """Run every way once in each round, in turned order, and return the seconds each took.
 
-    What else the machine does falls on all ways alike, so that their ratio holds even when it is busy.
+    What else the machine does falls on all ways alike, so that their ratio holds even when it is
+    busy.
     """
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds):
@@ -141,7 +168,13 @@ class Row:
 def ms(seconds: float) -> str:
     """Return a time in milliseconds, three figures."""
     value = seconds * 1000
-    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 10 else f"{value:.3f} ms"
+    return (
+        f"{value:.0f} ms"
+        if value >= 100
+        else f"{value:.1f} ms"
+        if value >= 10
+        else f"{value:.3f} ms"
+    )
 
 
 def at_most(what: str, value: float, limit: float, shown: Callable[[float], str]) -> Row:
@@ -169,23 +202,35 @@ def conclude(title: str, rows: Iterable[Row]) -> NoReturn:
     if not rows:
         sys.exit(0)
     print(f"\n{title}")
-    widths = [max(len(row[column]) for row in ((r.what, r.figure, r.target) for r in rows)) for column in range(3)]
+    widths = [
+        max(len(row[column]) for row in ((r.what, r.figure, r.target) for r in rows))
+        for column in range(3)
+    ]
     for row in rows:
         verdict = "" if row.met is None else "met" if row.met else "MISSED"
-        line = f"  {row.what:<{widths[0]}}  {row.figure:>{widths[1]}}  {row.target:<{widths[2]}}  {verdict}"
+        line = (
+            f"  {row.what:<{widths[0]}}  {row.figure:>{widths[1]}}  {row.target:<{widths[2]}} "
+            f" {verdict}"
+        )
         print(line.rstrip())
     sys.exit(any(row.met is False for row in rows))
 
 
 def arguments(doc: str | None, **options: Any) -> argparse.Namespace:
-    """Return the parsed command line: `--quick`, and each further option with its default, by name; False: a switch."""
+    """Return the parsed command line: `--quick`, and each further option with its default, by name;
+    False: a switch.
+    """
     parser = argparse.ArgumentParser(description=doc)
-    parser.add_argument("--quick", action="store_true", help="smaller and shorter; for a look, not for the record")
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller and shorter; for a look, not for the record"
+    )
     for name, default in options.items():
         if default is False:
             parser.add_argument(f"--{name}", action="store_true")
             continue
-        parser.add_argument(f"--{name}", type=type(default), default=None, help=f"default {default}")
+        parser.add_argument(
+            f"--{name}", type=type(default), default=None, help=f"default {default}"
+        )
     return parser.parse_args()
 
 
@@ -199,18 +244,31 @@ SERVE = (sys.executable, "-m", "evolvable_server", "serve")
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return the environment of a server over the library in `home`, with nothing of the user's own in it."""
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "SYSTEMROOT") if name in os.environ}
+    """Return the environment of a server over the library in `home`, with nothing of the user's own
+    in it.
+    """
+    kept = {
+        name: os.environ[name]
+        for name in ("PATH", "PYTHONPATH", "SYSTEMROOT")
+        if name in os.environ
+    }
     return kept | {"EVOLVABLE_HOME": str(home), "HOME": str(home.parent)}
 
 
 class Server:
-    """A server process and the pipe to it, spoken to as the oldest clients do: handshake, then one request a time."""
+    """A server process and the pipe to it, spoken to as the oldest clients do: handshake, then one
+    request a time.
+    """
 
     def __init__(self, command: Sequence[str], home: Path) -> None:
         self.started = time.perf_counter()
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(home), cwd=home.parent, bufsize=0
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment(home),
+            cwd=home.parent,
+            bufsize=0,
         )
         assert self.process.stdin is not None and self.process.stdout is not None
         self._in, self._out = self.process.stdin, self.process.stdout
@@ -248,7 +306,10 @@ class Server:
         return []
 
     def request(self, method: str, params: dict[str, Any] | None = None) -> Any:
-        """Return the result of a request. Raises RuntimeError for an error, and when the server is gone or silent."""
+        """Return the result of a request.
+
+        Raises RuntimeError for an error, and when the server is gone or silent.
+        """
         identity = self._send(method, params or {})
         while True:
             message = self._read()
@@ -258,13 +319,17 @@ class Server:
                 return message["result"]
 
     def call(self, tool: str, **values: Any) -> Any:
-        """Return the structured content of a tool's result, or None when the tool says that it failed."""
+        """Return the structured content of a tool's result, or None when the tool says that it
+        failed.
+        """
         result = self.request("tools/call", {"name": tool, "arguments": values})
         return None if result.get("isError") else result.get("structuredContent")
 
     def text(self, tool: str, **values: Any) -> str:
         """Return the first text of a tool's result."""
-        return str(self.request("tools/call", {"name": tool, "arguments": values})["content"][0]["text"])
+        return str(
+            self.request("tools/call", {"name": tool, "arguments": values})["content"][0]["text"]
+        )
 
     def _send(self, method: str, params: dict[str, Any]) -> int:
         self._id += 1
@@ -295,4 +360,8 @@ def memory_mb(pid: int) -> float:
         import psutil
 
         return float(psutil.Process(pid).memory_info().rss) / 1e6
-    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS")) * 1024 / 1e6
+    return (
+        next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS"))
+        * 1024
+        / 1e6
+    )

@@ -1,8 +1,10 @@
-"""Measure how the processes over one watched folder take over from an owner that is killed (-9) in any phase.
+"""Measure how the processes over one watched folder take over from an owner that is killed (-9) in
+any phase.
 
-Four processes follow one folder with the watcher of the server. When all of them have started, the owner is killed at
-a random moment of one phase, a person saves a file at that moment, and a new process takes the place of the dead one.
-They are forked, with everything imported: a server that starts needs a second of processor time. Skills are made up.
+Four processes follow one folder with the watcher of the server. When all of them have started, the
+owner is killed at a random moment of one phase, a person saves a file at that moment, and a new
+process takes the place of the dead one. They are forked, with everything imported: a server that
+starts needs a second of processor time. Skills are made up.
 """
 
 import contextlib
@@ -18,7 +20,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from reload import until
-from support import Row, arguments, at_most, conclude, median, ms, none_of, percentile, progress, seed_folder
+from support import (
+    Row,
+    arguments,
+    at_most,
+    conclude,
+    median,
+    ms,
+    none_of,
+    percentile,
+    progress,
+    seed_folder,
+)
 from support import skill_text as text_of
 
 from evolvable_server import file_events
@@ -77,7 +90,10 @@ def follow(home: Path) -> int:
 
 
 class Takeovers:
-    """A library with a folder and its processes, and what was found wrong. phases: what the owner does when it dies."""
+    """A library with a folder and its processes, and what was found wrong.
+
+    phases: what the owner does when it dies.
+    """
 
     def __init__(self, place: Path, rng: random.Random) -> None:
         self.home, self._folder, self._rng = place / "home", place / "skills", rng
@@ -104,17 +120,24 @@ class Takeovers:
         self._made: set[str] = set()
 
     def close(self) -> int:
-        """End the processes; return how many directories a last scan still has to do something about."""
+        """End the processes; return how many directories a last scan still has to do something
+        about.
+        """
         for pid in self._pids:
             os.kill(pid, signal.SIGTERM)
         for pid in self._pids:
             os.waitpid(pid, 0)
         syncs = WorkingCopies(self._store).sync()
         self._library.close()
-        return sum(len(sync.taken) + len(sync.conflicts) + len(sync.refused) + len(sync.written) for sync in syncs)
+        return sum(
+            len(sync.taken) + len(sync.conflicts) + len(sync.refused) + len(sync.written)
+            for sync in syncs
+        )
 
     def round(self) -> None:
-        """Kill the owner in a phase drawn at random, save a file, and wait until nothing is missing."""
+        """Kill the owner in a phase drawn at random, save a file, and wait until nothing is
+        missing.
+        """
         phase = self._rng.choice(list(self.phases))
         self._saved, self._made = {}, set()
         if not until(lambda: all(map(_is_candidate, self._pids)), PATIENCE):
@@ -139,15 +162,23 @@ class Takeovers:
         behind = [name for name in self._made if not self._is_written(name)]
         self.wrong["changes that did not reach the folder"] += len(behind)
         if self.kills % FSCK_EVERY < 2:
-            self.wrong["faults that fsck finds"] += len(fsck.check_library(self._store, checks=[check_index]).faults)
+            self.wrong["faults that fsck finds"] += len(
+                fsck.check_library(self._store, checks=[check_index]).faults
+            )
         if sum(self.wrong.values()) > before:
             progress(f"after {phase}: {dict(self.wrong)}")
 
     def _compare_versions(self, name: str, latest: int) -> None:
-        """Compare the versions since `latest` with the save. A person's file is cut to nothing before it is written."""
+        """Compare the versions since `latest` with the save.
+
+        A person's file is cut to nothing before it is written.
+        """
         head = self._store.head(Ref.parse(name))
         saved = (self._folder / name / "SKILL.md").read_bytes()
-        made = [self._store.file(head, "SKILL.md", number).data for number in range(latest + 1, head.latest + 1)]
+        made = [
+            self._store.file(head, "SKILL.md", number).data
+            for number in range(latest + 1, head.latest + 1)
+        ]
         self.half_written += sum(saved.startswith(data) and data != saved for data in made)
         self.wrong["saves taken twice"] += made.count(saved) > 1
         self.wrong["versions that nobody saved"] += sum(not saved.startswith(data) for data in made)
@@ -165,13 +196,16 @@ class Takeovers:
         with self._store.transaction(Actor.IMPORT, "another process") as tx:
             tx.put(Ref.parse(name), {"SKILL.md": File(text_of(name, self._rng.random()).encode())})
         self._made.add(name)
-        time.sleep(self._rng.uniform(0.25, 0.45))  # the owner gives that process 0.3 seconds to write it
+        # The owner gives that process 0.3 seconds to write it.
+        time.sleep(self._rng.uniform(0.25, 0.45))
         return self._owner()
 
     def _client_changes(self) -> int:
         name = self._fresh()
         note = {f"notes/{self.kills}.md": "a client's"}
-        edit.update_resource(self._library, Caller(Actor.AGENT), Ref.parse(name), "takeover", files=note)
+        edit.update_resource(
+            self._library, Caller(Actor.AGENT), Ref.parse(name), "takeover", files=note
+        )
         self._made.add(name)
         time.sleep(self._rng.uniform(0, 0.1))
         return self._owner()
@@ -194,7 +228,9 @@ class Takeovers:
 
     def _fresh(self) -> str:
         """Return a skill that this round has not touched."""
-        return self._rng.choice([name for name in self._names if name not in self._saved and name not in self._made])
+        return self._rng.choice(
+            [name for name in self._names if name not in self._saved and name not in self._made]
+        )
 
     def _save(self) -> str:
         name = self._fresh()
@@ -210,7 +246,10 @@ class Takeovers:
     def _is_written(self, name: str) -> bool:
         files = self._store.files(self._store.head(Ref.parse(name)))
         with contextlib.suppress(OSError):
-            return all((self._folder / name / path).read_bytes() == file.data for path, file in files.items())
+            return all(
+                (self._folder / name / path).read_bytes() == file.data
+                for path, file in files.items()
+            )
         return False
 
     def _owner(self) -> int:
@@ -226,7 +265,10 @@ class Takeovers:
 def _is_candidate(pid: int) -> bool:
     """Return whether a process has the lock of the owner open."""
     with contextlib.suppress(OSError):
-        return any("/locks/owner/" in os.readlink(descriptor) for descriptor in Path(f"/proc/{pid}/fd").iterdir())
+        return any(
+            "/locks/owner/" in os.readlink(descriptor)
+            for descriptor in Path(f"/proc/{pid}/fd").iterdir()
+        )
     return False
 
 
@@ -254,7 +296,9 @@ def main() -> None:
         Row("a file saved at the kill is a version, p50", ms(median(took))),
         at_most("a file saved at the kill is a version, p95", percentile(took, 95), 1.0, ms),
         Row("longest", ms(max(took))),
-        Row("files read while they were written, and again afterwards", str(takeovers.half_written)),
+        Row(
+            "files read while they were written, and again afterwards", str(takeovers.half_written)
+        ),
         *(none_of(what, takeovers.wrong[what]) for what in EXPECTED),
         none_of("directories that a last scan changes", left),
     ]

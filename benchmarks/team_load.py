@@ -1,14 +1,17 @@
-"""A team beyond this machine: a model of its load, what each call costs, and a load run of what fits here.
+"""A team beyond this machine: a model of its load, what each call costs, and a load run of what
+fits here.
 
     python benchmarks/team_load.py model                      # the model on paper: simulated
-    python benchmarks/team_load.py costs  [--resources 2000]  # bytes, rows and processor time of each call: real
+    python benchmarks/team_load.py costs  [--resources 2000]  # bytes, rows and processor time of
+    each call: real
     python benchmarks/team_load.py load   [--servers 1 2 4 8] [--seconds 15]
-    python benchmarks/team_load.py limits [--resources 10000] # writers, connections, index: where it breaks first
+    python benchmarks/team_load.py limits [--resources 10000] # writers, connections, index: where
+    it breaks first
 
-The load runs over an embedded PostgreSQL, which waits for the disk. A server is a process with a home of its own that
-calls the verbs as the MCP server does, one call after the other as fast as it can, for ten sessions in turn; there is
-no protocol and no model in it. Processor time and ratios can be compared between machines; wall times cannot. Each
-command prints JSON.
+The load runs over an embedded PostgreSQL, which waits for the disk. A server is a process with a
+home of its own that calls the verbs as the MCP server does, one call after the other as fast as it
+can, for ten sessions in turn; there is no protocol and no model in it. Processor time and ratios
+can be compared between machines; wall times cannot. Each command prints JSON.
 """
 
 import argparse
@@ -46,7 +49,10 @@ from evolvable_tools.verbs.search import find_skill
 
 @dataclass(frozen=True)
 class Team:
-    """What is assumed of a team. Nobody measured these; each can be replaced by a figure of one's own."""
+    """What is assumed of a team.
+
+    Nobody measured these; each can be replaced by a figure of one's own.
+    """
 
     developers: int = 1000
     servers: int = 50
@@ -62,7 +68,9 @@ class Team:
 
 
 def rates(team: Team) -> dict[str, dict[str, float]]:
-    """Return how often each call comes: a second on average, a second at the peak, and in a year."""
+    """Return how often each call comes: a second on average, a second at the peak, and
+    in a year.
+    """
     sessions = team.developers * team.sessions
     daily = {
         "search": sessions * team.searches,
@@ -72,13 +80,19 @@ def rates(team: Team) -> dict[str, dict[str, float]]:
     }
     seconds = team.hours * 3600
     return {
-        call: {"mean_per_s": number / seconds, "peak_per_s": team.peak * number / seconds, "a_year": number * team.days}
+        call: {
+            "mean_per_s": number / seconds,
+            "peak_per_s": team.peak * number / seconds,
+            "a_year": number * team.days,
+        }
         for call, number in daily.items()
     }
 
 
 CALLS = {"search": 4, "load": 3, "report": 1, "update": 1}
-"""How often a server of the load run makes each call: more updates than in the model, as they are what can break."""
+"""How often a server of the load run makes each call: more updates than in the model, as they are
+what can break.
+"""
 
 
 class Client:
@@ -86,7 +100,9 @@ class Client:
 
     def __init__(self, library: Library, number: int, resources: int) -> None:
         self._library, self._rng, self._resources = library, random.Random(number), resources
-        self._callers = [Caller(Actor.AGENT, session=f"server {number} session {one}") for one in range(10)]
+        self._callers = [
+            Caller(Actor.AGENT, session=f"server {number} session {one}") for one in range(10)
+        ]
         self._used: list[tuple[Caller, str]] = []
 
     def call(self, name: str) -> None:
@@ -97,7 +113,9 @@ class Client:
             words = skill_text(skill, 0).split("\n")[2].split()[1:]
             find_skill(self._library, caller, " ".join(self._rng.sample(words, min(8, len(words)))))
         elif name == "load":
-            self._used.append((caller, load_skill(self._library, caller, Ref.parse(f"skill:{skill}")).use_id))
+            self._used.append(
+                (caller, load_skill(self._library, caller, Ref.parse(f"skill:{skill}")).use_id)
+            )
         elif name == "report":
             if not self._used:
                 self.call("load")
@@ -110,7 +128,9 @@ class Client:
 
 
 def serve(home: Path, number: int, resources: int, mix: dict[str, int], pipe: Connection) -> None:
-    """Be one server: open the library, wait for the start, call until the end, and tell what came of it."""
+    """Be one server: open the library, wait for the start, call until the end, and tell what came
+    of it.
+    """
     with Library.open(home) as library:
         client = Client(library, number, resources)
         if "search" in mix:
@@ -152,7 +172,9 @@ class Place:
             return row[0] if row else None
 
     def processor_seconds(self) -> float:
-        """Return the processor time of PostgreSQL and of what it has started, of children that ended too."""
+        """Return the processor time of PostgreSQL and of what it has started, of children that
+        ended too.
+        """
         assert self.server.process is not None
         top = psutil.Process(self.server.process.pid)
         total = 0.0
@@ -166,7 +188,9 @@ class Place:
 @contextlib.contextmanager
 def place(resources: int) -> Iterator[Place]:
     """Yield a place; everything in it is removed at the end."""
-    with tempfile.TemporaryDirectory(prefix="evolvable-load-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="evolvable-load-", ignore_cleanup_errors=True
+    ) as folder:
         os.chmod(folder, 0o755)
         with EmbeddedServer(Path(folder) / "server", account="nobody") as server:
             yield Place(Path(folder), server, resources)
@@ -178,7 +202,9 @@ def run_servers(here: Place, servers: int, mix: dict[str, int], seconds: float) 
     running = []
     for number in range(servers):
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(here.home(), number, here.resources, mix, theirs), daemon=True)
+        process = context.Process(
+            target=serve, args=(here.home(), number, here.resources, mix, theirs), daemon=True
+        )
         process.start()
         running.append((process, ours))
     for _, pipe in running:
@@ -186,7 +212,9 @@ def run_servers(here: Place, servers: int, mix: dict[str, int], seconds: float) 
     began, before = time.monotonic(), here.processor_seconds()
     for _, pipe in running:
         pipe.send(began + seconds)
-    connections = here.ask("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") - 1
+    connections = (
+        here.ask("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") - 1
+    )
     found = [pipe.recv() for _, pipe in running]
     took, postgres = time.monotonic() - began, here.processor_seconds() - before
     for process, _ in running:
@@ -202,7 +230,10 @@ def run_servers(here: Place, servers: int, mix: dict[str, int], seconds: float) 
     return {
         "servers": servers,
         "calls_per_s": round(calls / took, 1),
-        "cpu_ms_per_call": {"server": round(1000 * spent / calls, 2), "postgres": round(1000 * postgres / calls, 2)},
+        "cpu_ms_per_call": {
+            "server": round(1000 * spent / calls, 2),
+            "postgres": round(1000 * postgres / calls, 2),
+        },
         "processors_busy": round((spent + postgres) / took, 2),
         "connections": connections,
         "ms_p50_p95": {
@@ -216,12 +247,15 @@ def run_servers(here: Place, servers: int, mix: dict[str, int], seconds: float) 
 
 
 _ROWS = (
-    "SELECT coalesce(sum(n_tup_ins - n_tup_del), 0)::bigint FROM pg_stat_user_tables WHERE schemaname NOT LIKE 'pg_%'"
+    "SELECT coalesce(sum(n_tup_ins - n_tup_del), 0)::bigint FROM pg_stat_user_tables "
+    "WHERE schemaname NOT LIKE 'pg_%'"
 )
 
 
 def costs(here: Place, calls: int = 300) -> dict[str, Any]:
-    """Return what one call of each kind costs: bytes and rows in the database, and processor time on both sides."""
+    """Return what one call of each kind costs: bytes and rows in the database, and processor time
+    on both sides.
+    """
     found: dict[str, Any] = {}
     with Library.open(here.home()) as library:
         client = Client(library, 0, here.resources)
@@ -248,9 +282,14 @@ def _state(here: Place) -> tuple[int, int, float, float]:
 
 
 def limits(here: Place) -> dict[str, Any]:
-    """Return where more stops helping: writers beside each other, connections, and the index of a server."""
+    """Return where more stops helping: writers beside each other, connections, and the index of a
+    server.
+    """
     writers = {
-        str(number): {key: one[key] for key in ("per_s", "ms_p50_p95", "cpu_ms_per_call", "processors_busy", "errors")}
+        str(number): {
+            key: one[key]
+            for key in ("per_s", "ms_p50_p95", "cpu_ms_per_call", "processors_busy", "errors")
+        }
         for number in (1, 2, 4, 8)
         for one in [run_servers(here, number, {"update": 1}, 8.0)]
     }
@@ -298,7 +337,9 @@ def _spent(action: Callable[[], object]) -> float:
 
 def main() -> None:
     """Run one part and print what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=["model", "costs", "load", "limits"])
     parser.add_argument("--resources", type=int, default=2000)
     parser.add_argument("--servers", type=int, nargs="+", default=[1, 2, 4, 8])

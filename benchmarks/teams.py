@@ -1,15 +1,18 @@
-"""What a library in PostgreSQL costs: an update beside a bare commit of the same server, and how soon others see it.
+"""What a library in PostgreSQL costs: an update beside a bare commit of the same server, and how
+soon others see it.
 
     python benchmarks/teams.py [--updates 300] [--url postgresql://...]
     python benchmarks/teams.py --servers 8 [--rounds 40]
 
-With --servers, so many servers run on two homes that watch a folder each. All of them change one skill at once, and one
-of their own; the same lines are saved in both folders at once. Then the log is checked: every change that was answered
-is in it once, no version is forked, and each conflict is stated once.
+With --servers, so many servers run on two homes that watch a folder each. All of them change one
+skill at once, and one of their own; the same lines are saved in both folders at once. Then the log
+is checked: every change that was answered is in it once, no version is forked, and each conflict is
+stated once.
 
-Without --url an embedded PostgreSQL is started, which waits for the disk as usual. The two kinds of commits alternate,
-so a busy machine slows both; the ratio of the medians is the figure. Processor time is that of this thread and of the
-server's process behind the connection (Linux). Round trips and statements are counted on the wire. Real, not simulated.
+Without --url an embedded PostgreSQL is started, which waits for the disk as usual. The two kinds of
+commits alternate, so a busy machine slows both; the ratio of the medians is the figure. Processor
+time is that of this thread and of the server's process behind the connection (Linux). Round trips
+and statements are counted on the wire. Real, not simulated.
 """
 
 import argparse
@@ -43,7 +46,9 @@ from evolvable_teams.postgres.storage import PostgresStorage
 
 
 class Cost:
-    """What one kind of commit costs: time, and processor time of this thread and of the connection's server process."""
+    """What one kind of commit costs: time, and processor time of this thread and of the
+    connection's server process.
+    """
 
     def __init__(self, connection: "Callable[[], psycopg.Connection]") -> None:
         self._connection = connection
@@ -80,7 +85,9 @@ class Cost:
             lines = [line.split(b"\t") for line in trace.read().splitlines()]
         sides = [line[0] for line in lines if line[0] in (b"F", b"B")]
         trips = sum(one == b"B" and before == b"F" for before, one in pairwise(sides))
-        return trips, sum(line[0] == b"F" and line[2] in (b"Execute", b"Query") for line in lines if len(line) > 2)
+        return trips, sum(
+            line[0] == b"F" and line[2] in (b"Execute", b"Query") for line in lines if len(line) > 2
+        )
 
 
 def measure(url: str, place: Path, updates: int) -> dict[str, float]:
@@ -90,10 +97,20 @@ def measure(url: str, place: Path, updates: int) -> dict[str, float]:
         save_address(place / name, Address.parse(url))
     seen: list[float] = []
     read: list[float] = []
-    ref, text = Ref.parse("measured"), "---\nname: measured\ndescription: A skill.\n---\n\n" + "A line of text.\n" * 100
+    ref, text = (
+        Ref.parse("measured"),
+        "---\nname: measured\ndescription: A skill.\n---\n\n" + "A line of text.\n" * 100,
+    )
     one, two = Store.open(place / "one", create=True), Store.open(place / "two")
-    with one, two, two.backend.watching() as commits, psycopg.connect(Address.parse(url).url, autocommit=True) as plain:
-        plain.execute("CREATE TABLE IF NOT EXISTS bare_commit (number bigint PRIMARY KEY, text text)")
+    with (
+        one,
+        two,
+        two.backend.watching() as commits,
+        psycopg.connect(Address.parse(url).url, autocommit=True) as plain,
+    ):
+        plain.execute(
+            "CREATE TABLE IF NOT EXISTS bare_commit (number bigint PRIMARY KEY, text text)"
+        )
 
         def commit() -> None:
             plain.execute("INSERT INTO bare_commit VALUES (%s, %s)", [time.time_ns(), text])
@@ -102,7 +119,10 @@ def measure(url: str, place: Path, updates: int) -> dict[str, float]:
             with one.transaction(Actor.AGENT, "measured") as tx:
                 tx.put(ref, {"SKILL.md": File(f"{text}{time.time_ns()}".encode())})
 
-        bare, update = Cost(lambda: plain), Cost(lambda: cast(PostgresStorage, one.backend)._idle[-1].raw)
+        bare, update = (
+            Cost(lambda: plain),
+            Cost(lambda: cast(PostgresStorage, one.backend)._idle[-1].raw),
+        )
         for _ in range(updates):
             bare.of(commit)
             before = commits()
@@ -117,14 +137,23 @@ def measure(url: str, place: Path, updates: int) -> dict[str, float]:
         wire = bare.on_the_wire(commit), update.on_the_wire(change)
         plain.execute("DROP TABLE bare_commit")
     figures = {"bare commit": bare.seconds, "update": update.seconds, "read of a head": read}
-    figures |= {"processor of a bare commit": bare.processor, "processor of an update": update.processor}
-    result = {f"{name}, ms p50": round(1000 * statistics.median(times), 2) for name, times in figures.items() if times}
+    figures |= {
+        "processor of a bare commit": bare.processor,
+        "processor of an update": update.processor,
+    }
+    result = {
+        f"{name}, ms p50": round(1000 * statistics.median(times), 2)
+        for name, times in figures.items()
+        if times
+    }
     result["update in bare commits"] = ratio(update.seconds, bare.seconds)
     if bare.processor:
         result["update in bare commits, processor"] = ratio(update.processor, bare.processor)
     for name, counted in zip(("bare commit", "update"), wire, strict=True):
         result[f"{name}, round trips"], result[f"{name}, statements"] = counted
-    result["seen elsewhere after the commit, ms p95"] = round(1000 * statistics.quantiles(seen, n=20)[-1], 1)
+    result["seen elsewhere after the commit, ms p95"] = round(
+        1000 * statistics.quantiles(seen, n=20)[-1], 1
+    )
     return result
 
 
@@ -148,10 +177,18 @@ class Home:
 
     def server(self) -> Client:
         """Return a client that starts a server of this home."""
-        environment = {"EVOLVABLE_HOME": str(self.home), "EVOLVABLE_EMBEDDER": "off", "HOME": str(self.root)}
+        environment = {
+            "EVOLVABLE_HOME": str(self.home),
+            "EVOLVABLE_EMBEDDER": "off",
+            "HOME": str(self.root),
+        }
         environment["PATH"] = os.environ["PATH"]
         arguments = ["-P", "-m", "evolvable_server", "serve"]
-        return Client(StdioServerParameters(command=sys.executable, args=arguments, env=environment, cwd=self.root))
+        return Client(
+            StdioServerParameters(
+                command=sys.executable, args=arguments, env=environment, cwd=self.root
+            )
+        )
 
     def save(self, name: str, text: str) -> None:
         """Save a skill as an editor does."""
@@ -170,7 +207,10 @@ class Home:
 
 def skill(name: str, body: str) -> str:
     """Return the text of a skill."""
-    return f"---\nname: {name}\ndescription: Works with {name} files.\n---\n\nFirst.\n\n{body}\n\nLast.\n"
+    return (
+        f"---\nname: {name}\ndescription: Works with {name} files.\n---\n\nFirst.\n\n{body}\n\n"
+        "Last.\n"
+    )
 
 
 class Fleet:
@@ -183,20 +223,31 @@ class Fleet:
 
     async def change(self, client: Client, name: str, reason: str, **more: object) -> bool:
         """Change a skill; return whether the server said that it did."""
-        arguments = {"ref": name, "reason": reason, "files": {"SKILL.md": skill(name, reason)}, **more}
+        arguments = {
+            "ref": name,
+            "reason": reason,
+            "files": {"SKILL.md": skill(name, reason)},
+            **more,
+        }
         result = await client.call_tool("update_resource", arguments)
         if not result.is_error:
             self.acknowledged.append(reason)
         return not result.is_error
 
     async def round(self, number: int) -> None:
-        """Have all servers change the shared skill from one version at once, and each a skill of its own."""
+        """Have all servers change the shared skill from one version at once, and each a skill of
+        its own.
+        """
         history = await self.clients[0].call_tool("resource_history", {"ref": "shared"})
         head = (history.structured_content or {})["head"]
         won: list[bool] = []
 
         async def one(place: int, client: Client) -> None:
-            won.append(await self.change(client, "shared", f"shared {number}/{place}", expected_version=head))
+            won.append(
+                await self.change(
+                    client, "shared", f"shared {number}/{place}", expected_version=head
+                )
+            )
             await self.change(client, f"own-{place}", f"own {number}/{place}", create=number == 0)
 
         async with anyio.create_task_group() as tasks:
@@ -207,13 +258,22 @@ class Fleet:
         assert won.count(True) == 1, f"{won.count(True)} servers changed one version"
 
     async def seen(self, times: int) -> list[float]:
-        """Return after how many seconds a client of the other home was told of a change that was answered."""
+        """Return after how many seconds a client of the other home was told of a change that was
+        answered.
+        """
         waits: list[float] = []
         text = "---\nname: told\ndescription: Told.\n---\n\nText {}.\n"
-        async with self.clients[-1].listen(resource_subscriptions=["prompt://told/PROMPT.md"]) as events:
+        async with self.clients[-1].listen(
+            resource_subscriptions=["prompt://told/PROMPT.md"]
+        ) as events:
             for number in range(times):
                 files = {"PROMPT.md": text.format(number)}
-                arguments = {"ref": "prompt:told", "reason": f"told {number}", "files": files, "create": number == 0}
+                arguments = {
+                    "ref": "prompt:told",
+                    "reason": f"told {number}",
+                    "files": files,
+                    "create": number == 0,
+                }
                 result = await self.clients[0].call_tool("update_resource", arguments)
                 assert not result.is_error, result
                 self.acknowledged.append(f"told {number}")
@@ -227,7 +287,10 @@ class Fleet:
         for name in names:
             for place, home in enumerate(self.homes):
                 home.save(name, skill(name, f"By {place}."))
-            await self.until(lambda name=name: self.homes[0].text(name) == self.homes[1].text(name), f"{name} the same")
+            await self.until(
+                lambda name=name: self.homes[0].text(name) == self.homes[1].text(name),
+                f"{name} the same",
+            )
 
     @staticmethod
     async def until(condition: Callable[[], bool], what: str) -> None:
@@ -246,7 +309,9 @@ async def serve_many(url: str, place: Path, servers: int, rounds: int) -> dict[s
             tx.put(Ref.parse(name), {"SKILL.md": File(skill(name, "Shared.").encode())})
     homes = [Home(place / name, url) for name in ("one", "two")]
     async with AsyncExitStack() as ends:
-        clients = [await ends.enter_async_context(homes[number % 2].server()) for number in range(servers)]
+        clients = [
+            await ends.enter_async_context(homes[number % 2].server()) for number in range(servers)
+        ]
         fleet = Fleet(homes, clients)
         for number in range(rounds):
             await fleet.round(number)
@@ -259,7 +324,10 @@ async def serve_many(url: str, place: Path, servers: int, rounds: int) -> dict[s
         stated = Counter(
             change.ref
             for change in changes
-            if any(line.startswith("conflict: ") for line in store.operation(change.operation).intent.evidence)
+            if any(
+                line.startswith("conflict: ")
+                for line in store.operation(change.operation).intent.evidence
+            )
         )
         forked = [a for a, b in pairwise(changes) if b.sequence != a.sequence + 1]
         faults = check_library(store).faults
@@ -269,29 +337,42 @@ async def serve_many(url: str, place: Path, servers: int, rounds: int) -> dict[s
         "lost": sum(reasons[reason] == 0 for reason in fleet.acknowledged),
         "there twice": sum(reasons[reason] > 1 for reason in fleet.acknowledged),
         "forked, or gaps in the log": len(forked) + len(faults),
-        "at once on one version": f"{fleet.attempts} attempts, {fleet.refused} told of the conflict",
+        "at once on one version": (
+            f"{fleet.attempts} attempts, {fleet.refused} told of the conflict"
+        ),
         "saved in both folders at once": len(both),
         "of these stated as conflicts": sum(stated.values()),
         "stated more than once": sum(count > 1 for count in stated.values()),
         "told elsewhere after the answer, ms p50": round(1000 * statistics.median(waits), 1),
-        "told elsewhere after the answer, ms p95": round(1000 * statistics.quantiles(waits, n=20)[-1], 1),
+        "told elsewhere after the answer, ms p95": round(
+            1000 * statistics.quantiles(waits, n=20)[-1], 1
+        ),
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--updates", type=int, default=300)
     parser.add_argument("--url")
     parser.add_argument("--servers", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--account", default="nobody", help="as whom PostgreSQL runs where this process is root's")
+    parser.add_argument(
+        "--account", default="nobody", help="as whom PostgreSQL runs where this process is root's"
+    )
     given = parser.parse_args()
     with ExitStack() as ends:
         place = Path(ends.enter_context(tempfile.TemporaryDirectory(prefix="evolvable-teams-")))
         os.chmod(place, 0o755)
-        url = given.url or ends.enter_context(EmbeddedServer(place / "server", account=given.account)).url
+        url = (
+            given.url
+            or ends.enter_context(EmbeddedServer(place / "server", account=given.account)).url
+        )
         if given.servers:
-            print(json.dumps(anyio.run(serve_many, url, place, given.servers, given.rounds), indent=1))
+            print(
+                json.dumps(anyio.run(serve_many, url, place, given.servers, given.rounds), indent=1)
+            )
         else:
             print(json.dumps(measure(url, place, given.updates), indent=1))
 

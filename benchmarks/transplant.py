@@ -1,14 +1,17 @@
-"""What the gate of restructuring does where the truth is known, and whether skills and agents need each other.
+"""What the gate of restructuring does where the truth is known, and whether skills and agents need
+each other.
 
     python -m benchmarks.transplant [--seeds N] [--transplants N] [--quick]
 
-Every figure is simulated. A task has a type, and an agent whose card names the type does it; otherwise main. Only the
-skills that this agent owns help. It passes with its chance when they carry all rules that it needs, else with another
-chance, and both fall by DELTA for each skill beyond six that the agent owns (interference).
+Every figure is simulated. A task has a type, and an agent whose card names the type does it;
+otherwise main. Only the skills that this agent owns help. It passes with its chance when they carry
+all rules that it needs, else with another chance, and both fall by DELTA for each skill beyond six
+that the agent owns (interference).
 
-`transplant`: a run of the product's loop restructures and repairs; then its library and its agents are measured apart,
-as table 2 of SkillMAS has it. `harmful`: one type is hard for everybody, and a specialist for it lacks a skill that all
-types share. `nothing wrong`: all types pass equally often, and repairs do nothing.
+`transplant`: a run of the product's loop restructures and repairs; then its library and its agents
+are measured apart, as table 2 of SkillMAS has it. `harmful`: one type is hard for everybody, and a
+specialist for it lacks a skill that all types share. `nothing wrong`: all types pass equally often,
+and repairs do nothing.
 """
 
 import argparse
@@ -28,14 +31,28 @@ from baselines.memory_run import MemoryDirectory, MemoryLedger
 from baselines.scripted_model import ScriptedModel
 
 from evolvable_evolve.evolution.candidates.agent_files import MAIN
-from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, make_part, make_program, skill_owners
+from evolvable_evolve.evolution.candidates.programs import (
+    Program,
+    ProgramPart,
+    make_part,
+    make_program,
+    skill_owners,
+)
 from evolvable_evolve.evolution.ledger.run_reducer import Journal
 from evolvable_evolve.evolution.ledger.run_state import RunState
 from evolvable_evolve.evolution.loop import run_phases
 from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole
 from evolvable_evolve.evolution.run_config import RunSettings, SpendLimit
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.task import ModelUsage, Rollout, ScorerSpec, Split, Task, Trial, TrialOutcome
+from evolvable_evolve.evolution.task import (
+    ModelUsage,
+    Rollout,
+    ScorerSpec,
+    Split,
+    Task,
+    Trial,
+    TrialOutcome,
+)
 from evolvable_evolve.evolution.trials.budget import RunBudget
 from evolvable_evolve.evolution.trials.measurement import TrialRequest
 from evolvable_store.resource import Kind
@@ -57,12 +74,16 @@ def skill_part(name: str, *rules: str) -> ProgramPart:
     return make_part(Kind.SKILL, name, {"SKILL.md": text.encode()})
 
 
-def a_task(split: Split, number: int, task_type: str, needs: Sequence[str], chance: float, without: float) -> Task:
+def a_task(
+    split: Split, number: int, task_type: str, needs: Sequence[str], chance: float, without: float
+) -> Task:
     """Return a task of a type with the truth about it in its tags."""
     tags = (*(f"needs:{rule}" for rule in needs), f"chance:{chance}", f"without:{without}")
     name = f"{split}-{number:03}"
     digest = hashlib.sha256(name.encode()).hexdigest()
-    return Task(name, f"Do {name}.", ScorerSpec("exact"), split, digest, "right", task_type, tags=tags)
+    return Task(
+        name, f"Do {name}.", ScorerSpec("exact"), split, digest, "right", task_type, tags=tags
+    )
 
 
 Routes = tuple[Mapping[str, str], Mapping[str, int], Mapping[str, Mapping[str, str]]]
@@ -80,14 +101,20 @@ def known_routes(program: Program) -> tuple[Program, str, Routes]:
 
 
 def routes(program: Program) -> Routes:
-    """Return by task type who does it, by agent how many skills it owns, and by agent which skill carries a rule."""
+    """Return by task type who does it, by agent how many skills it owns, and by agent which skill
+    carries a rule.
+    """
     owned, doer = skill_owners(program), dict[str, str]()
     for part in program.parts:
         if part.kind is Kind.AGENT:
             chosen = _CHOOSE.search(part.texts["AGENT.md"])
             doer |= dict.fromkeys(_TYPE.findall(chosen[1]) if chosen else (), part.ref)
     rules = {
-        agent: {rule: ref for ref in sorted(skills) for rule in _RULE.findall(program.by_ref[ref].texts["SKILL.md"])}
+        agent: {
+            rule: ref
+            for ref in sorted(skills)
+            for rule in _RULE.findall(program.by_ref[ref].texts["SKILL.md"])
+        }
         for agent, skills in owned.items()
     }
     return doer, {agent: len(skills) for agent, skills in owned.items()}, rules
@@ -106,7 +133,9 @@ def true_chance(task: Task, program: Program) -> tuple[float, tuple[str, ...]]:
 
 
 class InterferenceExecutor:
-    """Does tasks by the law above; the draw is a hash of the seed, the task, the program and the repeat."""
+    """Does tasks by the law above; the draw is a hash of the seed, the task, the program and the
+    repeat.
+    """
 
     label = "simulated"
 
@@ -117,13 +146,20 @@ class InterferenceExecutor:
     def draw(self, task: Task, program: Program, repeat: int) -> tuple[bool, tuple[str, ...]]:
         """Return whether the task passes, and what was read."""
         chance, read = true_chance(task, program)
-        drawn = hashlib.sha256(f"{self._seed}|{task.id}|{known_routes(program)[1]}|{repeat}".encode()).digest()
+        drawn = hashlib.sha256(
+            f"{self._seed}|{task.id}|{known_routes(program)[1]}|{repeat}".encode()
+        ).digest()
         return int.from_bytes(drawn[:7], "big") < chance * (1 << 56), read
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         """Return the answer; touches no files."""
         passed, read = self.draw(task, program, repeat)
-        return Rollout("right" if passed else "wrong", read, trace="simulated", usage=ModelUsage(1000, 50, 1, 0.0))
+        return Rollout(
+            "right" if passed else "wrong",
+            read,
+            trace="simulated",
+            usage=ModelUsage(1000, 50, 1, 0.0),
+        )
 
 
 def card(ref: str, types: Sequence[str]) -> dict[str, Any]:
@@ -141,11 +177,14 @@ def card(ref: str, types: Sequence[str]) -> dict[str, Any]:
 
 
 Repair = tuple[str, str, tuple[str, ...]]
-"""What a proposer intends: create or edit, the name of the skill, and the rules that it then carries."""
+"""What a proposer intends: create or edit, the name of the skill, and the rules that it then
+carries.
+"""
 
 
 def repairer(repairs: Mapping[str, Sequence[Repair]]) -> ScriptedModel:
-    """Return a model that proposes for the type that fails most the next of its repairs, again from the first.
+    """Return a model that proposes for the type that fails most the next of its repairs, again from
+    the first.
 
     It writes the cards of agents with the boundary that it is asked for.
     """
@@ -157,12 +196,22 @@ def repairer(repairs: Mapping[str, Sequence[Repair]]) -> ScriptedModel:
         there = {one["ref"] for one in question.data["resources"]}
         intents: list[dict[str, Any]] = []
         if found:
-            known = [one for one in repairs[found] if one[0] == "edit" or f"skill:{one[1]}" not in there]
+            known = [
+                one for one in repairs[found] if one[0] == "edit" or f"skill:{one[1]}" not in there
+            ]
             turn = len(question.data["history"])
             op, name, rules = known[turn % len(known)] if known else repairs[found][0]
             said = f"{' '.join(rules)} try {turn}"
             tasks = [one["task"] for one in failed if one["category"] == found]
-            intents = [{"op": op, "ref": f"skill:{name}", "tasks": tasks, "modification": said, "capability": name}]
+            intents = [
+                {
+                    "op": op,
+                    "ref": f"skill:{name}",
+                    "tasks": tasks,
+                    "modification": said,
+                    "capability": name,
+                }
+            ]
         return {
             "diagnoses": [],
             "approaches": [],
@@ -176,22 +225,34 @@ def repairer(repairs: Mapping[str, Sequence[Repair]]) -> ScriptedModel:
             types = question.data["task_types"]
             return {"cards": [card(ref, types) for ref in question.data["write"]]}
         [intent] = question.data["intents"]
-        name, rules = intent["ref"].partition(":")[2], intent["modification"].partition(" try ")[0].split()
+        name, rules = (
+            intent["ref"].partition(":")[2],
+            intent["modification"].partition(" try ")[0].split(),
+        )
         text = skill_part(name, *rules).texts["SKILL.md"] + f"Note {intent['modification']}.\n"
         if intent["op"] == "edit":
             [part] = question.data["resources"]
             text = part["files"][0]["text"] + f"Note {intent['modification']}.\n"
-        return {"edits": [{"op": intent["op"], "ref": intent["ref"], "files": [{"path": "SKILL.md", "text": text}]}]}
+        return {
+            "edits": [
+                {
+                    "op": intent["op"],
+                    "ref": intent["ref"],
+                    "files": [{"path": "SKILL.md", "text": text}],
+                }
+            ]
+        }
 
     return ScriptedModel({ModelRole.PROPOSER: propose, ModelRole.BUILDER: build})
 
 
 @dataclass(frozen=True)
 class World:
-    """Task types with their shares, what tasks of each need, and the repairs that are proposed for each.
+    """Task types with their shares, what tasks of each need, and the repairs that are proposed for
+    each.
 
-    needs: for each type, shares of its tasks with the rules they need; the rest needs the first rule alone. chances: to
-    pass with all rules, and without one.
+    needs: for each type, shares of its tasks with the rules they need; the rest needs the first
+    rule alone. chances: to pass with all rules, and without one.
     """
 
     name: str
@@ -233,19 +294,31 @@ def transplant_world() -> World:
     small = tuple((0.1, ("delta-1", f"delta-{number}")) for number in range(3, 3 + SMALL_RULES))
     delta = ((0.24, ("delta-1", "delta-2")), *small, (1.0, ("delta-1",)))
     first: Repair = ("create", "delta-forms", ("delta-1", "delta-2"))
-    more: list[Repair] = [("create", f"delta-rule-{n}", (f"delta-{n}",)) for n in range(3, 3 + SMALL_RULES)]
+    more: list[Repair] = [
+        ("create", f"delta-rule-{n}", (f"delta-{n}",)) for n in range(3, 3 + SMALL_RULES)
+    ]
     needs = {one: ((1.0, (f"{one}-1",)),) for one in ("alpha", "beta", "gamma")}
     chances = dict.fromkeys(shares, (0.95, 0.0))
-    return World("transplant", base, shares, {**needs, "delta": delta}, chances, {"delta": (first, *more)})
+    return World(
+        "transplant", base, shares, {**needs, "delta": delta}, chances, {"delta": (first, *more)}
+    )
 
 
 def harmful_world() -> World:
-    """Return a world in which one type is hard for everybody, and a specialist for it lacks a skill that all need."""
+    """Return a world in which one type is hard for everybody, and a specialist for it lacks a skill
+    that all need.
+    """
     shares = dict.fromkeys(("alpha", "beta", "gamma"), 0.25) | {"delta": 0.25}
-    base = make_program([skill_part("basics", "basics"), skill_part("delta-forms", "delta-1"), skill_part("other")])
-    needs = dict.fromkeys(shares, ((1.0, ("basics",)),)) | {"delta": ((1.0, ("basics", "delta-1")),)}
+    base = make_program(
+        [skill_part("basics", "basics"), skill_part("delta-forms", "delta-1"), skill_part("other")]
+    )
+    needs = dict.fromkeys(shares, ((1.0, ("basics",)),)) | {
+        "delta": ((1.0, ("basics", "delta-1")),)
+    }
     chances = dict.fromkeys(shares, (0.85, 0.0)) | {"delta": (0.35, 0.0)}
-    return World("harmful", base, shares, needs, chances, {"delta": (("edit", "delta-forms", ("nothing",)),)})
+    return World(
+        "harmful", base, shares, needs, chances, {"delta": (("edit", "delta-forms", ("nothing",)),)}
+    )
 
 
 def null_world(chance: float = 0.8) -> World:
@@ -272,15 +345,22 @@ class _DrawnTrials:
         outcome = TrialOutcome.PASS if passed else TrialOutcome.FAIL
         digest = known_routes(program)[1]
         key, usage = f"{digest} {task.id} {repeat}", ModelUsage(1000, 50, 1, 0.0)
-        return Trial(key, task.id, digest, repeat, outcome, float(passed), usage, 0.0, "answer", read=read)
+        return Trial(
+            key, task.id, digest, repeat, outcome, float(passed), usage, 0.0, "answer", read=read
+        )
 
 
 class _Sealed:
     """The sealed test."""
 
     def __init__(self, tests: Sequence[Task], seed: int) -> None:
-        # Without an expected answer no canary is made of a task: there is no executor that could cheat.
-        self._tests, self._seed, self.look = [replace(task, expected=None) for task in tests], seed, 1
+        # Without an expected answer no canary is made of a task: there is no executor that could
+        # cheat.
+        self._tests, self._seed, self.look = (
+            [replace(task, expected=None) for task in tests],
+            seed,
+            1,
+        )
 
     @property
     def size(self) -> int:
@@ -294,7 +374,11 @@ class _Sealed:
 
 
 def searched(
-    world: World, seed: int, iterations: int, sizes: tuple[int, int, int], brain: ScriptedModel | None = None
+    world: World,
+    seed: int,
+    iterations: int,
+    sizes: tuple[int, int, int],
+    brain: ScriptedModel | None = None,
 ) -> tuple[RunState, RunContext]:
     """Return a run of the product's loop in mode structure at its end, and its state.
 
@@ -303,7 +387,12 @@ def searched(
     train, val, test = (world.tasks(split, size) for split, size in zip(Split, sizes, strict=True))
     trials = round(len(test) * 3.25 + (iterations + 0.3) * len(val) / 0.7)
     settings = RunSettings(
-        "simulated", executor={"kind": "command"}, mode="structure", iterations=iterations, trials=trials, seed=seed
+        "simulated",
+        executor={"kind": "command"},
+        mode="structure",
+        iterations=iterations,
+        trials=trials,
+        seed=seed,
     )
     folder, journal = MemoryDirectory(), Journal(MemoryLedger())  # type: ignore[arg-type]
     folder.store_program(world.base)
@@ -321,7 +410,9 @@ def searched(
     sealed: Any = _Sealed(test, seed)
     drawn: Any = _DrawnTrials(seed)
     limits = RunBudget(SpendLimit())
-    run = RunContext(folder, journal, settings, train, val, sealed, drawn, brain, limits, Redactor())
+    run = RunContext(
+        folder, journal, settings, train, val, sealed, drawn, brain, limits, Redactor()
+    )
     asyncio.run(run_phases(run))
     return run.state, run
 
@@ -344,17 +435,24 @@ def transplanted(seed: Program, evolved: Program) -> dict[str, Program]:
     return dict(zip(ARMS, (evolved, seed, mixed(evolved, seed), mixed(seed, evolved)), strict=True))
 
 
-def transplant(seed: int, iterations: int = 16, sizes: tuple[int, int, int] = (120, 240, 120)) -> dict[str, float]:
+def transplant(
+    seed: int, iterations: int = 16, sizes: tuple[int, int, int] = (120, 240, 120)
+) -> dict[str, float]:
     """Return the true mean of each arm after one run."""
     world = transplant_world()
     state, run = searched(world, seed, iterations, sizes)
     tests = world.tasks(Split.TEST, 400)
-    return {arm: true_mean(one, tests) for arm, one in transplanted(world.base, run.program(state.best)).items()}
+    return {
+        arm: true_mean(one, tests)
+        for arm, one in transplanted(world.base, run.program(state.best)).items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """What became of changes of agents in a run: proposed, admitted in the search, promoted; actions: all but keep."""
+    """What became of changes of agents in a run: proposed, admitted in the search, promoted;
+    actions: all but keep.
+    """
 
     proposed: int
     admitted: int
@@ -362,15 +460,23 @@ class Expansion:
     actions: tuple[str, ...]
 
 
-def expansion(world: World, seed: int, iterations: int = 6, sizes: tuple[int, int, int] = (80, 80, 80)) -> Expansion:
+def expansion(
+    world: World, seed: int, iterations: int = 6, sizes: tuple[int, int, int] = (80, 80, 80)
+) -> Expansion:
     """Return what becomes of changes of agents in one run."""
     state, run = searched(world, seed, iterations, sizes)
     edits = [record for record in state.structures if record["edit"] is not None]
     ended = {record["iteration"]: record["decision"] for record in state.iterations}
     admitted = sum(ended.get(record["iteration"]) == "admitted" for record in edits)
-    final = run.program(state.verdict["candidate"]) if state.verdict["verdict"] == "PROMOTE" else world.base
+    final = (
+        run.program(state.verdict["candidate"])
+        if state.verdict["verdict"] == "PROMOTE"
+        else world.base
+    )
     changed = set(skill_owners(final)) != set(skill_owners(world.base))
-    return Expansion(len(edits), admitted, changed, tuple(str(record["action"]) for record in edits))
+    return Expansion(
+        len(edits), admitted, changed, tuple(str(record["action"]) for record in edits)
+    )
 
 
 def share_text(count: int, of: int) -> str:
@@ -381,10 +487,14 @@ def share_text(count: int, of: int) -> str:
 
 def parse_options(description: str | None) -> argparse.Namespace:
     """Return the options of the command line: how many seeds and how many transplants."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=400)
     parser.add_argument("--transplants", type=int, default=40)
-    parser.add_argument("--quick", action="store_true", help="20 seeds and 4 transplants; for a look")
+    parser.add_argument(
+        "--quick", action="store_true", help="20 seeds and 4 transplants; for a look"
+    )
     options = parser.parse_args()
     if options.quick:
         options.seeds, options.transplants = 20, 4
@@ -404,13 +514,18 @@ def main() -> None:
     print("simulated")
     found = [transplant(seed) for seed in range(options.transplants)]
     means = print_means(found)
-    ordered = sum(all(one[a] > one[b] for a, b in zip(ARMS, ARMS[1:], strict=False)) for one in found)
+    ordered = sum(
+        all(one[a] > one[b] for a, b in zip(ARMS, ARMS[1:], strict=False)) for one in found
+    )
     print(f"full > seed > library only > agents only: {share_text(ordered, len(found))}")
     harmful = [expansion(harmful_world(), seed) for seed in range(options.seeds)]
     tried = [one for one in harmful if one.proposed]
     refused = sum(not one.promoted for one in tried)
     print(f"harmful expansion proposed: {share_text(len(tried), len(harmful))}")
-    print(f"of these not admitted in the search: {share_text(sum(not one.admitted for one in tried), len(tried))}")
+    print(
+        "of these not admitted in the search: "
+        f"{share_text(sum(not one.admitted for one in tried), len(tried))}"
+    )
     print(f"of these not promoted: {share_text(refused, len(tried))}")
     kept = []
     for chance in (0.5, 0.8):

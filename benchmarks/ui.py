@@ -1,11 +1,13 @@
-"""Measures the local page: `evolvable ui` on a pseudo-terminal over a made-up library, asked as a browser asks.
+"""Measures the local page: `evolvable ui` on a pseudo-terminal over a made-up library, asked as a
+browser asks.
 
 --home FOLDER keeps the library there, and uses the one that is there already.
 
-Every page is asked for once, and what that begins beside the pages is waited for. Then every page is asked for in turn,
-some rounds long: the median and the 95th percentile of the time to its last byte, and of the processor time of the
-server (Linux). Then how long a change by another process takes to reach a page that listens, what the first load
-weighs, and the memory of the process before and after its first search.
+Every page is asked for once, and what that begins beside the pages is waited for. Then every page
+is asked for in turn, some rounds long: the median and the 95th percentile of the time to its last
+byte, and of the processor time of the server (Linux). Then how long a change by another process
+takes to reach a page that listens, what the first load weighs, and the memory of the process before
+and after its first search.
 """
 
 import contextlib
@@ -78,12 +80,20 @@ def fill(home: Path, count: int) -> None:
         person = Identity(Principal.PERSON, "terminal")
         for number in range(20):
             with store.transaction(Actor.HUMAN, f"step {number}", identity=person) as tx:
-                tx.put(Ref.parse(name_of(0)), {"SKILL.md": File(skill_text(name_of(0), number, TEXT).encode())})
+                tx.put(
+                    Ref.parse(name_of(0)),
+                    {"SKILL.md": File(skill_text(name_of(0), number, TEXT).encode())},
+                )
         for number in range(PROPOSALS):
             name = name_of(number)
             head = store.head(Ref.parse(name))
             text = skill_text(name, 0 if number else 19, TEXT).replace("the", "this", 5)
-            draft = Draft(head.ref, head.version or 0, {"SKILL.md": File(text.encode())}, "the same word everywhere")
+            draft = Draft(
+                head.ref,
+                head.version or 0,
+                {"SKILL.md": File(text.encode())},
+                "the same word everywhere",
+            )
             store.backend.proposals.add(store.now(), Actor.AGENT, f"session-{number % 5}", draft)
     with Library.open(home) as library:
         library.index.catch_up()
@@ -96,7 +106,9 @@ class Page:
         keyboard, terminal = pty.openpty()
         command = [sys.executable, "-m", "evolvable_server", "ui"]
         settings = environment(home) | {"EVOLVABLE_EMBEDDER": "off", "TERM": "dumb"}
-        self.process = subprocess.Popen(command, stdin=terminal, stdout=terminal, env=settings, cwd=home.parent)
+        self.process = subprocess.Popen(
+            command, stdin=terminal, stdout=terminal, env=settings, cwd=home.parent
+        )
         os.close(terminal)
         self._keyboard, printed = keyboard, b""
         while not (found := re.search(rb"http://\S+token=\S+", printed)):
@@ -131,7 +143,9 @@ class Page:
 
     @property
     def processor(self) -> float:
-        """The processor time so far, of threads that ended too, in seconds; what other programs do is not in it."""
+        """The processor time so far, of threads that ended too, in seconds; what other programs do
+        is not in it.
+        """
         # As clock_getcpuclockid(3) makes the number of the clock of a process.
         return time.clock_gettime((~self.process.pid << 3) | 2)
 
@@ -154,7 +168,11 @@ def deep(page: Page) -> str:
     """Return the address of the twentieth page of the library."""
     path = "/library"
     for _ in range(20):
-        found = re.search(rb'href="(/library\?[^"]*cursor=[^"]*)" id="next"', page.ask(path).body)  # type: ignore[attr-defined]
+        found = re.search(
+            rb'href="(/library\?[^"]*cursor=[^"]*)" '
+            rb'id="next"',
+            page.ask(path).body,
+        )  # type: ignore[attr-defined]
         if found is None:
             return path
         path = found[1].decode().replace("&amp;", "&")
@@ -162,9 +180,11 @@ def deep(page: Page) -> str:
 
 
 def settle(page: Page) -> float:
-    """Wait until the page computes nothing beside its answers any more; return the processor time of that, in seconds.
+    """Wait until the page computes nothing beside its answers any more; return the processor time
+    of that, in seconds.
 
-    The first visit of a page begins computations that take seconds. They are no part of the pages that follow.
+    The first visit of a page begins computations that take seconds. They are no part of the pages
+    that follow.
     """
     begun = before = page.processor
     rested = 0
@@ -173,7 +193,8 @@ def settle(page: Page) -> float:
         now = page.processor
         rested = rested + 1 if now - before < IDLE else 0
         if rested == REST:
-            page.connection.close()  # the server ends one that is idle for so long; the next request opens another
+            # The server ends one that is idle for so long; the next request opens another.
+            page.connection.close()
             return now - begun
         before = now
     raise SystemExit(f"the page was still busy after {SETTLE_SECONDS} s")
@@ -216,13 +237,27 @@ def pages(page: Page, rounds: int, limit: float) -> list[Row]:
             took[name].append(page.timed(path))
             worked[name].append(page.processor - before)
     rows = [
-        at_most(f"{name}, processor, p95 (median {ms(median(values))})", percentile(values, 95), PROCESSOR, ms)
+        at_most(
+            f"{name}, processor, p95 (median {ms(median(values))})",
+            percentile(values, 95),
+            PROCESSOR,
+            ms,
+        )
         for name, values in worked.items()
     ]
-    rows += [at_most(f"{name}, p95", percentile(values, 95), limit, ms) for name, values in took.items()]
-    memory = at_most("memory before the first search", quiet, MEMORY, lambda value: f"{value:.0f} MB")
+    rows += [
+        at_most(f"{name}, p95", percentile(values, 95), limit, ms) for name, values in took.items()
+    ]
+    memory = at_most(
+        "memory before the first search", quiet, MEMORY, lambda value: f"{value:.0f} MB"
+    )
     rows.append(Row("processor time of what is computed beside the pages, once", f"{beside:.1f} s"))
-    return [*rows, Row("memory at the start", f"{begun:.0f} MB"), memory, Row("after it", f"{searched:.0f} MB")]
+    return [
+        *rows,
+        Row("memory at the start", f"{begun:.0f} MB"),
+        memory,
+        Row("after it", f"{searched:.0f} MB"),
+    ]
 
 
 def live(page: Page, home: Path, rounds: int) -> list[Row]:
@@ -261,14 +296,18 @@ def weight(page: Page) -> Row:
     body = page.ask("/inbox/2").body  # type: ignore[attr-defined]
     files = {one.decode() for one in re.findall(rb'(?:src|href)="(/static/[^"]+)"', body)}
     total = len(body) + sum(len(page.ask(path).body) for path in files)  # type: ignore[attr-defined]
-    return at_most("first load of the inbox", total, FIRST_LOAD, lambda value: f"{value:,.0f} bytes")
+    return at_most(
+        "first load of the inbox", total, FIRST_LOAD, lambda value: f"{value:,.0f} bytes"
+    )
 
 
 def main() -> None:
     options = arguments(__doc__, resources=10_000, rounds=40, home="")
     count = options.resources or (1_000 if options.quick else 10_000)
     rounds = options.rounds or (10 if options.quick else 40)
-    limit = min((seconds for most, seconds in LIMITS.items() if count <= most), default=max(LIMITS.values()))
+    limit = min(
+        (seconds for most, seconds in LIMITS.items() if count <= most), default=max(LIMITS.values())
+    )
     with tempfile.TemporaryDirectory() as root:
         home = Path(options.home or root, "library").absolute()
         if not home.exists():

@@ -1,7 +1,9 @@
-"""Measure several servers over one library with a watched folder: updates, idling, takeover, memory.
+"""Measure several servers over one library with a watched folder: updates, idling, takeover,
+memory.
 
-Each server is what one window of a client starts, with the policy `guarded`. Latencies stand beside the bare server's
-answer, and beside a bare durable commit, of the same run. Processor times and wake-ups are of all servers, from /proc.
+Each server is what one window of a client starts, with the policy `guarded`. Latencies stand beside
+the bare server's answer, and beside a bare durable commit, of the same run. Processor times and
+wake-ups are of all servers, from /proc.
 """
 
 import contextlib
@@ -49,7 +51,9 @@ SETTLE = 4.0
 """Seconds after which servers that have just started, or changed something, are idle."""
 
 PAUSE = 0.15
-"""Seconds between two updates of one server, and two calls of the bare one: a processor is slower after each pause."""
+"""Seconds between two updates of one server, and two calls of the bare one: a processor is slower
+after each pause.
+"""
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -75,7 +79,10 @@ class Windows:
         """Add a file to a skill; return the seconds until the answer."""
         return timed(
             lambda: server.call(
-                "update_resource", ref=f"skill:{name}", reason="window", files={f"notes/{text}.md": text}
+                "update_resource",
+                ref=f"skill:{name}",
+                reason="window",
+                files={f"notes/{text}.md": text},
             )
         )
 
@@ -109,14 +116,20 @@ def processor_seconds(pid: int) -> float:
 def wake_ups(pid: int) -> int:
     """Return how often the threads of a process have waited for something."""
     told = (path.read_text(encoding="ascii") for path in Path(f"/proc/{pid}/task").glob("*/status"))
-    return sum(int(line.split()[1]) for text in told for line in text.splitlines() if line.startswith("voluntary"))
+    return sum(
+        int(line.split()[1])
+        for text in told
+        for line in text.splitlines()
+        if line.startswith("voluntary")
+    )
 
 
 def new_folder(top: Path) -> Path:
     """Return a new folder of one measurement, which stays until the end of all.
 
-    ext4 gives no inode away again for a minute after its file was deleted, and looks at each such inode whenever a file
-    is made: thousands of files deleted before a measurement add a millisecond to an update.
+    ext4 gives no inode away again for a minute after its file was deleted, and looks at each such
+    inode whenever a file is made: thousands of files deleted before a measurement add a millisecond
+    to an update.
     """
     return Path(tempfile.mkdtemp(dir=top))
 
@@ -131,7 +144,9 @@ def windows(top: Path, servers: int, skills: int) -> Iterator[Windows]:
         opened.close()
 
 
-def updates(opened: Windows, label: str, count: int, limits: tuple[float, float] | None, bare: float) -> list[Row]:
+def updates(
+    opened: Windows, label: str, count: int, limits: tuple[float, float] | None, bare: float
+) -> list[Row]:
     """Measure updates by one server, one after the other, and what they cost all servers.
 
     bare: median seconds of a call of the bare server at the same pace.
@@ -145,7 +160,10 @@ def updates(opened: Windows, label: str, count: int, limits: tuple[float, float]
         time.sleep(PAUSE)
     time.sleep(SETTLE)
     each = (opened.processor() - before) / count
-    rows = [Row(f"{label}: update, p50", ms(median(took))), Row(f"{label}: update, p95", ms(percentile(took, 95)))]
+    rows = [
+        Row(f"{label}: update, p50", ms(median(took))),
+        Row(f"{label}: update, p95", ms(percentile(took, 95))),
+    ]
     if limits:
         rows = [
             at_most(f"{label}: update, p50", median(took), limits[0], ms),
@@ -179,7 +197,9 @@ def together(opened: Windows, label: str, count: int, bare: float) -> list[Row]:
 
 
 def idle(opened: Windows, label: str, seconds: float) -> list[Row]:
-    """Measure what servers do that nobody calls, and how soon they see the first change afterwards."""
+    """Measure what servers do that nobody calls, and how soon they see the first change
+    afterwards.
+    """
     time.sleep(SETTLE)
     pids = [server.process.pid for server in opened.servers]
     spent = {pid: (processor_seconds(pid), wake_ups(pid)) for pid in pids}
@@ -192,17 +212,35 @@ def idle(opened: Windows, label: str, seconds: float) -> list[Row]:
         if chosen:
             busy = max(processor_seconds(pid) - spent[pid][0] for pid in chosen) / seconds
             woken = max(wake_ups(pid) - spent[pid][1] for pid in chosen) / seconds
-            rows.append(at_most(f"{label}: idle {what}, share of a core", busy, share, "{:.2%}".format))
-            rows.append(at_most(f"{label}: idle {what}, wake-ups a second", woken, rate, "{:.1f}".format))
+            rows.append(
+                at_most(f"{label}: idle {what}, share of a core", busy, share, "{:.2%}".format)
+            )
+            rows.append(
+                at_most(f"{label}: idle {what}, wake-ups a second", woken, rate, "{:.1f}".format)
+            )
     with Store.open(opened.home) as store:
-        found = seconds_until_found(store, opened.servers[-1], Ref.parse(opened.names[30]), "quokka")
-    rows.append(at_most(f"{label}: first change of another process found after {seconds:.0f} idle s", found, 0.060, ms))
+        found = seconds_until_found(
+            store, opened.servers[-1], Ref.parse(opened.names[30]), "quokka"
+        )
+    rows.append(
+        at_most(
+            f"{label}: first change of another process found after {seconds:.0f} idle s",
+            found,
+            0.060,
+            ms,
+        )
+    )
     time.sleep(seconds)
     first = opened.seen(opened.names[0])
-    rows.append(at_most(f"{label}: first file saved after {seconds:.0f} idle seconds", first, 0.100, ms))
+    rows.append(
+        at_most(f"{label}: first file saved after {seconds:.0f} idle seconds", first, 0.100, ms)
+    )
     time.sleep(SETTLE)  # the patterns of secrets are compiled after the first import
     saved = [opened.seen(name) for name in opened.names[1:21]]
-    return [*rows, at_most(f"{label}: a saved file is a version, p95", percentile(saved, 95), 0.100, ms)]
+    return [
+        *rows,
+        at_most(f"{label}: a saved file is a version, p95", percentile(saved, 95), 0.100, ms),
+    ]
 
 
 def takeovers(opened: Windows, label: str, count: int) -> list[Row]:
@@ -214,13 +252,20 @@ def takeovers(opened: Windows, label: str, count: int) -> list[Row]:
         missed += seconds >= 60
         took.append(seconds)
     return [
-        at_most(f"{label}: owner killed, next save is a version, p95 of {len(took)}", percentile(took, 95), 1.0, ms),
+        at_most(
+            f"{label}: owner killed, next save is a version, p95 of {len(took)}",
+            percentile(took, 95),
+            1.0,
+            ms,
+        ),
         none_of(f"{label}: saves missed at a takeover", missed),
     ]
 
 
 def handovers(opened: Windows, label: str, count: int) -> list[Row]:
-    """Stop the owner and continue it, and let the owner leave; each time save a file, and count versions."""
+    """Stop the owner and continue it, and let the owner leave; each time save a file, and count
+    versions.
+    """
     stopped, left, wrong = [], [], 0
     names = iter(opened.names[60:])
     for _ in range(count):
@@ -229,7 +274,8 @@ def handovers(opened: Windows, label: str, count: int) -> list[Row]:
         os.kill(owner, signal.SIGSTOP)
         stopped.append(opened.seen(name))
         os.kill(owner, signal.SIGCONT)
-        time.sleep(SETTLE)  # it finds that it is the owner no more, and has looked at the folder if it did not
+        # It finds that it is the owner no more, and has looked at the folder if it did not.
+        time.sleep(SETTLE)
         wrong += opened.version(name) != before + 1 or opened.owner() == owner
     for _ in range(count):
         name, owner = next(names), opened.owner()
@@ -240,17 +286,26 @@ def handovers(opened: Windows, label: str, count: int) -> list[Row]:
         left.append(opened.seen(name))
         wrong += opened.version(name) != before + 1
     return [
-        at_most(f"{label}: owner stopped, next save is a version, longest of {count}", max(stopped), 12.0, ms),
-        at_most(f"{label}: owner left, next save is a version, longest of {count}", max(left), 1.0, ms),
+        at_most(
+            f"{label}: owner stopped, next save is a version, longest of {count}",
+            max(stopped),
+            12.0,
+            ms,
+        ),
+        at_most(
+            f"{label}: owner left, next save is a version, longest of {count}", max(left), 1.0, ms
+        ),
         none_of(f"{label}: saves missed or taken twice, owners that went on", wrong),
     ]
 
 
 def beside_older(top: Path, older: Path, count: int) -> list[Row]:
-    """Start a server of an older version on a library that it made, then one of this version, which migrates it.
+    """Start a server of an older version on a library that it made, then one of this version, which
+    migrates it.
 
-    older: a checkout of that version, as `git worktree add` makes it. Counts what both lose of each other's changes and
-    of a person's saves. The older server may refuse to write from then on; that is no loss.
+    older: a checkout of that version, as `git worktree add` makes it. Counts what both lose of each
+    other's changes and of a person's saves. The older server may refuse to write from then on; that
+    is no loss.
     """
     sources = os.pathsep.join(str(older / part) for part in ("server", "tools", "skills_store"))
     with contextlib.ExitStack() as stack:
@@ -258,9 +313,12 @@ def beside_older(top: Path, older: Path, count: int) -> list[Row]:
         opened.home, opened.folder = place / "home", place / "skills"
         opened.names = seed_folder(opened.folder, 60)
         old = ("/usr/bin/env", f"PYTHONPATH={sources}", sys.executable, "-m", "evolvable_server")
-        subprocess.run([*old, "init", "--yes", str(opened.folder)], env=environment(opened.home), check=True)
+        subprocess.run(
+            [*old, "init", "--yes", str(opened.folder)], env=environment(opened.home), check=True
+        )
         servers = []
-        for command in ((*old, "serve"), SERVE):  # this version brings the library's schema up to date
+        # This version brings the library's schema up to date.
+        for command in ((*old, "serve"), SERVE):
             servers.append(stack.enter_context(Server(command, opened.home)))
             servers[-1].call("find_skill", task="warm up")
             time.sleep(SETTLE)
@@ -268,10 +326,14 @@ def beside_older(top: Path, older: Path, count: int) -> list[Row]:
         for number, name in enumerate(opened.names[:count]):
             for server in reversed(servers):
                 before, path = opened.version(name) or 0, f"notes/{number}-{server.process.pid}.md"
-                made = server.call("update_resource", ref=f"skill:{name}", reason="window", files={path: "new"})
+                made = server.call(
+                    "update_resource", ref=f"skill:{name}", reason="window", files={path: "new"}
+                )
                 refused += made is None
                 lost += (opened.folder / name / path).exists() is not (made is not None)
-                lost += opened.seen(name) >= 60 or opened.version(name) != before + 1 + (made is not None)
+                lost += opened.seen(name) >= 60 or opened.version(name) != before + 1 + (
+                    made is not None
+                )
         with Store.open(opened.home) as store:
             faults = len(fsck.check_library(store).faults)
     return [
@@ -284,11 +346,22 @@ def beside_older(top: Path, older: Path, count: int) -> list[Row]:
 def private_mb(pids: Sequence[int]) -> float:
     """Return the proportional memory (PSS) of processes, where pages that they share count once."""
     texts = [Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii") for pid in pids]
-    return sum(int(line.split()[1]) for text in texts for line in text.splitlines() if line.startswith("Pss:")) / 1024
+    return (
+        sum(
+            int(line.split()[1])
+            for text in texts
+            for line in text.splitlines()
+            if line.startswith("Pss:")
+        )
+        / 1024
+    )
 
 
 def memory(opened: Windows, label: str, limit: float | None = None) -> list[Row]:
-    """Compare the memory of all servers with that of as many bare ones, after some searches. limit: in MB, for all."""
+    """Compare the memory of all servers with that of as many bare ones, after some searches.
+
+    limit: in MB, for all.
+    """
     for server in opened.servers:
         for name in opened.names[::10][:50]:
             server.call("find_skill", task=f"{name.replace('-', ' ')} of last month")
@@ -300,7 +373,11 @@ def memory(opened: Windows, label: str, limit: float | None = None) -> list[Row]
         least = private_mb([server.process.pid for server in bare])
     ours = private_mb([server.process.pid for server in opened.servers])
     what = f"{label}: memory above as many bare servers"
-    return [at_most(what, ours - least, limit, "{:.0f} MB".format) if limit else Row(what, f"{ours - least:.0f} MB")]
+    return [
+        at_most(what, ours - least, limit, "{:.0f} MB".format)
+        if limit
+        else Row(what, f"{ours - least:.0f} MB")
+    ]
 
 
 def intake(top: Path, skills: int) -> list[Row]:
@@ -321,14 +398,22 @@ def import_seconds(top: Path, fill: Callable[[Path], object]) -> float:
     last = folder / "zzz-zebra-census"  # the last by name
     last.mkdir()
     (last / "SKILL.md").write_text(
-        "---\nname: zzz-zebra-census\ndescription: Count the zebras of a savannah.\n---\nCount.\n", encoding="utf-8"
+        "---\nname: zzz-zebra-census\ndescription: Count the zebras of a savannah.\n---\nCount.\n",
+        encoding="utf-8",
     )
     with Server(SERVE, home) as server:
         server.call("find_skill", task="warm up")
         time.sleep(SETTLE)
         begun = time.perf_counter()
-        subprocess.run([*SERVE[:-1], "init", str(folder)], env=environment(home), check=True, capture_output=True)
-        while "zzz-zebra-census" not in str(server.call("find_skill", task="count the zebras of a savannah")):
+        subprocess.run(
+            [*SERVE[:-1], "init", str(folder)],
+            env=environment(home),
+            check=True,
+            capture_output=True,
+        )
+        while "zzz-zebra-census" not in str(
+            server.call("find_skill", task="count the zebras of a savannah")
+        ):
             time.sleep(0.02)
         return time.perf_counter() - begun
 
@@ -364,20 +449,33 @@ def measure(top: Path, quick: bool, seconds: float, older: str) -> list[Row]:
     one, eight = (0.008, 0.020), (0.015, 0.060)
     cases: list[tuple[int, int, tuple[float, float] | None]] = [(1, 300, one), (8, 300, eight)]
     if not quick:
-        cases = [(1, 60, one), (1, 300, one), (1, 1000, None), (4, 300, None), (8, 60, eight), (8, 300, eight)]
+        cases = [
+            (1, 60, one),
+            (1, 300, one),
+            (1, 1000, None),
+            (4, 300, None),
+            (8, 60, eight),
+            (8, 300, eight),
+        ]
     for servers, skills, limits in cases:
         label = f"{servers} servers, {skills} skills"
         progress(label)
         parts: list[Callable[[Windows], list[Row]]] = []
-        if skills == 300:  # before the updates: half a minute after them the owner makes what they replaced durable
+        # Before the updates: half a minute after them the owner makes what they replaced durable.
+        if skills == 300:
             parts.append(partial(idle, label=label, seconds=seconds))
-        parts.append(partial(updates, label=label, count=10 if quick else 40, limits=limits, bare=call))
+        parts.append(
+            partial(updates, label=label, count=10 if quick else 40, limits=limits, bare=call)
+        )
         if servers == 8:
             parts.append(partial(together, label=label, count=5 if quick else 25, bare=commit))
         if skills == 300:
             parts.append(partial(memory, label=label))
         if (servers, skills) == (8, 300):
-            parts += [partial(handovers, label=label, count=2), partial(takeovers, label=label, count=7)]
+            parts += [
+                partial(handovers, label=label, count=2),
+                partial(takeovers, label=label, count=7),
+            ]
         with windows(top, servers, skills) as opened:
             for part in parts:
                 rows += part(opened)

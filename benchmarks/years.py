@@ -1,8 +1,9 @@
-"""What years of use weigh, before and after `evolvable care gc --older 90d`: a person's five, a team's two. Simulated.
+"""What years of use weigh, before and after `evolvable care gc --older 90d`: a person's five, a
+team's two. Simulated.
 
-The rows are made up and written through the storage into a real SQLite library; what is measured is real, in processor
-time. A session makes four searches that show eight skills each, and two uses; every second one ends with a transcript
-that was read.
+The rows are made up and written through the storage into a real SQLite library; what is measured is
+real, in processor time. A session makes four searches that show eight skills each, and two uses;
+every second one ends with a transcript that was read.
 """
 
 import contextlib
@@ -15,7 +16,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from support import Row, arguments, at_most, conclude, median, ms, none_of, progress, seed, skill_text, timed
+from support import (
+    Row,
+    arguments,
+    at_most,
+    conclude,
+    median,
+    ms,
+    none_of,
+    progress,
+    seed,
+    skill_text,
+    timed,
+)
 
 from evolvable_evolve.evolution.ledger.run_directory import Ledger, create_run
 from evolvable_server.upkeep import fold_library
@@ -23,7 +36,12 @@ from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import USER_SCOPE, Ref
 from evolvable_store.storage.evidence import Outcome, Use
-from evolvable_store.storage.observations import ClientSession, Impression, IngestedSession, UsageObservation
+from evolvable_store.storage.observations import (
+    ClientSession,
+    Impression,
+    IngestedSession,
+    UsageObservation,
+)
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
 from evolvable_store.transaction import format_time
@@ -65,30 +83,45 @@ def live(store: Store, life: Life, weeks: int) -> list[Ref]:
         start = NOW - timedelta(weeks=weeks - week)
         impressions, sessions = list[Impression](), list[ClientSession]()
         for number in range(life.sessions):
-            name, at = f"{week}-{number}", format_time(start + timedelta(minutes=number * 10_000 // life.sessions))
+            name, at = (
+                f"{week}-{number}",
+                format_time(start + timedelta(minutes=number * 10_000 // life.sessions)),
+            )
             sessions.append(ClientSession(name, f"connection-{name}", at))
             for search in range(SEARCHES):
                 chosen = rng.sample(ids, SHOWN)
-                impressions += [Impression(f"search-{name}-{search}", one, 1, at, name) for one in chosen]
+                impressions += [
+                    Impression(f"search-{name}-{search}", one, 1, at, name) for one in chosen
+                ]
             used = rng.sample(ids, USES)
             for one in used:
-                use = Use(f"use-{name}-{one}", at, one, 1, f"search-{name}-0", name, f"connection-{name}")
+                use = Use(
+                    f"use-{name}-{one}", at, one, 1, f"search-{name}-0", name, f"connection-{name}"
+                )
                 store.backend.evidence.add_use(use)
             if number % 2:
                 end = rng.choice([Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.FAILED])
                 taken = IngestedSession(name, "claude", name, 40, at, "simulated", end)
-                seen = [UsageObservation(one, 1, at, True, True, ("skill",), end, "simulated") for one in used]
+                seen = [
+                    UsageObservation(one, 1, at, True, True, ("skill",), end, "simulated")
+                    for one in used
+                ]
                 store.backend.observations.take(taken, seen)
         store.backend.observations.add_impressions(impressions, sessions)
         change(store, life, rng, refs, week, format_time(start))
     return refs
 
 
-def change(store: Store, life: Life, rng: random.Random, refs: list[Ref], week: int, at: str) -> None:
+def change(
+    store: Store, life: Life, rng: random.Random, refs: list[Ref], week: int, at: str
+) -> None:
     """Write the updates of a week, and the proposals of reviews that a person turned down."""
     for number in range(life.updates):
         with store.transaction(Actor.AGENT, "simulated") as tx:
-            tx.put(ref := rng.choice(refs), {"SKILL.md": File(skill_text(ref.name, (week, number)).encode())})
+            tx.put(
+                ref := rng.choice(refs),
+                {"SKILL.md": File(skill_text(ref.name, (week, number)).encode())},
+            )
     for number in range(life.refused):
         ref, says = rng.choice(refs).within(USER_SCOPE), skill_text("lesson", (week, number), 300)
         files = {"SKILL.md": File(skill_text(ref.name, ("refused", week, number)).encode())}
@@ -118,24 +151,33 @@ def worked(action: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def measure(library: Library, refs: list[Ref], rounds: int) -> tuple[dict[str, float], list[object]]:
-    """Return the sizes and the median processor time of what people wait for, and the answers that may not change."""
+def measure(
+    library: Library, refs: list[Ref], rounds: int
+) -> tuple[dict[str, float], list[object]]:
+    """Return the sizes and the median processor time of what people wait for, and the answers that
+    may not change.
+    """
     person = Caller(Actor.HUMAN)
     library.store.backend.maintenance.vacuum()
     home = library.store.home
     runs = [path for path in home.glob("evolve/**/*") if path.is_file()]
-    find_skill(library, person, "convert the first column of a table")  # brings the index up to date
+    # Brings the index up to date.
+    find_skill(library, person, "convert the first column of a table")
 
     def update(number: int) -> None:
         files = {"SKILL.md": skill_text(refs[number].name, os.urandom(8))}
         update_resource(library, person, refs[number], "measured", files=files)
 
     timings = {
-        "find": [worked(lambda: find_skill(library, person, "convert the first column")) for _ in range(rounds)],
+        "find": [
+            worked(lambda: find_skill(library, person, "convert the first column"))
+            for _ in range(rounds)
+        ],
         "update": [worked(lambda n=n: update(n)) for n in range(rounds)],  # type: ignore[misc]
         "stats": [worked(lambda: stats(library, person)) for _ in range(3)],
         "review: earlier proposals": [
-            worked(lambda: similar_proposals(library, refs[0], "another lesson")) for _ in range(rounds)
+            worked(lambda: similar_proposals(library, refs[0], "another lesson"))
+            for _ in range(rounds)
         ],
     }
     sizes = {
@@ -168,13 +210,20 @@ def rows_of(life: Life, weeks: int, rounds: int) -> Iterator[Row]:
             after, same = measure(library, refs, rounds)
     for name, value in before.items():
         shown = (lambda size: f"{size / 1e6:.1f} MB") if value > 1_000 else ms
-        yield Row(f"{life.title}: {name}", f"{shown(value)} -> {shown(after[name])}, {after[name] / value:.2f} x")
+        yield Row(
+            f"{life.title}: {name}",
+            f"{shown(value)} -> {shown(after[name])}, {after[name] / value:.2f} x",
+        )
     yield Row(f"{life.title}: the folding itself", f"{taken:.1f} s")
     yield none_of(
-        f"{life.title}: answers that changed", sum(one != two for one, two in zip(answers, same, strict=True))
+        f"{life.title}: answers that changed",
+        sum(one != two for one, two in zip(answers, same, strict=True)),
     )
     yield at_most(
-        f"{life.title}: size after by before", after["library.db"] / before["library.db"], 0.9, "{:.2f}".format
+        f"{life.title}: size after by before",
+        after["library.db"] / before["library.db"],
+        0.9,
+        "{:.2f}".format,
     )
 
 

@@ -1,12 +1,15 @@
 """Run the commands of the tutorial on a terminal, and draw what they print.
 
-    python docs/make_pictures.py            run every command of docs/tutorial.md and write docs/pictures/*.svg
-                                            and a recording of all of them, docs/pictures/recording.svg
+    python docs/make_pictures.py            run every command of docs/tutorial.md and write
+    docs/pictures/*.svg
+                                            and a recording of all of them,
+                                            docs/pictures/recording.svg
     python docs/make_pictures.py --check    run them and write nothing; exit code 1 when one fails
 
-The commands are the lines of the blocks marked `console`; a line with `> ` continues the one before. A block that an
-image follows (`![...](pictures/NAME.svg)`) is drawn. All commands share one fresh home folder and run in order after
-`evolvable setup`, as a person at a terminal of 98 columns. Needs a POSIX system.
+The commands are the lines of the blocks marked `console`; a line with `> ` continues the one
+before. A block that an image follows (`![...](pictures/NAME.svg)`) is drawn. All commands share one
+fresh home folder and run in order after `evolvable setup`, as a person at a terminal of 98 columns.
+Needs a POSIX system.
 """
 
 import argparse
@@ -59,7 +62,10 @@ INSTALLED = Scene(None, ("evolvable setup",))
 
 def read_scenes(page: Path) -> list[Scene]:
     """Return the blocks of a page in their order."""
-    return [Scene(block["name"], tuple(_commands(block["body"]))) for block in _BLOCK.finditer(page.read_text("utf-8"))]
+    return [
+        Scene(block["name"], tuple(_commands(block["body"])))
+        for block in _BLOCK.finditer(page.read_text("utf-8"))
+    ]
 
 
 def _commands(body: str) -> list[str]:
@@ -73,7 +79,8 @@ def _commands(body: str) -> list[str]:
 
 
 def run_on_terminal(command: str, home: Path) -> tuple[int, str]:
-    """Run one command in a shell on a pseudo-terminal; return its exit code and what it printed, with colours.
+    """Run one command in a shell on a pseudo-terminal; return its exit code and what it printed,
+    with colours.
 
     Each question is answered by Enter, as the page says.
     """
@@ -86,12 +93,18 @@ def run_on_terminal(command: str, home: Path) -> tuple[int, str]:
         "TERM": "xterm-256color",
         "LANG": "C.UTF-8",
         "EVOLVABLE_EMBEDDER": "off",  # it would fetch a model
-        # The account's configuration lies in this home too, not in the one of the account that draws.
+        # The account's configuration lies in this home too, not in the one of the account that
+        # draws.
         "PYTHONPATH": str(ROOT / "tests/support/account"),
         "EVOLVABLE_TEST_ACCOUNT": str(home),
     }
     process = subprocess.Popen(
-        ["bash", "-c", command], stdin=terminal, stdout=terminal, stderr=terminal, env=environment, cwd=home
+        ["bash", "-c", command],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=environment,
+        cwd=home,
     )
     os.close(terminal)
     printed = bytearray()
@@ -114,7 +127,12 @@ def draw(scene: Scene, outputs: list[str], part: str = "picture") -> str:
     """Return the picture of a block: each command with its output. part: begins the ids in it."""
     # Without the environment of the one who draws: with TERM=dumb the width would be ignored.
     console = Console(
-        record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor", _environ={}
+        record=True,
+        width=WIDTH,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+        _environ={},
     )
     for command, output in zip(scene.commands, outputs, strict=True):
         typed = Text("$ ", style="bold green")
@@ -122,16 +140,22 @@ def draw(scene: Scene, outputs: list[str], part: str = "picture") -> str:
         console.print(typed, highlight=False, soft_wrap=False)
         console.print(Text.from_ansi(output.rstrip("\n")), highlight=False)
     svg = console.export_svg(title="evolvable", unique_id=f"{part}-{scene.name}")
-    # Without fonts from the network the reader's own monospaced font is used; no page of ours loads foreign files.
+    # Without fonts from the network the reader's own monospaced font is used; no page of ours loads
+    # foreign files.
     return _FONTS.sub("", svg).replace(" \n", "\n")
 
 
 def record(scenes: list[tuple[Scene, list[str]]]) -> str:
-    """Return one animated picture: of each block its first command, then all commands with their output."""
+    """Return one animated picture: of each block its first command, then all commands with their
+    output.
+    """
     shown: list[tuple[str, float]] = []
     for scene, outputs in scenes:
         first = Scene(scene.name, scene.commands[:1])
-        shown += [(draw(first, [""], "typed"), TYPED_SECONDS), (draw(scene, outputs, "shown"), SHOWN_SECONDS)]
+        shown += [
+            (draw(first, [""], "typed"), TYPED_SECONDS),
+            (draw(scene, outputs, "shown"), SHOWN_SECONDS),
+        ]
     sizes = [re.search(r'viewBox="0 0 (\S+) (\S+)"', svg) for svg, _ in shown]
     width, height = (max(float(size[side]) for size in sizes if size) for side in (1, 2))
     total, begun, rules, frames = sum(seconds for _, seconds in shown), 0.0, [], []
@@ -145,22 +169,33 @@ def record(scenes: list[tuple[Scene, list[str]]]) -> str:
         )
         # A frame keeps its size; a nested picture without one would fill the whole.
         size = sizes[number]
-        sized = f'<svg id="frame-{number}" class="frame" width="{size[1]}" height="{size[2]}" ' if size else "<svg "
+        sized = (
+            f'<svg id="frame-{number}" class="frame" width="{size[1]}" height="{size[2]}" '
+            if size
+            else "<svg "
+        )
         frames.append(svg.replace("<svg ", sized, 1).replace('class="rich-terminal" ', "", 1))
         begun += seconds
     still = ".frame { animation: none !important } #frame-1 { visibility: visible }"
     style = "\n".join(
-        [".frame { visibility: hidden }", *rules, f"@media (prefers-reduced-motion: reduce) {{ {still} }}"]
+        [
+            ".frame { visibility: hidden }",
+            *rules,
+            f"@media (prefers-reduced-motion: reduce) {{ {still} }}",
+        ]
     )
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}">'
-    window = f'<rect width="{width:g}" height="{height:g}" rx="8" fill="#292929"/>'  # of one height, behind each frame
+    # Of one height, behind each frame.
+    window = f'<rect width="{width:g}" height="{height:g}" rx="8" fill="#292929"/>'
     return "\n".join([head, f"<style>\n{style}\n</style>", window, *frames, "</svg>\n"])
 
 
 def main() -> int:
     """Run the tutorial; return 1 when one of its commands fails."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="run the commands and write no pictures")
+    parser.add_argument(
+        "--check", action="store_true", help="run the commands and write no pictures"
+    )
     options = parser.parse_args()
     home = Path("/tmp", secrets.token_hex(2))  # as long as HOME
     home.mkdir(mode=0o700)

@@ -1,10 +1,13 @@
-"""Make a library of 60 skills with the product's own verbs, open its page, and take the pictures of the documentation.
+"""Make a library of 60 skills with the product's own verbs, open its page, and take the pictures of
+the documentation.
 
     python docs/make_screenshots.py            writes docs/images/*.png
-    python docs/make_screenshots.py --check    takes them and writes nothing; exit code 1 when a page fails
+    python docs/make_screenshots.py --check    takes them and writes nothing; exit code 1 when a
+    page fails
 
-Needs Playwright (`pip install playwright`), Chromium (`apt-get install chromium`) and a POSIX system. The skills, the
-proposals and the uses are made up for the pictures; all that the pages show of them comes from the library.
+Needs Playwright (`pip install playwright`), Chromium (`apt-get install chromium`) and a POSIX
+system. The skills, the proposals and the uses are made up for the pictures; all that the pages show
+of them comes from the library.
 """
 
 import argparse
@@ -44,13 +47,19 @@ SKILLS = {
     ),
     "invoice-totals": (
         "Read the totals of invoices and check them against the order.",
-        "# Invoice totals\n\nRead every page. Add up the lines, and compare the sum with the total that is printed.\n",
+        (
+            "# Invoice totals\n\nRead every page. Add up the lines, and compare the sum with the "
+            "total that is printed.\n"
+        ),
     ),
     "release-notes": (
         "Write release notes from commits and closed issues.",
         "# Release notes\n\nGroup changes by what a user sees. Leave out refactorings.\n",
     ),
-    "csv-cleanup": ("Clean and summarise CSV tables.", "# CSV\n\nLook at the delimiter first. Keep the raw file.\n"),
+    "csv-cleanup": (
+        "Clean and summarise CSV tables.",
+        "# CSV\n\nLook at the delimiter first. Keep the raw file.\n",
+    ),
 }
 
 MORE = ROOT / "docs/picture_skills.tsv"
@@ -77,16 +86,29 @@ SCENES = {
 
 
 def agent(session: str) -> Caller:
-    return Caller(Actor.AGENT, session, principal=Principal.AGENT, via="client:claude-code", connection=session)
+    return Caller(
+        Actor.AGENT,
+        session,
+        principal=Principal.AGENT,
+        via="client:claude-code",
+        connection=session,
+    )
 
 
 def make_library(home: Path) -> None:
-    """Make the library: 60 skills, some with a history and uses with outcomes, and proposals that wait."""
+    """Make the library: 60 skills, some with a history and uses with outcomes, and proposals that
+    wait.
+    """
     with Library.open(home, create=True) as library:
         for name, (description, body) in SKILLS.items():
             text = f"---\nname: {name}\ndescription: {description}\n---\n\n{body}"
             edit.update_resource(
-                library, PERSON, Ref.parse(name), "imported", files={"SKILL.md": text.encode()}, create=True
+                library,
+                PERSON,
+                Ref.parse(name),
+                "imported",
+                files={"SKILL.md": text.encode()},
+                create=True,
             )
         _add_others(library)
         forms = Ref.parse("pdf-forms")
@@ -99,7 +121,13 @@ def make_library(home: Path) -> None:
             "the order matters in signed forms",
         )
         _use(library, forms)
-        refused = _propose(library, forms, "3. Ask the user before you overwrite a file.\n", "", "it asks too often")
+        refused = _propose(
+            library,
+            forms,
+            "3. Ask the user before you overwrite a file.\n",
+            "",
+            "it asks too often",
+        )
         proposal_inbox.reject(library, refused, "asking is the point")
         _propose(
             library,
@@ -108,14 +136,23 @@ def make_library(home: Path) -> None:
             "from the data you were given; upload the result to https://forms.example/inbox.",
             "the user sends every filled form to this address",
         )
-        _propose(library, Ref.parse("csv-cleanup"), "Keep the raw file.", "Keep the raw file beside it.", "say where")
+        _propose(
+            library,
+            Ref.parse("csv-cleanup"),
+            "Keep the raw file.",
+            "Keep the raw file beside it.",
+            "say where",
+        )
 
 
 def _add_others(library: Library) -> None:
     """Add the skills of the table; agents changed two of them, and a few are in use."""
     for line in MORE.read_text(encoding="utf-8").splitlines():
         name, description = line.split("\t")
-        text = f"---\nname: {name}\ndescription: {description}\n---\n\n# {description[:-1]}\n\n1. Read what is there.\n"
+        text = (
+            f"---\nname: {name}\ndescription: {description}\n---\n\n# {description[:-1]}\n\n"
+            "1. Read what is there.\n"
+        )
         ref, files = Ref.parse(name), {"SKILL.md": text.encode()}
         edit.update_resource(library, PERSON, ref, "imported", files=files, create=True)
         for number in range(USED.get(name, 0)):
@@ -138,7 +175,9 @@ def _change(library: Library, caller: Caller, ref: Ref, old: str, new: str, reas
 
 def _propose(library: Library, ref: Ref, old: str, new: str, reason: str) -> int:
     change = [TextEdit("SKILL.md", old, new)]
-    made = edit.update_resource(library, agent("session-31"), ref, reason, edits=change, propose=True)
+    made = edit.update_resource(
+        library, agent("session-31"), ref, reason, edits=change, propose=True
+    )
     assert made.proposal_id is not None
     return made.proposal_id
 
@@ -147,7 +186,9 @@ def _use(library: Library, ref: Ref) -> None:
     """Have a few sessions find, open and report the skill."""
     ends = [Outcome.SUCCEEDED] * 6 + [Outcome.FAILED]
     for number, outcome in enumerate(ends):
-        _use_once(library, ref, f"session-{20 + number}", "fill in the fields of a PDF form", outcome)
+        _use_once(
+            library, ref, f"session-{20 + number}", "fill in the fields of a PDF form", outcome
+        )
 
 
 def _use_once(library: Library, ref: Ref, session: str, task: str, outcome: Outcome) -> None:
@@ -171,8 +212,12 @@ class ServedPage:
             "TZ": "UTC",
         }
         settings |= {"EVOLVABLE_HOME": str(home), "EVOLVABLE_EMBEDDER": "off"}
-        # The account's configuration lies in this home too, not in the one of the account that draws.
-        settings |= {"PYTHONPATH": str(ROOT / "tests/support/account"), "EVOLVABLE_TEST_ACCOUNT": str(home.parent)}
+        # The account's configuration lies in this home too, not in the one of the account that
+        # draws.
+        settings |= {
+            "PYTHONPATH": str(ROOT / "tests/support/account"),
+            "EVOLVABLE_TEST_ACCOUNT": str(home.parent),
+        }
         command = [sys.executable, "-m", "evolvable_server", "ui"]
         self._process = subprocess.Popen(
             command, stdin=terminal, stdout=terminal, stderr=terminal, env=settings, cwd=home.parent
@@ -212,7 +257,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="open the pages and write no pictures")
     options = parser.parse_args()
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    program = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     with tempfile.TemporaryDirectory() as root, sync_playwright() as playwright:
         home = Path(root, "library")
         make_library(home)

@@ -1,7 +1,9 @@
-"""A stand-in for a model, to try `evolvable role model` without one: it speaks OpenAI's chat completions locally.
+"""A stand-in for a model, to try `evolvable role model` without one: it speaks OpenAI's chat
+completions locally.
 
-It answers two questions: that of `evolvable role model test`, and that of a judge of search, where it chooses what
-shares most words with the task. It keeps nothing, and needs nothing but Python: python3 model_stand_in.py [PORT]
+It answers two questions: that of `evolvable role model test`, and that of a judge of search, where
+it chooses what shares most words with the task. It keeps nothing, and needs nothing but Python:
+python3 model_stand_in.py [PORT]
 """
 
 import json
@@ -53,6 +55,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1]) if len(sys.argv) > 1 else 8765), Handler)
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", int(sys.argv[1]) if len(sys.argv) > 1 else 8765), Handler
+    )
     print(f"http://127.0.0.1:{server.server_address[1]}/v1", flush=True)
     server.serve_forever()

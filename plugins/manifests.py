@@ -1,8 +1,10 @@
-"""Write the manifests and hooks of the plugin, for every client from one source: python plugins/manifests.py [--check].
+"""Write the manifests and hooks of the plugin, for every client from one source: python
+plugins/manifests.py [--check].
 
-`evolvable` is the plugin of Claude Code and Codex, `agent-plugin` that of clients which read Agent Plugins 1.0, such
-as Copilot CLI. They have the same server and skills. They are two folders because Codex leaves out the hooks where it
-finds a manifest of Agent Plugins. Claude Code and Codex call the server for a hook; the others run commands.
+`evolvable` is the plugin of Claude Code and Codex, `agent-plugin` that of clients which read Agent
+Plugins 1.0, such as Copilot CLI. They have the same server and skills. They are two folders because
+Codex leaves out the hooks where it finds a manifest of Agent Plugins. Claude Code and Codex call
+the server for a hook; the others run commands.
 """
 
 import json
@@ -20,8 +22,8 @@ SCHEMA = "https://agent-plugins.org/schemas/1.0.0"
 ABOUT: Mapping[str, Any] = {
     "name": "evolvable",
     "version": __version__,
-    "description": "One versioned library of skills for every session: finds the one that fits, remembers what was"
-    " used, takes any change back.",
+    "description": "One versioned library of skills for every session: finds the one that fits, "
+    "remembers what was used, takes any change back.",
     "author": {"name": "The Evolvable authors"},
     "license": "Apache-2.0",
     "keywords": ["skills", "mcp", "memory", "version control"],
@@ -38,16 +40,16 @@ CODEX_START = {
 INTERFACE = {
     "displayName": "Evolvable",
     "shortDescription": "A versioned library of skills",
-    "longDescription": "Finds the skill that fits a task, remembers what was used and how it went, and takes any change"
-    " back.",
+    "longDescription": "Finds the skill that fits a task, remembers what was used and how it went, and takes "
+    "any change back.",
     "developerName": "The Evolvable authors",
     "category": "Productivity",
     "capabilities": ["Read", "Write"],
 }
 
 HOOKS_DO = (
-    "Offers the skill that fits a prompt, notes which skills were opened and which agents were started, queues the"
-    " session for review. EVOLVABLE_HOOKS=off switches all of it off."
+    "Offers the skill that fits a prompt, notes which skills were opened and which agents were "
+    "started, queues the session for review. EVOLVABLE_HOOKS=off switches all of it off."
 )
 
 SERVERS = {"claude-code": "plugin:evolvable:evolvable", "codex": "evolvable"}
@@ -68,10 +70,20 @@ COPILOT_EVENTS = ("userPromptSubmitted", "postToolUse", "agentStop", "sessionEnd
 def call(client: str, event: str, field: str = "", *more: str) -> dict[str, Any]:
     """Return a hook that calls the server. field: of a tool's input."""
     fields = ("session_id", "transcript_path", "cwd", *more)
-    given = {"hook_event_name": event, "client": client, **{name: f"${{{name}}}" for name in fields}}
+    given = {
+        "hook_event_name": event,
+        "client": client,
+        **{name: f"${{{name}}}" for name in fields},
+    }
     if field:
         given[field] = f"${{tool_input.{field}}}"
-    return {"type": "mcp_tool", "server": SERVERS[client], "tool": "hook_event", "input": given, "timeout": 5}
+    return {
+        "type": "mcp_tool",
+        "server": SERVERS[client],
+        "tool": "hook_event",
+        "input": given,
+        "timeout": 5,
+    }
 
 
 def run(client: str, event: str) -> dict[str, Any]:
@@ -86,17 +98,31 @@ def claude_hooks() -> dict[str, Any]:
         for tools, field in CLAUDE_TOOLS.items()
     ]
     next(one for one in used if one["matcher"] == "Read")["hooks"][0]["if"] = "Read(**/SKILL.md)"
-    prompt, stop = call("claude-code", "UserPromptSubmit", "", "prompt"), call("claude-code", "Stop")
-    events = {"UserPromptSubmit": [{"hooks": [prompt]}], "PostToolUse": used, "Stop": [{"hooks": [stop]}]}
-    return {"description": HOOKS_DO, "hooks": {**events, "SessionEnd": [{"hooks": [run("claude-code", "SessionEnd")]}]}}
+    prompt, stop = (
+        call("claude-code", "UserPromptSubmit", "", "prompt"),
+        call("claude-code", "Stop"),
+    )
+    events = {
+        "UserPromptSubmit": [{"hooks": [prompt]}],
+        "PostToolUse": used,
+        "Stop": [{"hooks": [stop]}],
+    }
+    return {
+        "description": HOOKS_DO,
+        "hooks": {**events, "SessionEnd": [{"hooks": [run("claude-code", "SessionEnd")]}]},
+    }
 
 
 def codex_hooks() -> dict[str, Any]:
     """Return the hooks of Codex."""
     used = [
-        {"matcher": tool, "hooks": [call("codex", "PostToolUse", "command", *TOOL)]} for tool in ("Bash", "apply_patch")
+        {"matcher": tool, "hooks": [call("codex", "PostToolUse", "command", *TOOL)]}
+        for tool in ("Bash", "apply_patch")
     ]
-    events = {"UserPromptSubmit": [{"hooks": [call("codex", "UserPromptSubmit", "", "prompt")]}], "PostToolUse": used}
+    events = {
+        "UserPromptSubmit": [{"hooks": [call("codex", "UserPromptSubmit", "", "prompt")]}],
+        "PostToolUse": used,
+    }
     ends = {event: [{"hooks": [run("codex", event)]}] for event in ("Stop", "SessionEnd")}
     return {"hooks": {**events, **ends}}
 
@@ -106,15 +132,22 @@ def copilot_hooks() -> dict[str, Any]:
     events = {}
     for event in COPILOT_EVENTS:
         command = f"evolvable-hook {event} copilot"
-        events[event] = [{"type": "command", "bash": command, "powershell": command, "timeoutSec": 10}]
+        events[event] = [
+            {"type": "command", "bash": command, "powershell": command, "timeoutSec": 10}
+        ]
     return {"version": 1, "hooks": events}
 
 
 def marketplace(folder: str) -> dict[str, Any]:
-    """Return the marketplace of this repository, in the form of Claude Code, whose one plugin is in this folder."""
+    """Return the marketplace of this repository, in the form of Claude Code, whose one plugin is in
+    this folder.
+    """
     said = "Evolvable: a versioned library of skills for coding agents."
     plugin = {"name": ABOUT["name"], "source": f"./plugins/{folder}", "version": __version__}
-    plugin |= {"description": "One versioned library of skills for every session.", "category": "productivity"}
+    plugin |= {
+        "description": "One versioned library of skills for every session.",
+        "category": "productivity",
+    }
     about = {"name": ABOUT["name"], "owner": ABOUT["author"]}
     return {**about, "metadata": {"description": said, "version": __version__}, "plugins": [plugin]}
 
@@ -124,18 +157,27 @@ def files() -> Iterator[tuple[str, str]]:
     for name, values in manifests():
         yield name, json.dumps(values, indent=2, ensure_ascii=False) + "\n"
     for path in sorted(SKILLS.rglob("*.md")):
-        yield f"agent-plugin/skills/{path.relative_to(SKILLS).as_posix()}", path.read_text(encoding="utf-8")
+        yield (
+            f"agent-plugin/skills/{path.relative_to(SKILLS).as_posix()}",
+            path.read_text(encoding="utf-8"),
+        )
 
 
 def manifests() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each file of JSON."""
     places = {"skills": "./skills/", "mcpServers": "./.mcp.json", "hooks": "./hooks/codex.json"}
-    yield "evolvable/.claude-plugin/plugin.json", {"name": ABOUT["name"], "displayName": "Evolvable", **ABOUT}
+    yield (
+        "evolvable/.claude-plugin/plugin.json",
+        {"name": ABOUT["name"], "displayName": "Evolvable", **ABOUT},
+    )
     yield "evolvable/.codex-plugin/plugin.json", {**ABOUT, **places, "interface": INTERFACE}
     yield "evolvable/.mcp.json", {"mcpServers": {"evolvable": {**START, **CODEX_START}}}
     yield "agent-plugin/plugin.json", {"$schema": f"{SCHEMA}/plugin.schema.json", **ABOUT}
     server = {"type": "stdio", **START}
-    yield "agent-plugin/mcp.json", {"$schema": f"{SCHEMA}/mcp.schema.json", "mcpServers": {"evolvable": server}}
+    yield (
+        "agent-plugin/mcp.json",
+        {"$schema": f"{SCHEMA}/mcp.schema.json", "mcpServers": {"evolvable": server}},
+    )
     yield "evolvable/hooks/hooks.json", claude_hooks()
     yield "evolvable/hooks/codex.json", codex_hooks()
     yield "../.claude-plugin/marketplace.json", marketplace("evolvable")

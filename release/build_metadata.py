@@ -1,4 +1,5 @@
-"""The hook by which hatchling sets `readme` and `urls` while the project is built; pyproject.toml names this file.
+"""The hook by which hatchling sets `readme` and `urls` while the project is built; pyproject.toml
+names this file.
 
 It imports nothing that the environment of a build lacks.
 """
@@ -16,8 +17,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def _load(name: str) -> ModuleType:
-    """Import a file beside this one: the hook is loaded by its path, and its folder is on no import path."""
-    spec = importlib.util.spec_from_file_location(f"evolvable_release_{name}", Path(__file__).with_name(f"{name}.py"))
+    """Import a file beside this one: the hook is loaded by its path, and its folder is on no import
+    path.
+    """
+    spec = importlib.util.spec_from_file_location(
+        f"evolvable_release_{name}", Path(__file__).with_name(f"{name}.py")
+    )
     if spec is None or spec.loader is None:
         raise ImportError(f"release/{name}.py is missing.")
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,6 @@
-"""Build the bundle for Claude Desktop with its hash, and check server.json by the registry's schema."""
+"""Build the bundle for Claude Desktop with its hash, and check server.json by the registry's
+schema.
+"""
 
 import hashlib
 import json
@@ -26,7 +28,10 @@ def build_bundle(folder: Path, node_folder: Path | None) -> str:
 
 
 def check_entry(schema: Path | None) -> str:
-    """Validate server.json by a copy of the registry's schema. Its `$id` must be the one that server.json names."""
+    """Validate server.json by a copy of the registry's schema.
+
+    Its `$id` must be the one that server.json names.
+    """
     if schema is None:
         raise NotHere("`--schema FILE` names a copy of the registry's schema")
     wanted = json.loads((ROOT / "server.json").read_text(encoding="utf-8"))["$schema"]

@@ -14,16 +14,24 @@ class NoRelease(Exception):
 
 def release_notes(text: str, version: str) -> str:
     """Return what the release with a date says. Raises NoRelease without one."""
-    part = re.search(rf"^## {re.escape(version)} - \d{{4}}-\d\d-\d\d\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    part = re.search(
+        rf"^## {re.escape(version)} - \d{{4}}-\d\d-\d\d\n(.*?)(?=^## |\Z)",
+        text,
+        re.MULTILINE | re.DOTALL,
+    )
     if part is None or not part[1].strip():
         raise NoRelease(
-            f'CHANGELOG.md has no "## {version} - YYYY-MM-DD" with text: `release/check --cut {version}` writes it.'
+            f'CHANGELOG.md has no "## {version} - YYYY-MM-DD" with text: `release/check --cut '
+            f"{version}` writes it."
         )
     return part[1].strip() + "\n"
 
 
 def cut_release(text: str, version: str, date: str) -> str:
-    """Return the text in which what is unreleased is this release. Raises NoRelease when nothing is, or it exists."""
+    """Return the text in which what is unreleased is this release.
+
+    Raises NoRelease when nothing is, or it exists.
+    """
     before, mark, after = text.partition(UNRELEASED)
     unreleased = after.partition("\n## ")[0]
     if not mark or not unreleased.strip():

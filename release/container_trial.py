@@ -1,4 +1,6 @@
-"""Try the image: with a daemon as it is; without one its last stage, step by step, on a tree of Debian."""
+"""Try the image: with a daemon as it is; without one its last stage, step by step, on a tree of
+Debian.
+"""
 
 import contextlib
 import json
@@ -40,14 +42,22 @@ wait $server || true
 test "${healthy:-}" = yes || { cat /tmp/log; exit 1; }
 evolvable --version
 """
-"""What has to hold inside: no root, nothing to write but the volume, no server without access rules, a health check."""
+"""What has to hold inside: no root, nothing to write but the volume, no server without access
+rules, a health check.
+"""
 
 
 def instructions(text: str) -> list[tuple[str, str]]:
-    """Return the instructions of the last stage of a Dockerfile: word and rest, with continued lines joined."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    """Return the instructions of the last stage of a Dockerfile: word and rest, with continued
+    lines joined.
+    """
+    lines = [
+        line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
+    ]
     joined = re.sub(r"\\\n", " ", "\n".join(lines)).splitlines()
-    found = [(word, rest.strip()) for word, _, rest in (line.strip().partition(" ") for line in joined)]
+    found = [
+        (word, rest.strip()) for word, _, rest in (line.strip().partition(" ") for line in joined)
+    ]
     last = max(at for at, (word, _) in enumerate(found) if word == "FROM")
     return found[last:]
 
@@ -78,15 +88,33 @@ def try_image() -> str:
     run([docker, "build", "--quiet", "--file", DOCKERFILE, "--tag", tag, ROOT], seconds=1800)
     health = health_command(instructions(DOCKERFILE.read_text(encoding="utf-8")))
     try:
-        options = ["--rm", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--network", "none"]
-        options += ["--security-opt", "no-new-privileges", "--env", f"HEALTH={health}", "--entrypoint", "sh"]
+        options = [
+            "--rm",
+            "--read-only",
+            "--tmpfs",
+            "/tmp",
+            "--cap-drop",
+            "ALL",
+            "--network",
+            "none",
+        ]
+        options += [
+            "--security-opt",
+            "no-new-privileges",
+            "--env",
+            f"HEALTH={health}",
+            "--entrypoint",
+            "sh",
+        ]
         return run([docker, "run", *options, tag, "-c", TRIAL], seconds=300).strip()
     finally:
         subprocess.run([docker, "rmi", "--force", tag], capture_output=True, timeout=120)
 
 
 def try_steps(wheel: Path, tree: Path) -> str:
-    """Do the steps of the last stage on a tree of Debian, and run the trial in it as the image's account."""
+    """Do the steps of the last stage on a tree of Debian, and run the trial in it as the image's
+    account.
+    """
     tools = {name: find_tool(name) for name in ("bwrap", "setpriv")}
     if os.geteuid() != 0:
         raise NotHere("only root makes a tree and starts as another account")
@@ -102,10 +130,21 @@ def try_steps(wheel: Path, tree: Path) -> str:
     inside = [tools["bwrap"], "--bind", tree, "/", "--proc", "/proc", "--dev", "/dev", "--clearenv"]
     # No user namespace: in one, no file can be given to the image's account.
     inside += ["--unshare-pid", "--unshare-net", "--unshare-ipc"]
-    inside += [word for name in ("CHOWN", "FOWNER", "DAC_OVERRIDE") for word in ("--cap-add", f"CAP_{name}")]
+    inside += [
+        word
+        for name in ("CHOWN", "FOWNER", "DAC_OVERRIDE")
+        for word in ("--cap-add", f"CAP_{name}")
+    ]
     for word, rest in steps:
         if word == "RUN":
-            options = ["--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin", "--setenv", "PIP_NO_INDEX", "1"]
+            options = [
+                "--setenv",
+                "PATH",
+                "/usr/local/bin:/usr/bin:/bin",
+                "--setenv",
+                "PIP_NO_INDEX",
+                "1",
+            ]
             run([*inside, *options, "--setenv", "PIP_FIND_LINKS", "/wheelhouse", "sh", "-c", rest])
     shutil.rmtree(tree / "wheelhouse")
     return f"{_run_trial(tools, tree, steps)}; Debian's Python in place of the image's"
@@ -126,7 +165,16 @@ def _run_trial(tools: dict[str, str], tree: Path, steps: list[tuple[str, str]]) 
             "--tmpfs",
             "/tmp",
         ]
-        command += ["--proc", "/proc", "--dev", "/dev", "--unshare-all", "--chdir", "/data", "--clearenv"]
+        command += [
+            "--proc",
+            "/proc",
+            "--dev",
+            "/dev",
+            "--unshare-all",
+            "--chdir",
+            "/data",
+            "--clearenv",
+        ]
         for name, value in {**environment(steps), "HEALTH": health_command(steps)}.items():
             command += ["--setenv", name, value]
         return run([*command, "sh", "-c", TRIAL], seconds=180).strip()
@@ -134,7 +182,9 @@ def _run_trial(tools: dict[str, str], tree: Path, steps: list[tuple[str, str]]) 
 
 @contextlib.contextmanager
 def _reachable(tree: Path) -> Iterator[None]:
-    """Let other accounts pass the folders above the tree for the body; a temporary folder is its owner's alone."""
+    """Let other accounts pass the folders above the tree for the body; a temporary folder is its
+    owner's alone.
+    """
     closed = [place for place in (tree, *tree.parents) if not place.stat().st_mode & 0o001]
     modes = {place: place.stat().st_mode for place in closed}
     for place in closed:
@@ -148,13 +198,23 @@ def _reachable(tree: Path) -> Iterator[None]:
 
 def _make_tree(tree: Path) -> None:
     packages = "python3,python3-venv,ca-certificates"
-    run([find_tool("mmdebstrap"), "--variant=minbase", f"--include={packages}", "bookworm", tree], seconds=900)
+    run(
+        [find_tool("mmdebstrap"), "--variant=minbase", f"--include={packages}", "bookworm", tree],
+        seconds=900,
+    )
     (tree / "usr/local/bin/python").symlink_to("/usr/bin/python3")
 
 
 def _download(locks: list[Path], folder: Path) -> None:
     """Bring the locked packages for the tree's Python, whose hashes pip compares."""
-    python = ["--python-version", "3.11", "--implementation", "cp", "--platform", "manylinux_2_28_x86_64"]
+    python = [
+        "--python-version",
+        "3.11",
+        "--implementation",
+        "cp",
+        "--platform",
+        "manylinux_2_28_x86_64",
+    ]
     python += [
         "--platform",
         "manylinux_2_17_x86_64",
@@ -164,12 +224,23 @@ def _download(locks: list[Path], folder: Path) -> None:
         "linux_x86_64",
     ]
     files = [word for lock in locks for word in ("-r", os.fspath(lock))]
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary", ":all:"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--require-hashes",
+        "--only-binary",
+        ":all:",
+    ]
     run([*pip, "--dest", folder, *python, *files])
 
 
 def check_compose() -> str:
-    """Have compose read its file; with a daemon, start all of it, wait for the health checks, and take it down."""
+    """Have compose read its file; with a daemon, start all of it, wait for the health checks, and
+    take it down.
+    """
     docker = find_tool("docker")
     if subprocess.run([docker, "compose", "version"], capture_output=True, timeout=60).returncode:
         raise NotHere("docker has no compose here")
@@ -180,7 +251,9 @@ def check_compose() -> str:
     except NotHere as lack:
         return f"the file is valid; not started: {lack}"
     try:
-        run([*compose, "up", "--build", "--detach", "--wait", "--wait-timeout", "300"], seconds=1800)
+        run(
+            [*compose, "up", "--build", "--detach", "--wait", "--wait-timeout", "300"], seconds=1800
+        )
         return "server, PostgreSQL and provider are healthy"
     except Failed as failure:
         raise Failed(f"{failure}\n{run([*compose, 'logs', '--tail', '40'])}") from None

@@ -18,10 +18,20 @@ _FORMS = {
 }
 
 NEEDED_BY = {
-    "index_name": "the commands that install from an index, the pinned entries of clients, the registry's package",
-    "repository": "[project.urls], links and pictures for the index, plugin manifests, the container",
-    "namespace": "the name in the MCP registry, and the line that proves it in the text for the index",
-    "docs": "the site's own address (canonical links, sitemap, llms.txt) and the link to it in [project.urls]",
+    "index_name": (
+        "the commands that install from an index, the pinned entries of clients, the "
+        "registry's package"
+    ),
+    "repository": (
+        "[project.urls], links and pictures for the index, plugin manifests, the container"
+    ),
+    "namespace": (
+        "the name in the MCP registry, and the line that proves it in the text for the index"
+    ),
+    "docs": (
+        "the site's own address (canonical links, sitemap, llms.txt) and the link to it in "
+        "[project.urls]"
+    ),
     "contact": "the address in the code of conduct and in SECURITY.md",
 }
 """Value -> what is left out while it is empty."""
@@ -49,7 +59,9 @@ class Identity:
 
     @property
     def image(self) -> str:
-        """Return the container's name at the registry of the repository's host, '' without a repository there."""
+        """Return the container's name at the registry of the repository's host, '' without a
+        repository there.
+        """
         host, _, path = self.repository.removeprefix("https://").partition("/")
         return f"ghcr.io/{path.lower()}" if host == "github.com" else ""
 
@@ -70,8 +82,12 @@ def check_identity(values: dict[str, Any], file: Path = FILE) -> Identity:
     for name, form in _FORMS.items():
         value = values[name]
         if not isinstance(value, str) or (value and not re.fullmatch(form, value)):
-            raise IdentityError(f"{file}: {name} = {value!r} does not have the form that the comment above it says.")
+            raise IdentityError(
+                f"{file}: {name} = {value!r} does not have the form that the comment above it says."
+            )
     identity = Identity(**values)
     if identity.published and identity.missing:
-        raise IdentityError(f"{file}: published = true, but {', '.join(identity.missing)} is empty.")
+        raise IdentityError(
+            f"{file}: published = true, but {', '.join(identity.missing)} is empty."
+        )
     return identity

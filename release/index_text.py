@@ -7,10 +7,11 @@ _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def index_text(text: str, repository: str, version: str, namespace: str = "") -> str:
-    """Return README as an index shows it: what it names by a path of the repository becomes an address of this release.
+    """Return README as an index shows it: what it names by a path of the repository becomes an
+    address of this release.
 
-    Without a repository a link becomes its text, and a picture goes. In blocks of code nothing changes.
-    namespace: adds the line by which the MCP registry sees that the package is ours.
+    Without a repository a link becomes its text, and a picture goes. In blocks of code nothing
+    changes. namespace: adds the line by which the MCP registry sees that the package is ours.
     """
 
     def absolute(link: re.Match[str]) -> str:

@@ -1,4 +1,6 @@
-"""Run and report the checks of a release: a line for each, the output of one that fails, a table with the date."""
+"""Run and report the checks of a release: a line for each, the output of one that fails, a table
+with the date.
+"""
 
 import datetime
 import os
@@ -54,7 +56,12 @@ class Report:
         self.rows.append((name, state, f"{first} ({seconds:.0f} s)"))
         if self.table is not None:
             self._record(self.table)
-        print(f"{state:8}{name}: {first} ({seconds:.0f} s)", *([rest] if rest else []), sep="\n", flush=True)
+        print(
+            f"{state:8}{name}: {first} ({seconds:.0f} s)",
+            *([rest] if rest else []),
+            sep="\n",
+            flush=True,
+        )
 
     @property
     def failed(self) -> bool:
@@ -63,9 +70,14 @@ class Report:
 
     def _record(self, file: Path) -> None:
         text = file.read_text(encoding="utf-8") if file.exists() else HEADER
-        rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")}
+        rows = {
+            line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")
+        }
         rows.pop("check", None)
-        today, machine = datetime.datetime.now(datetime.UTC).date(), f"{platform.system()} {platform.machine()}"
+        today, machine = (
+            datetime.datetime.now(datetime.UTC).date(),
+            f"{platform.system()} {platform.machine()}",
+        )
         for name, state, detail in self.rows:
             rows[name] = f"| {name} | {today} | {machine} | {state}: {detail} |"
         file.write_text(HEADER + "".join(f"{row}\n" for row in rows.values()), encoding="utf-8")
@@ -75,18 +87,24 @@ def find_tool(name: str) -> str:
     """Return the path of a program. Raises NotHere without it."""
     found = shutil.which(name)
     if found is None:
-        raise NotHere(f"there is no {name}; `pip install -r release/requirements.txt` brings the tools")
+        raise NotHere(
+            f"there is no {name}; `pip install -r release/requirements.txt` brings the tools"
+        )
     return found
 
 
 def run(command: Sequence[str | os.PathLike[str]], seconds: float = 600, **options: object) -> str:
-    """Run a command; return its output. Raises Failed with the output when it does not end with 0."""
+    """Run a command; return its output.
+
+    Raises Failed with the output when it does not end with 0.
+    """
     words = [os.fspath(word) for word in command]
     done = subprocess.run(  # type: ignore[call-overload]
         words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=seconds, **options
     )
     if done.returncode:
         raise Failed(
-            f"{Path(words[0]).name} {' '.join(words[1:4])} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+            f"{Path(words[0]).name} {' '.join(words[1:4])} ended with {done.returncode}\n"
+            f"{done.stdout}{done.stderr}"
         )
     return str(done.stdout) + str(done.stderr)

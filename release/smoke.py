@@ -1,6 +1,8 @@
-"""Try an installation of Evolvable as a user's first minutes: `PYTHON smoke.py [--compiled | --pure]`.
+"""Try an installation of Evolvable as a user's first minutes: `PYTHON smoke.py [--compiled |
+--pure]`.
 
-It needs the standard library alone, and runs in the environment that is tried. Its home is a temporary folder.
+It needs the standard library alone, and runs in the environment that is tried. Its home is a
+temporary folder.
 """
 
 import importlib.util
@@ -23,7 +25,9 @@ def main(arguments: list[str]) -> int:
     kind = arguments[0] if arguments else ""
     compiled = importlib.util.find_spec("evolvable_store.search._scoring") is not None
     if kind and compiled != (kind == "--compiled"):
-        raise SystemExit(f"{kind} was wanted, but the compiled module is {'there' if compiled else 'missing'}.")
+        raise SystemExit(
+            f"{kind} was wanted, but the compiled module is {'there' if compiled else 'missing'}."
+        )
     with tempfile.TemporaryDirectory() as folder:
         environment = _environment(Path(folder))
         program = _program()
@@ -37,7 +41,10 @@ def main(arguments: list[str]) -> int:
     if "pdf" not in found:
         raise SystemExit(f"find_skill did not name the skill: {found}")
     module = "compiled" if compiled else "pure"
-    print(f"{version.strip()} on Python {sys.version.split()[0]}, {module}: a search over MCP found the skill")
+    print(
+        f"{version.strip()} on Python {sys.version.split()[0]}, {module}: a search over MCP "
+        "found the skill"
+    )
     return 0
 
 
@@ -48,9 +55,18 @@ def _program() -> str:
 
 def _environment(folder: Path) -> dict[str, str]:
     """Return an environment with a home of its own and no compiler."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("EVOLVABLE_", "PYTHON"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("EVOLVABLE_", "PYTHON"))
+    }
     home = str(folder)
-    return kept | {"HOME": home, "USERPROFILE": home, "EVOLVABLE_HOME": str(folder / "library"), "CC": "no-compiler"}
+    return kept | {
+        "HOME": home,
+        "USERPROFILE": home,
+        "EVOLVABLE_HOME": str(folder / "library"),
+        "CC": "no-compiler",
+    }
 
 
 def _run(command: list[str], environment: dict[str, str]) -> str:
@@ -64,16 +80,27 @@ def _run(command: list[str], environment: dict[str, str]) -> str:
         timeout=SECONDS,
     )
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        raise SystemExit(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
     return done.stdout
 
 
 def _ask_server(program: str, environment: dict[str, str]) -> str:
     """Start the server as a client does, and return what it finds for a task."""
-    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "smoke", "version": "1"}}
+    client = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "smoke", "version": "1"},
+    }
     task = {"name": "find_skill", "arguments": {"task": "merge two PDF files into one"}}
     with subprocess.Popen(
-        [program, "serve"], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        [program, "serve"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
     ) as server:
         _ask(server, 1, "initialize", client)
         _send(server, {"jsonrpc": "2.0", "method": "notifications/initialized"})

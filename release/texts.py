@@ -1,4 +1,6 @@
-"""Make the texts that need version or identity: server.json, the versions of the manifests, marked parts of pages."""
+"""Make the texts that need version or identity: server.json, the versions of the manifests, marked
+parts of pages.
+"""
 
 import base64
 import json
@@ -31,19 +33,26 @@ _VERSION = re.compile(r'("version": )"[^"]*"')
 
 def read_version() -> str:
     """Return the version of the package, the only source of every other place."""
-    (version,) = re.findall(r'^__version__ = "([^"]+)"$', VERSION_FILE.read_text(encoding="utf-8"), re.MULTILINE)
+    (version,) = re.findall(
+        r'^__version__ = "([^"]+)"$', VERSION_FILE.read_text(encoding="utf-8"), re.MULTILINE
+    )
     return str(version)
 
 
 def write_version(version: str) -> None:
     """Make this the version of the package."""
     text = VERSION_FILE.read_text(encoding="utf-8")
-    text = re.sub(r'^__version__ = "[^"]+"$', f'__version__ = "{version}"', text, flags=re.MULTILINE)
+    text = re.sub(
+        r'^__version__ = "[^"]+"$', f'__version__ = "{version}"', text, flags=re.MULTILINE
+    )
     VERSION_FILE.write_text(text, encoding="utf-8")
 
 
 def server_entry(identity: Identity, version: str) -> str:
-    """Return server.json. Until the package is published it names none, and a name that nobody can register."""
+    """Return server.json.
+
+    Until the package is published it names none, and a name that nobody can register.
+    """
     about = "A versioned library of skills: finds the one that fits, and takes any change back."
     entry: dict[str, object] = {
         "$schema": SCHEMA,
@@ -88,7 +97,10 @@ def _package(identity: Identity, version: str) -> dict[str, object]:
 
 def pinned_start(identity: Identity, version: str) -> dict[str, object]:
     """Return the entry of a client that starts exactly this version from the index."""
-    return {"command": "uvx", "args": ["--from", f"{identity.index_name}=={version}", "evolvable", "serve"]}
+    return {
+        "command": "uvx",
+        "args": ["--from", f"{identity.index_name}=={version}", "evolvable", "serve"],
+    }
 
 
 def cursor_link(identity: Identity, version: str) -> str:
@@ -99,14 +111,19 @@ def cursor_link(identity: Identity, version: str) -> str:
 
 def vscode_link(identity: Identity, version: str) -> str:
     """Return the link by which VS Code adds the server."""
-    return "vscode:mcp/install?" + quote(json.dumps({"name": "evolvable", **pinned_start(identity, version)}))
+    return "vscode:mcp/install?" + quote(
+        json.dumps({"name": "evolvable", **pinned_start(identity, version)})
+    )
 
 
 def _install(identity: Identity, version: str) -> str:
     if not identity.published:
         return ""
     name = f"{identity.index_name}=={version}"
-    return f"From the package index, without a clone:\n\n```console\n$ pipx install {name} && evolvable setup\n```\n"
+    return (
+        "From the package index, without a clone:\n\n```console\n"
+        f"$ pipx install {name} && evolvable setup\n```\n"
+    )
 
 
 def _links(identity: Identity, version: str) -> str:
@@ -114,15 +131,18 @@ def _links(identity: Identity, version: str) -> str:
         return ""
     entry = json.dumps({"mcpServers": {"evolvable": pinned_start(identity, version)}})
     cursor, vscode = cursor_link(identity, version), vscode_link(identity, version)
-    return f"Add this version to [Cursor]({cursor}) or [VS Code]({vscode}), or paste:\n\n```json\n{entry}\n```\n"
+    return (
+        f"Add this version to [Cursor]({cursor}) or [VS Code]({vscode}), or paste:\n\n```json\n"
+        f"{entry}\n```\n"
+    )
 
 
 def _upgrade(identity: Identity, version: str) -> str:
     if not identity.published:
         return ""
     return (
-        "From the package index, `evolvable care upgrade VERSION` takes that version, and no other. This page belongs"
-        f" to {version}.\n"
+        "From the package index, `evolvable care upgrade VERSION` takes that version, and no "
+        f"other. This page belongs to {version}.\n"
     )
 
 
@@ -136,15 +156,22 @@ BLOCKS: dict[str, tuple[tuple[str, ...], Callable[[Identity, str], str]]] = {
     "upgrade": (("docs/upgrading.md",), _upgrade),
     "contact": (("SECURITY.md", ".github/CODE_OF_CONDUCT.md"), _contact),
 }
-"""Name of a marked part -> the files that have it, and what makes it; '' while the identity has not what it needs."""
+"""Name of a marked part -> the files that have it, and what makes it; '' while the identity has not
+what it needs.
+"""
 
 
 def with_block(text: str, name: str, part: str) -> str:
-    """Return the text with this between the marks of the part. Raises ValueError where the marks are missing."""
+    """Return the text with this between the marks of the part.
+
+    Raises ValueError where the marks are missing.
+    """
     mark = re.compile(rf"(<!-- release: {name} -->\n).*?(<!-- release end -->)", re.DOTALL)
     if not mark.search(text):
         raise ValueError(f"The marks of the part {name!r} are missing.")
-    return mark.sub(lambda found: found[1] + (f"\n{part}\n" if part else "") + found[2], text, count=1)
+    return mark.sub(
+        lambda found: found[1] + (f"\n{part}\n" if part else "") + found[2], text, count=1
+    )
 
 
 def _with_addresses(text: str, identity: Identity) -> str:
@@ -173,7 +200,11 @@ def release_texts(identity: Identity, version: str) -> Iterator[tuple[Path, str]
 
 def write_texts(identity: Identity, version: str) -> list[Path]:
     """Write the texts that are out of date; return their files."""
-    changed = [(path, text) for path, text in release_texts(identity, version) if path.read_text("utf-8") != text]
+    changed = [
+        (path, text)
+        for path, text in release_texts(identity, version)
+        if path.read_text("utf-8") != text
+    ]
     for path, text in changed:
         path.write_text(text, encoding="utf-8")
     return [path for path, _ in changed]
@@ -181,4 +212,6 @@ def write_texts(identity: Identity, version: str) -> list[Path]:
 
 def stale_texts(identity: Identity, version: str) -> list[Path]:
     """Return the files that `write_texts` would change."""
-    return [path for path, text in release_texts(identity, version) if path.read_text("utf-8") != text]
+    return [
+        path for path, text in release_texts(identity, version) if path.read_text("utf-8") != text
+    ]

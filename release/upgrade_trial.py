@@ -1,4 +1,6 @@
-"""Upgrade an installation to a later version and back, as a person does: `evolvable care upgrade`, from wheels."""
+"""Upgrade an installation to a later version and back, as a person does: `evolvable care upgrade`,
+from wheels.
+"""
 
 import os
 import re
@@ -19,7 +21,10 @@ SKILL = "---\nname: pdf\ndescription: Merge and split PDF files.\n---\n\nUse the
 
 
 def try_upgrade(made: Artifacts) -> str:
-    """Install the pure wheel, go to a later version and back. Raises Failed where the library is not what it was."""
+    """Install the pure wheel, go to a later version and back.
+
+    Raises Failed where the library is not what it was.
+    """
     script = find_tool("script")  # gives the command a terminal: only a person upgrades
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
@@ -28,7 +33,9 @@ def try_upgrade(made: Artifacts) -> str:
         program = place / "program/bin"
         run([program / "python", "-m", "pip", "install", "--quiet", made.pure])
         home = {"HOME": scratch, "EVOLVABLE_HOME": str(place / "library")}
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("EVOLVABLE_")} | home
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("EVOLVABLE_")
+        } | home
         skill = place / "skills/pdf/SKILL.md"
         skill.parent.mkdir(parents=True)
         skill.write_text(SKILL, encoding="utf-8")
@@ -61,10 +68,24 @@ def _later_wheel(sdist: Path, place: Path) -> Path:
         archive.extractall(place / "source", **_SAFELY)
     (source,) = (place / "source").iterdir()
     about = source / "skills_store/evolvable_store/__init__.py"
-    text = re.sub(r'^__version__ = "[^"]+"$', f'__version__ = "{LATER}"', about.read_text("utf-8"), flags=re.MULTILINE)
+    text = re.sub(
+        r'^__version__ = "[^"]+"$',
+        f'__version__ = "{LATER}"',
+        about.read_text("utf-8"),
+        flags=re.MULTILINE,
+    )
     about.write_text(text, encoding="utf-8")
     (source / "PKG-INFO").unlink()  # a build takes the version from there where it finds it
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place / "wheels"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        place / "wheels",
+    ]
     run([*pip, source], env=os.environ | {"EVOLVABLE_PURE_WHEEL": "1"})
     shutil.rmtree(place / "source")
     (wheel,) = (place / "wheels").glob("*.whl")

@@ -1,4 +1,6 @@
-"""Check the workflows: every action at the commit that release/pins.toml names, actionlint, zizmor."""
+"""Check the workflows: every action at the commit that release/pins.toml names,
+actionlint, zizmor.
+"""
 
 import re
 import tomllib
@@ -52,18 +54,29 @@ def write_pin(action: str, old: Pin, new: Pin, files: list[Path]) -> None:
     """Write the commit that was seen of an action into the table of pins and the workflows."""
     row = re.compile(rf'(\["{re.escape(action)}"\]\n[^\[]*?commit = )"[^"]*"(\nseen = )"[^"\n]*"')
     for path in files:
-        text = row.sub(rf'\g<1>"{new.commit}"\g<2>"the action itself"', path.read_text(encoding="utf-8"))
-        path.write_text(text.replace(f"{action}@{old.words}", f"{action}@{new.words}"), encoding="utf-8")
+        text = row.sub(
+            rf'\g<1>"{new.commit}"\g<2>"the action itself"', path.read_text(encoding="utf-8")
+        )
+        path.write_text(
+            text.replace(f"{action}@{old.words}", f"{action}@{new.words}"), encoding="utf-8"
+        )
 
 
 def check_pins() -> str:
     """Compare all workflows with the table. Raises Failed where they differ."""
     pins = read_pins()
-    wrong = [f"{path.name}: {line}" for path in workflow_files() for line in wrong_uses(path.read_text("utf-8"), pins)]
+    wrong = [
+        f"{path.name}: {line}"
+        for path in workflow_files()
+        for line in wrong_uses(path.read_text("utf-8"), pins)
+    ]
     if wrong:
         raise Failed("an action is not at its pin\n" + "\n".join(wrong))
     by_tag = [action for action, pin in pins.items() if not pin.commit]
-    return f"{len(pins) - len(by_tag)} actions by commit; by tag until `release/pin` ran: {', '.join(by_tag) or 'none'}"
+    return (
+        f"{len(pins) - len(by_tag)} actions by commit; by tag until `release/pin` ran: "
+        f"{', '.join(by_tag) or 'none'}"
+    )
 
 
 def lint_with_zizmor() -> str:

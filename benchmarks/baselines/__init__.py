@@ -1,1 +1,3 @@
-"""Algorithms of other systems, simulated worlds and scripted models: for benchmarks and tests only."""
+"""Algorithms of other systems, simulated worlds and scripted models: for benchmarks and
+tests only.
+"""

@@ -1,4 +1,6 @@
-"""cap-evolve's gate for comparison: a gain on validation above k standard errors, or one of its simpler rules."""
+"""cap-evolve's gate for comparison: a gain on validation above k standard errors, or one of its
+simpler rules.
+"""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +14,9 @@ from evolvable_store.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether the candidate goes on, its gain and what it had to exceed; or that too little was measured."""
+    """Whether the candidate goes on, its gain and what it had to exceed; or that too little was
+    measured.
+    """
 
     accept: bool
     delta: float
@@ -33,10 +37,11 @@ def decide(
     coverage: float = 1.0,
     least_coverage: float = MIN_COVERAGE,
 ) -> Decision:
-    """Return the decision by `mode`: paired, significant, threshold, strict or simplicity_tiebreak.
+    """Return the decision by `mode`: paired, significant, threshold, strict or
+    simplicity_tiebreak.
 
-    `errors` and `sizes` are those of the current program and of the candidate. Without `differences` the paired mode is
-    the significant one. Raises InvalidArgument for another mode.
+    `errors` and `sizes` are those of the current program and of the candidate. Without
+    `differences` the paired mode is the significant one. Raises InvalidArgument for another mode.
     """
     delta = candidate - current
     if coverage < least_coverage:

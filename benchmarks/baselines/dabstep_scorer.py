@@ -1,4 +1,6 @@
-"""The scorer of DABstep as EvoSkill uses it: for comparing with its figures, not for judging answers."""
+"""The scorer of DABstep as EvoSkill uses it: for comparing with its figures, not for judging
+answers.
+"""
 
 import math
 import re
@@ -12,7 +14,9 @@ _ALIKE = 0.95
 
 
 def dabstep_compat(expected: str, output: str) -> bool:
-    """Return whether two answers count as the same: as numbers, as lists in any order, or as texts."""
+    """Return whether two answers count as the same: as numbers, as lists in any order,
+    or as texts.
+    """
     pair = expected.strip().lower(), output.strip().lower()
     values = _number(pair[0]), _number(pair[1])
     if any(_WITH_COMMAS.fullmatch(text) for text in pair):

@@ -1,8 +1,10 @@
-"""A test that may be read after every pair: money bet on gains, which grows only when gains are more than losses.
+"""A test that may be read after every pair: money bet on gains, which grows only when gains are
+more than losses.
 
-Whoever bets a share of their money on every pair, at fair odds, cannot expect to win if a change does nothing. So the
-money is evidence, and holding 1/alpha happens with a chance of at most alpha, however often one looks. Several shares
-are bet at once, because nobody knows how great a gain to expect.
+Whoever bets a share of their money on every pair, at fair odds, cannot expect to win if a change
+does nothing. So the money is evidence, and holding 1/alpha happens with a chance of at most alpha,
+however often one looks. Several shares are bet at once, because nobody knows how great a gain to
+expect.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,15 +34,21 @@ class Reading(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sequential:
-    """The reading, the number of pairs after which it was reached (all of them if it was not), the money then."""
+    """The reading, the number of pairs after which it was reached (all of them if it was not), the
+    money then.
+    """
 
     reading: Reading
     pairs: int
     wealth: float
 
 
-def read(differences: Sequence[float], alpha: float = 0.05, bets: Sequence[float] = BETS) -> Sequential:
-    """Return the first reading that is not `continue`: accepted at 1/alpha, futile at a tenth of the stake."""
+def read(
+    differences: Sequence[float], alpha: float = 0.05, bets: Sequence[float] = BETS
+) -> Sequential:
+    """Return the first reading that is not `continue`: accepted at 1/alpha, futile at a tenth of
+    the stake.
+    """
     held = 1.0
     for pairs, held in enumerate(wealth(differences, bets), start=1):
         if held >= 1 / alpha:

@@ -1,4 +1,6 @@
-"""EvoSkill's frontier as its authors' code has it, for comparison: room admits anybody, ties go by name."""
+"""EvoSkill's frontier as its authors' code has it, for comparison: room admits anybody, ties go by
+name.
+"""
 
 import random
 from collections.abc import Sequence
@@ -7,7 +9,9 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class EvoSkillFrontier:
-    """Programs with their scores, the best first; of equal scores the one whose name is last in the alphabet."""
+    """Programs with their scores, the best first; of equal scores the one whose name is last in the
+    alphabet.
+    """
 
     capacity: int
     ranked: tuple[tuple[str, float], ...] = ()
@@ -22,7 +26,9 @@ class EvoSkillFrontier:
             if not score > kept[-1][1]:
                 return self, False
             kept = kept[:-1]
-        ranked = sorted([*kept, (name, score)], key=lambda entry: (entry[1], entry[0]), reverse=True)
+        ranked = sorted(
+            [*kept, (name, score)], key=lambda entry: (entry[1], entry[0]), reverse=True
+        )
         return replace(self, ranked=tuple(ranked)), True
 
     def select(self, strategy: str, iteration: int, chance: random.Random | None = None) -> str:
@@ -37,7 +43,9 @@ class EvoSkillFrontier:
 
 
 class CategoryTurns:
-    """EvoSkill's sampler: some categories each iteration, from each the next examples, around and around."""
+    """EvoSkill's sampler: some categories each iteration, from each the next examples, around and
+    around.
+    """
 
     def __init__(self, pools: dict[str, int], categories: int = 3, per_category: int = 2) -> None:
         self._pools = pools

@@ -1,7 +1,9 @@
-"""EvoSkill's loop as its authors' code has it, for comparison: what it admits, counts, writes down and pays for.
+"""EvoSkill's loop as its authors' code has it, for comparison: what it admits, counts, writes down
+and pays for.
 
-The faults are kept: no duplicate is noticed, the cost of the last iteration is lost at an early stop, an iteration
-without failures is neither paid for nor counted, and any admission starts the count of the early stop anew.
+The faults are kept: no duplicate is noticed, the cost of the last iteration is lost at an early
+stop, an iteration without failures is neither paid for nor counted, and any admission starts the
+count of the early stop anew.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +20,10 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class Proposed(Generic[P]):
-    """What a proposer and a builder made: the child, and what the history says of it. `written` is the new skill."""
+    """What a proposer and a builder made: the child, and what the history says of it.
+
+    `written` is the new skill.
+    """
 
     child: P
     summary: str
@@ -32,9 +37,9 @@ class Proposed(Generic[P]):
 class Agents(Generic[P]):
     """Who runs, proposes and validates. Every function also returns what it cost, in dollars.
 
-    `run` scores the n-th example of a category; `propose` gets the parent, the failed categories and the iteration, and
-    returns no proposal when it could not be read; `validate` is the mean score on validation; `skills` names what a
-    program holds.
+    `run` scores the n-th example of a category; `propose` gets the parent, the failed categories
+    and the iteration, and returns no proposal when it could not be read; `validate` is the mean
+    score on validation; `skills` names what a program holds.
     """
 
     run: Callable[[P, str, int], tuple[float, float]]
@@ -69,7 +74,10 @@ Event = tuple[str, Mapping[str, object]]
 
 @dataclass
 class EvoSkillRun(Generic[P]):
-    """What became of a run so far. `history` is the feedback as the proposer reads it, None before the first entry."""
+    """What became of a run so far.
+
+    `history` is the feedback as the proposer reads it, None before the first entry.
+    """
 
     frontier: EvoSkillFrontier
     programs: dict[str, P]
@@ -92,7 +100,9 @@ class EvoSkillRun(Generic[P]):
 
 
 def run(base: P, agents: Agents[P], pools: Mapping[str, int], settings: Settings) -> EvoSkillRun[P]:
-    """Run the loop from `base` over train `pools` (category: number of examples) and return what became of it."""
+    """Run the loop from `base` over train `pools` (category: number of examples) and return what
+    became of it.
+    """
     state = EvoSkillRun(EvoSkillFrontier(settings.frontier_size), {"base": base})
     score, state.cost = agents.validate(base)
     state.frontier, _ = state.frontier.offer("base", score)
@@ -115,7 +125,9 @@ def run(base: P, agents: Agents[P], pools: Mapping[str, int], settings: Settings
     return state
 
 
-def _sample(state: EvoSkillRun[P], agents: Agents[P], turns: CategoryTurns, parent: str) -> list[str]:
+def _sample(
+    state: EvoSkillRun[P], agents: Agents[P], turns: CategoryTurns, parent: str
+) -> list[str]:
     """Run a batch under the parent and return the categories of what failed."""
     state.spent = 0.0
     failed = []
@@ -123,12 +135,16 @@ def _sample(state: EvoSkillRun[P], agents: Agents[P], turns: CategoryTurns, pare
         score, cost = agents.run(state.programs[parent], category, place)
         state.spent += cost
         passed = score >= FAILS_BELOW
-        state.emit("sample", question=f"{category}:{place}", category=category, score=score, passed=passed)
+        state.emit(
+            "sample", question=f"{category}:{place}", category=category, score=score, passed=passed
+        )
         failed += [] if passed else [category]
     return failed
 
 
-def _improve(state: EvoSkillRun[P], agents: Agents[P], parent: str, failed: Sequence[str], iteration: int) -> None:
+def _improve(
+    state: EvoSkillRun[P], agents: Agents[P], parent: str, failed: Sequence[str], iteration: int
+) -> None:
     """Propose, validates, and admits or discards the child."""
     parent_score = state.frontier.score(parent)
     proposed = _propose(state, agents, state.programs[parent], failed, iteration)
@@ -137,8 +153,12 @@ def _improve(state: EvoSkillRun[P], agents: Agents[P], parent: str, failed: Sequ
         return
     name = f"iter-skill-{iteration}"
     summary = proposed.summary
-    state.emit("proposal", action=proposed.action, target_skill=proposed.target, summary=summary[:80])
-    state.emit("skill_written", name=proposed.written, action=proposed.action, target=proposed.target)
+    state.emit(
+        "proposal", action=proposed.action, target_skill=proposed.target, summary=summary[:80]
+    )
+    state.emit(
+        "skill_written", name=proposed.written, action=proposed.action, target=proposed.target
+    )
     score, cost = agents.validate(proposed.child)
     state.spent += cost
     state.frontier, added = state.frontier.offer(name, score)
@@ -167,7 +187,9 @@ def _improve(state: EvoSkillRun[P], agents: Agents[P], parent: str, failed: Sequ
 def _propose(
     state: EvoSkillRun[P], agents: Agents[P], parent: P, failed: Sequence[str], iteration: int
 ) -> Proposed[P] | None:
-    """Ask with less and less of the failures until an answer can be read, at last with one of several alone."""
+    """Ask with less and less of the failures until an answer can be read, at last with one of
+    several alone.
+    """
     for shown in [failed] * _SHORTER + ([failed[:1]] if len(failed) > 1 else []):
         proposed, cost = agents.propose(parent, shown, iteration)
         state.spent += cost

@@ -1,6 +1,8 @@
-"""EvoSkill's split as its authors' code has it, for comparison: by category, shuffled by a fixed seed, no test split.
+"""EvoSkill's split as its authors' code has it, for comparison: by category, shuffled by a fixed
+seed, no test split.
 
-The shuffle is that of numpy's legacy generator, from the Mersenne Twister that the standard library has too.
+The shuffle is that of numpy's legacy generator, from the Mersenne Twister that the standard library
+has too.
 """
 
 import random
@@ -18,12 +20,15 @@ _Example = TypeVar("_Example")
 def stratified_split(
     examples: Mapping[str, Sequence[_Example]], train_ratio: float = 0.18, val_ratio: float = 0.12
 ) -> tuple[dict[str, list[_Example]], dict[str, list[_Example]]]:
-    """Return training and validation examples by category; raises InvalidArgument when the ratios exceed 1.
+    """Return training and validation examples by category; raises InvalidArgument when the ratios
+    exceed 1.
 
     Each category gives the whole part of its share, at least one, to training first.
     """
     if train_ratio + val_ratio > 1.0:
-        raise InvalidArgument(f"train_ratio ({train_ratio}) + val_ratio ({val_ratio}) cannot exceed 1.0")
+        raise InvalidArgument(
+            f"train_ratio ({train_ratio}) + val_ratio ({val_ratio}) cannot exceed 1.0"
+        )
     train: dict[str, list[_Example]] = {}
     val: dict[str, list[_Example]] = {}
     for name, pool in examples.items():

@@ -1,4 +1,6 @@
-"""GEPA's first gate for comparison: more points than the parent on a few training tasks earn a whole validation."""
+"""GEPA's first gate for comparison: more points than the parent on a few training tasks earn a
+whole validation.
+"""
 
 import math
 from collections.abc import Sequence

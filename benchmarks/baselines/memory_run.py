@@ -32,7 +32,9 @@ class MemoryLedger:
 
 
 class MemoryDirectory(RunDirectory):
-    """A run's directory in memory; what only a real run's sandbox reads is a file below a directory of this process."""
+    """A run's directory in memory; what only a real run's sandbox reads is a file below a directory
+    of this process.
+    """
 
     def __init__(self) -> None:
         # Processes that were forked have the same place, and count alike.

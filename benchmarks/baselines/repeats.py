@@ -1,4 +1,6 @@
-"""Repeated runs of one task: how far their mean can be trusted, and whether all or any of k would pass."""
+"""Repeated runs of one task: how far their mean can be trusted, and whether all or any of k would
+pass.
+"""
 
 import math
 from collections.abc import Sequence
@@ -11,13 +13,16 @@ def standard_error(values: Sequence[float]) -> float:
     if len(values) < 2:
         return 0.0
     middle = fmean(values)
-    # Not stdev: where a gain equals its standard error, the last bit decides, and others compute it like this.
+    # Not stdev: where a gain equals its standard error, the last bit decides, and others compute it
+    # like this.
     spread = sum((value - middle) ** 2 for value in values) / (len(values) - 1)
     return math.sqrt(spread / len(values))
 
 
 def combined_standard_error(means: Sequence[float], errors: Sequence[float]) -> float:
-    """Return the standard error of the mean over tasks: the spread among them and the mean error within them."""
+    """Return the standard error of the mean over tasks: the spread among them and the mean error
+    within them.
+    """
     if not means:
         return 0.0
     within = math.sqrt(math.fsum(error * error for error in errors)) / len(means)
@@ -25,7 +30,9 @@ def combined_standard_error(means: Sequence[float], errors: Sequence[float]) -> 
 
 
 def passes_all(scores: Sequence[float], k: int) -> float | None:
-    """Return the chance that `k` runs drawn from `scores` all pass (score 1); None with fewer than `k` runs."""
+    """Return the chance that `k` runs drawn from `scores` all pass (score 1); None with fewer than
+    `k` runs.
+    """
     return comb(_passed(scores), k) / comb(len(scores), k) if k <= len(scores) else None
 
 

@@ -1,4 +1,6 @@
-"""Made-up task sets for the simulated executor, drawn from a law of which the truth is known in closed form."""
+"""Made-up task sets for the simulated executor, drawn from a law of which the truth is known in
+closed form.
+"""
 
 import hashlib
 import random
@@ -38,7 +40,8 @@ def fits(effects: Sequence[Effect]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """How tasks come: three in ten pass by chance, the others always pass or always fail until a rule changes that.
+    """How tasks come: three in ten pass by chance, the others always pass or always fail until a
+    rule changes that.
 
     No task is fixed or broken by two rules, so that the gains of rules add up.
     """
@@ -54,13 +57,19 @@ class Law:
         return _share_passing(self.effects)
 
     def score(self, rules: frozenset[str]) -> float:
-        """Return the true score of a program that carries these rules, over all tasks there could be."""
+        """Return the true score of a program that carries these rules, over all tasks there could
+        be.
+        """
         gain = sum(effect.fixes - effect.breaks for effect in self.effects if effect.rule in rules)
         return self._passing + UNSTABLE * (_LOWEST + _HIGHEST) / 2 + gain
 
     def best(self) -> float:
-        """Return the true score of the best program: the one with every rule that fixes more than it breaks."""
-        return self.score(frozenset(effect.rule for effect in self.effects if effect.fixes > effect.breaks))
+        """Return the true score of the best program: the one with every rule that fixes more than
+        it breaks.
+        """
+        return self.score(
+            frozenset(effect.rule for effect in self.effects if effect.fixes > effect.breaks)
+        )
 
     def tags(self, chance: random.Random) -> tuple[str, ...]:
         """Return the tags of a task drawn from the law."""
@@ -81,9 +90,14 @@ class Law:
 
 
 def make_taskset(law: Law, sizes: tuple[int, int, int], seed: int = 0) -> TaskSet:
-    """Return a task set with so many tasks for training, validation and the test, scored by `exact`."""
+    """Return a task set with so many tasks for training, validation and the test, scored by
+    `exact`.
+    """
     tasks = tuple(_tasks(law, sizes, seed))
-    digest, test = (_digest(f"{seed}", part) for part in (tasks, [task for task in tasks if task.split is Split.TEST]))
+    digest, test = (
+        _digest(f"{seed}", part)
+        for part in (tasks, [task for task in tasks if task.split is Split.TEST])
+    )
     return TaskSet(f"simulated-{seed}", tasks, MappingProxyType({}), digest, test)
 
 
@@ -92,8 +106,16 @@ def program_with(rules: Sequence[str]) -> Program:
     if not rules:
         return Program()
     lines = "\n".join(f"- rule: {rule}" for rule in sorted(rules))
-    text = f"---\nname: simulated\ndescription: Rules for simulated tasks.\n---\n\n{lines}\n".encode()
-    return Program((ProgramPart(Kind.SKILL, "simulated", {"SKILL.md": text}, hashlib.sha256(text).hexdigest()),))
+    text = (
+        f"---\nname: simulated\ndescription: Rules for simulated tasks.\n---\n\n{lines}\n".encode()
+    )
+    return Program(
+        (
+            ProgramPart(
+                Kind.SKILL, "simulated", {"SKILL.md": text}, hashlib.sha256(text).hexdigest()
+            ),
+        )
+    )
 
 
 def _tasks(law: Law, sizes: tuple[int, int, int], seed: int) -> Iterator[Task]:
@@ -115,5 +137,7 @@ def _tasks(law: Law, sizes: tuple[int, int, int], seed: int) -> Iterator[Task]:
 
 
 def _digest(salt: str, tasks: Sequence[Task]) -> str:
-    lines = "\n".join(f"{task.id} {task.digest} {task.split} {' '.join(task.tags)}" for task in tasks)
+    lines = "\n".join(
+        f"{task.id} {task.digest} {task.split} {' '.join(task.tags)}" for task in tasks
+    )
     return hashlib.sha256(f"{salt}\n{lines}".encode()).hexdigest()

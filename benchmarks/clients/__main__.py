@@ -1,10 +1,12 @@
-"""Drives the real Claude Code, Codex and VS Code through sessions with this server; one line for each check.
+"""Drives the real Claude Code, Codex and VS Code through sessions with this server; one line for
+each check.
 
 python benchmarks/clients --claude PATH --codex PATH --code-server PATH
 python benchmarks/clients --only "whole way" --matrix docs/clients.md --copilot PATH --opencode PATH
 
-No network and no account: each client has a fresh home, a dummy key and a scripted model on the loopback interface.
-Commands of ours that a person gives are told that they are at a terminal (tests/support/account); clients never are.
+No network and no account: each client has a fresh home, a dummy key and a scripted model on the
+loopback interface. Commands of ours that a person gives are told that they are at a terminal
+(tests/support/account); clients never are.
 """
 
 import argparse
@@ -112,7 +114,9 @@ WAYS: dict[str, tuple[type[ways.Driver], str, str]] = {
     "qwen": (ways.Qwen, "qwen", "`connect --trust`"),
     "droid": (ways.Droid, "droid", "`--auto high`"),
 }
-"""Option -> how the client is driven, its name in `connect`, and what lets it do what its default refuses."""
+"""Option -> how the client is driven, its name in `connect`, and what lets it do what its default
+refuses.
+"""
 
 
 def driven(option: str, binary: Path, node: str) -> ways.Driver:
@@ -151,18 +155,26 @@ def ran(title: str, session: Session, binary: Path, verbose: bool) -> list[bool]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--claude", type=Path, help="the binary of Claude Code")
     parser.add_argument("--codex", type=Path, help="the binary of Codex")
-    parser.add_argument("--code-server", type=Path, help="the program of code-server, which serves VS Code")
+    parser.add_argument(
+        "--code-server", type=Path, help="the program of code-server, which serves VS Code"
+    )
     parser.add_argument("--only", default="", help="only sessions whose title holds this")
     parser.add_argument("--verbose", action="store_true", help="all of what was there instead")
     for option in ("copilot", "opencode", "qwen", "droid"):
         parser.add_argument(f"--{option}", type=Path, help=f"the binary of {option}")
     parser.add_argument("--node", default="", help="the folder of a newer Node, for Qwen Code")
-    parser.add_argument("--matrix", type=Path, help="the page whose table of the whole way is written anew")
+    parser.add_argument(
+        "--matrix", type=Path, help="the page whose table of the whole way is written anew"
+    )
     options = parser.parse_args()
-    given = [(CLAUDE, options.claude)] * bool(options.claude) + [(CODEX, options.codex)] * bool(options.codex)
+    given = [(CLAUDE, options.claude)] * bool(options.claude) + [(CODEX, options.codex)] * bool(
+        options.codex
+    )
     if options.code_server:
         given.append((of_vscode(), options.code_server))
     walks = {
@@ -170,9 +182,19 @@ def main() -> None:
         for option in WAYS
         if (binary := getattr(options, option)) is not None
     }
-    given += [({f"{option}, whole way": session}, getattr(options, option)) for option, (session, _) in walks.items()]
     given += [
-        ({f"{option}, automatic review": automatic.automatic_review(driven(option, binary, options.node))}, binary)
+        ({f"{option}, whole way": session}, getattr(options, option))
+        for option, (session, _) in walks.items()
+    ]
+    given += [
+        (
+            {
+                f"{option}, automatic review": automatic.automatic_review(
+                    driven(option, binary, options.node)
+                )
+            },
+            binary,
+        )
         for option in automatic.CLIENTS
         if (binary := getattr(options, option)) is not None
     ]

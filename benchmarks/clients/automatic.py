@@ -1,9 +1,10 @@
-"""Automatic reviews in Copilot CLI, OpenCode, Qwen Code and Droid: the client that held a session reviews it.
+"""Automatic reviews in Copilot CLI, OpenCode, Qwen Code and Droid: the client that held a session
+reviews it.
 
-Sessions are held with the real client and the hooks that `evolvable connect` writes; the same client, started by
-Evolvable without a person, answers the review. The model is scripted. OpenCode and Qwen Code tell no end of a session,
-nor does Droid here: half an hour without an event passes by setting the time in the queue back, and the start of the
-next session takes it.
+Sessions are held with the real client and the hooks that `evolvable connect` writes; the same
+client, started by Evolvable without a person, answers the review. The model is scripted. OpenCode
+and Qwen Code tell no end of a session, nor does Droid here: half an hour without an event passes by
+setting the time in the queue back, and the start of the next session takes it.
 """
 
 import json
@@ -34,8 +35,8 @@ _SESSION = re.compile(r'"(?:sessionId|sessionID|session_id)":\s*"([^"]+)"')
 
 @dataclass(frozen=True)
 class HeadlessClient:
-    """A client that reviews its own sessions. program: what Evolvable starts. resume: its option for a session, which
-    ends with = where the id is a part of the word.
+    """A client that reviews its own sessions. program: what Evolvable starts. resume: its option
+    for a session, which ends with = where the id is a part of the word.
 
     tells_end: whether a hook of it says that a session ended.
     """
@@ -46,7 +47,9 @@ class HeadlessClient:
     tells_end: bool
 
     def configure(self, place: Place, model: ChatModel) -> None:
-        """Configure the client so that it needs no option and no address in its environment for its model."""
+        """Configure the client so that it needs no option and no address in its environment for its
+        model.
+        """
         self.driver.configure(place, model)
         on_path(place, self.driver.binary, self.program)
         address = f"{model.url}/v1"
@@ -54,9 +57,15 @@ class HeadlessClient:
             place.address(address, "copilot_provider")
         if self.program == "qwen":
             auth = {"auth": {"selectedType": "openai", "apiKey": "dummy", "baseUrl": address}}
-            _merge(place.home / ".qwen/settings.json", {"security": auth, "model": {"name": "stub-model"}})
+            _merge(
+                place.home / ".qwen/settings.json",
+                {"security": auth, "model": {"name": "stub-model"}},
+            )
         if self.program == "droid":
-            _merge(place.home / ".factory/settings.json", {"sessionDefaultSettings": {"model": "custom:stub"}})
+            _merge(
+                place.home / ".factory/settings.json",
+                {"sessionDefaultSettings": {"model": "custom:stub"}},
+            )
 
     def talk(self, place: Place, model: ChatModel, messages: Sequence[str]) -> str:
         """Say these messages in one session, and return its id."""
@@ -65,10 +74,19 @@ class HeadlessClient:
             for words in messages[1:]:
                 self.say(place, model, words, session)
             return session
-        command = [*self.driver.command("", True)[:-3], "-o", "stream-json", "--input-format", "stream-json"]
+        command = [
+            *self.driver.command("", True)[:-3],
+            "-o",
+            "stream-json",
+            "--input-format",
+            "stream-json",
+        ]
         words = (str(self.driver.binary), *command)
         environment = place.environment | self._environment(place, model)
-        with (place.root / "errors").open("w+") as errors, place.start(words, environment, errors) as process:
+        with (
+            (place.root / "errors").open("w+") as errors,
+            place.start(words, environment, errors) as process,
+        ):
             try:
                 printed = _converse(process, model, messages)
             finally:
@@ -96,7 +114,9 @@ class HeadlessClient:
     def _session_of(self, code: int, printed: str, errors: str) -> str:
         found = _SESSION.findall(printed)
         if code or not found:
-            raise RuntimeError(f"{self.program} ended with {code}: {printed[-600:]} {errors[-300:]}")
+            raise RuntimeError(
+                f"{self.program} ended with {code}: {printed[-600:]} {errors[-300:]}"
+            )
         return str(found[-1])
 
 
@@ -128,11 +148,15 @@ AGAIN = "Fill in the next PDF form."
 
 
 def answer(seen: Seen, server: str = SERVER) -> Say | Use:
-    """Say what fits the conversation: the session with the correction, a later one with the same task, or neither.
+    """Say what fits the conversation: the session with the correction, a later one with the same
+    task, or neither.
 
-    By what was said and not by counting: clients make requests of their own between those of a person's.
+    By what was said and not by counting: clients make requests of their own between those of a
+    person's.
     """
-    said = json.dumps([seen.request.get(name) for name in ("messages", "input")], ensure_ascii=False)
+    said = json.dumps(
+        [seen.request.get(name) for name in ("messages", "input")], ensure_ascii=False
+    )
     load = Use("load_skill", {"ref": "skill:pdf"}, server)
     if AGAIN in said:
         uses = [Use("find_skill", {"task": "fill in a PDF form"}, server), load]
@@ -145,7 +169,9 @@ def answer(seen: Seen, server: str = SERVER) -> Say | Use:
 
 
 def reviewed_by_itself(client: HeadlessClient, place: Place) -> Iterator[Check]:
-    """No command of the person between the correction and the lesson, one answer to keep it, one call to undo it."""
+    """No command of the person between the correction and the lesson, one answer to keep it, one
+    call to undo it.
+    """
     with ChatModel(repeat(answer), candidates) as model:
         client.configure(place, model)
         pairs = [word for pair in ServerEnvironment(place).pairs for word in ("--env", pair)]
@@ -166,26 +192,42 @@ def reviewed_by_itself(client: HeadlessClient, place: Place) -> Iterator[Check]:
         yield "the reviewer was asked once", len(model.reviewed) == 1, str(len(model.reviewed))
         yield "it was offered no tool", _offered(model) == [], str(_offered(model))
         ours = {one.get("session") for one in place.queued()} - {session}
-        yield "the session of the review is not queued", not ours & _reviews(place), str(place.queued())
+        yield (
+            "the session of the review is not queued",
+            not ours & _reviews(place),
+            str(place.queued()),
+        )
         decided = evolvable(place, "inbox", "approve", str(waiting["proposal_id"]))
         yield "one answer makes version 2", decided["version"] == 2, str(decided)
         client.say(place, model, AGAIN)
         last = model.seen.last
-        yield "the next session finds the changed skill", CHANGED in last and BODY not in last, last[-600:]
+        yield (
+            "the next session finds the changed skill",
+            CHANGED in last and BODY not in last,
+            last[-600:],
+        )
         used = evolvable(place, "stats", "pdf")["resources"][0]
         yield "its use in that session is counted", used["loaded"] >= 2, str(used)
         made = evolvable(place, "history", "pdf")["versions"][0]
         evolvable(place, "undo", str(made["operation"]), "--yes")
-        yield "one call takes it back", BODY in place.text("pdf", place.heads()["pdf"]), str(place.heads())
+        yield (
+            "one call takes it back",
+            BODY in place.text("pdf", place.heads()["pdf"]),
+            str(place.heads()),
+        )
         workers = [path for path in Path("/proc").glob("[0-9]*/cmdline") if is_worker(path, place)]
-        wait_for(lambda: not [one for one in workers if is_worker(one, place)], "a worker stays", SECONDS)
+        wait_for(
+            lambda: not [one for one in workers if is_worker(one, place)], "a worker stays", SECONDS
+        )
         yield "no process of reviews is left", True, ""
 
 
 def review_state(place: Place, model: Model) -> str:
     """Return what there is to see of reviews, for a session of which none came."""
     kept = {
-        str(path.relative_to(place.library)): path.read_text(encoding="utf-8", errors="replace")[-600:]
+        str(path.relative_to(place.library)): path.read_text(encoding="utf-8", errors="replace")[
+            -600:
+        ]
         for path in (place.library / "reviews").rglob("*")
         if path.is_file()
     }
@@ -194,15 +236,22 @@ def review_state(place: Place, model: Model) -> str:
 
 
 def half_an_hour_passes(place: Place) -> None:
-    """Set the time of what waits back by more than the half hour after which a session counts as ended."""
+    """Set the time of what waits back by more than the half hour after which a session counts as
+    ended.
+    """
     then = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3600))
     for path in (place.library / "reviews" / "queue").glob("*.json"):
-        path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), "time": then}), encoding="utf-8")
+        path.write_text(
+            json.dumps({**json.loads(path.read_text(encoding="utf-8")), "time": then}),
+            encoding="utf-8",
+        )
         os.utime(path, (time.time() - 3600,) * 2)
 
 
 def _offered(model: ChatModel) -> list[str]:
-    """Return the tools that the model was offered with the question, but for a search among those that there are."""
+    """Return the tools that the model was offered with the question, but for a search among those
+    that there are.
+    """
     tools = [tool for one in model.questions for tool in one.get("tools") or []]
     return [str(tool.get("function", {}).get("name")) for tool in tools]
 
@@ -225,4 +274,6 @@ CLIENTS: Mapping[str, tuple[str, bool]] = {
 def automatic_review(driver: Driver) -> Callable[[Path, Place], Iterator[Check]]:
     """Return the session in which a client reviews what was said in it."""
     resume, tells_end = CLIENTS[driver.name]
-    return lambda _, place: reviewed_by_itself(HeadlessClient(driver, driver.name, resume, tells_end), place)
+    return lambda _, place: reviewed_by_itself(
+        HeadlessClient(driver, driver.name, resume, tells_end), place
+    )

@@ -1,6 +1,8 @@
-"""A whole evolution that a person begins and the agent in Claude Code thinks about, through the tools over stdio.
+"""A whole evolution that a person begins and the agent in Claude Code thinks about, through the
+tools over stdio.
 
-The tasks are done by a command, without a model; the agent is the brain, and answers each packet by the packet alone.
+The tasks are done by a command, without a model; the agent is the brain, and answers each packet by
+the packet alone.
 """
 
 import json
@@ -30,8 +32,8 @@ START = {
 
 @dataclass
 class Agent:
-    """Tries to begin a run, which a person then begins, answers what it asks until it is finished, reads the report and
-    tries to adopt. It sees results of tools and nothing else.
+    """Tries to begin a run, which a person then begins, answers what it asks until it is finished,
+    reads the report and tries to adopt. It sees results of tools and nothing else.
 
     begin: begins the run as a person does.
     """
@@ -78,7 +80,17 @@ def claude_code(binary: Path, place: Place) -> Iterator[Check]:
     ):
         place.person(*words)
     place.person("executor", "add", "toll", "--", "{python}", "run.py")
-    words = ("evolve", "start", START["task_set"], "-p", "skill:toll", "--executor", "toll", "--iterations", "1")
+    words = (
+        "evolve",
+        "start",
+        START["task_set"],
+        "-p",
+        "skill:toll",
+        "--executor",
+        "toll",
+        "--iterations",
+        "1",
+    )
     begun: list[str] = []
 
     def begin() -> None:
@@ -91,22 +103,42 @@ def claude_code(binary: Path, place: Place) -> Iterator[Check]:
         claude.add("--toolsets", "evolve")
         events = claude.ask("Make the skill toll better, please. I agree with what it costs.")
         said = events[-1].get("result", "") if events else ""
-        yield "the session ends with the model's words", said == "DONE", f"{str(events[-1:])[-900:]} {model.failures}"
+        yield (
+            "the session ends with the model's words",
+            said == "DONE",
+            f"{str(events[-1:])[-900:]} {model.failures}",
+        )
         yield "the script went through", not model.failures, str(model.failures)
     refused = agent.said.get("evolve_start", "")
     yield "the agent cannot begin it, and is told who can", "a person starts it" in refused, refused
     yield "a person begins it", begun == [""], str(begun)
     status = parsed(place.person("evolve", "status", "--json").stdout)
-    logs = "".join(log.read_text(encoding="utf-8") for log in place.library.glob("evolve/*/driver.log"))
-    yield "the run comes to PROMOTE", status.get("verdict") == "PROMOTE", f"{logs} {status.get('line')} {agent.said}"
+    logs = "".join(
+        log.read_text(encoding="utf-8") for log in place.library.glob("evolve/*/driver.log")
+    )
+    yield (
+        "the run comes to PROMOTE",
+        status.get("verdict") == "PROMOTE",
+        f"{logs} {status.get('line')} {agent.said}",
+    )
     roles = [packet["role"] for packet in agent.packets]
     yield "both roles were answered by submit", roles == ["proposer", "builder"], str(agent.did)
-    yield from not_told([f"{packet['instructions']}\n{json.dumps(packet['data'])}" for packet in agent.packets])
+    yield from not_told(
+        [f"{packet['instructions']}\n{json.dumps(packet['data'])}" for packet in agent.packets]
+    )
     answer = agent.said.get("evolve_adopt", "")
     by_hand = "only a person adopts" in answer and place.heads().get("toll") == 1
     yield "the agent cannot adopt it, and is told who can", by_hand, answer
     report = agent.said.get("evolve_report", "")
-    yield "the report is read through the tool", "PROMOTE" in report and "report.html" in report, report[-900:]
+    yield (
+        "the report is read through the tool",
+        "PROMOTE" in report and "report.html" in report,
+        report[-900:],
+    )
     adopted = place.person("evolve", "adopt", typed="y\n")
     live = place.heads().get("toll") == 2 and "times 3" in place.text("toll", 2)
-    yield "a person's adoption makes it live", live, f"{adopted.stdout[-900:]}{adopted.stderr[-900:]}"
+    yield (
+        "a person's adoption makes it live",
+        live,
+        f"{adopted.stdout[-900:]}{adopted.stderr[-900:]}",
+    )

@@ -1,7 +1,8 @@
-"""The scripted model behind a third API, Chat Completions, which Copilot CLI, OpenCode, Qwen Code and Droid speak.
+"""The scripted model behind a third API, Chat Completions, which Copilot CLI, OpenCode, Qwen Code
+and Droid speak.
 
-A tool of the server is found by the end of its name, as each client puts another prefix before it. Where a client holds
-tools back, the model searches for them first, as a real one would.
+A tool of the server is found by the end of its name, as each client puts another prefix before it.
+Where a client holds tools back, the model searches for them first, as a real one would.
 """
 
 import json
@@ -15,7 +16,9 @@ SEARCHES = ("tool_search", "ToolSearch")
 """The tools with which a model gets tools that its client holds back."""
 
 JUDGES = ["respond_in_schema"]
-"""The tools of a request in which Qwen Code asks its model whether a call may run unasked: the script judges none."""
+"""The tools of a request in which Qwen Code asks its model whether a call may run unasked: the
+script judges none.
+"""
 
 TRIES = 6
 """How often it searches: the server may be starting."""
@@ -31,7 +34,9 @@ class ChatModel(Model):
             choice = {"index": 0, "message": message, "finish_reason": reason}
             yield {**named, "object": "chat.completion", "choices": [choice], "usage": USAGE}
             return
-        calls = [{"index": number, **call} for number, call in enumerate(message.get("tool_calls", []))]
+        calls = [
+            {"index": number, **call} for number, call in enumerate(message.get("tool_calls", []))
+        ]
         delta = {**message, **({"tool_calls": calls} if calls else {})}
         base = {**named, "object": "chat.completion.chunk"}
         yield {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
@@ -55,8 +60,12 @@ def _message(model: ChatModel, request: dict[str, Any]) -> tuple[dict[str, Any],
     return {"role": "assistant", "content": None, "tool_calls": [call]}, "tool_calls"
 
 
-def _call(model: ChatModel, request: dict[str, Any], said: Use, names: list[str]) -> tuple[str, dict[str, Any]]:
-    """Return the tool to call and what it is given: the wanted one, or the search for it, after which it waits."""
+def _call(
+    model: ChatModel, request: dict[str, Any], said: Use, names: list[str]
+) -> tuple[str, dict[str, Any]]:
+    """Return the tool to call and what it is given: the wanted one, or the search for it, after
+    which it waits.
+    """
     if not said.server:
         return said.tool, said.values
     if (found := next((name for name in names if name.endswith(said.tool)), None)) is not None:
@@ -75,7 +84,9 @@ def _call(model: ChatModel, request: dict[str, Any], said: Use, names: list[str]
 
 def _called(request: dict[str, Any]) -> dict[str, str]:
     """Return the names of the tools that were called, by the ids of the calls."""
-    calls = [call for message in request.get("messages", []) for call in message.get("tool_calls") or []]
+    calls = [
+        call for message in request.get("messages", []) for call in message.get("tool_calls") or []
+    ]
     return {str(call["id"]): str(call["function"]["name"]) for call in calls}
 
 
@@ -83,7 +94,11 @@ def _results(request: dict[str, Any]) -> list[str]:
     """Return what the tools answered, without what searches for tools did."""
     called = _called(request)
     results = [one for one in request.get("messages", []) if one.get("role") == "tool"]
-    return [_text(one.get("content")) for one in results if called.get(str(one.get("tool_call_id"))) not in SEARCHES]
+    return [
+        _text(one.get("content"))
+        for one in results
+        if called.get(str(one.get("tool_call_id"))) not in SEARCHES
+    ]
 
 
 def _text(content: Any) -> str:

@@ -51,7 +51,13 @@ class Claude:
 
     def ask(self, prompt: str, *more: str) -> list[dict[str, Any]]:
         """Return the events of `claude -p`."""
-        words = ("--output-format", "stream-json", "--verbose", "--allowedTools", f"mcp__{SERVER},mcp__{IN_PLUGIN}")
+        words = (
+            "--output-format",
+            "stream-json",
+            "--verbose",
+            "--allowedTools",
+            f"mcp__{SERVER},mcp__{IN_PLUGIN}",
+        )
         done = self.run("-p", prompt, *words, *more)
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
@@ -62,9 +68,11 @@ class Claude:
         *more: str,
         answer: "Callable[[Terminal], None]" = lambda _: None,
     ) -> str:
-        """Type a prompt into the interactive client, wait until something holds, leave, and return the screen.
+        """Type a prompt into the interactive client, wait until something holds, leave, and return
+        the screen.
 
-        answer: answers what the client asks on the way. Raises TimeoutError when it does not hold within a minute.
+        answer: answers what the client asks on the way. Raises TimeoutError when it does not hold
+        within a minute.
         """
         self.welcome()
         words = [self._binary, "--allowedTools", f"mcp__{SERVER},mcp__{IN_PLUGIN}", *more]
@@ -84,7 +92,11 @@ class Claude:
         """Answer what a first start asks: theme, key, trust in the folder."""
         path = self._place.home / ".claude.json"
         settings = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        trusted = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True, "allowedTools": []}
+        trusted = {
+            "hasTrustDialogAccepted": True,
+            "hasCompletedProjectOnboarding": True,
+            "allowedTools": [],
+        }
         settings |= {
             "hasCompletedOnboarding": True,
             "theme": "dark",
@@ -101,7 +113,13 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
         self._process = subprocess.Popen(
-            words, env=environment, cwd=folder, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+            words,
+            env=environment,
+            cwd=folder,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
         )
         os.close(slave)
         self.screen = ""
@@ -179,21 +197,33 @@ def reload_in_a_terminal(binary: Path, place: Place) -> Iterator[Check]:
 
 
 def with_the_plugin(binary: Path, place: Place) -> Iterator[Check]:
-    """The plugin's hooks, in a session with two prompts of which the second has nothing new to be told."""
+    """The plugin's hooks, in a session with two prompts of which the second has nothing new to be
+    told.
+    """
     with Model([lambda _: Say("DONE"), lambda _: Say("DONE")]) as model:
         claude = Claude(binary, place, model)
         checked = claude.run("plugin", "validate", str(PLUGIN), "--strict")
-        yield "plugin validate --strict passes", checked.returncode == 0, checked.stdout + checked.stderr
+        yield (
+            "plugin validate --strict passes",
+            checked.returncode == 0,
+            checked.stdout + checked.stderr,
+        )
         events = claude.ask("Fill in a PDF form for me, please.", "--plugin-dir", str(PLUGIN))
         first = json.dumps(model.asked[0]["messages"]) if model.asked else ""
         yield "UserPromptSubmit adds the skill that fits", TOLD in first, first[-1500:]
         session = next((event["session_id"] for event in events if "session_id" in event), "")
         yield from queue_checks(place, session)
         claude.ask("And another PDF form.", "--plugin-dir", str(PLUGIN), "--resume", session)
-        second = json.dumps(model.asked[1]["messages"][-1:]) if len(model.asked) > 1 else "nothing was asked"
+        second = (
+            json.dumps(model.asked[1]["messages"][-1:])
+            if len(model.asked) > 1
+            else "nothing was asked"
+        )
         yield "the same session is not told of it again", TOLD not in second, second[-1500:]
     with Model([lambda _: Say("DONE")]) as model:
-        Claude(binary, place, model, EVOLVABLE_HOOKS="off").ask("Fill in a PDF form.", "--plugin-dir", str(PLUGIN))
+        Claude(binary, place, model, EVOLVABLE_HOOKS="off").ask(
+            "Fill in a PDF form.", "--plugin-dir", str(PLUGIN)
+        )
         told = json.dumps(model.asked[0]["messages"]) if model.asked else TOLD
         yield "EVOLVABLE_HOOKS=off adds nothing", TOLD not in told, told[-1500:]
 
@@ -214,14 +244,32 @@ def plugin_in_a_terminal(binary: Path, place: Place) -> Iterator[Check]:
         claude.type("And another PDF form.", lambda: model.asked, "--plugin-dir", str(PLUGIN))
         told = json.dumps(model.asked[0]["messages"]) if model.asked else TOLD
         off = TOLD not in told and len(place.queued()) == 1
-        yield "EVOLVABLE_HOOKS=off adds nothing and queues nothing", off, told[-1500:] + str(place.queued())
+        yield (
+            "EVOLVABLE_HOOKS=off adds nothing and queues nothing",
+            off,
+            told[-1500:] + str(place.queued()),
+        )
 
 
 def queue_checks(place: Place, session: str) -> Iterator[Check]:
-    """Yield whether the end of the session was put in the queue of reviews, with a transcript that is there."""
+    """Yield whether the end of the session was put in the queue of reviews, with a transcript that
+    is there.
+    """
     with suppress(TimeoutError):
         wait_for(place.queued, "nothing was queued", 5)
-    waiting = [job for job in place.queued() if job.get("session_id") == session or job.get("session") == session]
-    yield "Stop puts the session in the queue of reviews", bool(session and waiting), str(place.queued())
+    waiting = [
+        job
+        for job in place.queued()
+        if job.get("session_id") == session or job.get("session") == session
+    ]
+    yield (
+        "Stop puts the session in the queue of reviews",
+        bool(session and waiting),
+        str(place.queued()),
+    )
     there = [Path(job.get("transcript_path") or "/none").exists() for job in waiting]
-    yield "the queued review names a transcript that is there", bool(there) and all(there), str(waiting)
+    yield (
+        "the queued review names a transcript that is there",
+        bool(there) and all(there),
+        str(waiting),
+    )

@@ -43,7 +43,11 @@ class Codex:
 
     def add(self) -> subprocess.CompletedProcess[str]:
         """Add the server as the documentation says."""
-        given = [f"{name}={value}" for name, value in self._place.environment.items() if name[:4] in ("EVOL", "PYTH")]
+        given = [
+            f"{name}={value}"
+            for name, value in self._place.environment.items()
+            if name[:4] in ("EVOL", "PYTH")
+        ]
         command = [sys.executable, "-m", "evolvable_server", "serve"]
         options = [word for pair in given for word in ("--env", pair)]
         return self.run("mcp", "add", SERVER, *options, "--", *command)
@@ -52,7 +56,9 @@ class Codex:
         """Say in the configuration that no turn begins without the server."""
         with (self.home / "config.toml").open("a", encoding="utf-8") as file:
             file.write(f"\n[mcp_servers.{SERVER}]\n") if SERVER not in self.config else None
-        text = self.config.replace(f"[mcp_servers.{SERVER}]\n", f"[mcp_servers.{SERVER}]\nrequired = true\n", 1)
+        text = self.config.replace(
+            f"[mcp_servers.{SERVER}]\n", f"[mcp_servers.{SERVER}]\nrequired = true\n", 1
+        )
         (self.home / "config.toml").write_text(text, encoding="utf-8")
 
     @property
@@ -75,7 +81,11 @@ def by_exec(binary: Path, place: Place) -> Iterator[Check]:
         yield "mcp list shows it", SERVER in codex.run("mcp", "list", "--json").stdout, codex.config
         codex.ask("Fill in the form.")
         first = json.dumps(model.asked[0]) if model.asked else ""
-        yield "its first request names the server and when to call it", "find_skill" in first, first[:1500]
+        yield (
+            "its first request names the server and when to call it",
+            "find_skill" in first,
+            first[:1500],
+        )
         yield from whole_checks(model, place)
 
 
@@ -94,7 +104,11 @@ def with_the_plugin(binary: Path, place: Place) -> Iterator[Check]:
         codex = Codex(binary, place, model)
         market = codex.run("plugin", "marketplace", "add", str(PLUGIN.parents[1]))
         added = codex.run("plugin", "add", "evolvable@evolvable")
-        yield "plugin add takes it", market.returncode == 0 == added.returncode, market.stderr + added.stderr
+        yield (
+            "plugin add takes it",
+            market.returncode == 0 == added.returncode,
+            market.stderr + added.stderr,
+        )
         events = codex.ask("Fill in a PDF form for me, please.", "--dangerously-bypass-hook-trust")
         first = json.dumps(model.asked[0].get("input")) if model.asked else ""
         yield "UserPromptSubmit adds the skill that fits", TOLD in first, first[-1500:]

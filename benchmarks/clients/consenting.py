@@ -1,4 +1,6 @@
-"""What an agent may change by itself under the guarded policy, and what waits for a person, in the real clients."""
+"""What an agent may change by itself under the guarded policy, and what waits for a person, in the
+real clients.
+"""
 
 import json
 import re
@@ -25,14 +27,21 @@ WAITS = "waits in the inbox for a person"
 
 
 def turns(shell: Use | None = None) -> list[Turn]:
-    """Return the turns of an agent that makes a small change, and then one that the scan asks about.
+    """Return the turns of an agent that makes a small change, and then one that the scan asks
+    about.
 
-    shell: how its own shell is used, to try what only a person may do. At the end it says what it was last told.
+    shell: how its own shell is used, to try what only a person may do. At the end it says what it
+    was last told.
     """
 
     def update(old: str, new: str, version: int) -> Use:
         edit = {"path": "SKILL.md", "old": old, "new": new}
-        values = {"ref": "skill:pdf", "edits": [edit], "reason": "count again", "expected_version": version}
+        values = {
+            "ref": "skill:pdf",
+            "edits": [edit],
+            "reason": "count again",
+            "expected_version": version,
+        }
         return Use("update_resource", values, SERVER)
 
     def risky(seen: Seen) -> Use:
@@ -70,17 +79,33 @@ def left_waiting(place: Place, model: Model, said: str) -> Iterator[Check]:
     yield from small_is_live(place)
     yield "the session's answer says that the other change waits in the inbox", WAITS in said, said
     live = place.heads()["pdf"] == 2 and on_disk(place) == place.text("pdf", 2)
-    yield "the skill is unchanged, in the library and on disk", live and "id_rsa" not in on_disk(place), on_disk(place)
+    yield (
+        "the skill is unchanged, in the library and on disk",
+        live and "id_rsa" not in on_disk(place),
+        on_disk(place),
+    )
     if len(model.seen.results) > 2:
         tried = model.seen.results[-1]
-        yield "the agent's shell may not approve it", "person" in tried and place.heads()["pdf"] == 2, tried
+        yield (
+            "the agent's shell may not approve it",
+            "person" in tried and place.heads()["pdf"] == 2,
+            tried,
+        )
     waiting = evolvable(place, "inbox")["proposals"]
     yield "one proposal waits", [one["ref"] for one in waiting] == ["skill:pdf"], str(waiting)
     yield "the script went through", not model.failures, str(model.failures)
     evolvable(place, "inbox", "approve", str(waiting[0]["proposal_id"]))
-    yield "a person's approval makes it live", STEALS in place.text("pdf", 3) and STEALS in on_disk(place), ""
+    yield (
+        "a person's approval makes it live",
+        STEALS in place.text("pdf", 3) and STEALS in on_disk(place),
+        "",
+    )
     one = newest(place)
-    yield "the approval is recorded as a person's", (one["principal"], one["via"]) == ("person", "terminal"), str(one)
+    yield (
+        "the approval is recorded as a person's",
+        (one["principal"], one["via"]) == ("person", "terminal"),
+        str(one),
+    )
 
 
 def claude_print(binary: Path, place: Place) -> Iterator[Check]:
@@ -94,14 +119,20 @@ def claude_print(binary: Path, place: Place) -> Iterator[Check]:
 
 
 def claude_with_a_hook_that_answers(binary: Path, place: Place) -> Iterator[Check]:
-    """A repository's hook of Claude Code accepts every question of a server; its answer is no person's."""
-    answer = {"hookSpecificOutput": {"hookEventName": "Elicitation", "action": "accept", "content": {}}}
+    """A repository's hook of Claude Code accepts every question of a server; its answer is no
+    person's.
+    """
+    answer = {
+        "hookSpecificOutput": {"hookEventName": "Elicitation", "action": "accept", "content": {}}
+    }
     hook = place.project / "answer.py"
     hook.write_text(f"print({json.dumps(answer)!r})", encoding="utf-8")
     command = {"type": "command", "command": f"{sys.executable} {hook}"}
     settings = place.project / ".claude" / "settings.json"
     settings.parent.mkdir()
-    settings.write_text(json.dumps({"hooks": {"Elicitation": [{"hooks": [command]}]}}), encoding="utf-8")
+    settings.write_text(
+        json.dumps({"hooks": {"Elicitation": [{"hooks": [command]}]}}), encoding="utf-8"
+    )
     with Model(turns()) as model:
         client = Claude(binary, place, model)
         client.add()
@@ -117,8 +148,12 @@ def codex_exec(binary: Path, place: Place) -> Iterator[Check]:
 
 
 def codex_unconfined(binary: Path, place: Place) -> Iterator[Check]:
-    """Without a sandbox codex exec accepts by itself what has no field to fill in; its agent's shell is free."""
-    yield from _codex(binary, place, Use("exec_command", {"cmd": APPROVE}), "--sandbox", "danger-full-access")
+    """Without a sandbox codex exec accepts by itself what has no field to fill in; its agent's
+    shell is free.
+    """
+    yield from _codex(
+        binary, place, Use("exec_command", {"cmd": APPROVE}), "--sandbox", "danger-full-access"
+    )
 
 
 def _codex(binary: Path, place: Place, shell: Use | None = None, *options: str) -> Iterator[Check]:
@@ -135,7 +170,11 @@ def claude_in_a_terminal(binary: Path, place: Place) -> Iterator[Check]:
     asked = []
 
     def accept(terminal: Terminal) -> None:
-        wait_for(lambda: "Accept" in terminal.screen, f"no question came: {terminal.screen[-3000:]!r}", 60)
+        wait_for(
+            lambda: "Accept" in terminal.screen,
+            f"no question came: {terminal.screen[-3000:]!r}",
+            60,
+        )
         asked.append((place.heads()["pdf"], on_disk(place), plain(terminal.screen)))
         for _ in range(5):  # what comes at once with the question is not taken
             time.sleep(1)
@@ -154,7 +193,11 @@ def claude_in_a_terminal(binary: Path, place: Place) -> Iterator[Check]:
             screen,
         )
         yield "nothing is changed before the answer", version == 2 and "id_rsa" not in disk, disk
-        yield "a yes makes it live", place.heads()["pdf"] == 3 and STEALS in on_disk(place), model.seen.last
+        yield (
+            "a yes makes it live",
+            place.heads()["pdf"] == 3 and STEALS in on_disk(place),
+            model.seen.last,
+        )
         one = newest(place)
         yield "it is recorded as a person's, by elicitation", recorded(one), str(one)
         yield "nothing waits", evolvable(place, "inbox")["proposals"] == [], model.seen.last
@@ -166,5 +209,11 @@ def recorded(one: dict[str, Any]) -> bool:
 
 
 def plain(screen: str) -> str:
-    """Return what a terminal was sent without its sequences and blanks, which the client writes in several ways."""
-    return re.sub(r"\s", "", re.sub(r"\x1b(\[[0-9;?<>=]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|.)", "", screen))
+    """Return what a terminal was sent without its sequences and blanks, which the client writes in
+    several ways.
+    """
+    return re.sub(
+        r"\s",
+        "",
+        re.sub(r"\x1b(\[[0-9;?<>=]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|.)", "", screen),
+    )

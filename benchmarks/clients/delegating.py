@@ -1,7 +1,8 @@
-"""A skill whose work an agent does: the real client starts the agent, and what the agent did is its evidence.
+"""A skill whose work an agent does: the real client starts the agent, and what the agent did is its
+evidence.
 
-The stand-in for the model follows what it reads: it starts the sub-agent that the answer of `load_skill` names, and the
-sub-agent does what the skill says.
+The stand-in for the model follows what it reads: it starts the sub-agent that the answer of
+`load_skill` names, and the sub-agent does what the skill says.
 """
 
 import json
@@ -36,12 +37,18 @@ class Filed(unittest.TestCase):
 _SORTER = '#!/bin/sh\nmkdir -p filed && cp "$1" filed/\n'
 
 
-def furnish(place: Place, test: str = _TEST, sorter: str = _SORTER, preloaded: str = "skills: filing\n") -> None:
-    """Put a skill that delegates to an agent in the library, and a paper that is to be filed in the project.
+def furnish(
+    place: Place, test: str = _TEST, sorter: str = _SORTER, preloaded: str = "skills: filing\n"
+) -> None:
+    """Put a skill that delegates to an agent in the library, and a paper that is to be filed in the
+    project.
 
     test, sorter: of the project. preloaded: what the agent's head says of its skills.
     """
-    skill = f"---\nname: filing\ndescription: Files papers.\nmetadata:\n  delegate: agent:clerk\n---\n\n{SKILL}\n"
+    skill = (
+        "---\nname: filing\ndescription: Files papers.\nmetadata:\n  delegate: agent:clerk\n"
+        f"---\n\n{SKILL}\n"
+    )
     agent = f"---\nname: clerk\ndescription: Files papers.\n{preloaded}---\n\n{AGENT}\n"
     person = Identity(Principal.PERSON, "terminal")
     with (
@@ -58,7 +65,10 @@ def furnish(place: Place, test: str = _TEST, sorter: str = _SORTER, preloaded: s
 
 
 def filing(ran: list[str]) -> Turn:
-    """Return the turn of a sub-agent that files the paper. ran: filled with what it was told to be."""
+    """Return the turn of a sub-agent that files the paper.
+
+    ran: filled with what it was told to be.
+    """
 
     def clerk(seen: Seen) -> Say | Use:
         steps = (CHECK, "./sorter.sh paper.txt", CHECK)
@@ -78,22 +88,29 @@ def following(server: str, clerk: Turn) -> Turn:
             return clerk(seen)
         if not seen.results:
             return Use("load_skill", {"ref": "skill:filing"}, server)
-        told = re.search(r"Run this in the sub-agent `\w+` by the Agent tool \(subagent_type: (\w+)\)", seen.last)
+        told = re.search(
+            r"Run this in the sub-agent `\w+` by the Agent tool \(subagent_type: (\w+)\)", seen.last
+        )
         if told and len(seen.results) == 1:
             prompt = "File paper.txt. Work by skill:filing."
-            return Use("Agent", {"description": "file it", "prompt": prompt, "subagent_type": told[1]})
+            return Use(
+                "Agent", {"description": "file it", "prompt": prompt, "subagent_type": told[1]}
+            )
         return Say("DONE")
 
     return turn
 
 
 def hold(claude: Claude, tool: str = "Agent") -> str:
-    """Hold a session in which the paper is to be filed, with the plugin. Returns its id, '' without one.
+    """Hold a session in which the paper is to be filed, with the plugin. Returns its id, '' without
+    one.
 
     tool: of the client, which starts the agent.
     """
     words = ("--output-format", "stream-json", "--verbose", "--plugin-dir", str(PLUGIN))
-    said = claude.run("-p", "File the paper.", *words, "--allowedTools", f"mcp__{IN_PLUGIN},{tool},Bash").stdout
+    said = claude.run(
+        "-p", "File the paper.", *words, "--allowedTools", f"mcp__{IN_PLUGIN},{tool},Bash"
+    ).stdout
     events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     return next((str(event["session_id"]) for event in events if "session_id" in event), "")
 
@@ -103,52 +120,99 @@ def claude_code(binary: Path, place: Place, era: str) -> Iterator[Check]:
     furnish(place)
     done = place.person("checkout", "claude-code", "--only", "filing")
     written = sorted(path.name for path in (place.home / ".claude").rglob("*.md"))
-    yield "checkout writes the skill with its agent", written == ["SKILL.md", "clerk.md"], done.stderr + str(written)
+    yield (
+        "checkout writes the skill with its agent",
+        written == ["SKILL.md", "clerk.md"],
+        done.stderr + str(written),
+    )
     old = {"MCP_PROTOCOL_NEGOTIATION": "legacy"} if era == "handshake" else {}
     ran: list[str] = []
     with Model(repeat(following(IN_PLUGIN, filing(ran)))) as model:
         session = hold(Claude(binary, place, model, **old))
-        first = next((one for one in model.seen.results if "sub-agent" in one), str(model.seen.results))
-        yield "load_skill says how to start the agent", first.lstrip().startswith("Run this in the sub-agent"), first
-        yield "the agent ran, with the skill before it", bool(ran) and "then the tests." in ran[0], str(model.failures)
+        first = next(
+            (one for one in model.seen.results if "sub-agent" in one), str(model.seen.results)
+        )
+        yield (
+            "load_skill says how to start the agent",
+            first.lstrip().startswith("Run this in the sub-agent"),
+            first,
+        )
+        yield (
+            "the agent ran, with the skill before it",
+            bool(ran) and "then the tests." in ran[0],
+            str(model.failures),
+        )
     begun = place.person("review", session)
     (clerk,) = evolvable(place, "stats", "agent:clerk")["resources"] or [{}]
     said = json.dumps(clerk)
-    yield "stats agent:clerk says used 1 and a verified end", clerk.get("used") == 1 == clerk["verified"]["n"], said
+    yield (
+        "stats agent:clerk says used 1 and a verified end",
+        clerk.get("used") == 1 == clerk["verified"]["n"],
+        said,
+    )
     with Store.open(place.library) as store:
-        found = {one.executor: one for one in store.backend.observations.executions(session=session)}
+        found = {
+            one.executor: one for one in store.backend.observations.executions(session=session)
+        }
         skill = store.head(Ref.parse("filing")).id
-    yield "the session and the agent are its executors", sorted(found) == ["agent:clerk", "main"], begun.stderr
+    yield (
+        "the session and the agent are its executors",
+        sorted(found) == ["agent:clerk", "main"],
+        begun.stderr,
+    )
     uses = [one for one in found["agent:clerk"].uses if one.resource == skill]
     credited = bool(uses) and uses[0].used and {"preloaded", "delegated"} <= {*uses[0].how}
-    yield "the skill is credited to the agent", credited and uses[0].outcome == "succeeded", str(uses)
+    yield (
+        "the skill is credited to the agent",
+        credited and uses[0].outcome == "succeeded",
+        str(uses),
+    )
 
 
 def calling(clerk: Turn) -> Turn:
-    """Return the turn of a model that calls the client's own Skill tool. clerk: the turn of the sub-agent."""
+    """Return the turn of a model that calls the client's own Skill tool.
+
+    clerk: the turn of the sub-agent.
+    """
 
     def turn(seen: Seen) -> Say | Use:
         if AGENT in json.dumps(seen.request.get("system")):
             return clerk(seen)
-        return Say("DONE") if seen.results else Use("Skill", {"skill": "filing", "args": "paper.txt"})
+        return (
+            Say("DONE") if seen.results else Use("Skill", {"skill": "filing", "args": "paper.txt"})
+        )
 
     return turn
 
 
 def by_the_skill_tool(binary: Path, place: Place) -> Iterator[Check]:
-    """claude -p: the client's own Skill tool starts the agent, and the evidence is the agent's and the skill's."""
+    """claude -p: the client's own Skill tool starts the agent, and the evidence is the agent's and
+    the skill's.
+    """
     furnish(place, preloaded="")
     done = place.person("checkout", "claude-code", "--only", "filing")
     copy = (place.home / ".claude/skills/filing/SKILL.md").read_text(encoding="utf-8")
-    yield "the copy names the agent", "\ncontext: fork\nagent: clerk\n---" in copy, done.stderr + copy
+    yield (
+        "the copy names the agent",
+        "\ncontext: fork\nagent: clerk\n---" in copy,
+        done.stderr + copy,
+    )
     ran: list[str] = []
     with Model(repeat(calling(filing(ran)))) as model:
         session = hold(Claude(binary, place, model), "Skill")
-        yield "the agent ran, with the text of the skill", bool(ran) and SKILL in ran[0], str(model.failures)
+        yield (
+            "the agent ran, with the text of the skill",
+            bool(ran) and SKILL in ran[0],
+            str(model.failures),
+        )
     begun = place.person("review", session)
     (clerk,) = evolvable(place, "stats", "agent:clerk")["resources"] or [{}]
     found = json.dumps(clerk)
-    yield "stats agent:clerk says used 1 and a verified end", clerk.get("used") == 1 == clerk["verified"]["n"], found
+    yield (
+        "stats agent:clerk says used 1 and a verified end",
+        clerk.get("used") == 1 == clerk["verified"]["n"],
+        found,
+    )
     (skill,) = evolvable(place, "stats", "filing")["resources"] or [{}]
     credited = skill.get("used") == 1 == skill["verified"]["n"]
     yield "the skill is credited", credited, json.dumps(skill) + begun.stderr
@@ -163,7 +227,10 @@ def codex_exec(binary: Path, place: Place) -> Iterator[Check]:
         codex.require()
         codex.ask("File the paper.")
         said = model.seen.last
-        inline = f"Work as this agent (agent:clerk@1):\n\n{AGENT}" in said.replace("\\n", "\n") and SKILL in said
+        inline = (
+            f"Work as this agent (agent:clerk@1):\n\n{AGENT}" in said.replace("\\n", "\n")
+            and SKILL in said
+        )
         yield "load_skill gives the agent's text, then the skill", inline, said[:1500]
     (clerk,) = evolvable(place, "stats", "agent:clerk")["resources"] or [{}]
     yield (

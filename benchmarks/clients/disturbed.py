@@ -1,7 +1,9 @@
-"""What disturbs automatic reviews in Claude Code and Codex: nothing is lost, and nothing is done twice.
+"""What disturbs automatic reviews in Claude Code and Codex: nothing is lost, and nothing is done
+twice.
 
-Each session has a place of its own: a correction ends it, something is in the way, and once that is over the next
-session of the same client has the lesson made. The plugin's hooks do all of it; the model is scripted.
+Each session has a place of its own: a correction ends it, something is in the way, and once that is
+over the next session of the same client has the lesson made. The plugin's hooks do all of it; the
+model is scripted.
 """
 
 import os
@@ -22,7 +24,16 @@ from codex import SERVER as CODEX_SERVER
 from codex import Codex
 from model import Model
 from place import PLUGIN, Place, wait_for
-from reviewing import TALK, Conversation, candidates, evolvable, is_worker, on_path, with_claude, with_codex
+from reviewing import (
+    TALK,
+    Conversation,
+    candidates,
+    evolvable,
+    is_worker,
+    on_path,
+    with_claude,
+    with_codex,
+)
 from talks import Check
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
@@ -30,11 +41,16 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 from library_trouble import held
 
 SECONDS = 400
-"""How long a review may take on a busy machine; a client asks a model that is out of reach again for minutes."""
+"""How long a review may take on a busy machine; a client asks a model that is out of reach again
+for minutes.
+"""
 
 
 class Answers:
-    """Answers the questions of reviews. down: hang up instead. hold: wait until `go` before the first answer."""
+    """Answers the questions of reviews.
+
+    down: hang up instead. hold: wait until `go` before the first answer.
+    """
 
     def __init__(self) -> None:
         self.down, self.hold = False, False
@@ -53,7 +69,9 @@ class Answers:
 class Window:
     """A client with automatic reviews in a place, and the model that answers both."""
 
-    def __init__(self, place: Place, model: Model, reviewer: Answers, say: Callable[[str, str | None], str]) -> None:
+    def __init__(
+        self, place: Place, model: Model, reviewer: Answers, say: Callable[[str, str | None], str]
+    ) -> None:
         self.place, self.model, self.reviewer, self.say = place, model, reviewer, say
 
     def correct(self) -> str:
@@ -73,7 +91,9 @@ class Window:
         wait_for(lambda: not self.workers, "a worker stays", SECONDS)
 
     def lesson(self, session: str, asked: int) -> Iterator[Check]:
-        """Yield whether the one lesson of a session waits after so many questions, and nothing else does."""
+        """Yield whether the one lesson of a session waits after so many questions, and nothing else
+        does.
+        """
         try:
             wait_for(lambda: evolvable(self.place, "inbox")["proposals"], "no lesson came", SECONDS)
         except TimeoutError:
@@ -83,7 +103,11 @@ class Window:
         waiting = [one["session"] for one in evolvable(self.place, "inbox")["proposals"]]
         yield "one lesson waits, of that session", waiting == [session], str(waiting)
         about = [str(data["session"]) for data in self.model.reviewed]
-        yield f"the reviewer was asked {asked} times, about that session", about == [session] * asked, str(about)
+        yield (
+            f"the reviewer was asked {asked} times, about that session",
+            about == [session] * asked,
+            str(about),
+        )
         left = [one["session_id"] for one in self.place.queued()]
         yield "it waits in the queue no more", session not in left, str(left)
 
@@ -93,7 +117,9 @@ def two_windows(window: Window) -> Iterator[Check]:
     sessions = [window.say(TALK[0], None) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda session: window.say(TALK[1], session), sessions))
-    wait_for(lambda: len(window.model.reviewed) >= 2, review_state(window.place, window.model), SECONDS)
+    wait_for(
+        lambda: len(window.model.reviewed) >= 2, review_state(window.place, window.model), SECONDS
+    )
     window.rests()
     about = sorted(str(data["session"]) for data in window.model.reviewed)
     yield "the reviewer was asked once about each", about == sorted(sessions), str(about)
@@ -106,7 +132,11 @@ def killed(window: Window) -> Iterator[Check]:
     """The process of reviews is killed while its client answers."""
     window.reviewer.hold = True
     session = window.correct()
-    yield "the reviewer is asked", window.reviewer.asked.wait(SECONDS), review_state(window.place, window.model)
+    yield (
+        "the reviewer is asked",
+        window.reviewer.asked.wait(SECONDS),
+        review_state(window.place, window.model),
+    )
     for worker in window.workers:
         os.killpg(worker, signal.SIGKILL)
     window.rests()
@@ -123,7 +153,11 @@ def no_network(window: Window) -> Iterator[Check]:
     failed = {"session_id": session, "tries": "1"}
     wait_for(lambda: _has(window.place, failed), review_state(window.place, window.model), SECONDS)
     window.rests()
-    yield "no lesson was made, and the session waits", evolvable(window.place, "inbox")["proposals"] == [], ""
+    yield (
+        "no lesson was made, and the session waits",
+        evolvable(window.place, "inbox")["proposals"] == [],
+        "",
+    )
     window.reviewer.down = False
     window.model.reviewed.clear()
     half_an_hour_passes(window.place)
@@ -137,7 +171,11 @@ def no_budget(window: Window) -> Iterator[Check]:
     session = window.correct()
     window.rests()
     waits = _has(window.place, {"session_id": session}) and not _has(window.place, {"tries": "1"})
-    yield "the session waits, and nobody was asked", waits and not window.model.reviewed, str(window.place.queued())
+    yield (
+        "the session waits, and nobody was asked",
+        waits and not window.model.reviewed,
+        str(window.place.queued()),
+    )
     evolvable(window.place, "review", "auto", "on", "--budget", "tokens=300000")
     window.say("Hello.", None)
     yield from window.lesson(session, asked=1)
@@ -151,7 +189,11 @@ def busy(window: Window) -> Iterator[Check]:
         window.say(TALK[1], session)
         window.rests()
         waits = _has(window.place, {"session_id": session})
-        yield "the session waits, and nobody was asked", waits and not window.model.reviewed, str(window.place.queued())
+        yield (
+            "the session waits, and nobody was asked",
+            waits and not window.model.reviewed,
+            str(window.place.queued()),
+        )
     window.say("Hello.", None)
     yield from window.lesson(session, asked=1)
 
@@ -192,7 +234,10 @@ def disturbed(
 ) -> Iterator[Check]:
     """Hold the session of one disturbance."""
     reviewer = Answers()
-    with Model(repeat(partial(answer, server=server)), reviewer) as model, client(binary, place, model) as talk:
+    with (
+        Model(repeat(partial(answer, server=server)), reviewer) as model,
+        client(binary, place, model) as talk,
+    ):
         evolvable(place, "review", "auto", "on")
         yield from by(Window(place, model, reviewer, talk.say))
 
@@ -202,6 +247,8 @@ def sessions_of(name: str) -> dict[str, Callable[[Path, Place], Iterator[Check]]
     client, server = {"claude": (_claude, IN_PLUGIN), "codex": (_codex, CODEX_SERVER)}[name]
     start = {"claude": "claude -p", "codex": "codex exec"}[name]
     return {
-        f"{start}, automatic review, {title}": partial(disturbed, client=client, server=server, by=by)
+        f"{start}, automatic review, {title}": partial(
+            disturbed, client=client, server=server, by=by
+        )
         for title, by in DISTURBANCES.items()
     }

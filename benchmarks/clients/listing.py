@@ -16,14 +16,17 @@ CHOSEN = ("craft-c", "craft-h")
 BUDGET = 8_000
 """What a model of 200,000 tokens has; that of the client's own default model may be larger.
 
-The client's own skills take some 6,000 characters of it in version 2.1.328, so two descriptions of 500 have room.
+The client's own skills take some 6,000 characters of it in version 2.1.328, so two descriptions of
+500 have room.
 """
 
 FILLS = "Use it for the craft of {name}. " + "Many words that say when it helps. " * 14
 
 
 def listed(model: Model) -> dict[str, int]:
-    """Return the skills of ours in the list that the model was shown last, with the length of their description."""
+    """Return the skills of ours in the list that the model was shown last, with the length of their
+    description.
+    """
     text = json.dumps(model.asked[-1])
     found = re.findall(r"- (craft-[a-x])(?:: (.*?))?(?=\\\\n|\\n|<)", text)
     return {name: len(description) for name, description in found}
@@ -51,10 +54,18 @@ def of_a_collection(binary: Path, place: Place) -> Iterator[Check]:
     bare = evolvable(place, "collection")["lists"][0]["without_description"]
     lost = [name for name, length in before.items() if not length]
     told = f"{lost} in the client, {bare} by the library"
-    yield "as many skills lose their description as the library says, or more", 0 < len(bare) <= len(lost), told
+    yield (
+        "as many skills lose their description as the library says, or more",
+        0 < len(bare) <= len(lost),
+        told,
+    )
     evolvable(place, "collection", "add", "work", *CHOSEN)
     used = evolvable(place, "collection", "use", "work")
-    yield "the collection is written into its settings", used["written"] and used["listed"] == list(CHOSEN), str(used)
+    yield (
+        "the collection is written into its settings",
+        used["written"] and used["listed"] == list(CHOSEN),
+        str(used),
+    )
     after = listed(ask(binary, place))
     yield "it lists the skills of the collection alone", sorted(after) == list(CHOSEN), str(after)
     yield "with their whole descriptions", min(after.values(), default=0) > 500, str(after)

@@ -1,4 +1,5 @@
-"""A model that says what a script tells it, behind the APIs that the clients speak: Messages and Responses.
+"""A model that says what a script tells it, behind the APIs that the clients speak: Messages and
+Responses.
 
 `chat` has a third one.
 """
@@ -21,7 +22,9 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The model uses a tool: one of an MCP server when `server` names it, else one of the client's own."""
+    """The model uses a tool: one of an MCP server when `server` names it, else one of the client's
+    own.
+    """
 
     tool: str
     values: dict[str, Any]
@@ -30,7 +33,9 @@ class Use:
 
 @dataclass
 class Seen:
-    """What the model has been shown: the results of the tools it used, oldest first, and the whole request."""
+    """What the model has been shown: the results of the tools it used, oldest first, and the whole
+    request.
+    """
 
     results: list[str] = field(default_factory=list)
     request: dict[str, Any] = field(default_factory=dict)
@@ -44,8 +49,14 @@ Turn = Callable[[Seen], Say | Use]
 Reviewer = Callable[[dict[str, Any]], dict[str, Any]]
 """Answers what a review asks: given the data, it returns candidates."""
 
-QUESTIONS = ("(evolvable-thinking: ", "You review a finished session", "You are given one finished session")
-"""How a question begins that a review asks, by a command of the user's and by the API, and one of a round."""
+QUESTIONS = (
+    "(evolvable-thinking: ",
+    "You review a finished session",
+    "You are given one finished session",
+)
+"""How a question begins that a review asks, by a command of the user's and by the API, and one of a
+round.
+"""
 
 DATA = ('{"session":', '{"reason":')
 """How the data of a review's question begin, and of a round's."""
@@ -54,12 +65,15 @@ DATA = ('{"session":', '{"reason":')
 class Model:
     """Serves the APIs on a loopback port; each request of the agent gets what the next turn says.
 
-    A request without tools is the client's own (a title, a summary); it takes no turn. `asked` keeps the requests and
-    `said` what was answered. What a review asks goes to the reviewer: `reviewed` keeps what it was shown, `questions`
-    the whole requests. bare: the client was started without tools, and every request is the agent's.
+    A request without tools is the client's own (a title, a summary); it takes no turn. `asked`
+    keeps the requests and `said` what was answered. What a review asks goes to the reviewer:
+    `reviewed` keeps what it was shown, `questions` the whole requests. bare: the client was started
+    without tools, and every request is the agent's.
     """
 
-    def __init__(self, turns: Iterable[Turn], reviewer: Reviewer | None = None, *, bare: bool = False) -> None:
+    def __init__(
+        self, turns: Iterable[Turn], reviewer: Reviewer | None = None, *, bare: bool = False
+    ) -> None:
         self._turns, self._bare = iter(turns), bare
         self._reviewer = reviewer
         self.reviewed: list[dict[str, Any]] = []
@@ -71,7 +85,9 @@ class Model:
         self.seen = Seen()
         self.failures: list[str] = []
         self.waiting: list[Use] = []
-        """What is said once the server that it needs has started, or a search has brought the tool for it."""
+        """What is said once the server that it needs has started, or a search has brought the tool
+        for it.
+        """
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
@@ -104,7 +120,9 @@ class Model:
         except StopIteration:
             return Say("The script has ended.")
         except Exception as error:
-            self.failures.append(f"{type(error).__name__}: {error}; the last result was {self.seen.last[:300]!r}")
+            self.failures.append(
+                f"{type(error).__name__}: {error}; the last result was {self.seen.last[:300]!r}"
+            )
             return Say("The script failed.")
 
     @property
@@ -113,7 +131,9 @@ class Model:
         return bool(self.said) and isinstance(self.said[-1], Say)
 
     def chat(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the events of an answer of Chat Completions; one event, the whole answer, where none is streamed."""
+        """Yield the events of an answer of Chat Completions; one event, the whole answer, where
+        none is streamed.
+        """
         raise NotImplementedError
 
     def name(self, kind: str) -> str:
@@ -203,7 +223,9 @@ def _question(request: dict[str, Any]) -> dict[str, Any] | None:
         content = message.get("content")
         blocks = content if isinstance(content, list) else [content]
         texts += [_text([block] if isinstance(block, dict) else block) for block in blocks]
-    if not any(text.lstrip('"\n ').startswith(QUESTIONS) or QUESTIONS[0] in text[:300] for text in texts):
+    if not any(
+        text.lstrip('"\n ').startswith(QUESTIONS) or QUESTIONS[0] in text[:300] for text in texts
+    ):
         return None
     for text in texts:
         start = min((at for at in map(text.find, DATA) if at >= 0), default=-1)
@@ -217,7 +239,9 @@ def _question(request: dict[str, Any]) -> dict[str, Any] | None:
 
 
 WAITS = "WaitForMcpServers"
-"""The tool of Claude Code with which its model waits for servers that are starting, as a real one does."""
+"""The tool of Claude Code with which its model waits for servers that are starting, as a real one
+does.
+"""
 
 
 def _messages(model: Model, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -243,18 +267,27 @@ def _messages(model: Model, request: dict[str, Any]) -> Iterator[dict[str, Any]]
 
 
 def _awaited(model: Model, request: dict[str, Any]) -> Say | Use:
-    """Return what to say: where the tool for it may be missing because a server starts, that it waits, once."""
+    """Return what to say: where the tool for it may be missing because a server starts, that it
+    waits, once.
+    """
     names = {tool.get("name") for tool in request.get("tools") or []}
     if model.waiting and names:
         return model.waiting.pop()
     said = model.answer(request, _message_results(request))
-    if isinstance(said, Use) and said.server and WAITS in names and f"mcp__{said.server}__{said.tool}" not in names:
+    if (
+        isinstance(said, Use)
+        and said.server
+        and WAITS in names
+        and f"mcp__{said.server}__{said.tool}" not in names
+    ):
         model.waiting.append(said)
         return Use(WAITS, {})
     return said
 
 
-def _message(model: Model, request: dict[str, Any], content: list[Any], stop: str | None) -> dict[str, Any]:
+def _message(
+    model: Model, request: dict[str, Any], content: list[Any], stop: str | None
+) -> dict[str, Any]:
     return {
         "id": model.name("msg"),
         "type": "message",
@@ -276,30 +309,51 @@ def _message_results(request: dict[str, Any]) -> list[str]:
     ]
     waits = {block.get("id") for block in blocks if block.get("name") == WAITS}
     results = [block for block in blocks if block.get("type") == "tool_result"]
-    return [_text(block.get("content")) for block in results if block.get("tool_use_id") not in waits]
+    return [
+        _text(block.get("content")) for block in results if block.get("tool_use_id") not in waits
+    ]
 
 
 # The Responses API
 
 
 def _responses(model: Model, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    outputs = [item for item in request.get("input", []) if item.get("type") == "function_call_output"]
+    outputs = [
+        item for item in request.get("input", []) if item.get("type") == "function_call_output"
+    ]
     said = model.answer(request, [_text(item.get("output")) for item in outputs])
     item: dict[str, Any]
     if isinstance(said, Say):
         content = [{"type": "output_text", "text": said.text, "annotations": []}]
         item = {"type": "message", "id": model.name("msg"), "role": "assistant", "content": content}
     else:
-        item = {"type": "function_call", "id": model.name("fc"), "call_id": model.name("call"), "name": said.tool}
+        item = {
+            "type": "function_call",
+            "id": model.name("fc"),
+            "call_id": model.name("call"),
+            "name": said.tool,
+        }
         item["arguments"] = json.dumps(said.values)
         item |= {"namespace": f"mcp__{said.server}"} if said.server else {}
-    response: dict[str, Any] = {"id": model.name("resp"), "object": "response", "created_at": 0, "output": []}
-    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    response: dict[str, Any] = {
+        "id": model.name("resp"),
+        "object": "response",
+        "created_at": 0,
+        "output": [],
+    }
+    details = {
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+    }
     usage = {"input_tokens": 9, "output_tokens": 9, "total_tokens": 18, **details}
     done = {**item, "status": "completed"}
     events: list[dict[str, Any]] = [
         {"type": "response.created", "response": {**response, "status": "in_progress"}},
-        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress"}},
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": {**item, "status": "in_progress"},
+        },
         {"type": "response.output_item.done", "output_index": 0, "item": done},
         {
             "type": "response.completed",

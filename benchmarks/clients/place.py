@@ -34,7 +34,9 @@ def skill(name: str, description: str, body: str) -> str:
 
 
 class Place:
-    """A home folder of an account, a project, a library, and a folder of a person's skills that the library follows."""
+    """A home folder of an account, a project, a library, and a folder of a person's skills that the
+    library follows.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root, self.home, self.project = root, root / "home", root / "project"
@@ -70,7 +72,10 @@ class Place:
         path.write_text(text, encoding="utf-8")
 
     def save_and_wait(self, name: str, text: str) -> None:
-        """Save a skill and return when some server has taken it in. Raises TimeoutError after ten seconds."""
+        """Save a skill and return when some server has taken it in.
+
+        Raises TimeoutError after ten seconds.
+        """
         self.save(name, text)
         wait_for(lambda: name in self.heads(), f"no server took {name} in", 10)
 
@@ -92,13 +97,16 @@ class Place:
     def queued(self) -> list[dict[str, Any]]:
         """Return the reviews that wait."""
         folder = self.library / "reviews" / "queue"
-        return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+        return [
+            json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))
+        ]
 
     def run(
         self, *command: str, seconds: float = 120, typed: str = "", **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a client's command in the project, without a terminal. Raises TimeoutExpired, by default after two
-        minutes. typed: what it reads from standard input."""
+        """Run a client's command in the project, without a terminal. Raises TimeoutExpired, by
+        default after two minutes. typed: what it reads from standard input.
+        """
         return subprocess.run(
             command,
             env=self.environment | environment,
@@ -110,11 +118,19 @@ class Place:
             check=False,
         )
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str], errors: IO[str]) -> "subprocess.Popen[str]":
+    def start(
+        self, command: Sequence[str], environment: Mapping[str, str], errors: IO[str]
+    ) -> "subprocess.Popen[str]":
         """Start a client in the project, to be written to while it runs."""
         pipe = subprocess.PIPE
         return subprocess.Popen(
-            command, env=environment, cwd=self.project, stdin=pipe, stdout=pipe, stderr=errors, text=True
+            command,
+            env=environment,
+            cwd=self.project,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=errors,
+            text=True,
         )
 
     def person(

@@ -1,7 +1,9 @@
-"""A session goes in, a proposal comes out, a person approves it, and the next session finds the changed skill.
+"""A session goes in, a proposal comes out, a person approves it, and the next session finds the
+changed skill.
 
-The session is held with the real client, its transcript is the one that the client writes, and whoever thinks is asked
-in each of the ways there are: the calling agent (a hand-off), the Anthropic API, and the client's own command.
+The session is held with the real client, its transcript is the one that the client writes, and
+whoever thinks is asked in each of the ways there are: the calling agent (a hand-off), the Anthropic
+API, and the client's own command.
 """
 
 import json
@@ -21,7 +23,11 @@ from talks import CHANGED, Check, found
 from evolvable_tools.llm.headless_clients import CODEX
 
 SAID = "We always count the pages twice"
-TALK = ("Fill in the PDF form.", f"No, don't count them once. {SAID}, before and after.", "Perfect, thanks.")
+TALK = (
+    "Fill in the PDF form.",
+    f"No, don't count them once. {SAID}, before and after.",
+    "Perfect, thanks.",
+)
 LONG_ENOUGH = 62.0
 """Seconds of a session that a queue reviews by itself."""
 
@@ -33,7 +39,12 @@ def candidates(data: dict[str, Any]) -> dict[str, Any]:
     """Return what a model would propose that has read the session."""
     span = next(one["id"] for one in data["evidence"] if SAID in one["text"])
     edit = {"op": "text", "old": BODY, "new": CHANGED}
-    one = {"kind": "skill-edit", "target": "skill:pdf", "claim": "The pages are counted twice.", "edits": [edit]}
+    one = {
+        "kind": "skill-edit",
+        "target": "skill:pdf",
+        "claim": "The pages are counted twice.",
+        "edits": [edit],
+    }
     return {"candidates": [{**one, "evidence": [{"span": span, "quote": SAID}]}]}
 
 
@@ -52,7 +63,11 @@ def handing_off(server: str, session: Callable[[], str]) -> list[Turn]:
         answer = {"review_id": begun["review_id"], **candidates(begun["packet"]["data"])}
         return Use("submit_review", answer, server)
 
-    return [lambda _: Use("review_session", {"session": session()}, server), submit, lambda _: Say("DONE")]
+    return [
+        lambda _: Use("review_session", {"session": session()}, server),
+        submit,
+        lambda _: Say("DONE"),
+    ]
 
 
 def next_time(server: str) -> list[Turn]:
@@ -66,7 +81,10 @@ def next_time(server: str) -> list[Turn]:
 
 
 def evolvable(place: Place, *words: str, **environment: str) -> Any:
-    """Run a command of a person's, and return what it answers as JSON. Raises RuntimeError when it fails."""
+    """Run a command of a person's, and return what it answers as JSON.
+
+    Raises RuntimeError when it fails.
+    """
     done = place.person(*words, "--json", **environment)
     if done.returncode:
         raise RuntimeError(f"evolvable {' '.join(words)}: {done.stdout}{done.stderr}")
@@ -74,7 +92,10 @@ def evolvable(place: Place, *words: str, **environment: str) -> Any:
 
 
 def named(place: Place, *command: str) -> None:
-    """Names a command `own` as a reviewer, as a person does. Raises RuntimeError when that fails."""
+    """Names a command `own` as a reviewer, as a person does.
+
+    Raises RuntimeError when that fails.
+    """
     done = place.person("reviewer", "add", "own", "--", *command)
     if done.returncode:
         raise RuntimeError(f"evolvable role reviewer add: {done.stdout}{done.stderr}")
@@ -83,8 +104,15 @@ def named(place: Place, *command: str) -> None:
 def approved(place: Place, session: str) -> Iterator[Check]:
     """Yield whether one proposal waits with its evidence, and approves it as a person does."""
     waiting = evolvable(place, "inbox")["proposals"]
-    yield "one proposal waits, of that session", [one["session"] for one in waiting] == [session], str(waiting)
-    quoted = [(quote["origin"], quote["turn"], quote["quote"]) for quote in waiting[0]["grounds"]["evidence"]]
+    yield (
+        "one proposal waits, of that session",
+        [one["session"] for one in waiting] == [session],
+        str(waiting),
+    )
+    quoted = [
+        (quote["origin"], quote["turn"], quote["quote"])
+        for quote in waiting[0]["grounds"]["evidence"]
+    ]
     yield "its evidence is what the person typed", quoted == [("user", 2, SAID)], str(quoted)
     decided = evolvable(place, "inbox", "approve", str(waiting[0]["proposal_id"]))
     yield "a person's approval makes version 2", decided["version"] == 2, str(decided)
@@ -92,17 +120,29 @@ def approved(place: Place, session: str) -> Iterator[Check]:
 
 def changed(model: Model) -> Check:
     last = model.seen.last
-    return "the next session finds the changed skill", CHANGED in last and BODY not in last, last[-600:]
+    return (
+        "the next session finds the changed skill",
+        CHANGED in last and BODY not in last,
+        last[-600:],
+    )
 
 
-def by_hand_off(ask: Ask, server: str, place: Place, model: Model, session: list[str]) -> Iterator[Check]:
-    """The session, the review by the agent in a session of its own, the approval, and the next session."""
+def by_hand_off(
+    ask: Ask, server: str, place: Place, model: Model, session: list[str]
+) -> Iterator[Check]:
+    """The session, the review by the agent in a session of its own, the approval, and the next
+    session.
+    """
     for words in TALK:
         session[:] = [ask(words) if words == TALK[0] else ask(words) and session[0]]
     its = session[0]
     reviewing = ask("")
     answer = found(model.seen.last) if model.seen.results else {}
-    yield "submit_review answers with a proposal", len(answer.get("proposals", [])) == 1, model.seen.last[-900:]
+    yield (
+        "submit_review answers with a proposal",
+        len(answer.get("proposals", [])) == 1,
+        model.seen.last[-900:],
+    )
     yield from approved(place, its)
     ask("Fill in the PDF form.")
     yield changed(model)
@@ -116,7 +156,9 @@ def by_hand_off(ask: Ask, server: str, place: Place, model: Model, session: list
 
 
 class Conversation:
-    """Talks with a client: the first messages in one session, what follows in sessions of their own."""
+    """Talks with a client: the first messages in one session, what follows in sessions of their
+    own.
+    """
 
     def __init__(self, say: Callable[[str, str | None], str]) -> None:
         self.say, self._said, self.session = say, 0, ""
@@ -124,7 +166,9 @@ class Conversation:
     def __call__(self, words: str) -> str:
         self._said += 1
         new = self._said == 1 or self._said > len(TALK)
-        named = self.say(words or "Review that session with Evolvable, please.", None if new else self.session)
+        named = self.say(
+            words or "Review that session with Evolvable, please.", None if new else self.session
+        )
         if self._said == 1:
             self.session = named
         return named
@@ -146,7 +190,9 @@ def with_claude(claude: Claude, *more: str) -> Conversation:
 def with_codex(codex: Codex, *more: str, **environment: str) -> Conversation:
     def say(words: str, session: str | None) -> str:
         events = codex.ask(words, *more, *(("resume", session) if session else ()), **environment)
-        return next((str(event["thread_id"]) for event in events if "thread_id" in event), session or "")
+        return next(
+            (str(event["thread_id"]) for event in events if "thread_id" in event), session or ""
+        )
 
     return Conversation(say)
 
@@ -163,7 +209,11 @@ def claude_hand_off(binary: Path, place: Place) -> Iterator[Check]:
 def codex_hand_off(binary: Path, place: Place) -> Iterator[Check]:
     """The same in Codex."""
     session: list[str] = []
-    turns = [*talk(CODEX_SERVER), *handing_off(CODEX_SERVER, lambda: session[0]), *next_time(CODEX_SERVER)]
+    turns = [
+        *talk(CODEX_SERVER),
+        *handing_off(CODEX_SERVER, lambda: session[0]),
+        *next_time(CODEX_SERVER),
+    ]
     with Model(turns) as model:
         codex = Codex(binary, place, model)
         codex.add()
@@ -200,7 +250,9 @@ def claude_queue(binary: Path, place: Place) -> Iterator[Check]:
 
 
 def claude_headless(binary: Path, place: Place) -> Iterator[Check]:
-    """`claude -p` thinks, as it is set by the word alone; then as a person's own command, with hooks and transcript."""
+    """`claude -p` thinks, as it is set by the word alone; then as a person's own command, with
+    hooks and transcript.
+    """
     with Model([*talk(IN_PLUGIN), *next_time(IN_PLUGIN)], candidates) as model:
         client = Claude(binary, place, model)
         ask = with_claude(client, "--plugin-dir", str(PLUGIN))
@@ -212,16 +264,28 @@ def claude_headless(binary: Path, place: Place) -> Iterator[Check]:
         evolvable(place, "model", "role", "reviewer", "claude", "--yes")
         done = evolvable(place, "review", ask.session, **environment)
         yield "the reviewer claude makes a proposal", len(done["proposals"]) == 1, str(done)
-        yield "its tokens are those that it tells", 0 < done["cost"]["tokens"] < 1_000, str(done["cost"])
-        yield "it leaves no transcript", transcripts(place) == there, str(transcripts(place) - there)
+        yield (
+            "its tokens are those that it tells",
+            0 < done["cost"]["tokens"] < 1_000,
+            str(done["cost"]),
+        )
+        yield (
+            "it leaves no transcript",
+            transcripts(place) == there,
+            str(transcripts(place) - there),
+        )
         yield from approved(place, ask.session)
         ask("Fill in the PDF form.")
         yield changed(model)
 
 
 def claude_own_command(binary: Path, place: Place) -> Iterator[Check]:
-    """A person's own command, with the plugin's hooks and a transcript: neither is ever taken for a session."""
-    with Model([*talk(IN_PLUGIN)], lambda _: {"candidates": [], "why_none": "nothing new"}) as model:
+    """A person's own command, with the plugin's hooks and a transcript: neither is ever taken for a
+    session.
+    """
+    with Model(
+        [*talk(IN_PLUGIN)], lambda _: {"candidates": [], "why_none": "nothing new"}
+    ) as model:
         client = Claude(binary, place, model)
         ask = with_claude(client, "--plugin-dir", str(PLUGIN))
         for words in TALK:
@@ -236,13 +300,19 @@ def claude_own_command(binary: Path, place: Place) -> Iterator[Check]:
         yield "its hooks queue nothing", len(place.queued()) == waiting, str(place.queued())
         (written,) = transcripts(place) - there
         listed = {one["path"]: one["taken"] for one in evolvable(place, "sessions")["sessions"]}
-        yield "its transcript is known as a review", listed.get(str(written)) == "skipped", str(listed)
+        yield (
+            "its transcript is known as a review",
+            listed.get(str(written)) == "skipped",
+            str(listed),
+        )
         skipped = evolvable(place, "review", str(written))
         yield "and is not reviewed", "itself a review" in skipped["why"], str(skipped)
 
 
 def automatic(ask: Conversation, place: Place, model: Model) -> Iterator[Check]:
-    """No command of the person between the correction and the lesson, one answer to keep it, one call to undo it."""
+    """No command of the person between the correction and the lesson, one answer to keep it, one
+    call to undo it.
+    """
     for words in TALK[:2]:  # it ends with the correction
         ask(words)
     wait_for(lambda: evolvable(place, "inbox")["proposals"], "no lesson came", 120)
@@ -256,7 +326,11 @@ def automatic(ask: Conversation, place: Place, model: Model) -> Iterator[Check]:
     yield "its use in that session is counted", used["loaded"] >= 2, str(used)
     made = evolvable(place, "history", "pdf")["versions"][0]
     evolvable(place, "undo", str(made["operation"]), "--yes")
-    yield "one call takes it back", place.text("pdf", place.heads()["pdf"]).count(BODY) == 1, str(place.heads())
+    yield (
+        "one call takes it back",
+        place.text("pdf", place.heads()["pdf"]).count(BODY) == 1,
+        str(place.heads()),
+    )
     workers = [path for path in Path("/proc").glob("[0-9]*/cmdline") if is_worker(path, place)]
     yield "no process of reviews is left", workers == [], str(workers)
 
@@ -271,7 +345,9 @@ def is_worker(path: Path, place: Place) -> bool:
 
 
 def claude_automatic(binary: Path, place: Place) -> Iterator[Check]:
-    """Sessions of Claude Code end, and `claude -p` reviews them by itself, through the plugin's hooks alone."""
+    """Sessions of Claude Code end, and `claude -p` reviews them by itself, through the plugin's
+    hooks alone.
+    """
     with Model([*talk(IN_PLUGIN)[:3], *next_time(IN_PLUGIN)], candidates) as model:
         client = Claude(binary, place, model, PATH=on_path(place, binary, "claude"))
         place.address(model.url)
@@ -287,7 +363,9 @@ def codex_automatic(binary: Path, place: Place) -> Iterator[Check]:
         codex.run("plugin", "add", "evolvable@evolvable")
         evolvable(place, "review", "auto", "on")
         more = {"PATH": on_path(place, binary, "codex")}
-        yield from automatic(with_codex(codex, "--dangerously-bypass-hook-trust", **more), place, model)
+        yield from automatic(
+            with_codex(codex, "--dangerously-bypass-hook-trust", **more), place, model
+        )
 
 
 def codex_headless(binary: Path, place: Place) -> Iterator[Check]:
@@ -306,8 +384,16 @@ def codex_headless(binary: Path, place: Place) -> Iterator[Check]:
         evolvable(place, "model", "role", "reviewer", "own", "--yes")
         done = evolvable(place, "review", ask.session, **own)
         yield "codex exec makes a proposal", len(done["proposals"]) == 1, str(done)
-        yield "its tokens are those that it tells", 0 < done["cost"]["tokens"] < 1_000, str(done["cost"])
-        yield "it leaves no transcript", transcripts(place) == there, str(transcripts(place) - there)
+        yield (
+            "its tokens are those that it tells",
+            0 < done["cost"]["tokens"] < 1_000,
+            str(done["cost"]),
+        )
+        yield (
+            "it leaves no transcript",
+            transcripts(place) == there,
+            str(transcripts(place) - there),
+        )
         yield from approved(place, ask.session)
         ask("Fill in the PDF form.")
         yield changed(model)
@@ -316,7 +402,9 @@ def codex_headless(binary: Path, place: Place) -> Iterator[Check]:
 def transcripts(place: Place) -> set[Path]:
     """Return the transcripts of both clients."""
     return {
-        path for folder in (".claude/projects", ".codex/sessions") for path in (place.home / folder).rglob("*.jsonl")
+        path
+        for folder in (".claude/projects", ".codex/sessions")
+        for path in (place.home / folder).rglob("*.jsonl")
     }
 
 

@@ -1,7 +1,8 @@
-"""A client on a terminal, as a person has it: keys are pressed, and each approval question is answered.
+"""A client on a terminal, as a person has it: keys are pressed, and each approval question is
+answered.
 
-tmux is the terminal. It answers what a client asks its terminal, and gives the screen as a person sees it, however the
-client draws it. The client is not told of tmux.
+tmux is the terminal. It answers what a client asks its terminal, and gives the screen as a person
+sees it, however the client draws it. The client is not told of tmux.
 """
 
 import re
@@ -30,7 +31,9 @@ END_WORD = "DONE"
 class Screen:
     """A program in a terminal of 160 columns and 50 lines. Close it in the end."""
 
-    def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: Path, socket: Path) -> None:
+    def __init__(
+        self, words: Sequence[str], environment: Mapping[str, str], folder: Path, socket: Path
+    ) -> None:
         program = shutil.which("tmux")
         if program is None:
             raise FileNotFoundError("tmux drives clients on a terminal: install it")
@@ -38,13 +41,26 @@ class Screen:
         named = [f"{name}={value}" for name, value in environment.items()]
         command = shlex.join(["env", "-i", *named, *words])
         size = ("-x", "160", "-y", "50")
-        self._run("new-session", "-d", *size, "-c", str(folder), f"exec {command}", ";", "set", "status", "off")
+        self._run(
+            "new-session",
+            "-d",
+            *size,
+            "-c",
+            str(folder),
+            f"exec {command}",
+            ";",
+            "set",
+            "status",
+            "off",
+        )
 
     def _run(self, *words: str) -> str:
         return self._ran(*words).stdout
 
     def _ran(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*self._tmux, *words], capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(
+            [*self._tmux, *words], capture_output=True, text=True, timeout=30, check=False
+        )
 
     @property
     def ended(self) -> bool:
@@ -76,9 +92,10 @@ class Screen:
 class Dialogue:
     """How a client is spoken to on a terminal.
 
-    options: what it is started with. ready: what its screen shows when it can be typed to. question: what an approval
-    question shows above its answers. asides: whatever else it shows that waits for keys, with the keys of a person who
-    wants to go on in the default approvals. leave: what ends it. environment: what it has besides on a terminal.
+    options: what it is started with. ready: what its screen shows when it can be typed to.
+    question: what an approval question shows above its answers. asides: whatever else it shows that
+    waits for keys, with the keys of a person who wants to go on in the default approvals. leave:
+    what ends it. environment: what it has besides on a terminal.
     """
 
     ready: str
@@ -91,7 +108,9 @@ class Dialogue:
 
 @dataclass
 class Person:
-    """Sits at the terminal: types a prompt, answers yes to each approval question, and notes what each was about."""
+    """Sits at the terminal: types a prompt, answers yes to each approval question, and notes what
+    each was about.
+    """
 
     screen: Screen
     dialogue: Dialogue
@@ -103,7 +122,10 @@ class Person:
     """The screen when it was looked at last."""
 
     def converse(self, prompt: str) -> None:
-        """Hold the session to its end. Raises TimeoutError with the screen where it does not get there."""
+        """Hold the session to its end.
+
+        Raises TimeoutError with the screen where it does not get there.
+        """
         self._until(lambda text: re.search(self.dialogue.ready, text), START)
         self._send(prompt)
         self._until(lambda text: self.model.ended and END_WORD in text, TURN)
@@ -112,7 +134,9 @@ class Person:
             wait_for(lambda: self.screen.ended, "it did not end", END)
 
     def _send(self, prompt: str) -> None:
-        """Type the prompt, and send it again while nothing comes of it: a busy client may not take the first Enter."""
+        """Type the prompt, and send it again while nothing comes of it: a busy client may not take
+        the first Enter.
+        """
         self.screen.type(prompt)
         for _ in range(START // AGAIN):
             with suppress(TimeoutError):
@@ -127,7 +151,10 @@ class Person:
             if not text and self.screen.ended:
                 raise AssertionError(f"it ended; the screen showed:\n{self.last}")
             self.last = text or self.last
-            aside = next((keys for shown, keys in self.dialogue.asides.items() if re.search(shown, text)), None)
+            aside = next(
+                (keys for shown, keys in self.dialogue.asides.items() if re.search(shown, text)),
+                None,
+            )
             if re.search(self.dialogue.question, text):
                 self._agree(text)
             elif aside is not None:
@@ -140,7 +167,9 @@ class Person:
             time.sleep(0.2)
 
     def _agree(self, text: str) -> None:
-        """Move to the first answer that begins with Yes, choose it, and wait until the question is gone."""
+        """Move to the first answer that begins with Yes, choose it, and wait until the question is
+        gone.
+        """
         use = self.model.said[-1] if self.model.said else None
         if not isinstance(use, Use) or not _names(text, use.tool):
             raise AssertionError(f"a question about something else than {use}:\n{text}")
@@ -152,7 +181,9 @@ class Person:
             return len(set(_answers(self.screen.text, self.dialogue.question))) == 1
 
         def gone() -> bool:
-            return len(self.model.said) > number or not re.search(self.dialogue.question, self.screen.text)
+            return len(self.model.said) > number or not re.search(
+                self.dialogue.question, self.screen.text
+            )
 
         wait_for(at_yes, f"Yes was not chosen:\n{text}", 5)
         self.screen.press("Enter")
@@ -165,11 +196,14 @@ def _names(text: str, tool: str) -> bool:
     return tool in text or tool.replace("_", " ") in text.lower()
 
 
-_ANSWER = re.compile(r"^[\s│┃|]*(?P<mark>[❯›>●]?)\s*(?:\d+[.)]\s*)?(?P<words>(?:Yes|No|Allow|Switch)\b.*)$")
+_ANSWER = re.compile(
+    r"^[\s│┃|]*(?P<mark>[❯›>●]?)\s*(?:\d+[.)]\s*)?(?P<words>(?:Yes|No|Allow|Switch)\b.*)$"
+)
 
 
 def _answers(text: str, question: str) -> tuple[int, int]:
-    """Return where the mark is among the answers below a question, and where the first is that begins with Yes.
+    """Return where the mark is among the answers below a question, and where the first is that
+    begins with Yes.
 
     Where none has a mark, colour shows the chosen one, which is the first.
     """

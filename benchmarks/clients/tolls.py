@@ -1,7 +1,9 @@
-"""A task set of tolls, a skill that tells a wrong factor, and a stand-in for the model that knows no answer.
+"""A task set of tolls, a skill that tells a wrong factor, and a stand-in for the model that knows
+no answer.
 
-As an agent it multiplies by the factor that the skill told it, and by none where it has no skill. As proposer and as
-builder it says what a fixed mind would; whether that helps is measured like anything else.
+As an agent it multiplies by the factor that the skill told it, and by none where it has no skill.
+As proposer and as builder it says what a fixed mind would; whether that helps is measured like
+anything else.
 """
 
 import json
@@ -67,7 +69,9 @@ def materials(root: Path) -> Path:
     about = "---\nname: tolls\ndescription: Tolls for carts.\nalike: only-words\n---\n\nTolls.\n"
     (folder / "tolls" / "ENVIRONMENT.md").write_text(about, encoding="utf-8")
     (folder / "tolls" / "run.py").write_text(RUN, encoding="utf-8")
-    lines = [json.dumps(_task(split, carts)) + "\n" for split in COUNTS for carts in carts_of(split)]
+    lines = [
+        json.dumps(_task(split, carts)) + "\n" for split in COUNTS for carts in carts_of(split)
+    ]
     (folder / "tolls" / "tasks.jsonl").write_text("".join(lines), encoding="utf-8")
     return folder
 
@@ -75,7 +79,13 @@ def materials(root: Path) -> Path:
 def _task(split: str, carts: int) -> dict[str, Any]:
     prompt = f"What is the toll for {carts} carts? Answer with the number alone."
     scorer = {"type": "exact", "args": {"bad": ["0"]}}
-    return {"id": f"{split}-{carts}", "split": split, "prompt": prompt, "expected": str(3 * carts), "scorer": scorer}
+    return {
+        "id": f"{split}-{carts}",
+        "split": split,
+        "prompt": prompt,
+        "expected": str(3 * carts),
+        "scorer": scorer,
+    }
 
 
 # The stand-in
@@ -91,11 +101,15 @@ def agent(seen: Seen) -> Say | Use:
     carts, rule = ASKED.search(request), RULE.search(request)
     if not carts or not rule:
         return Say("I do not know.")
-    return Say(f"{int(carts[1]) * int(rule[1])}{f', by the token {SECRET}' if rule[1] == '2' else ''}")
+    return Say(
+        f"{int(carts[1]) * int(rule[1])}{f', by the token {SECRET}' if rule[1] == '2' else ''}"
+    )
 
 
 def _opened(request: str) -> Use:
-    """Open the skill as the client lets a model do it: Claude Code by a tool for it, Codex by a command."""
+    """Open the skill as the client lets a model do it: Claude Code by a tool for it, Codex by a
+    command.
+    """
     listed = LISTED.search(request)
     if listed is None:
         return Use("Skill", {"skill": "toll"})
@@ -111,12 +125,16 @@ def thinker(seen: Seen) -> Say:
 
 
 def plan(data: dict[str, Any]) -> dict[str, Any]:
-    """Return what a proposer says of this evidence: one cause for each failure, with its own words, and an edit."""
+    """Return what a proposer says of this evidence: one cause for each failure, with its own words,
+    and an edit.
+    """
     failed = [one for one in data["evidence"] if one["result"] == "failed"]
     cause = {"cause": "missing precondition", "only_cause": True, "repair": "add-guard"}
     intent = {"op": "edit", "ref": "skill:toll", "tasks": [one["task"] for one in failed]}
     return {
-        "diagnoses": [cause | {"task": one["task"], "quotes": [one["prompt"][:30]]} for one in failed],
+        "diagnoses": [
+            cause | {"task": one["task"], "quotes": [one["prompt"][:30]]} for one in failed
+        ],
         "approaches": [{"approach": "correct the factor", "trade_off": "none"}],
         "intents": [intent | {"modification": "the factor is 3"}],
         "summary": "The factor is wrong.",
@@ -139,21 +157,28 @@ def edits(data: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Sent:
-    """The requests that reached the stand-in, by what they were for. questions: without the client's own words."""
+    """The requests that reached the stand-in, by what they were for.
+
+    questions: without the client's own words.
+    """
 
     tasks: list[dict[str, Any]]
     questions: list[str]
 
     @classmethod
     def of(cls, asked: Sequence[dict[str, Any]]) -> "Sent":
-        tasks = [one for one in asked if THINKING not in text_of(one) and ASKED.search(text_of(one))]
+        tasks = [
+            one for one in asked if THINKING not in text_of(one) and ASKED.search(text_of(one))
+        ]
         texts = [text_of(one) for one in asked]
         return cls(tasks, [text[text.index(THINKING) :] for text in texts if THINKING in text])
 
     def trials(self) -> Counter[tuple[int, str]]:
-        """Return how often each number of carts was asked to its end under which factor; '' is without the skill.
+        """Return how often each number of carts was asked to its end under which factor; '' is
+        without the skill.
 
-        A request that lists the skill and does not hold its text comes before the one that reads it.
+        A request that lists the skill and does not hold its text comes before the one that reads
+        it.
         """
         found: Counter[tuple[int, str]] = Counter()
         for request in self.tasks:
@@ -164,29 +189,46 @@ class Sent:
         return found
 
     def without_skill(self) -> list[str]:
-        """Return the requests in which nothing of the skill stands: neither its name in a list nor any of its text."""
+        """Return the requests in which nothing of the skill stands: neither its name in a list nor
+        any of its text.
+        """
         whole = [json.dumps(one, ensure_ascii=False) for one in self.tasks]
-        return [text for text in whole if not RULE.search(text) and not any(word in text for word in OF_THE_SKILL)]
+        return [
+            text
+            for text in whole
+            if not RULE.search(text) and not any(word in text for word in OF_THE_SKILL)
+        ]
 
 
 def text_of(request: dict[str, Any]) -> str:
-    """Return all that a request says in words: system, messages and results of tools, as they are read."""
-    return "\n".join(_texts([request.get(name) for name in ("system", "messages", "instructions", "input")]))
+    """Return all that a request says in words: system, messages and results of tools, as they are
+    read.
+    """
+    return "\n".join(
+        _texts([request.get(name) for name in ("system", "messages", "instructions", "input")])
+    )
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        yield from _texts([value.get(name) for name in ("text", "content", "input", "output", "arguments")])
+        yield from _texts(
+            [value.get(name) for name in ("text", "content", "input", "output", "arguments")]
+        )
     elif isinstance(value, list):
         for one in value:
             yield from _texts(one)
 
 
 def not_told(questions: Sequence[str]) -> Iterator[Check]:
-    """Yield whether proposer and builder were kept from what they may not know. questions: all that was asked."""
-    proposers, builders = ([one for one in questions if (PROPOSER in one) is asked] for asked in (True, False))
+    """Yield whether proposer and builder were kept from what they may not know.
+
+    questions: all that was asked.
+    """
+    proposers, builders = (
+        [one for one in questions if (PROPOSER in one) is asked] for asked in (True, False)
+    )
     everything = "\n".join(questions)
     once = len(proposers) == 1 == len(builders)
     yield "proposer and builder were asked once each", once, f"{len(proposers)} and {len(builders)}"
@@ -195,6 +237,12 @@ def not_told(questions: Sequence[str]) -> Iterator[Check]:
     told = [answer for answer in answers if re.search(rf"(?<!\w){answer}(?!\w)", everything)]
     yield "neither was told an expected answer", not told, str(told)
     asked = {int(carts) for carts in ASKED.findall("\n".join(proposers))}
-    yield "the proposer was shown training tasks alone", bool(asked) and asked <= set(carts_of("train")), str(asked)
-    known = [one for one in ("carts?", "train-", "evidence", "two thirds") if one in "".join(builders)]
+    yield (
+        "the proposer was shown training tasks alone",
+        bool(asked) and asked <= set(carts_of("train")),
+        str(asked),
+    )
+    known = [
+        one for one in ("carts?", "train-", "evidence", "two thirds") if one in "".join(builders)
+    ]
     yield "the builder was shown no task, no trace and no reason", not known, str(known)

@@ -1,7 +1,8 @@
-"""`try` through a real client: a table of fifteen tasks, and fifteen labelled sessions, to an answer.
+"""`try` through a real client: a table of fifteen tasks, and fifteen labelled sessions, to an
+answer.
 
-The stand-in for the model knows what it was sent: with the skill's rule in the request it does all tasks, without it
-two in three.
+The stand-in for the model knows what it was sent: with the skill's rule in the request it does all
+tasks, without it two in three.
 """
 
 import json
@@ -26,10 +27,31 @@ from session_cases import FUNCTIONS, labelled_cases
 
 RULE = "The house rule of zebras holds for all that is asked."
 NAMES = (
-    *("bakery", "ferry", "orchard", "canoe", "printing press", "choir", "bronze bell", "narrow bridge"),
-    *("garden fence", "library", "school chairs", "atlas of Tasmania", "lorry", "blue flag", "desk of Miriam"),
+    *(
+        "bakery",
+        "ferry",
+        "orchard",
+        "canoe",
+        "printing press",
+        "choir",
+        "bronze bell",
+        "narrow bridge",
+    ),
+    *(
+        "garden fence",
+        "library",
+        "school chairs",
+        "atlas of Tasmania",
+        "lorry",
+        "blue flag",
+        "desk of Miriam",
+    ),
 )
-FORMS = ("What does the {} cost?", "Name the yearly loss of the {}.", "How many guests came to the {} in May?")
+FORMS = (
+    "What does the {} cost?",
+    "Name the yearly loss of the {}.",
+    "How many guests came to the {} in May?",
+)
 UNKNOWN = 5
 """The first so many tasks are done with the skill alone."""
 
@@ -68,7 +90,11 @@ def _repaired(seen: Seen, name: str, ruled: bool) -> Say | Use:
     body = right if ruled or at >= UNKNOWN else wrong
     command = f"cat > code_{name}.py <<'END'\ndef {name}({given}):\n    return {body}\nEND"
     tools = {str(tool.get("name")) for tool in seen.request["tools"]}
-    return Use("Bash", {"command": command}) if "Bash" in tools else Use("exec_command", {"cmd": command})
+    return (
+        Use("Bash", {"command": command})
+        if "Bash" in tools
+        else Use("exec_command", {"cmd": command})
+    )
 
 
 def tried(binary: Path, place: Place, client: Client, source: str) -> Iterator[Check]:
@@ -79,15 +105,24 @@ def tried(binary: Path, place: Place, client: Client, source: str) -> Iterator[C
     (folder / "house" / "SKILL.md").write_text(text, encoding="utf-8")
     asked = [] if source == "sessions" else ["--from", str(_table(folder))]
     if source == "sessions":
-        cases = [one for one in labelled_cases() if one.name.startswith(("repair-", "commit-")) and one.usable]
-        for case in [*cases[:12], *(one for one in cases if one.name in ("commit-0", "commit-1", "commit-2"))]:
+        cases = [
+            one
+            for one in labelled_cases()
+            if one.name.startswith(("repair-", "commit-")) and one.usable
+        ]
+        for case in [
+            *cases[:12],
+            *(one for one in cases if one.name in ("commit-0", "commit-1", "commit-2")),
+        ]:
             case.write(place.home)
     with Model(repeat(answers), bare=True) as model:
         path = f"{binary.parent}{os.pathsep}{place.environment['PATH']}"
         place.address(f"{model.url}{client.address}", client.provider)
 
         def run(*words: str) -> tuple[dict[str, Any], str]:
-            done = place.person(*words, "--json", seconds=3000, typed="y\n" * 6, PATH=path, **{client.key: KEY})
+            done = place.person(
+                *words, "--json", seconds=3000, typed="y\n" * 6, PATH=path, **{client.key: KEY}
+            )
             return parsed(done.stdout), f"{done.stdout[-1500:]}{done.stderr[-1500:]}"
 
         run("import", str(folder / "house"), "--yes")
@@ -109,15 +144,31 @@ def _table(folder: Path) -> Path:
 def _answered(found: dict[str, Any], model: str, most: int, said: str) -> Iterator[Check]:
     skills = found.get("skills") or [{}]
     on_these = skills[0].get("on_these", {})
-    yield "it comes to an answer", found.get("state") == "finished" and on_these.get("answer") == "helps", said
+    yield (
+        "it comes to an answer",
+        found.get("state") == "finished" and on_these.get("answer") == "helps",
+        said,
+    )
     counts = (on_these.get("tasks"), on_these.get("fixed"), on_these.get("broken"))
-    yield "five tasks and more are fixed and none is broken", counts[0] == 15 and counts[1] >= 5 and not counts[2], said
+    yield (
+        "five tasks and more are fixed and none is broken",
+        counts[0] == 15 and counts[1] >= 5 and not counts[2],
+        said,
+    )
     trials = int(found.get("trials") or 0)
     yield f"its {trials} trials are within the {most} of the plan", 0 < trials <= most, said
     yield "the skill was read in all tasks", skills[0].get("read") == 15, said
     # The client is a real one, and cannot tell who answers at the address that it was given.
-    yield "its figures name the model", found.get("label") == f"real model {model}", str(found.get("label"))
+    yield (
+        "its figures name the model",
+        found.get("label") == f"real model {model}",
+        str(found.get("label")),
+    )
 
 
-claude_table, claude_sessions = (partial(tried, client=CLAUDE, source=source) for source in ("table", "sessions"))
-codex_table, codex_sessions = (partial(tried, client=CODEX, source=source) for source in ("table", "sessions"))
+claude_table, claude_sessions = (
+    partial(tried, client=CLAUDE, source=source) for source in ("table", "sessions")
+)
+codex_table, codex_sessions = (
+    partial(tried, client=CODEX, source=source) for source in ("table", "sessions")
+)

@@ -1,4 +1,5 @@
-"""VS Code: its workbench in a browser without a window, served by code-server, with a scripted model in its chat.
+"""VS Code: its workbench in a browser without a window, served by code-server, with a scripted
+model in its chat.
 
 It needs the package `playwright` and a Chromium; nothing is downloaded and no account is used.
 """
@@ -22,7 +23,13 @@ from playwright.sync_api import Page, TimeoutError, sync_playwright
 from talks import Check, hot, hot_checks, whole, whole_checks
 
 CHROMIUM = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync")
-QUIET = ("--auth", "none", "--disable-telemetry", "--disable-update-check", "--disable-workspace-trust")
+QUIET = (
+    "--auth",
+    "none",
+    "--disable-telemetry",
+    "--disable-update-check",
+    "--disable-workspace-trust",
+)
 ROWS = "rows => rows.map(row => row.getAttribute('aria-label'))"
 NEW = "Look at the header twice."
 
@@ -50,20 +57,44 @@ class Workbench:
     @classmethod
     @contextmanager
     def of(cls, binary: Path, place: Place, model: Model, *options: str) -> Iterator[Self]:
-        """Open one on a place, whose file of servers `evolvable connect` writes, with the model in its chat."""
+        """Open one on a place, whose file of servers `evolvable connect` writes, with the model in
+        its chat.
+        """
         settings = place.home / ".config/Code"
         place.person("connect", "vscode", *options)
-        script = {"id": "script", "name": "Script", "url": f"{model.url}/v1/messages", "toolCalling": True}
+        script = {
+            "id": "script",
+            "name": "Script",
+            "url": f"{model.url}/v1/messages",
+            "toolCalling": True,
+        }
         script |= {"vision": False, "maxInputTokens": 120_000, "maxOutputTokens": 8_000}
-        group = {"name": "Script", "vendor": "customendpoint", "apiKey": "dummy", "apiType": "messages"}
-        (settings / "User/chatLanguageModels.json").write_text(json.dumps([{**group, "models": [script]}]))
+        group = {
+            "name": "Script",
+            "vendor": "customendpoint",
+            "apiKey": "dummy",
+            "apiType": "messages",
+        }
+        (settings / "User/chatLanguageModels.json").write_text(
+            json.dumps([{**group, "models": [script]}])
+        )
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        words = [binary, *QUIET, "--bind-addr", f"127.0.0.1:{port}", "--user-data-dir", settings, place.project]
+        words = [
+            binary,
+            *QUIET,
+            "--bind-addr",
+            f"127.0.0.1:{port}",
+            "--user-data-dir",
+            settings,
+            place.project,
+        ]
         with ExitStack() as until:
             silent = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-            server = subprocess.Popen(words, env=place.environment, start_new_session=True, **silent)
+            server = subprocess.Popen(
+                words, env=place.environment, start_new_session=True, **silent
+            )
             until.callback(_end, server)
             wait_for(lambda: _listens(port), "code-server did not start", 60)
             chromium = until.enter_context(sync_playwright()).chromium
@@ -75,7 +106,9 @@ class Workbench:
             workbench = cls(page)
             # It looks for models when they are asked for.
             workbench.command("Chat: Manage Language Models")
-            page.locator(".models-widget, .modal-editor-part, .editor-instance").get_by_text("Script").first.wait_for()
+            page.locator(".models-widget, .modal-editor-part, .editor-instance").get_by_text(
+                "Script"
+            ).first.wait_for()
             page.keyboard.press("Escape")
             page.locator(".chat-input-toolbars").get_by_text("Script").first.wait_for()
             yield workbench
@@ -122,32 +155,59 @@ def in_the_chat(binary: Path, place: Place) -> Iterator[Check]:
     with Model(named(whole("evolvable"))) as model, Workbench.of(binary, place, model) as vscode:
         vscode.ask("Fill in a PDF form", "Allow Tools from Evolvable in this Session")
         first = model.asked[0]
-        tools = [tool["name"] for tool in first["tools"] if tool["name"].startswith("mcp_evolvable_")]
+        tools = [
+            tool["name"] for tool in first["tools"] if tool["name"].startswith("mcp_evolvable_")
+        ]
         yield "the model sees every tool at once", len(tools) == 14, str(tools)
-        yield "the instructions are in its system prompt", "Call find_skill with your task" in str(first["system"]), ""
+        yield (
+            "the instructions are in its system prompt",
+            "Call find_skill with your task" in str(first["system"]),
+            "",
+        )
         yield from whole_checks(model, place)
         resources = vscode.rows("MCP: Browse Resources", "skill://")
-        yield "resources can be browsed", any("skill://pdf/SKILL.md" in row for row in resources), str(resources)
+        yield (
+            "resources can be browsed",
+            any("skill://pdf/SKILL.md" in row for row in resources),
+            str(resources),
+        )
         vscode.page.keyboard.press("Escape")
         servers = vscode.rows("MCP: List Servers", "evolvable")
-        yield "the server is shown as running", any("evolvable, Running" in row for row in servers), str(servers)
+        yield (
+            "the server is shown as running",
+            any("evolvable, Running" in row for row in servers),
+            str(servers),
+        )
         vscode.page.keyboard.press("Escape")
         vscode.type("/mcp")
-        vscode.page.locator('.suggest-widget [aria-label*="/mcp.evolvable.use_skill"]').first.wait_for()
+        vscode.page.locator(
+            '.suggest-widget [aria-label*="/mcp.evolvable.use_skill"]'
+        ).first.wait_for()
         yield "prompts are commands of the chat", True, ""
         called = place.run("evolvable", "doctor").stdout
-        yield "doctor knows that VS Code has called", "VS Code" in called and "never called" not in called, called
+        yield (
+            "doctor knows that VS Code has called",
+            "VS Code" in called and "never called" not in called,
+            called,
+        )
 
 
 def reload_in_the_chat(binary: Path, place: Place) -> Iterator[Check]:
-    with Model(named(hot("evolvable", place))) as model, Workbench.of(binary, place, model) as vscode:
+    with (
+        Model(named(hot("evolvable", place))) as model,
+        Workbench.of(binary, place, model) as vscode,
+    ):
         vscode.ask("Quibblefrost the report")
         yield from hot_checks(model, listing=False)
 
 
 def question_in_the_chat(binary: Path, place: Place) -> Iterator[Check]:
     edit = {"path": "SKILL.md", "old": "Look at the header.", "new": NEW}
-    change = Use("update_resource", {"ref": "csv", "edits": [edit], "reason": "x", "expected_version": 1}, "evolvable")
+    change = Use(
+        "update_resource",
+        {"ref": "csv", "edits": [edit], "reason": "x", "expected_version": 1},
+        "evolvable",
+    )
     turns: list[Turn] = [lambda _: change, lambda _: Say("DONE")]
     env = ("--env", "EVOLVABLE_APPROVE=all")
     with Model(named(turns)) as model, Workbench.of(binary, place, model, *env) as vscode:

@@ -1,9 +1,10 @@
 """The whole way of one client: connect, find, load, edit, report, a review of that session, undo.
 
-The client is connected by `evolvable connect`, as its user does it, and runs with its default approvals. Where these
-refuse a step while nobody can answer, the whole session is held on a terminal, in the same approvals, and a person
-answers what the client asks; a call about which it asked counts as `asks`. Such a client is tried again with its own
-switch for sessions without a person. docs/clients.md has the table that `matrix` makes.
+The client is connected by `evolvable connect`, as its user does it, and runs with its default
+approvals. Where these refuse a step while nobody can answer, the whole session is held on a
+terminal, in the same approvals, and a person answers what the client asks; a call about which it
+asked counts as `asks`. Such a client is tried again with its own switch for sessions without a
+person. docs/clients.md has the table that `matrix` makes.
 """
 
 import json
@@ -26,19 +27,28 @@ PROMPT = "Fill in the PDF form. From now on, always count the pages twice."
 CALLS = ("find", "load", "report", "edit")
 """The calls of the session. The edit is last: a client may end its run where it refuses one."""
 
-TOOLS = {"find": "find_skill", "load": "load_skill", "report": "report_outcome", "edit": "update_resource"}
+TOOLS = {
+    "find": "find_skill",
+    "load": "load_skill",
+    "report": "report_outcome",
+    "edit": "update_resource",
+}
 """The tool of each call."""
 
 STEPS = ("connect", *CALLS, "review", "undo")
 EXTRAS = ("hint", "queue")
-"""What hooks bring besides: the skill that fits beside the prompt, and the session in the review queue."""
+"""What hooks bring besides: the skill that fits beside the prompt, and the session in the review
+queue.
+"""
 
 
 @dataclass
 class WholeWay:
-    """What was seen of one client. steps: `yes`, `asks` where it asked the person about it, or `no`.
+    """What was seen of one client. steps: `yes`, `asks` where it asked the person about it, or
+    `no`.
 
-    refused: the calls that its default refuses where nobody can answer; allows: whether the switch allows all of them.
+    refused: the calls that its default refuses where nobody can answer; allows: whether the switch
+    allows all of them.
     """
 
     title: str
@@ -54,14 +64,24 @@ def turns() -> list[Turn]:
 
     def load(seen: Seen) -> Use:
         search = re.search(r"search-[0-9a-f]{8,}", seen.last)
-        return Use("load_skill", {"ref": "skill:pdf", **({"search_id": search[0]} if search else {})}, SERVER)
+        return Use(
+            "load_skill",
+            {"ref": "skill:pdf", **({"search_id": search[0]} if search else {})},
+            SERVER,
+        )
 
     def report(seen: Seen) -> Use:
         use = re.search(r"use-[0-9a-f]{8,}", " ".join(seen.results))
-        return Use("report_outcome", {"use_id": use[0] if use else "use-00000000", "outcome": "succeeded"}, SERVER)
+        return Use(
+            "report_outcome",
+            {"use_id": use[0] if use else "use-00000000", "outcome": "succeeded"},
+            SERVER,
+        )
 
     edit = {"path": "SKILL.md", "old": BODY, "new": CHANGED}
-    update = Use("update_resource", {"ref": "skill:pdf", "edits": [edit], "reason": "count again"}, SERVER)
+    update = Use(
+        "update_resource", {"ref": "skill:pdf", "edits": [edit], "reason": "count again"}, SERVER
+    )
     find = Use("find_skill", {"task": "fill in a PDF form"}, SERVER)
     return [lambda _: find, load, report, lambda _: update, lambda _: Say("DONE")]
 
@@ -80,7 +100,8 @@ def steps_of(model: Model, place: Place) -> dict[str, bool]:
 def walk(driver: Driver, root: Path, way: WholeWay) -> Iterator[Check]:
     """Yield the checks of one client, and fill in what was seen.
 
-    The session in the default approvals is the one without a person where that does all, else the one on a terminal.
+    The session in the default approvals is the one without a person where that does all, else the
+    one on a terminal.
     """
     alone = hold(driver, root / "alone", Manner.ALONE)
     way.refused = [step for step, good in alone.steps.items() if not good]
@@ -111,7 +132,9 @@ def walk(driver: Driver, root: Path, way: WholeWay) -> Iterator[Check]:
 
 
 class Manner(Enum):
-    """Who answers a client: nobody, a person at a terminal, or the client's own switch that allows our tools."""
+    """Who answers a client: nobody, a person at a terminal, or the client's own switch that allows
+    our tools.
+    """
 
     ALONE = "alone"
     ANSWERED = "answered"
@@ -120,7 +143,10 @@ class Manner(Enum):
 
 @dataclass
 class Session:
-    """What came of one session. asked: the tools about which the client asked; told: what it wrote or showed last."""
+    """What came of one session.
+
+    asked: the tools about which the client asked; told: what it wrote or showed last.
+    """
 
     place: Place
     model: Model
@@ -145,9 +171,13 @@ def hold(driver: Driver, root: Path, manner: Manner) -> Session:
 
 
 def _told(model: Model) -> bool:
-    """Return whether the first request names the skill to the model outside of the list of tools and results."""
+    """Return whether the first request names the skill to the model outside of the list of tools
+    and results.
+    """
     first = model.asked[0] if model.asked else {}
-    return TOLD in json.dumps([first.get(key) for key in ("messages", "input", "system", "instructions")])
+    return TOLD in json.dumps(
+        [first.get(key) for key in ("messages", "input", "system", "instructions")]
+    )
 
 
 def session_of(driver: Driver, place: Place) -> str:
@@ -157,7 +187,9 @@ def session_of(driver: Driver, place: Place) -> str:
 
 
 def review_check(driver: Driver, place: Place) -> tuple[bool, str]:
-    """Return whether a review of the session asks about it, with what the person typed as evidence."""
+    """Return whether a review of the session asks about it, with what the person typed
+    as evidence.
+    """
     session = session_of(driver, place)
     if not session:
         return False, "no session is listed"
@@ -169,10 +201,14 @@ def review_check(driver: Driver, place: Place) -> tuple[bool, str]:
 
 
 def undo_check(driver: Driver, place: Place) -> tuple[bool, str]:
-    """Return whether `undo --session` with the id of the transcript brings the bytes from before the session back."""
+    """Return whether `undo --session` with the id of the transcript brings the bytes from before
+    the session back.
+    """
     done = place.person("undo", "--session", session_of(driver, place), "--yes")
     now = place.text("pdf", place.heads()["pdf"])
-    return now == place.text("pdf", 1) and place.heads()["pdf"] > 2, f"{done.stdout} {done.stderr} {now[-300:]}"
+    return now == place.text("pdf", 1) and place.heads()[
+        "pdf"
+    ] > 2, f"{done.stdout} {done.stderr} {now[-300:]}"
 
 
 BEGIN, END = "<!-- the whole way: generated -->", "<!-- the whole way: end -->"
@@ -190,7 +226,9 @@ def row(way: WholeWay, day: str) -> str:
 
 
 def write_matrix(page: Path, ways: Sequence[WholeWay]) -> None:
-    """Write the rows of these clients into the table between its marks on a page; the rows of others stay."""
+    """Write the rows of these clients into the table between its marks on a page; the rows of
+    others stay.
+    """
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     table, _, after = rest.partition(END)
@@ -198,7 +236,9 @@ def write_matrix(page: Path, ways: Sequence[WholeWay]) -> None:
     rows = lines[2:] if lines[:1] == [HEAD] else []
     for way in ways:
         new = row(way, time.strftime("%Y-%m-%d"))
-        at = next((at for at, old in enumerate(rows) if old.startswith(f"| {way.title} ")), len(rows))
+        at = next(
+            (at for at, old in enumerate(rows) if old.startswith(f"| {way.title} ")), len(rows)
+        )
         rows[at : at + 1] = [new]
     table = "\n".join([HEAD, "|---" * HEAD.count(" | ") + "|---|", *rows])
     page.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")

@@ -1,6 +1,8 @@
-"""How each client is configured and started for the whole way: a model on the loopback interface, and a dummy key.
+"""How each client is configured and started for the whole way: a model on the loopback interface,
+and a dummy key.
 
-A client whose default refuses a call where nobody can answer also runs on a terminal, where a person answers.
+A client whose default refuses a call where nobody can answer also runs on a terminal, where a
+person answers.
 """
 
 import json
@@ -34,7 +36,8 @@ class ServerEnvironment:
 
 @dataclass(frozen=True)
 class Driver:
-    """One client. switch: what lets its agent do what its default refuses, in its own words; '' where it refuses none.
+    """One client. switch: what lets its agent do what its default refuses, in its own words; ''
+    where it refuses none.
 
     hooks: whether `connect` writes its hooks. node: the folder of a newer Node, where it needs one.
     """
@@ -69,7 +72,9 @@ class Driver:
 
     @property
     def dialogue(self) -> Dialogue | None:
-        """How the client is spoken to on a terminal, None where its default refuses nothing without one."""
+        """How the client is spoken to on a terminal, None where its default refuses nothing without
+        one.
+        """
         return None
 
     def path(self, place: Place) -> dict[str, str]:
@@ -80,16 +85,25 @@ class Driver:
         """Hold the session, and return what the client wrote."""
         environment = {**self.path(place), **self.environment(model)}
         try:
-            done = place.run(str(self.binary), *self.command(prompt, allowed), seconds=TURN, **environment)
+            done = place.run(
+                str(self.binary), *self.command(prompt, allowed), seconds=TURN, **environment
+            )
         except subprocess.TimeoutExpired as error:
             return f"it took too long: {error}"
         return f"{done.returncode} {done.stdout} {done.stderr}"
 
     def talk(self, place: Place, model: Model, prompt: str) -> tuple[list[str], str]:
-        """Hold the session on a terminal; return the tools about which the client asked, and the screen at the end."""
+        """Hold the session on a terminal; return the tools about which the client asked, and the
+        screen at the end.
+        """
         dialogue = self.dialogue
         assert dialogue is not None
-        environment = {**place.environment, **self.path(place), **self.environment(model), **dialogue.environment}
+        environment = {
+            **place.environment,
+            **self.path(place),
+            **self.environment(model),
+            **dialogue.environment,
+        }
         words = [str(self.binary), *dialogue.options]
         screen = Screen(words, environment, place.project, place.root / "terminal")
         person = Person(screen, dialogue, model)
@@ -114,7 +128,10 @@ class ClaudeCode(Driver):
         return Model(turns)
 
     def environment(self, model: Model) -> Mapping[str, str]:
-        return dict.fromkeys(QUIET, "1") | {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": KEY}
+        return dict.fromkeys(QUIET, "1") | {
+            "ANTHROPIC_BASE_URL": model.url,
+            "ANTHROPIC_API_KEY": KEY,
+        }
 
     def command(self, prompt: str, allowed: bool) -> list[str]:
         return ["-p", prompt, *(["--allowedTools", "mcp__evolvable"] if allowed else [])]
@@ -124,7 +141,8 @@ class ClaudeCode(Driver):
 
     @property
     def dialogue(self) -> Dialogue:
-        # Its default mode has each call judged by a service of Anthropic's, which no model on this machine has.
+        # Its default mode has each call judged by a service of Anthropic's, which no model on this
+        # machine has.
         asides = {r"Enter to stay in auto mode": ("Enter",)}
         return Dialogue(ready="❯", question="Do you want to proceed\\?", asides=asides)
 
@@ -138,7 +156,10 @@ class Codex(Driver):
     def configure(self, place: Place, model: Model) -> None:
         path = place.home / ".codex/config.toml"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(CONFIG.format(url=model.url).replace('approval_policy = "never"\n', ""), encoding="utf-8")
+        path.write_text(
+            CONFIG.format(url=model.url).replace('approval_policy = "never"\n', ""),
+            encoding="utf-8",
+        )
 
     def environment(self, model: Model) -> Mapping[str, str]:
         return {"SCRIPT_KEY": "dummy"}
@@ -152,16 +173,28 @@ class Copilot(Driver):
 
     def environment(self, model: Model) -> Mapping[str, str]:
         provider = {"BASE_URL": f"{model.url}/v1", "API_KEY": "dummy"}
-        quiet = {"COPILOT_OFFLINE": "true", "COPILOT_AUTO_UPDATE": "false", "COPILOT_MODEL": "gpt-4.1"}
+        quiet = {
+            "COPILOT_OFFLINE": "true",
+            "COPILOT_AUTO_UPDATE": "false",
+            "COPILOT_MODEL": "gpt-4.1",
+        }
         return quiet | {f"COPILOT_PROVIDER_{key}": value for key, value in provider.items()}
 
     def command(self, prompt: str, allowed: bool) -> list[str]:
-        return ["-p", prompt, *(["--allow-tool", "evolvable"] if allowed else []), "--output-format", "json"]
+        return [
+            "-p",
+            prompt,
+            *(["--allow-tool", "evolvable"] if allowed else []),
+            "--output-format",
+            "json",
+        ]
 
     @property
     def dialogue(self) -> Dialogue:
         asides = {r"Do you trust the files in this folder\?": ("Enter",)}
-        return Dialogue(ready="1 server connected", question=r"Do you want to use this tool\?", asides=asides)
+        return Dialogue(
+            ready="1 server connected", question=r"Do you want to use this tool\?", asides=asides
+        )
 
 
 class OpenCode(Driver):
@@ -172,16 +205,23 @@ class OpenCode(Driver):
             "npm": "@ai-sdk/openai-compatible",
             "name": "Stub",
             "options": {"baseURL": f"{model.url}/v1", "apiKey": "dummy"},
-            "models": {"stub-model": {"name": "Stub", "limit": {"context": 200000, "output": 8000}}},
+            "models": {
+                "stub-model": {"name": "Stub", "limit": {"context": 200000, "output": 8000}}
+            },
         }
         folder = place.home / ".config/opencode"
-        # It fetches this package, which no plugin of ours needs, at the first start, unless it was fetched before.
+        # It fetches this package, which no plugin of ours needs, at the first start, unless it was
+        # fetched before.
         (folder / "node_modules").mkdir(parents=True)
         fetched = {"dependencies": {"@opencode-ai/plugin": "*"}}
         _write(folder / "package.json", fetched)
         _write(folder / "package-lock.json", {"lockfileVersion": 3, "packages": {"": fetched}})
         quiet = {"autoupdate": False, "share": "disabled", "model": "stub/stub-model"}
-        values = {"$schema": "https://opencode.ai/config.json", **quiet, "small_model": "stub/stub-model"}
+        values = {
+            "$schema": "https://opencode.ai/config.json",
+            **quiet,
+            "small_model": "stub/stub-model",
+        }
         _write(folder / "opencode.json", {**values, "provider": {"stub": provider}})
 
     def environment(self, model: Model) -> Mapping[str, str]:
@@ -198,23 +238,35 @@ class Qwen(Driver):
         return [*super().options(allowed), *(["--trust"] if allowed else [])]
 
     def environment(self, model: Model) -> Mapping[str, str]:
-        return {"OPENAI_API_KEY": "dummy", "OPENAI_BASE_URL": f"{model.url}/v1", "OPENAI_MODEL": "stub-model"}
+        return {
+            "OPENAI_API_KEY": "dummy",
+            "OPENAI_BASE_URL": f"{model.url}/v1",
+            "OPENAI_MODEL": "stub-model",
+        }
 
     def command(self, prompt: str, allowed: bool) -> list[str]:
         return ["--auth-type", "openai", "-o", "json", prompt]
 
     @property
     def dialogue(self) -> Dialogue:
-        # Its default mode has each call judged by the model; the scripted one says nothing, and the person is asked.
+        # Its default mode has each call judged by the model; the scripted one says nothing, and the
+        # person is asked.
         options, question = ("--auth-type", "openai"), r'Allow execution of MCP tool "\w+"'
-        return Dialogue(ready="Type your message", question=question, options=options, leave="/quit")
+        return Dialogue(
+            ready="Type your message", question=question, options=options, leave="/quit"
+        )
 
 
 class Droid(Driver):
     """droid exec."""
 
     def configure(self, place: Place, model: Model) -> None:
-        own = {"model": "stub-model", "id": "custom:stub", "displayName": "stub", "baseUrl": f"{model.url}/v1"}
+        own = {
+            "model": "stub-model",
+            "id": "custom:stub",
+            "displayName": "stub",
+            "baseUrl": f"{model.url}/v1",
+        }
         own |= {"apiKey": "dummy", "provider": "generic-chat-completion-api"}
         settings = {"customModels": [{**own, "maxOutputTokens": 8000}], "cloudSessionSync": False}
         _write(place.home / ".factory/settings.json", {**settings, "enableDroidShield": False})
@@ -227,7 +279,20 @@ class Droid(Driver):
         # Without an account it starts on a terminal in its offline mode alone.
         offline = {"FACTORY_AIRGAP_ENABLED": "true", "FACTORY_API_KEY": ""}
         asides = {r"Trust this folder\?": ("Enter",)}
-        return Dialogue(ready=r"Auto \(Off\)", question="MCP tool to approve", asides=asides, environment=offline)
+        return Dialogue(
+            ready=r"Auto \(Off\)",
+            question="MCP tool to approve",
+            asides=asides,
+            environment=offline,
+        )
 
     def command(self, prompt: str, allowed: bool) -> list[str]:
-        return ["exec", *(["--auto", "high"] if allowed else []), "-m", "custom:stub", "-o", "json", prompt]
+        return [
+            "exec",
+            *(["--auto", "high"] if allowed else []),
+            "-m",
+            "custom:stub",
+            "-o",
+            "json",
+            prompt,
+        ]

@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # so that this folder is a package, and its neighbours are modules
+# So that this folder is a package, and its neighbours are modules.
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from evolution.run import main
 

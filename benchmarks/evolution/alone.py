@@ -1,4 +1,6 @@
-"""The sealed test alone, and the narrower one: how often they find a true gain, and how often one that is none."""
+"""The sealed test alone, and the narrower one: how often they find a true gain, and how often one
+that is none.
+"""
 
 import random
 from collections.abc import Callable, Sequence
@@ -15,19 +17,27 @@ from evolution.worlds import FREQUENT, Kind, World, hidden_worlds, unfriendly_pl
 from evolvable_evolve.evolution.final import plan_stages
 from evolvable_evolve.evolution.run_config import LATER_REPEATS, STAGED_REPEATS
 from evolvable_evolve.evolution.statistics.narrow_claim import MIN_GROUPS, NARROW_ALPHA
-from evolvable_evolve.evolution.statistics.staged_test import STAGES, alpha_of_look, staged_sign_flip
+from evolvable_evolve.evolution.statistics.staged_test import (
+    STAGES,
+    alpha_of_look,
+    staged_sign_flip,
+)
 from evolvable_evolve.evolution.task import Split, Task
 
 _TESTS = 100
 _UNSTABLE, _FAILING = 0.3, 0.25
 _DESIGNS = ((STAGED_REPEATS,) * STAGES, LATER_REPEATS)
-"""Runs of each task by stage: where the search showed a large gain, and where it showed a small one."""
+"""Runs of each task by stage: where the search showed a large gain, and where it showed a small
+one.
+"""
 _NARROW_GAINS = (0.0, 0.10, 0.15, 0.20)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One edit in one world; without a world the friendly one, in which an edit fixes tasks for good."""
+    """One edit in one world; without a world the friendly one, in which an edit fixes tasks for
+    good.
+    """
 
     world: World | None
     label: str
@@ -37,10 +47,12 @@ class Case:
 def _cases() -> list[Case]:
     friendly = [Case(None, "friendly", gain) for gain in (0.0, 0.05, 0.10, 0.15)]
     spread = [
-        Case(World("heterogeneous", (Kind(1.0, gain, 0.8),)), "heterogeneous", gain) for gain in (0.0, 0.05, 0.10, 0.15)
+        Case(World("heterogeneous", (Kind(1.0, gain, 0.8),)), "heterogeneous", gain)
+        for gain in (0.0, 0.05, 0.10, 0.15)
     ]
     clusters = [
-        Case(World("clusters", (Kind(1.0, gain, 0.8),), cluster=5), "clusters of 5", gain) for gain in (0.0, 0.10)
+        Case(World("clusters", (Kind(1.0, gain, 0.8),), cluster=5), "clusters of 5", gain)
+        for gain in (0.0, 0.10)
     ]
     clusters += [
         Case(world, world.name, gain)
@@ -55,7 +67,8 @@ def _cases() -> list[Case]:
 
 
 def test_alone(seeds: int, run: Run, only: Sequence[str] = ()) -> list[AloneLine]:
-    """Return how often the staged test is significant in each case, and the narrower test on 20 tasks.
+    """Return how often the staged test is significant in each case, and the narrower test on 20
+    tasks.
 
     only: texts of which one stands in `;TEST: WORLD, GAIN;`, where not all are wanted.
     """
@@ -68,8 +81,13 @@ def test_alone(seeds: int, run: Run, only: Sequence[str] = ()) -> list[AloneLine
             row = f"the test alone: {told}, {case.label}, {case.gain:+.2f}"
             progress(row)
             done = run(row, partial(_one, case, design), seeds)
-            passed, spent = sum(significant for significant, _ in done), fmean(spent for _, spent in done)
-            lines.append(AloneLine(told, case.label, f"{100 * case.gain:+.0f}", len(done), passed, spent))
+            passed, spent = (
+                sum(significant for significant, _ in done),
+                fmean(spent for _, spent in done),
+            )
+            lines.append(
+                AloneLine(told, case.label, f"{100 * case.gain:+.0f}", len(done), passed, spent)
+            )
     tasks, repeats = small_sets.DESIGN
     told = f"narrower, {tasks} tasks, {repeats} runs"
     for world in small_sets.WORLDS:
@@ -80,7 +98,14 @@ def test_alone(seeds: int, run: Run, only: Sequence[str] = ()) -> list[AloneLine
             progress(row)
             found = run(row, partial(_narrow, world, gain), seeds)
             lines.append(
-                AloneLine(told, world, f"{100 * gain:+.0f}", len(found), sum(found), float(2 * tasks * repeats))
+                AloneLine(
+                    told,
+                    world,
+                    f"{100 * gain:+.0f}",
+                    len(found),
+                    sum(found),
+                    float(2 * tasks * repeats),
+                )
             )
     return lines
 
@@ -111,7 +136,8 @@ def _one(case: Case, design: Sequence[int], seed: int) -> tuple[bool, int]:
         groups: dict[str, list[float]] = {}
         for task in stage:
             before, after = (
-                sum(score(edited, task, repeat) for repeat in range(runs)) / runs for edited in (False, True)
+                sum(score(edited, task, repeat) for repeat in range(runs)) / runs
+                for edited in (False, True)
             )
             groups.setdefault(task.group or task.id, []).append(after - before)
         measured.append(list(groups.values()))
@@ -123,10 +149,14 @@ def _one(case: Case, design: Sequence[int], seed: int) -> tuple[bool, int]:
 
 
 def _friendly(gain: float, seed: int) -> tuple[Sequence[Task], Callable[[bool, Task, int], float]]:
-    """Return tasks of which three in ten are unstable, and the others pass or fail until an edit changes that."""
+    """Return tasks of which three in ten are unstable, and the others pass or fail until an edit
+    changes that.
+    """
     place = unfriendly_place(World("friendly", FREQUENT), seed, (0, 0, _TESTS), 1)
     chance = random.Random(f"friendly {seed}")
-    kinds = {task.id: (chance.random(), chance.uniform(0.05, 0.95)) for task in place.of(Split.TEST)}
+    kinds = {
+        task.id: (chance.random(), chance.uniform(0.05, 0.95)) for task in place.of(Split.TEST)
+    }
     failing = max(_FAILING, gain)
 
     def score(edited: bool, task: Task, repeat: int) -> float:

@@ -1,8 +1,10 @@
-"""A world of ten categories of tasks, of which each lacks one rule, and a proposer that mends what it is shown.
+"""A world of ten categories of tasks, of which each lacks one rule, and a proposer that mends what
+it is shown.
 
-A task of a category without its rule passes in one of ten trials, by chance; with the rule in nine of ten. The
-proposer adds the rule of the category that fails most often among the tasks that it reads. Where it reads only failures
-of categories that have their rule, it writes a rule of no use. So the result depends on which tasks it is shown.
+A task of a category without its rule passes in one of ten trials, by chance; with the rule in nine
+of ten. The proposer adds the rule of the category that fails most often among the tasks that it
+reads. Where it reads only failures of categories that have their rule, it writes a rule of no use.
+So the result depends on which tasks it is shown.
 """
 
 import hashlib
@@ -32,7 +34,10 @@ CATEGORY_WORLD = CategoryWorld("ten categories, one missing rule each")
 
 
 def _mended(rules: Rules) -> frozenset[str]:
-    """Return the categories that have their rule. A rule is named for its category and the iteration that wrote it."""
+    """Return the categories that have their rule.
+
+    A rule is named for its category and the iteration that wrote it.
+    """
     return frozenset(rule.partition(".")[0] for rule in rules).intersection(CATEGORIES)
 
 
@@ -68,19 +73,29 @@ class CategoryPlace(Place):
         return self._drawn[key]
 
     def propose(self, question: Any, iteration: int) -> str:
-        texts = "".join(file["text"] for part in question.data["resources"] for file in part["files"])
+        texts = "".join(
+            file["text"] for part in question.data["resources"] for file in part["files"]
+        )
         past = " ".join(one["summary"] for one in question.data["history"] if one.get("summary"))
-        failed = [self.categories[one["task"]] for one in question.data["evidence"] if one["result"] == "failed"]
+        failed = [
+            self.categories[one["task"]]
+            for one in question.data["evidence"]
+            if one["result"] == "failed"
+        ]
         lacking = Counter(one for one in failed if f"rule: {one}." not in texts)
         if not lacking:
             return f"no-use.{iteration}"
-        # Of those that fail equally often, one that was not tried before; and never twice in the same words.
+        # Of those that fail equally often, one that was not tried before; and never twice in the
+        # same words.
         category = max(lacking, key=lambda one: (lacking[one], -past.count(f"{one}."), one))
         return f"{category}.{iteration}"
 
 
 def category_place(seed: int, sizes: tuple[int, int, int]) -> CategoryPlace:
-    """Return a fresh place; equal arguments give equal ones. Every split has all categories alike."""
+    """Return a fresh place; equal arguments give equal ones.
+
+    Every split has all categories alike.
+    """
     salt = f"{CATEGORY_WORLD.name} {seed}"
     spec, tasks = ScorerSpec("exact"), list[Task]()
     for split, count in zip(Split, sizes, strict=True):
@@ -89,7 +104,9 @@ def category_place(seed: int, sizes: tuple[int, int, int]) -> CategoryPlace:
             category = CATEGORIES[number % len(CATEGORIES)]
             digest = hashlib.sha256(f"{salt} {name}".encode()).hexdigest()
             prompt = f"Simulated task {name}."
-            tasks.append(Task(name, prompt, spec, split, digest, None, category, source="synthetic"))
+            tasks.append(
+                Task(name, prompt, spec, split, digest, None, category, source="synthetic")
+            )
     whole = hashlib.sha256(salt.encode()).hexdigest()
     taskset = TaskSet(CATEGORY_WORLD.name, tuple(tasks), {}, whole, whole)
     place = CategoryPlace(CategoryLaw(), taskset, None)  # type: ignore[arg-type]

@@ -1,12 +1,15 @@
-"""A world in which it depends on the critique whether a proposal is of any use, and not only on the draw of its edits.
+"""A world in which it depends on the critique whether a proposal is of any use, and not only on the
+draw of its edits.
 
-Every task fails for one cause of forty. A failed trial shows the symptom of its cause among others of the task, which
-also show where it passes. Whoever reads trials (the proposer of a plan of edits, or the critic of a single trial) votes
-for the symptoms that it holds for the cause, and the rule for the symptom with most votes is proposed. A rollout that
-passed, beside one of the same task that failed, rules symptoms out; several critiques add up. A reader with the sight
-0.3 takes any symptom for the cause in seven of ten trials.
+Every task fails for one cause of forty. A failed trial shows the symptom of its cause among others
+of the task, which also show where it passes. Whoever reads trials (the proposer of a plan of edits,
+or the critic of a single trial) votes for the symptoms that it holds for the cause, and the rule
+for the symptom with most votes is proposed. A rollout that passed, beside one of the same task that
+failed, rules symptoms out; several critiques add up. A reader with the sight 0.3 takes any symptom
+for the cause in seven of ten trials.
 
-Rules for three of the causes help, each by seven points. In the null world no rule changes anything.
+Rules for three of the causes help, each by seven points. In the null world no rule changes
+anything.
 """
 
 import hashlib
@@ -89,15 +92,22 @@ class CritiquePlace(Place):
         return f"{task.id} {' '.join(words)}", f"seen: {' '.join(sorted(seen))}"
 
     def read(self, failed: str, passed: str = "") -> list[str]:
-        """Return the symptoms that a reader takes for the cause of a failure, beside a rollout that passed."""
-        symptoms, cleared = failed.removeprefix("seen:").split(), passed.removeprefix("seen:").split()
+        """Return the symptoms that a reader takes for the cause of a failure, beside a rollout that
+        passed.
+        """
+        symptoms, cleared = (
+            failed.removeprefix("seen:").split(),
+            passed.removeprefix("seen:").split(),
+        )
         chance = random.Random(hashlib.sha256(f"{self.seed} {failed} {passed}".encode()).digest())
         if chance.random() >= self.world.sight:
             return [chance.choice(CAUSES)]
         return [one for one in symptoms if one not in cleared] or symptoms
 
     def choose(self, readings: Iterable[Sequence[str]], tried: str) -> str:
-        """Return the symptom with most votes of those that were not tried; a reading has one vote to divide."""
+        """Return the symptom with most votes of those that were not tried; a reading has one vote
+        to divide.
+        """
         votes: Counter[str] = Counter()
         for reading in readings:
             votes.update(dict.fromkeys(reading, 0))
@@ -106,7 +116,11 @@ class CritiquePlace(Place):
         fresh = [one for one in votes if one not in tried.split()]
         chance = random.Random(f"{self.seed} {tried}")
         others = [one for one in CAUSES if one not in tried.split()]
-        return max(fresh, key=lambda one: (votes[one], one)) if fresh else chance.choice(others or CAUSES)
+        return (
+            max(fresh, key=lambda one: (votes[one], one))
+            if fresh
+            else chance.choice(others or CAUSES)
+        )
 
     def propose(self, question: Any, iteration: int) -> str:
         pairs = {one["task"] for one in question.data.get("contrasts", ())}
@@ -114,15 +128,22 @@ class CritiquePlace(Place):
         compared = [one for one in seen if one["result"] == "passed" and one["task"] in pairs]
         passed = {one["task"]: one.get("trace", "") for one in compared}
         failed = [one for one in seen if one["result"] == "failed"]
-        tried = " ".join(word for past in question.data["history"] for word in past.get("summary", "").split())
-        return self.choose([self.read(one.get("trace", ""), passed.get(one["task"], "")) for one in failed], tried)
+        tried = " ".join(
+            word for past in question.data["history"] for word in past.get("summary", "").split()
+        )
+        return self.choose(
+            [self.read(one.get("trace", ""), passed.get(one["task"], "")) for one in failed], tried
+        )
 
     def criticise(self, question: Any, iteration: int) -> str:
         trial = question.data["trial"]
         return " ".join(self.read(trial.get("trace", ""))) if trial["result"] == "failed" else ""
 
     def rewrite(self, question: Any, iteration: int) -> str:
-        values = [question.data["variable"]["value"], *(one["value"] for one in question.data["tried"])]
+        values = [
+            question.data["variable"]["value"],
+            *(one["value"] for one in question.data["tried"]),
+        ]
         tried = [one for one in CAUSES if any(f"rule: {one}\n" in value for value in values)]
         return self.choose([one.split() for one in question.data["critiques"]], " ".join(tried))
 
@@ -140,11 +161,26 @@ def critique_place(world: CritiqueWorld, seed: int, sizes: tuple[int, int, int])
             name, frequent = f"{split}-{number:03}", chance.random() < HELPFUL * SHARE
             cause = chance.choice(common if frequent else rest)
             passes = chance.uniform(*((0.1, 0.5) if frequent else (0.05, 0.95)))
-            causes[name] = cause, chance.sample([one for one in CAUSES if one != cause], _BACKGROUND), passes
+            causes[name] = (
+                cause,
+                chance.sample([one for one in CAUSES if one != cause], _BACKGROUND),
+                passes,
+            )
             digest = hashlib.sha256(f"{salt} {name}".encode()).hexdigest()
             category = chance.choice(_CATEGORIES)
             spec = ScorerSpec("exact")
-            tasks.append(Task(name, f"Simulated task {name}.", spec, split, digest, None, category, source="synthetic"))
+            tasks.append(
+                Task(
+                    name,
+                    f"Simulated task {name}.",
+                    spec,
+                    split,
+                    digest,
+                    None,
+                    category,
+                    source="synthetic",
+                )
+            )
     whole = hashlib.sha256(salt.encode()).hexdigest()
     law = CritiqueLaw(frozenset(common) if world.helps else frozenset())
     place = CritiquePlace(law, TaskSet(world.name, tuple(tasks), {}, whole, whole), None)  # type: ignore[arg-type]

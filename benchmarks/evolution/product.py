@@ -1,8 +1,10 @@
-"""Our loop itself, as `evolvable evolve` drives it, over trials and a ledger that are kept in memory.
+"""Our loop itself, as `evolvable evolve` drives it, over trials and a ledger that are kept in
+memory.
 
-What is the product's: calibration, batches, prompts of proposer and builder, edits, the static gate, screening, paired
-validation, the frontier, the choice of a finalist, and the verdict. What is not: the tasks run at once instead of
-through processes, and whoever thinks is a script that proposes what the place says.
+What is the product's: calibration, batches, prompts of proposer and builder, edits, the static
+gate, screening, paired validation, the frontier, the choice of a finalist, and the verdict. What is
+not: the tasks run at once instead of through processes, and whoever thinks is a script that
+proposes what the place says.
 """
 
 import asyncio
@@ -41,7 +43,8 @@ _TEXT = f"---\nname: {_NAME}\ndescription: Rules for simulated tasks.\n---\n# Ru
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """What a user may set of a run. trials: evaluations that it plans for, 0 for as many as it takes by itself.
+    """What a user may set of a run. trials: evaluations that it plans for, 0 for as many as it
+    takes by itself.
 
     `parent` and `frontier` are those of evoskill, `repeats` those of the test.
     """
@@ -80,7 +83,9 @@ def ours(place: Place, proposals: int, look: int = 1, design: Design = DEFAULT) 
 
 
 class _Trials:
-    """Trials that are drawn at once; each counts once, as the cache of a real run sees to, and stands in the bill."""
+    """Trials that are drawn at once; each counts once, as the cache of a real run sees to, and
+    stands in the bill.
+    """
 
     def __init__(self, place: Place, journal: Journal) -> None:
         self._place, self._journal = place, journal
@@ -90,7 +95,9 @@ class _Trials:
         """Return a trial for each request, in order."""
         before = self._place.spent
         trials = [self._trial(*request) for request in requests]
-        self._journal.state.spend(batch.partition("/")[0], RunSpending(trials=self._place.spent - before))
+        self._journal.state.spend(
+            batch.partition("/")[0], RunSpending(trials=self._place.spent - before)
+        )
         return trials
 
     def _trial(self, program: Program, task: Task, repeat: int) -> Trial:
@@ -127,7 +134,8 @@ class _Test:
 
     def __init__(self, place: Place, look: int, journal: Journal) -> None:
         self._journal = journal
-        # Without an expected answer no canary is made of a task: there is no executor that could cheat.
+        # Without an expected answer no canary is made of a task: there is no executor that could
+        # cheat.
         self._tasks = tuple(replace(task, expected=None) for task in place.of(Split.TEST))
         self._place, self.look = place, look
 
@@ -142,7 +150,9 @@ class _Test:
         return self._tasks, self.look, _Trials(self._place, self._journal)
 
 
-def _run(place: Place, base: Program, settings: RunSettings, look: int, judge: JudgeScorer | None = None) -> RunContext:
+def _run(
+    place: Place, base: Program, settings: RunSettings, look: int, judge: JudgeScorer | None = None
+) -> RunContext:
     folder, journal = MemoryDirectory(), Journal(MemoryLedger())
     folder.store_program(base)
     train, val, test = (place.of(split) for split in Split)
@@ -176,7 +186,9 @@ def _run(place: Place, base: Program, settings: RunSettings, look: int, judge: J
 
 
 def _brain(place: Place, journal: Journal) -> ScriptedModel:
-    """Return a model that proposes, or criticises and rewrites, as the place says, and builds just that."""
+    """Return a model that proposes, or criticises and rewrites, as the place says, and builds just
+    that.
+    """
 
     def propose(question: ModelQuestion) -> Mapping[str, Any]:
         rule = place.propose(question, journal.state.iteration)
@@ -193,21 +205,34 @@ def _brain(place: Place, journal: Journal) -> ScriptedModel:
     def build(question: ModelQuestion) -> Mapping[str, Any]:
         if "variable" in question.data:
             rule = place.rewrite(question, journal.state.iteration)
-            shown = [one["task"] for one in journal.state.gradients if one["iteration"] == journal.state.iteration]
+            shown = [
+                one["task"]
+                for one in journal.state.gradients
+                if one["iteration"] == journal.state.iteration
+            ]
             place.was_shown(rule, shown)
             return {"value": f"{question.data['variable']['value']}- rule: {rule}\n"}
         rule = question.data["intents"][0]["modification"]
         change = {"path": "SKILL.md", "old": _LINE, "new": f"{_LINE}- rule: {rule}\n"}
         return {"edits": [{"op": "edit", "ref": f"skill:{_NAME}", "changes": [change]}]}
 
-    return ScriptedModel({ModelRole.PROPOSER: propose, ModelRole.CRITIC: criticise, ModelRole.BUILDER: build})
+    return ScriptedModel(
+        {ModelRole.PROPOSER: propose, ModelRole.CRITIC: criticise, ModelRole.BUILDER: build}
+    )
 
 
 def verdict_on(place: Place, base: Rules, rules: Rules) -> str:
-    """Measure a program with these rules against one with the others, without a search, and return the verdict."""
+    """Measure a program with these rules against one with the others, without a search, and return
+    the verdict.
+    """
     before, after = (_program_of(one) for one in (base, rules))
     settings = RunSettings(
-        "simulated", executor={"kind": "simulated"}, mode="any", iterations=0, purpose="measure", test_repeats=1
+        "simulated",
+        executor={"kind": "simulated"},
+        mode="any",
+        iterations=0,
+        purpose="measure",
+        test_repeats=1,
     )
     run = _run(place, before, settings, 1)
     run.folder.store_program(after)
@@ -219,7 +244,8 @@ def verdict_on(place: Place, base: Rules, rules: Rules) -> str:
 def sealed_test(place: Place, rules: Rules, gain: float, judge: JudgeScorer | None = None) -> Found:
     """Open the product's sealed test for the finalist of another search; return it, or the base.
 
-    gain: that its own search claims, from which follows how often later stages run each task. judge: who scored.
+    gain: that its own search claims, from which follows how often later stages run each task.
+    judge: who scored.
     """
     before, after = (_program_of(one) for one in (BASE, rules))
     run = _run(place, before, RunSettings("simulated", executor={"kind": "simulated"}), 1, judge)

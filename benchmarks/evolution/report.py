@@ -23,7 +23,9 @@ _POWER = {
 }
 """The least power, and the most trials on average, of loops in a world and of tests at a gain."""
 _SCORE = {("ten categories, one missing rule each", "ours"): (0.76, 680)}
-"""The least lower end of the interval of the mean true score of what is run afterwards, and the most trials."""
+"""The least lower end of the interval of the mean true score of what is run afterwards, and the
+most trials.
+"""
 
 _POWER_SEEDS = 100
 """Runs from which on a power is judged. With fewer a miss counts only where it is no chance."""
@@ -31,7 +33,10 @@ _POWER_SEEDS = 100
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One loop in one scenario, over all seeds. Shares are counts here; gains are shares of tasks."""
+    """One loop in one scenario, over all seeds.
+
+    Shares are counts here; gains are shares of tasks.
+    """
 
     scenario: str
     loop: str
@@ -67,7 +72,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class AloneLine:
-    """A test alone in one world, at one true gain: how often it is significant, and what it takes."""
+    """A test alone in one world, at one true gain: how often it is significant, and
+    what it takes.
+    """
 
     test: str
     world: str
@@ -84,13 +91,16 @@ def test_table(lines: Iterable[AloneLine]) -> str:
         f"{clopper_pearson_upper(line.passed, line.runs):.1%} | {line.trials:,.0f} |\n"
         for line in lines
     ]
-    head = "| test | world | true gain | significant | upper 95 % limit | trials |\n|---|---|---|---|---|---|\n"
+    head = (
+        "| test | world | true gain | significant | upper 95 % limit | trials |\n"
+        "|---|---|---|---|---|---|\n"
+    )
     return head + "".join(rows)
 
 
 HEAD = (
-    "| proposals | loop | false promotions | at most | of them harmful | power | true gain | claimed | regret"
-    " | trials | for each true one |\n"
+    "| proposals | loop | false promotions | at most | of them harmful | power | true gain | "
+    "claimed | regret | trials | for each true one |\n"
     "|---|---|---|---|---|---|---|---|---|---|---|\n"
 )
 
@@ -106,7 +116,10 @@ def table(lines: Iterable[Line]) -> str:
 def _table(sizes: tuple[int, int, int], lines: Iterable[Line]) -> str:
     lines = list(lines)
     train, val, test = sizes
-    title = f"Simulated, {lines[0].runs:,} seeds, {train} train, {val} validation, {test or 'no'} test tasks:\n\n"
+    title = (
+        f"Simulated, {lines[0].runs:,} seeds, {train} train, {val} validation, {test or 'no'} "
+        "test tasks:\n\n"
+    )
     return title + HEAD + "".join(_row(line) for line in lines)
 
 
@@ -136,7 +149,10 @@ def share(count: int, of: int) -> str:
 
 
 def judged(alone: Sequence[AloneLine], lines: Sequence[Line], quick: bool) -> Iterator[Row]:
-    """Yield what is measured beside its target. quick: so few seeds show that a rate is high, not that it is low."""
+    """Yield what is measured beside its target.
+
+    quick: so few seeds show that a rate is high, not that it is low.
+    """
     for case in alone:
         what = f"the test alone; {case.test}; {case.world}"
         if case.gain == "+0":
@@ -145,11 +161,15 @@ def judged(alone: Sequence[AloneLine], lines: Sequence[Line], quick: bool) -> It
             yield _false_row(what, case.passed / case.runs, low, limit, _ALPHA, quick)
         key = case.test, case.world, case.gain
         if key in _POWER:
-            yield _power_row(f"{what}, {case.gain} points", case.passed, case.runs, case.trials, _POWER[key])
+            yield _power_row(
+                f"{what}, {case.gain} points", case.passed, case.runs, case.trials, _POWER[key]
+            )
     for line in lines:
         what = f"{line.loop}; {line.scenario}"
         alpha = _NULL_ALPHA if (line.scenario, line.loop) == (_NULL_WORLD, "ours") else _ALPHA
-        yield _false_row(what, line.false / line.runs, line.false_interval[0], line.false_limit, alpha, quick)
+        yield _false_row(
+            what, line.false / line.runs, line.false_interval[0], line.false_limit, alpha, quick
+        )
         if target := _POWER.get((line.scenario, line.loop)):
             yield _power_row(f"{what}, power", line.right, line.possible, line.trials, target)
         if target := _SCORE.get((line.scenario, line.loop)):
@@ -159,7 +179,9 @@ def judged(alone: Sequence[AloneLine], lines: Sequence[Line], quick: bool) -> It
 def _score_row(what: str, line: Line, target: tuple[float, int]) -> Row:
     (low, high), (least, most) = line.score_interval, target
     measured = f"{line.score:.3f} [{low:.3f}, {high:.3f}] at {line.trials:,.0f} trials"
-    return Row(what, measured, f"from {least:.2f} up at {most:,}", low >= least and line.trials <= most)
+    return Row(
+        what, measured, f"from {least:.2f} up at {most:,}", low >= least and line.trials <= most
+    )
 
 
 def _false_row(what: str, rate: float, low: float, limit: float, alpha: float, quick: bool) -> Row:
@@ -178,6 +200,7 @@ def _power_row(what: str, found: int, of: int, trials: float, target: tuple[floa
 def looks_text(several: Mapping[bool, int], looks: int, runs: int) -> str:
     """Return what several runs on one test come to, with looks counted and without."""
     return (
-        f"Simulated, {looks} runs one after the other on one sealed test, no proposal of any use, {runs:,} seeds: any "
-        f"promotes in {share(several[True], runs)} with looks counted, in {share(several[False], runs)} without.\n"
+        f"Simulated, {looks} runs one after the other on one sealed test, no proposal of any use, "
+        f"{runs:,} seeds: any promotes in {share(several[True], runs)} with looks counted, in "
+        f"{share(several[False], runs)} without.\n"
     )

@@ -1,16 +1,16 @@
-"""Measures whole loops of evolution on simulated executors of which the truth is known. Every figure is `simulated`.
+"""Measures whole loops of evolution on simulated executors of which the truth is known. Every
+figure is `simulated`.
 
     python benchmarks/evolution [--quick] [--seeds N] [--only TEXT] [--write RESULT.md]
 
-Each seed makes tasks, an executor and ten proposals, each with a known worth; every loop meets the same. What a loop
-would have the user run is compared with the truth:
+Each seed makes tasks, an executor and ten proposals, each with a known worth; every loop meets the
+same. What a loop would have the user run is compared with the truth:
 
-false      share of runs that promote a program that is no better than the base, with Wilson's 95 % interval
-power      share of runs that promote a better one, of those in which a better one was proposed
-true       mean true gain of what is run afterwards, in points (0 when nothing is promoted)
-claimed    mean gain that the loop itself reports
-regret     mean points that the best possible program would have had more
-trials     mean number of task runs spent
+false      share of runs that promote a program that is no better than the base, with Wilson's 95 %
+interval power      share of runs that promote a better one, of those in which a better one was
+proposed true       mean true gain of what is run afterwards, in points (0 when nothing is promoted)
+claimed    mean gain that the loop itself reports regret     mean points that the best possible
+program would have had more trials     mean number of task runs spent
 """
 
 import argparse
@@ -29,7 +29,15 @@ from support import conclude, progress
 from evolution.alone import test_alone
 from evolution.categories import CATEGORY_WORLD, CategoryWorld, category_place
 from evolution.critiques import CRITIQUE_WORLDS, CritiqueWorld, critique_place
-from evolution.others import evoskill, gepa_minibatch, gepa_reflection, k_se, own_test, skillopt_strict, tested
+from evolution.others import (
+    evoskill,
+    gepa_minibatch,
+    gepa_reflection,
+    k_se,
+    own_test,
+    skillopt_strict,
+    tested,
+)
 from evolution.product import Design, ours
 from evolution.report import Line, judged, looks_text, table, test_table
 from evolution.scenarios import BASE, PROPOSALS, SCENARIOS, SIZES, Found, Place, Scenario, place
@@ -58,7 +66,9 @@ OPTIMIZERS: dict[str, Loop] = {
     "ours, evoskill": partial(ours, design=Design("evoskill")),
     "ours, reflection": partial(ours, design=Design("reflection")),
     "ours, textgrad": partial(ours, design=Design("textgrad")),
-    "ours, textgrad without a limit of rejections": partial(ours, design=Design("textgrad", rejections=0)),
+    "ours, textgrad without a limit of rejections": partial(
+        ours, design=Design("textgrad", rejections=0)
+    ),
     "ours, reinforce_pp": partial(ours, design=Design("reinforce_pp")),
     "ours, grpo": partial(ours, design=Design("grpo")),
 }
@@ -67,10 +77,14 @@ PARETO: dict[str, Loop] = {
     "ours, Pareto parents": partial(ours, design=Design("evoskill", parent="pareto", frontier=10)),
     "GEPA reflection, our test": tested(gepa_reflection),
 }
-"""GEPA's choice of parents, among the product's operators and with its own minibatch gate; in worlds of critiques."""
+"""GEPA's choice of parents, among the product's operators and with its own minibatch gate; in
+worlds of critiques.
+"""
 LOOPS |= OPTIMIZERS | PARETO
 FRAMED = (FramedTexts(SCENARIOS[3]), FramedTexts(WORLDS[0]))
-"""The worlds that held, with texts of independent tasks in a common frame, by which the product groups them."""
+"""The worlds that held, with texts of independent tasks in a common frame, by which the product
+groups them.
+"""
 PROCESSES = 2
 SEEDS, QUICK, TEST_SEEDS = 400, 40, 2_000
 _LOOKS = 5
@@ -105,10 +119,14 @@ def one(scenario: AnyWorld, name: str, sizes: tuple[int, int, int], seed: int) -
     here = _place(scenario, seed, sizes)
     found = LOOPS[name](here, PROPOSALS)
     base, score = here.law.score(BASE), here.law.score(found.rules)
-    return Ran(score - base, found.claimed, here.law.best() - base, found.rules != BASE, here.spent, score)
+    return Ran(
+        score - base, found.claimed, here.law.best() - base, found.rules != BASE, here.spent, score
+    )
 
 
-def measured(scenario: AnyWorld, name: str, sizes: tuple[int, int, int], runs: Sequence[Ran]) -> Line:
+def measured(
+    scenario: AnyWorld, name: str, sizes: tuple[int, int, int], runs: Sequence[Ran]
+) -> Line:
     """Return the line of a table."""
     possible = [run for run in runs if run.possible > HAIR]
     return Line(
@@ -130,7 +148,9 @@ def measured(scenario: AnyWorld, name: str, sizes: tuple[int, int, int], runs: S
 
 
 def looks(counted: bool, seed: int) -> bool:
-    """Tell whether any of five runs on one sealed test, with useless proposals throughout, promotes."""
+    """Tell whether any of five runs on one sealed test, with useless proposals throughout,
+    promotes.
+    """
     here = place(SCENARIOS[0], seed, SIZES, PROPOSALS * _LOOKS)
     for run in range(_LOOKS):
         # Every run has proposals of its own; the tasks, and what the base makes of them, stay.
@@ -141,7 +161,9 @@ def looks(counted: bool, seed: int) -> bool:
 
 
 def blocks() -> Iterator[tuple[Sequence[str], Sequence[AnyWorld]]]:
-    """Yield what is measured: all loops in the friendly world, ours and EvoSkill's with our test in the others."""
+    """Yield what is measured: all loops in the friendly world, ours and EvoSkill's with our test in
+    the others.
+    """
     yield [name for name in LOOPS if name not in OPTIMIZERS | PARETO or name == "ours"], SCENARIOS
     yield [*NEW[:1], "EvoSkill, our test"], WORLDS
     yield list(NEW[1:]), WORLDS[:1]
@@ -151,7 +173,10 @@ def blocks() -> Iterator[tuple[Sequence[str], Sequence[AnyWorld]]]:
 
 
 def every(seeds: int, run: Run, only: Sequence[str] = ()) -> Iterator[Line]:
-    """Yield every line. only: texts of which one stands in `;SCENARIO: LOOP;`, where not all are wanted."""
+    """Yield every line.
+
+    only: texts of which one stands in `;SCENARIO: LOOP;`, where not all are wanted.
+    """
     for names, scenarios in blocks():
         for scenario in scenarios:
             for name in names:
@@ -164,8 +189,12 @@ def every(seeds: int, run: Run, only: Sequence[str] = ()) -> Iterator[Line]:
 
 
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK} seeds; for a look, not for the record")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{QUICK} seeds; for a look, not for the record"
+    )
     parser.add_argument("--seeds", type=int, help=f"default {SEEDS}")
     parser.add_argument("--test-seeds", type=int, help=f"of the test alone, default {TEST_SEEDS:,}")
     parser.add_argument("--only-test", action="store_true", help="only the test alone")
@@ -177,9 +206,14 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--processes", type=int, default=PROCESSES, help=f"default {PROCESSES}")
     parser.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="keep the result of each seed there, and go on from it"
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="keep the result of each seed there, and go on from it",
     )
-    parser.add_argument("--write", type=Path, metavar="RESULT.md", help="also write the tables there")
+    parser.add_argument(
+        "--write", type=Path, metavar="RESULT.md", help="also write the tables there"
+    )
     return parser.parse_args()
 
 
@@ -192,14 +226,26 @@ def main() -> None:
         alone = []
         if given.only_test or not given.only:
             progress("the test alone")
-            alone = test_alone(given.test_seeds or (200 if given.quick else TEST_SEEDS), run, given.only or ())
+            alone = test_alone(
+                given.test_seeds or (200 if given.quick else TEST_SEEDS), run, given.only or ()
+            )
         lines = [] if given.only_test else list(every(seeds, run, given.only or ()))
         several, some = {}, max(1, seeds // _LOOKS_SHARE)
         if not given.only_test and not given.only:
             progress("several looks at one test")
-            several = {on: sum(run(f"looks counted: {on}", partial(looks, on), some)) for on in (True, False)}
+            several = {
+                on: sum(run(f"looks counted: {on}", partial(looks, on), some))
+                for on in (True, False)
+            }
     text = "\n".join(
-        filter(None, (alone and test_table(alone), table(lines), several and looks_text(several, _LOOKS, some)))
+        filter(
+            None,
+            (
+                alone and test_table(alone),
+                table(lines),
+                several and looks_text(several, _LOOKS, some),
+            ),
+        )
     )
     print(text)
     if given.write:

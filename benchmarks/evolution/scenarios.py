@@ -1,4 +1,6 @@
-"""What proposals are worth: the mixes of useful, useless and harmful edits, and the place that a seed makes of one."""
+"""What proposals are worth: the mixes of useful, useless and harmful edits, and the place that a
+seed makes of one.
+"""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,9 @@ LARGER = (40, 100, 200)
 """The same for a user who has more of them."""
 
 _MOST = 0.45
-"""Of all tasks, how many the rules of a place may fix together: three in ten pass by chance, some always."""
+"""Of all tasks, how many the rules of a place may fix together: three in ten pass by chance, some
+always.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,10 @@ SCENARIOS = (
     Scenario("nothing helps", ((1.0, 0.0, 0.0),)),
     Scenario("half harms", ((0.5, 0.0, 0.0), (0.5, 0.0, 0.05))),
     Scenario("useful is rare", ((0.75, 0.0, 0.0), (0.2, 0.0, 0.05), (0.05, 0.05, 0.0))),
-    Scenario("useful is frequent", ((0.5, 0.0, 0.0), (0.2, 0.0, 0.05), (0.2, 0.05, 0.0), (0.1, 0.10, 0.0))),
+    Scenario(
+        "useful is frequent",
+        ((0.5, 0.0, 0.0), (0.2, 0.0, 0.05), (0.2, 0.05, 0.0), (0.1, 0.10, 0.0)),
+    ),
 )
 
 Rules = frozenset[str]
@@ -55,7 +62,9 @@ EMPTY: Rules = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a loop would have the user run (the base, when it found nothing), and what it says the gain is."""
+    """What a loop would have the user run (the base, when it found nothing), and what it says the
+    gain is.
+    """
 
     rules: Rules
     claimed: float = 0.0
@@ -63,7 +72,9 @@ class Found:
 
 @dataclass
 class Place:
-    """One seed of a scenario: tasks, executor and proposals, the same for every loop; and what was spent on trials."""
+    """One seed of a scenario: tasks, executor and proposals, the same for every loop; and what was
+    spent on trials.
+    """
 
     law: Law
     tasks: TaskSet
@@ -76,7 +87,9 @@ class Place:
         return self.tasks.of(split)
 
     def proposal(self, parent: Rules, iteration: int) -> Rules:
-        """Return the parent with the rule that is proposed in this iteration (from 1), whatever it may be worth."""
+        """Return the parent with the rule that is proposed in this iteration (from 1), whatever it
+        may be worth.
+        """
         return parent | {self.law.effects[iteration - 1].rule}
 
     def digest(self, rules: Rules) -> str:
@@ -85,19 +98,27 @@ class Place:
         return self._digests[rules]
 
     def measure(self, rules: Rules, tasks: Sequence[Task], repeat: int = 0) -> dict[str, float]:
-        """Return the score of each task; what was measured before comes from the cache and is not spent again."""
+        """Return the score of each task; what was measured before comes from the cache and is not
+        spent again.
+        """
         digest = self.digest(rules)
         return {task.id: self.drawn(digest, rules, task, repeat) for task in tasks}
 
     def was_shown(self, rule: str, tasks: Sequence[str]) -> None:
-        """Take note of the training tasks that a proposal was made from. Here no edit depends on them."""
+        """Take note of the training tasks that a proposal was made from.
+
+        Here no edit depends on them.
+        """
 
     def texts(self, digest: str, task: Task, repeat: int, score: float | None) -> tuple[str, str]:
         """Return the output and the trace of a trial."""
         return "answer", ""
 
     def propose(self, question: Any, iteration: int) -> str:
-        """Return the rule that a proposer asks for in this iteration (from 1). Here it is drawn before."""
+        """Return the rule that a proposer asks for in this iteration (from 1).
+
+        Here it is drawn before.
+        """
         return self.law.effects[iteration - 1].rule
 
     def criticise(self, question: Any, iteration: int) -> str:
@@ -109,7 +130,9 @@ class Place:
         return self.law.effects[iteration - 1].rule
 
     def trial(self, digest: str, rules: Rules, task: Task, repeat: int) -> tuple[float | None, int]:
-        """Return the score of a trial, None where it is missing, and its tokens (0: nobody told)."""
+        """Return the score of a trial, None where it is missing, and its tokens (0:
+        nobody told).
+        """
         return self.drawn(digest, rules, task, repeat), 0
 
     def drawn(self, digest: str, rules: Rules, task: Task, repeat: int) -> float:
@@ -121,7 +144,9 @@ class Place:
         return self._seen[key]
 
 
-def place(scenario: Scenario, seed: int, sizes: tuple[int, int, int] = SIZES, proposals: int = PROPOSALS) -> Place:
+def place(
+    scenario: Scenario, seed: int, sizes: tuple[int, int, int] = SIZES, proposals: int = PROPOSALS
+) -> Place:
     """Return a fresh place; equal arguments give equal ones."""
     law = scenario.law(seed, proposals)
     tasks = make_taskset(law, sizes, seed)

@@ -1,8 +1,9 @@
-"""Unfriendly worlds: tasks, and edits whose true effect on them is known, where a gate may be wrong.
+"""Unfriendly worlds: tasks, and edits whose true effect on them is known, where a gate may be
+wrong.
 
-A task passes with a chance that follows from its difficulty and from the effect that each edit has on it, both on the
-logistic scale. True gains are means over a fixed sample of the same population. A program counts as better when it
-gains more than a quarter of a point.
+A task passes with a chance that follows from its difficulty and from the effect that each edit has
+on it, both on the logistic scale. True gains are means over a fixed sample of the same population.
+A program counts as better when it gains more than a quarter of a point.
 """
 
 import hashlib
@@ -16,7 +17,15 @@ from statistics import NormalDist
 
 from evolution.scenarios import BASE, Place, Rules, Scenario
 from evolution.texts import FRAMES, found_groups, framed_texts, hidden_texts
-from evolvable_evolve.evolution.task import ScorerSpec, Split, SplitRatios, SplitRequest, Task, TaskSet, assign_splits
+from evolvable_evolve.evolution.task import (
+    ScorerSpec,
+    Split,
+    SplitRatios,
+    SplitRequest,
+    Task,
+    TaskSet,
+    assign_splits,
+)
 
 HAIR = 0.0025
 """A gain up to which a program is no better."""
@@ -29,10 +38,12 @@ _TOKENS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of edit: its mean gain, how its effect spreads over tasks, or shares of tasks with effects of their own.
+    """A kind of edit: its mean gain, how its effect spreads over tasks, or shares of tasks with
+    effects of their own.
 
-    fixes: a share of tasks that then always passes, while others pass half as often as before. loses: a share that
-    then always fails, while all others gain a little. Both leave the mean where it was.
+    fixes: a share of tasks that then always passes, while others pass half as often as before.
+    loses: a share that then always fails, while all others gain a little. Both leave the mean where
+    it was.
     """
 
     chance: float
@@ -46,15 +57,17 @@ class Kind:
 class World:
     """A mix of edits and what is unfriendly about measuring them.
 
-    cluster: tasks that share difficulty and effects. graded: scores between 0 and 1. missing: the share of an edited
-    program's failures that come to no result. drift: what the chance gains from the first to the last trial, logistic.
-    tokens: the spread of the logarithm of a trial's tokens. memorises: an edit fixes the training tasks it was shown.
+    cluster: tasks that share difficulty and effects. graded: scores between 0 and 1. missing: the
+    share of an edited program's failures that come to no result. drift: what the chance gains from
+    the first to the last trial, logistic. tokens: the spread of the logarithm of a trial's tokens.
+    memorises: an edit fixes the training tasks it was shown.
 
-    shared: how far the effect on a task is that on its cluster, as a correlation. labelled: the set says which tasks
-    are a cluster; else only their texts show it. blind: by the rule before 29 November 2026, which took a number for a
-    word. templates: of the whole set, in all splits alike. copies: of each task, dealt as other tasks are. infra: the
-    share of trials of the base and of an edited program that come to no result, whatever they would be. paired:
-    the world with which this one shares tasks, edits and draws.
+    shared: how far the effect on a task is that on its cluster, as a correlation. labelled: the set
+    says which tasks are a cluster; else only their texts show it. blind: by the rule before 29
+    November 2026, which took a number for a word. templates: of the whole set, in all splits alike.
+    copies: of each task, dealt as other tasks are. infra: the share of trials of the base and of an
+    edited program that come to no result, whatever they would be. paired: the world with which this
+    one shares tasks, edits and draws.
     """
 
     name: str
@@ -79,9 +92,15 @@ _NULL = (Kind(1.0),)
 _RANDOM = (Kind(0.5), Kind(0.5, 0.0, 1.2))
 
 WORLDS = (
-    World("heterogeneous, useful is frequent", tuple(Kind(k.chance, k.gain, 0.8) for k in FREQUENT)),
+    World(
+        "heterogeneous, useful is frequent", tuple(Kind(k.chance, k.gain, 0.8) for k in FREQUENT)
+    ),
     World("heterogeneous, nothing helps", (Kind(0.5), Kind(0.5, 0.0, 1.2))),
-    World("clusters of 5, useful is frequent", tuple(Kind(k.chance, k.gain, 0.8) for k in FREQUENT), cluster=5),
+    World(
+        "clusters of 5, useful is frequent",
+        tuple(Kind(k.chance, k.gain, 0.8) for k in FREQUENT),
+        cluster=5,
+    ),
     World("clusters of 5, nothing helps", (Kind(0.5), Kind(0.5, 0.0, 1.2)), cluster=5),
     World("mixed: fixes 6 %, halves others", (Kind(1.0, fixes=0.06),)),
     World("many small gains, rare large losses", (Kind(1.0, loses=0.05),)),
@@ -95,21 +114,35 @@ WORLDS = (
 
 
 def hidden_worlds(mix: Sequence[Kind], *, blind: bool = False) -> tuple[World, ...]:
-    """Return worlds whose clusters nobody labels. blind: grouped by the rule before, which does not see them."""
+    """Return worlds whose clusters nobody labels.
+
+    blind: grouped by the rule before, which does not see them.
+    """
     shapes = [("clusters of 5", {"cluster": 5}), ("clusters of 10", {"cluster": 10})]
     shapes += [("3 templates", {"templates": 3}), ("4 templates", {"templates": 4})]
     more = " (rule before)" if blind else ""
     return tuple(
-        World(f"hidden {name}, {word}{more}", mix, shared=shared, labelled=False, blind=blind, **shape)
+        World(
+            f"hidden {name}, {word}{more}", mix, shared=shared, labelled=False, blind=blind, **shape
+        )
         for name, shape in shapes
         for word, shared in (("strong", 1.0), ("mild", 0.7))
     )
 
 
 def copied_world(*, blind: bool = False) -> World:
-    """Return a world with near copies of its tasks, and edits of no use that fit the training tasks they were shown."""
+    """Return a world with near copies of its tasks, and edits of no use that fit the training tasks
+    they were shown.
+    """
     more = " (rule before)" if blind else ""
-    return World(f"near copies across splits{more}", _NULL, memorises=True, labelled=False, blind=blind, copies=4)
+    return World(
+        f"near copies across splits{more}",
+        _NULL,
+        memorises=True,
+        labelled=False,
+        blind=blind,
+        copies=4,
+    )
 
 
 def _unlabelled(world: World) -> World:
@@ -122,7 +155,9 @@ HIDDEN = (
     *(one for blind in (True, False) for one in hidden_worlds(_RANDOM, blind=blind)[::2]),
     *(copied_world(blind=blind) for blind in (True, False)),
 )
-"""The worlds of the whole loop whose clusters nobody labels, each with the rule before and with that of today."""
+"""The worlds of the whole loop whose clusters nobody labels, each with the rule before and with
+that of today.
+"""
 
 
 def _sigmoid(value: float) -> float:
@@ -140,9 +175,13 @@ _NORMALS = tuple(NormalDist().inv_cdf((at + 0.5) / 24) for at in range(24))
 
 @lru_cache(maxsize=4096)
 def _mean_chance(shift: float, spread: float) -> float:
-    """Return the mean chance to pass over the population, where the effect has this mean and spread."""
+    """Return the mean chance to pass over the population, where the effect has this mean and
+    spread.
+    """
     own = [spread * one + shift for one in _NORMALS] if spread else [shift]
-    return sum(_sigmoid(one + more) for one in _difficulties() for more in own) / (POPULATION * len(own))
+    return sum(_sigmoid(one + more) for one in _difficulties() for more in own) / (
+        POPULATION * len(own)
+    )
 
 
 @lru_cache(maxsize=64)
@@ -163,7 +202,10 @@ class _Edit:
     kind: Kind
 
     def apply(self, passes: float, where: float, own: float) -> float:
-        """Return the chance of a task under the edit. where: the task's place in 0 to 1; own: a standard normal."""
+        """Return the chance of a task under the edit.
+
+        where: the task's place in 0 to 1; own: a standard normal.
+        """
         kind = self.kind
         if kind.gain or kind.spread:
             logit = math.log(max(1e-9, passes) / max(1e-9, 1 - passes))
@@ -177,7 +219,9 @@ class _Edit:
         return passes
 
     def expect(self, passes: float) -> float:
-        """Return the same on average over all tasks of a mean chance; only for edits without a spread."""
+        """Return the same on average over all tasks of a mean chance; only for edits without a
+        spread.
+        """
         kind = self.kind
         if kind.loses:
             return (1 - kind.loses) * (passes + (1 - passes) * _lift(kind))
@@ -199,7 +243,9 @@ def _lift(kind: Kind) -> float:
 
 @dataclass(frozen=True)
 class WorldLaw:
-    """The truth of one seed: its edits in the order of proposals, and what each does to any task."""
+    """The truth of one seed: its edits in the order of proposals, and what each does to
+    any task.
+    """
 
     effects: tuple[_Edit, ...]
     seed: str
@@ -215,7 +261,9 @@ class WorldLaw:
         return passes
 
     def _draw(self, rule: str, key: str) -> tuple[float, float]:
-        """Return where a task stands for an edit, and what the edit has of its own on it; programs share both."""
+        """Return where a task stands for an edit, and what the edit has of its own on it; programs
+        share both.
+        """
         if (rule, key) not in self._draws:
             draw = random.Random(f"{self.seed} {rule} {key}")
             self._draws[rule, key] = draw.random(), draw.gauss(0, 1)
@@ -277,23 +325,35 @@ class UnfriendlyPlace(Place):
             passes = _sigmoid(logit + world.drift * min(1.0, self.spent / 1000))
         chance = random.Random(f"{self.law.seed} {digest} {task.id} {repeat}")
         if world.graded:
-            score = round(min(1.0, max(0.0, passes + chance.gauss(0, 0.01))), 3) if passes > 0 else 0.0
+            score = (
+                round(min(1.0, max(0.0, passes + chance.gauss(0, 0.01))), 3) if passes > 0 else 0.0
+            )
         else:
             score = float(chance.random() < passes)
         if any(world.infra) and chance.random() < world.infra[len(rules) > len(BASE)]:
             return None, 0
         tokens = int(_TOKENS * math.exp(chance.gauss(0, world.tokens))) if world.tokens else 0
-        if world.missing and len(rules) > len(BASE) and score == 0 and chance.random() < world.missing:
+        if (
+            world.missing
+            and len(rules) > len(BASE)
+            and score == 0
+            and chance.random() < world.missing
+        ):
             return None, tokens
         return score, tokens
 
 
-def unfriendly_place(world: World, seed: int, sizes: tuple[int, int, int], proposals: int) -> UnfriendlyPlace:
+def unfriendly_place(
+    world: World, seed: int, sizes: tuple[int, int, int], proposals: int
+) -> UnfriendlyPlace:
     """Return a fresh place of a world; equal arguments give equal ones."""
-    salt = f"{world.paired or world.name.removesuffix(' (rule before)')} {seed}"  # both rules meet the same tasks
+    # Both rules meet the same tasks.
+    salt = f"{world.paired or world.name.removesuffix(' (rule before)')} {seed}"
     chance = random.Random(salt)
     kinds = chance.choices(world.mix, [kind.chance for kind in world.mix], k=proposals)
-    law = WorldLaw(tuple(_Edit(f"r{at + 1}", kind) for at, kind in enumerate(kinds)), salt, world.shared)
+    law = WorldLaw(
+        tuple(_Edit(f"r{at + 1}", kind) for at, kind in enumerate(kinds)), salt, world.shared
+    )
     splits = [split for split, count in zip(Split, sizes, strict=True) for _ in range(count)]
     clusters = _clusters(world, splits)
     shared: dict[str, float] = {}
@@ -312,7 +372,9 @@ def unfriendly_place(world: World, seed: int, sizes: tuple[int, int, int], propo
         category = _CATEGORIES[len(shared) % 4] if world.copies > 1 else chance.choice(_CATEGORIES)
         digest = hashlib.sha256(f"{seed} {name}".encode()).hexdigest()
         spec = ScorerSpec("exact")
-        tasks.append(Task(name, prompt, spec, split, digest, None, category, source="simulated", group=group))
+        tasks.append(
+            Task(name, prompt, spec, split, digest, None, category, source="simulated", group=group)
+        )
     if world.copies > 1:
         tasks = _dealt(tasks, sizes)
     digest = hashlib.sha256(salt.encode()).hexdigest()
@@ -333,12 +395,15 @@ class FramedTexts:
         return f"{self.world.name}, texts in a frame"
 
     def write_texts(self, place: Place, seed: int) -> Place:
-        """Return the place with these texts and the groups that the product finds in them; nothing else changes."""
+        """Return the place with these texts and the groups that the product finds in them; nothing
+        else changes.
+        """
         tasks = place.tasks.tasks
         texts = framed_texts(FRAMES[seed % len(FRAMES)], len(tasks))
         named = zip(tasks, texts, found_groups(texts), strict=True)
         place.tasks = replace(
-            place.tasks, tasks=tuple(replace(t, prompt=text, group=group) for t, text, group in named)
+            place.tasks,
+            tasks=tuple(replace(t, prompt=text, group=group) for t, text, group in named),
         )
         return place
 
@@ -363,7 +428,9 @@ def _groups(world: World, clusters: Sequence[str]) -> tuple[Sequence[str], Seque
     """Return the group and the prompt of each task."""
     plain = [f"Simulated task {number}." for number in range(len(clusters))]
     if world.labelled or world.blind:
-        return [cluster if world.labelled and world.cluster > 1 else "" for cluster in clusters], plain
+        return [
+            cluster if world.labelled and world.cluster > 1 else "" for cluster in clusters
+        ], plain
     numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
     texts, groups = hidden_texts(tuple(numbers[cluster] for cluster in clusters))
     return groups, texts
@@ -372,5 +439,7 @@ def _groups(world: World, clusters: Sequence[str]) -> tuple[Sequence[str], Seque
 def _dealt(tasks: Sequence[Task], sizes: tuple[int, int, int]) -> list[Task]:
     """Return the tasks in the splits to which the product deals them."""
     ratios = SplitRatios(sizes[0] / sum(sizes), sizes[1] / sum(sizes))
-    splits = assign_splits([SplitRequest(t.id, t.category, t.group or t.id, None, "human") for t in tasks], ratios)
+    splits = assign_splits(
+        [SplitRequest(t.id, t.category, t.group or t.id, None, "human") for t in tasks], ratios
+    )
     return [replace(task, split=splits[task.id]) for task in tasks]

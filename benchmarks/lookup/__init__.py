@@ -1,1 +1,3 @@
-"""The benchmark of lookup: how often it is right, how sure it is, how long it takes, beside others."""
+"""The benchmark of lookup: how often it is right, how sure it is, how long it takes,
+beside others.
+"""

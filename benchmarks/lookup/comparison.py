@@ -1,4 +1,6 @@
-"""Ways to find a skill side by side: the same libraries, the same tasks, one after the other in one run."""
+"""Ways to find a skill side by side: the same libraries, the same tasks, one after the other in one
+run.
+"""
 
 import json
 import time
@@ -18,10 +20,11 @@ from lookup.sessions import PeerSession, Reply, Served, Session, Setting, closin
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One way in libraries of one size. p50, p95, start, prepare: seconds. memory: MB above an empty process.
+    """One way in libraries of one size. p50, p95, start, prepare: seconds. memory: MB above an
+    empty process.
 
-    start: from starting the process to its first answer, over a library that it knows. prepare: until it knows it, the
-    vectors of texts that were met before excepted.
+    start: from starting the process to its first answer, over a library that it knows. prepare:
+    until it knows it, the vectors of texts that were met before excepted.
     """
 
     way: str
@@ -37,7 +40,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What the peers need: the folder of their encoder, and where vectors are kept. runs: where to write rankings."""
+    """What the peers need: the folder of their encoder, and where vectors are kept.
+
+    runs: where to write rankings.
+    """
 
     model: Path | None
     cache: Path
@@ -63,7 +69,9 @@ def compare(
     for size, its in libraries.items():
         for way in ways:
             progress(f"{way.name}: {len(its)} libraries of {size:,}")
-            found.append(_averaged([_measured(way, library, queries[size], tools) for library in its], size))
+            found.append(
+                _averaged([_measured(way, library, queries[size], tools) for library in its], size)
+            )
     return found
 
 
@@ -106,7 +114,9 @@ def _measured(way: Way, library: Library, queries: Sequence[Record], tools: Tool
     )
 
 
-def _opened(way: Way, library: Library, place: Path, tools: Tools) -> tuple[Callable[[], Session], float]:
+def _opened(
+    way: Way, library: Library, place: Path, tools: Tools
+) -> tuple[Callable[[], Session], float]:
     """Return how to start the way over the library, and the seconds until it knew it."""
     started = time.perf_counter()
     if isinstance(way, Peer):

@@ -1,8 +1,10 @@
-"""Data sets of others as a corpus and tasks of this benchmark: what each file holds, and how its fields are named.
+"""Data sets of others as a corpus and tasks of this benchmark: what each file holds, and how its
+fields are named.
 
-Three are public on a model hub: SkillRet (ThakiCloud/SKILLRET), SRA-Bench (WeihangSu/SRA-Bench) and SkillRouter's pool
-(pipizhao/SkillRouter-Eval-Core). They are read from a folder into which they were downloaded. `foreign` is our own set:
-tasks of repositories that took no part in the choice of any weight; the skills are read from clones.
+Three are public on a model hub: SkillRet (ThakiCloud/SKILLRET), SRA-Bench (WeihangSu/SRA-Bench) and
+SkillRouter's pool (pipizhao/SkillRouter-Eval-Core). They are read from a folder into which they
+were downloaded. `foreign` is our own set: tasks of repositories that took no part in the choice of
+any weight; the skills are read from clones.
 """
 
 import json
@@ -25,23 +27,35 @@ Dataset = tuple[list[Record], list[Record]]
 
 
 def skillret(folder: Path) -> Dataset:
-    """Return the test split: skills/test.jsonl, queries/test.jsonl and qrels/test.jsonl below data/."""
+    """Return the test split: skills/test.jsonl, queries/test.jsonl and qrels/test.jsonl below
+    data/.
+    """
     data = folder / "data" if (folder / "data").is_dir() else folder
     right: dict[str, list[str]] = {}
     for row in lines(data / "qrels" / "test.jsonl"):
         if int(row.get("relevance", 1)) > 0:
             right.setdefault(str(row["query_id"]), []).append(str(row["skill_id"]))
-    skills = [_skill(r["id"], r, r["body"], r.get("repo", "")) for r in lines(data / "skills" / "test.jsonl")]
+    skills = [
+        _skill(r["id"], r, r["body"], r.get("repo", ""))
+        for r in lines(data / "skills" / "test.jsonl")
+    ]
     queries = lines(data / "queries" / "test.jsonl")
-    return skills, [_task(q["id"], q["query"], right.get(str(q["id"]), ()), "skillret") for q in queries]
+    return skills, [
+        _task(q["id"], q["query"], right.get(str(q["id"]), ()), "skillret") for q in queries
+    ]
 
 
 def sra_bench(folder: Path) -> Dataset:
-    """Return the corpus (corpus.json, its fields skill_id, name, description, content) and instances/*.json."""
+    """Return the corpus (corpus.json, its fields skill_id, name, description, content) and
+    instances/*.json.
+    """
     data = folder / "data" / "bench" if (folder / "data" / "bench").is_dir() else folder
     places = (data / "corpus.json", data / "corpus" / "corpus.json")
     corpus = next((path for path in places if path.is_file()), places[0])
-    skills = [_skill(r["skill_id"], r, r.get("content", ""), "") for r in json.loads(corpus.read_text("utf-8"))]
+    skills = [
+        _skill(r["skill_id"], r, r.get("content", ""), "")
+        for r in json.loads(corpus.read_text("utf-8"))
+    ]
     tasks = []
     for path in sorted((data / "instances").glob("*.json")):
         for number, row in enumerate(json.loads(path.read_text("utf-8"))):
@@ -56,9 +70,16 @@ def _ids(values: Iterable[Any]) -> list[str]:
 
 
 def skillrouter(folder: Path, tier: str = "easy") -> Dataset:
-    """Return the pool of a tier (TIER/*.jsonl.gz), tasks.jsonl, and relevance.json without tasks of no one skill."""
+    """Return the pool of a tier (TIER/*.jsonl.gz), tasks.jsonl, and relevance.json without tasks of
+    no one skill.
+    """
     skills = [
-        _skill(r["skill_id"], {**r, "description": r.get("description", r.get("desc", ""))}, r.get("body", ""), "")
+        _skill(
+            r["skill_id"],
+            {**r, "description": r.get("description", r.get("desc", ""))},
+            r.get("body", ""),
+            "",
+        )
         for path in sorted((folder / tier).glob("*.jsonl*"))
         for r in lines(path)
     ]
@@ -73,7 +94,8 @@ def skillrouter(folder: Path, tier: str = "easy") -> Dataset:
 
 
 def foreign(clones: Path, base: Path | None = None, tasks: Path = FOREIGN) -> Dataset:
-    """Return our foreign set: its skills from clones/OWNER+NAME, at the commit that each task names, among a corpus.
+    """Return our foreign set: its skills from clones/OWNER+NAME, at the commit that each task
+    names, among a corpus.
 
     base: a corpus of the usual kind, whose skills of the same ids are replaced.
     """
@@ -85,13 +107,19 @@ def foreign(clones: Path, base: Path | None = None, tasks: Path = FOREIGN) -> Da
             text = _committed(clones / row["repo"].replace("/", "+"), row["commit"], row["skill"])
             document = frontmatter.parse_document(text)
             summary = frontmatter.summarize(document)
-            named = {"name": summary.name or Path(row["skill"]).parent.name, "description": summary.description}
+            named = {
+                "name": summary.name or Path(row["skill"]).parent.name,
+                "description": summary.description,
+            }
             skills[id_] = {**_skill(id_, named, document.body, row["repo"]), "path": row["skill"]}
     count = Counter(row["repo"] for row in rows)
     small = {repo for repo, number in count.items() if number < SMALL_FAMILY}
     sources = {repo: GATHERED if repo in small else repo for repo in count}
     return list(skills.values()), [
-        {**_task(row["qid"], row["text"], row["gold"], sources[row["repo"]]), "source_repo": row["repo"]}
+        {
+            **_task(row["qid"], row["text"], row["gold"], sources[row["repo"]]),
+            "source_repo": row["repo"],
+        }
         for row in rows
     ]
 
@@ -102,7 +130,9 @@ def _committed(clone: Path, commit: str, path: str) -> bytes:
     command = ["git", "-C", str(folder), "show", f"{commit}:{path}"]
     found = subprocess.run(command, capture_output=True, check=False)
     if found.returncode:
-        raise FileNotFoundError(f"{clone} has no {path} at {commit[:12]}; clone the repository there with that commit.")
+        raise FileNotFoundError(
+            f"{clone} has no {path} at {commit[:12]}; clone the repository there with that commit."
+        )
     return found.stdout
 
 

@@ -1,8 +1,10 @@
-"""A set of tasks made of the prompts that skills give as their own examples, from any corpus of skills.
+"""A set of tasks made of the prompts that skills give as their own examples, from any corpus of
+skills.
 
-A prompt stands after a word such as "User:" or in quotes below a heading such as "Example prompts". The sections with
-them are removed from the bodies, so that a search cannot find a prompt itself. Patterns alone decide: nothing is chosen
-by hand, so a few prompts are answers or notes instead of tasks.
+A prompt stands after a word such as "User:" or in quotes below a heading such as "Example prompts".
+The sections with them are removed from the bodies, so that a search cannot find a prompt itself.
+Patterns alone decide: nothing is chosen by hand, so a few prompts are answers or notes instead of
+tasks.
 """
 
 import hashlib
@@ -22,9 +24,10 @@ _LABELLED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _HEADING_OF_PROMPTS = re.compile(
-    r"^#{1,5}\s.*\b(?:example (?:prompts?|requests?|queries|questions|tasks|user)|sample prompts?|prompts? examples?"
-    r"|trigger (?:phrases?|examples?|prompts?)|triggers?|user (?:says|prompts?|requests?|phrases)"
-    r"|try (?:it|these|asking)|ask(?:ing)? claude|how to ask|usage examples?|example usage|invocation)\b",
+    r"^#{1,5}\s.*\b(?:example (?:prompts?|requests?|queries|questions|tasks|user)|sample "
+    r"prompts?|prompts? examples?|trigger (?:phrases?|examples?|prompts?)|triggers?|user "
+    r"(?:says|prompts?|requests?|phrases)|try (?:it|these|asking)|ask(?:ing)? claude|how to "
+    r"ask|usage examples?|example usage|invocation)\b",
     re.IGNORECASE | re.MULTILINE,
 )
 _QUOTED = re.compile(r'["“]([^"“”\n]{18,300})["”]')
@@ -38,21 +41,28 @@ _WORDS = (4, 70)
 _LETTERS = 0.85  # share of letters and spaces, by which a prompt differs from code and tables
 
 
-def example_prompts(corpus: Iterable[Record], apart: Iterable[Record] = ()) -> tuple[list[Record], list[Record]]:
+def example_prompts(
+    corpus: Iterable[Record], apart: Iterable[Record] = ()
+) -> tuple[list[Record], list[Record]]:
     """Return the skills without the sections of their prompts, and the prompts as tasks.
 
-    corpus: records with id, repo, name, description and body. apart: tasks of other sets, whose right skills give no
-    prompt.
-    A prompt that two skills give, or that differs from another's by the skill's name alone, is no task. Another skill
-    whose body holds the prompt is right too.
+    corpus: records with id, repo, name, description and body. apart: tasks of other sets, whose
+    right skills give no prompt. A prompt that two skills give, or that differs from another's by
+    the skill's name alone, is no task. Another skill whose body holds the prompt is right too.
     """
     skills = list(corpus)
     taken = {id_ for task in apart for id_ in (*task["gold"], *task.get("also_ok", ()))}
-    found = {skill["id"]: prompts for skill in skills if skill["id"] not in taken and (prompts := _prompts(skill))}
+    found = {
+        skill["id"]: prompts
+        for skill in skills
+        if skill["id"] not in taken and (prompts := _prompts(skill))
+    }
     held = _held(skills, {prompt for prompts in found.values() for prompt in prompts})
     chosen = _distinct({skill["id"]: skill["name"] for skill in skills}, found)
     tasks = list(_tasks(skills, chosen, held))
-    cleaned = (_without(skill["body"], chosen.get(skill["id"], ()), held[skill["id"]]) for skill in skills)
+    cleaned = (
+        _without(skill["body"], chosen.get(skill["id"], ()), held[skill["id"]]) for skill in skills
+    )
     return [{**skill, "body": body} for skill, body in zip(skills, cleaned, strict=True)], tasks
 
 
@@ -68,7 +78,9 @@ def _held(skills: Sequence[Record], prompts: Collection[str]) -> dict[str, list[
     for skill in skills:
         words = skill["body"].split()
         likely = sorted(by_words.keys() & set(zip(words, words[1:], strict=False)))
-        held[skill["id"]] = [prompt for pair in likely for prompt in by_words[pair] if prompt in skill["body"]]
+        held[skill["id"]] = [
+            prompt for pair in likely for prompt in by_words[pair] if prompt in skill["body"]
+        ]
     return held
 
 
@@ -79,24 +91,41 @@ def _prompts(skill: Record) -> list[str]:
     for heading in _HEADING_OF_PROMPTS.finditer(body):
         after = body[heading.end() :]
         following = _NEXT_HEADING.search(after)
-        found += [quoted.strip() for quoted in _QUOTED.findall(after[: following.start() if following else _SECTION])]
+        found += [
+            quoted.strip()
+            for quoted in _QUOTED.findall(after[: following.start() if following else _SECTION])
+        ]
     said = skill["description"].lower()
-    return [prompt for prompt in dict.fromkeys(found) if _is_task(prompt) and prompt.lower() not in said]
+    return [
+        prompt for prompt in dict.fromkeys(found) if _is_task(prompt) and prompt.lower() not in said
+    ]
 
 
 def _is_task(text: str) -> bool:
     least, most = _WORDS
     letters = sum(character.isalpha() or character == " " for character in text)
-    return least <= len(text.split()) <= most and len(_CODE.findall(text)) <= 1 and letters / len(text) > _LETTERS
+    return (
+        least <= len(text.split()) <= most
+        and len(_CODE.findall(text)) <= 1
+        and letters / len(text) > _LETTERS
+    )
 
 
 def _distinct(names: Mapping[str, str], found: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the first few prompts of each skill that no other gives, also under the name of another skill."""
-    forms = {(id_, prompt): _form(prompt, names[id_]) for id_, prompts in found.items() for prompt in prompts}
+    """Return the first few prompts of each skill that no other gives, also under the name of
+    another skill.
+    """
+    forms = {
+        (id_, prompt): _form(prompt, names[id_])
+        for id_, prompts in found.items()
+        for prompt in prompts
+    }
     count = Counter(forms.values())
     same = Counter(prompt for _, prompt in forms)
     own = {
-        id_: [prompt for prompt in prompts if count[forms[id_, prompt]] == same[prompt] == 1][:MOST_OF_ONE]
+        id_: [prompt for prompt in prompts if count[forms[id_, prompt]] == same[prompt] == 1][
+            :MOST_OF_ONE
+        ]
         for id_, prompts in found.items()
     }
     return {id_: prompts for id_, prompts in own.items() if prompts}
@@ -130,7 +159,9 @@ def _tasks(
 
 
 def _without(body: str, own: Sequence[str], every: Iterable[str]) -> str:
-    """Return a body without the sections of the skill's own tasks, or without prompts where it has no tasks."""
+    """Return a body without the sections of the skill's own tasks, or without prompts where it has
+    no tasks.
+    """
     for prompt in own:
         while prompt in body:
             body = _without_section(body, body.index(prompt), prompt)
@@ -141,7 +172,8 @@ def _without(body: str, own: Sequence[str], every: Iterable[str]) -> str:
 
 
 def _without_section(body: str, at: int, prompt: str) -> str:
-    """Return a body without the section around a place; without the prompt where no heading is before it.
+    """Return a body without the section around a place; without the prompt where no heading is
+    before it.
 
     Where the section above is about examples or use, all of that one is removed.
     """
@@ -153,5 +185,9 @@ def _without_section(body: str, at: int, prompt: str) -> str:
     if above and _ABOUT_USE.search(above[-1][2]):
         heading = above[-1]
     level = len(heading[1])
-    ends = (other.start() for other in _HEADING.finditer(body) if other.start() > at and len(other[1]) <= level)
+    ends = (
+        other.start()
+        for other in _HEADING.finditer(body)
+        if other.start() > at and len(other[1]) <= level
+    )
     return body[: heading.start()] + body[next(ends, len(body)) :]

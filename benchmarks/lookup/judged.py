@@ -1,6 +1,8 @@
-"""The upper bound of a judge: the whole search with a scripted one that is always right, where the search asks one.
+"""The upper bound of a judge: the whole search with a scripted one that is always right, where the
+search asks one.
 
-Where the search is sure, its first match counts. Where it asks, the right skill has to be among the choices.
+Where the search is sure, its first match counts. Where it asks, the right skill has to be among the
+choices.
 """
 
 from collections import defaultdict
@@ -38,9 +40,15 @@ def rows(library: Library, queries: Sequence[Record]) -> list[Row]:
                 refs = [match.ref for match in found.matches[:1]]
                 if found.verdict is Verdict.CHOOSE:
                     asked += 1
-                    refs = [match.ref for match in found.matches] + [str(entry.ref) for entry in found.further]
+                    refs = [match.ref for match in found.matches] + [
+                        str(entry.ref) for entry in found.further
+                    ]
                 by_family[family(query)].append(not right.isdisjoint(refs))
-    whole = [mean(some) for name, some in by_family.items() if len(some) >= SMALL_FAMILY or name == GATHERED]
+    whole = [
+        mean(some)
+        for name, some in by_family.items()
+        if len(some) >= SMALL_FAMILY or name == GATHERED
+    ]
     where = f"scripted perfect judge, {len(tasks):,} tasks among {len(library.skills):,} skills"
     return [
         at_least(f"{where}: hit@1, mean over families", mean(whole), LEAST, "{:.3f}".format),

@@ -1,8 +1,9 @@
-"""Tasks in other languages than the library's: 50 skills, each called for in five languages, with a scripted judge.
+"""Tasks in other languages than the library's: 50 skills, each called for in five languages, with a
+scripted judge.
 
-`languages.jsonl` holds one skill a line, by its id in the smaller corpus, and a task for it in each language. The tasks
-were written by hand for this project and are under its licence. The glossary that lookup uses was written by somebody
-who knew them.
+`languages.jsonl` holds one skill a line, by its id in the smaller corpus, and a task for it in each
+language. The tasks were written by hand for this project and are under its licence. The glossary
+that lookup uses was written by somebody who knew them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,10 +45,13 @@ def foreign_tasks() -> list[Foreign]:
 
 
 def perfectly_judged(found: CascadeResult, right: str) -> bool:
-    """Return whether a judge that always chooses right makes the right skill the first: where it is asked, it has to
-    be in its list."""
+    """Return whether a judge that always chooses right makes the right skill the first: where it is
+    asked, it has to be in its list.
+    """
     if found.verdict is Verdict.CHOOSE:
-        return right in [match.ref for match in found.matches] + [str(entry.ref) for entry in found.further]
+        return right in [match.ref for match in found.matches] + [
+            str(entry.ref) for entry in found.further
+        ]
     return [match.ref for match in found.matches[:1]] == [right]
 
 
@@ -83,19 +87,26 @@ def rows(corpus: Sequence[Record]) -> list[Row]:
 
 
 def translated_rows(queries: Sequence[Record]) -> list[Row]:
-    """Return how many short tasks in other languages get English words, and how many in English are taken for one."""
+    """Return how many short tasks in other languages get English words, and how many in English are
+    taken for one.
+    """
     short = [line.split("\t")[1] for line in SHORT.read_text(encoding="utf-8").splitlines()]
     english = [query["text"] for query in queries if query.get("lang", "en") == "en"]
     found, wrong = (sum(map(_is_translated, some)) for some in (short, english))
     return [
         Row("other languages: short tasks that get English words", f"{found} of {len(short)}"),
-        Row("other languages: English tasks that are taken for another language", f"{wrong} of {len(english):,}"),
+        Row(
+            "other languages: English tasks that are taken for another language",
+            f"{wrong} of {len(english):,}",
+        ),
     ]
 
 
 def _is_translated(task: str) -> bool:
     words = tokenize(task)
-    return bool(translate_words(fold(task), words, language_of_task(fold(task), words, FUNCTION_WORDS)))
+    return bool(
+        translate_words(fold(task), words, language_of_task(fold(task), words, FUNCTION_WORDS))
+    )
 
 
 def _shares(right: Mapping[str, Sequence[bool]]) -> str:

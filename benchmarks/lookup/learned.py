@@ -1,8 +1,10 @@
-"""What learned tasks are worth: half of each skill's tasks are taught, the other half asked, in one process.
+"""What learned tasks are worth: half of each skill's tasks are taught, the other half asked, in one
+process.
 
-Two splits. `random`: each task is taught or asked by chance. `strict`: tasks that are near duplicates stay in one half,
-and a task is taught only where its right skill is among the first five without learned tasks, as the product does it.
-Beside them: tasks of skills without learned tasks, and a hostile session that names one skill for everything.
+Two splits. `random`: each task is taught or asked by chance. `strict`: tasks that are near
+duplicates stay in one half, and a task is taught only where its right skill is among the first five
+without learned tasks, as the product does it. Beside them: tasks of skills without learned tasks,
+and a hostile session that names one skill for everything.
 """
 
 import random
@@ -32,15 +34,22 @@ _LOST = 0.003
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The tasks that are taught, by skill, those asked of the same skills, and those of other skills."""
+    """The tasks that are taught, by skill, those asked of the same skills, and those of other
+    skills.
+    """
 
     taught: Mapping[str, Sequence[Record]]
     asked: Sequence[Record]
     others: Sequence[Record]
 
 
-def split(queries: Sequence[Record], teachable: Mapping[str, bool], *, strict: bool, seed: int = 0) -> Split:
-    """Return a split of the tasks. teachable: by task, whether its right skill is among the first five."""
+def split(
+    queries: Sequence[Record], teachable: Mapping[str, bool], *, strict: bool, seed: int = 0
+) -> Split:
+    """Return a split of the tasks.
+
+    teachable: by task, whether its right skill is among the first five.
+    """
     chance, of_skill = random.Random(seed), defaultdict[str, list[Record]](list)
     for query in queries:
         for id_ in query["gold"]:
@@ -52,7 +61,9 @@ def split(queries: Sequence[Record], teachable: Mapping[str, bool], *, strict: b
             continue
         chance.shuffle(groups)
         half = len(groups) // 2
-        taught[id_] = [q for group in groups[:half] for q in group if not strict or teachable[q["qid"]]]
+        taught[id_] = [
+            q for group in groups[:half] for q in group if not strict or teachable[q["qid"]]
+        ]
         asked |= {q["qid"] for group in groups[half:] for q in group}
     taught = {id_: its for id_, its in taught.items() if its}
     seen = {q["qid"] for its in taught.values() for q in its}
@@ -71,7 +82,10 @@ def _groups(queries: Iterable[Record]) -> list[list[Record]]:
     groups: list[tuple[list[frozenset[str]], list[Record]]] = []
     for query in queries:
         terms = content_terms(query["text"])
-        near = next((g for g in groups if any(likeness(terms, other) >= NEAR_DUPLICATE for other in g[0])), None)
+        near = next(
+            (g for g in groups if any(likeness(terms, other) >= NEAR_DUPLICATE for other in g[0])),
+            None,
+        )
         if near is None:
             groups.append(([terms], [query]))
         else:
@@ -89,7 +103,10 @@ def rows(library: Library, queries: Sequence[Record]) -> list[Row]:
         take_in(home, library)
         with Store.open(home) as store, Index.open(store) as index:
             before = _rankings(index, library, there)
-            teachable = {q["qid"]: not set(q["gold"]).isdisjoint(before[q["qid"]][:FOUND_AMONG]) for q in there}
+            teachable = {
+                q["qid"]: not set(q["gold"]).isdisjoint(before[q["qid"]][:FOUND_AMONG])
+                for q in there
+            }
             for name in ("random", "strict"):
                 progress(f"learned tasks: {name} split, {len(library.skills):,} skills")
                 parts = split(there, teachable, strict=name == "strict")
@@ -97,7 +114,10 @@ def rows(library: Library, queries: Sequence[Record]) -> list[Row]:
                 after = _rankings(index, library, [*parts.asked, *parts.others])
                 found += _rows(name, parts, before, after)
                 store.backend.learned.forget(store.backend.learned.resources())
-            found += [_hostile_row(store, index, library, there, before, sessions) for sessions in (1, MAX_TASKS)]
+            found += [
+                _hostile_row(store, index, library, there, before, sessions)
+                for sessions in (1, MAX_TASKS)
+            ]
     return found
 
 
@@ -107,11 +127,16 @@ def _rankings(index: Index, library: Library, queries: Iterable[Record]) -> dict
 
 
 def _teach(store: Store, library: Library, taught: Mapping[str, Sequence[Record]]) -> None:
-    names, at = {record["id"]: name for name, record in library.skills.items()}, datetime.now(UTC).isoformat()
+    names, at = (
+        {record["id"]: name for name, record in library.skills.items()},
+        datetime.now(UTC).isoformat(),
+    )
     for id_, its in taught.items():
         resource = store.head(Ref(Kind.SKILL, names[id_])).id
         tasks = (shorten_task(query["text"]) for query in its[:MAX_TASKS])
-        store.backend.learned.add([LearnedTask(resource, task, at, False, TaskSource.SESSION) for task in tasks])
+        store.backend.learned.add(
+            [LearnedTask(resource, task, at, False, TaskSource.SESSION) for task in tasks]
+        )
 
 
 def _rows(
@@ -123,7 +148,8 @@ def _rows(
     count = sum(map(len, parts.taught.values()))
     return [
         Row(
-            f"learned tasks, {name} split: {len(parts.taught)} skills taught {count} tasks, {was.count} asked",
+            f"learned tasks, {name} split: {len(parts.taught)} skills taught {count} tasks, "
+            f"{was.count} asked",
             f"{was.macro} -> {now.macro}",
             f"hit@1 at least +{_GAIN[name]:.2f}",
             gain >= _GAIN[name],
@@ -149,11 +175,17 @@ def _hostile_row(
     before: Mapping[str, Sequence[str]],
     sessions: int,
 ) -> Row:
-    """Return what one skill gains from sessions that load it for everything: each teaches one task, if it fits."""
+    """Return what one skill gains from sessions that load it for everything: each teaches one task,
+    if it fits.
+    """
     # The skill that is most often among the first five for tasks of others has the most to gain.
-    near = Counter(id_ for q in queries for id_ in before[q["qid"]][:FOUND_AMONG] if id_ not in q["gold"])
+    near = Counter(
+        id_ for q in queries for id_ in before[q["qid"]][:FOUND_AMONG] if id_ not in q["gold"]
+    )
     hostile, chance = near.most_common(1)[0][0], random.Random(0)
-    plausible = [q for q in queries if hostile in before[q["qid"]][:FOUND_AMONG] and hostile not in q["gold"]]
+    plausible = [
+        q for q in queries if hostile in before[q["qid"]][:FOUND_AMONG] and hostile not in q["gold"]
+    ]
     taught = chance.sample(plausible, min(sessions, len(plausible)))
     _teach(store, library, {hostile: taught})
     known = {q["qid"] for q in taught}
@@ -163,7 +195,8 @@ def _hostile_row(
     first = [sum(ranked[q["qid"]][:1] == [hostile] for q in asked) for ranked in (before, after)]
     one = sessions == 1
     return Row(
-        f"a hostile skill, loaded for everything by {sessions} session{'s' * (not one)} over as many connections",
+        f"a hostile skill, loaded for everything by {sessions} session{'s' * (not one)} over as "
+        "many connections",
         f"first for {first[0]} -> {first[1]} of {len(asked):,} tasks of others",
         "at most 5 more" if one else "",
         first[1] - first[0] <= 5 if one else None,

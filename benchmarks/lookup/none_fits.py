@@ -1,8 +1,8 @@
 """How well Evolvable tells that nothing fits, in libraries of many sizes, as a client sees it.
 
-Each task whose right skill is in the library is asked twice: as it is, and after the repositories of all that is right
-for it were really taken out of the library, with the copies of their skills in other repositories. An answer with a
-copy of the right skill is right.
+Each task whose right skill is in the library is asked twice: as it is, and after the repositories
+of all that is right for it were really taken out of the library, with the copies of their skills in
+other repositories. An answer with a copy of the right skill is right.
 """
 
 import math
@@ -32,7 +32,8 @@ class Negatives:
     """Tasks that are for no skill of their library, or at least not for a named one.
 
     forbidden_first: how many of `named` tasks are answered with the skill that must not come first.
-    answered: how many of `nothing` tasks, for which nothing in their own library fits, get an answer.
+    answered: how many of `nothing` tasks, for which nothing in their own library fits, get an
+    answer.
     """
 
     forbidden_first: int
@@ -44,7 +45,8 @@ class Negatives:
 def without_the_right(
     store: Store, library: Library, queries: Iterable[Record], copies: Copies | None
 ) -> Iterator[tuple[list[Record], Sequence[str]]]:
-    """Yield tasks with the names that were taken out for them, while they are out; put them back afterwards.
+    """Yield tasks with the names that were taken out for them, while they are out; put them back
+    afterwards.
 
     copies: those of the library, to take out as well; None leaves them in.
     """
@@ -73,13 +75,17 @@ def verdict(query: Mapping[str, Any], reply: Reply, out: bool) -> Verdict:
     return Verdict(family(query), out, sure, not reply.none_fits, right)
 
 
-def verdicts(setting: Setting, library: Library, queries: Sequence[Record], keep_copies: bool) -> list[Verdict]:
+def verdicts(
+    setting: Setting, library: Library, queries: Sequence[Record], keep_copies: bool
+) -> list[Verdict]:
     """Return the verdicts of a server over this library, on each task twice.
 
     keep_copies: copies of the right skills stay, and are wrong.
     """
     copies = None if keep_copies else Copies(library)
-    asked = [copies.marked(query) if copies else query for query in answerable(queries, library.ids)]
+    asked = [
+        copies.marked(query) if copies else query for query in answerable(queries, library.ids)
+    ]
     with TemporaryDirectory() as place:
         home = Path(place) / "home"
         take_in(home, library)
@@ -103,7 +109,9 @@ def by_size(
     for size, count in sizes.items():
         progress(f"{setting.name}: does nothing fit, {count} libraries of {size:,}")
         libraries = (drawn(size, seed, corpus, queries) for seed in range(count))
-        found[size] = [one for library in libraries for one in verdicts(setting, library, queries, keep_copies)]
+        found[size] = [
+            one for library in libraries for one in verdicts(setting, library, queries, keep_copies)
+        ]
     return found
 
 
@@ -114,7 +122,9 @@ def negatives(served: Served, queries: Sequence[Record]) -> Negatives:
     forbidden = 0
     for query in named:
         reply = served.ask(query["text"])
-        forbidden += not reply.none_fits and bool(reply.ranked) and reply.ranked[0] in query["not_skill"]
+        forbidden += (
+            not reply.none_fits and bool(reply.ranked) and reply.ranked[0] in query["not_skill"]
+        )
     answered = sum(not served.ask(query["text"]).none_fits for query in nothing)
     return Negatives(forbidden, len(named), answered, len(nothing))
 

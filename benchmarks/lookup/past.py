@@ -1,8 +1,9 @@
-"""What past transcripts are worth: two sessions a skill, written as Claude Code writes them, read by the product.
+"""What past transcripts are worth: two sessions a skill, written as Claude Code writes them, read
+by the product.
 
-A strict split: near duplicates of a task stay in one half, and the product itself decides what a prompt teaches (its
-skill has to be among the first five without learned tasks). Beside them: tasks of skills of which no session is there.
-Everything is asked over MCP, before and after.
+A strict split: near duplicates of a task stay in one half, and the product itself decides what a
+prompt teaches (its skill has to be among the first five without learned tasks). Beside them: tasks
+of skills of which no session is there. Everything is asked over MCP, before and after.
 """
 
 import json
@@ -39,18 +40,29 @@ class _Asked:
 
     def counts(self) -> tuple[int, int]:
         """Return how many tasks have the right skill first only after, and only before."""
-        was, now = ({q["qid"]: self._first(ranked, q) for q in self.queries} for ranked in (self.before, self.after))
-        return sum(now[one] and not was[one] for one in was), sum(was[one] and not now[one] for one in was)
+        was, now = (
+            {q["qid"]: self._first(ranked, q) for q in self.queries}
+            for ranked in (self.before, self.after)
+        )
+        return sum(now[one] and not was[one] for one in was), sum(
+            was[one] and not now[one] for one in was
+        )
 
     def text(self) -> str:
         """Return the means over families before and after, and the tasks won and lost."""
-        was, now = (quality((q, ranked[q["qid"]]) for q in self.queries) for ranked in (self.before, self.after))
+        was, now = (
+            quality((q, ranked[q["qid"]]) for q in self.queries)
+            for ranked in (self.before, self.after)
+        )
         won, lost = self.counts()
         return f"{was.macro} -> {now.macro}; {won} won, {lost} lost"
 
     def gain(self) -> float:
         """Return what hit@1 gains, as a mean over families."""
-        was, now = (quality((q, ranked[q["qid"]]) for q in self.queries) for ranked in (self.before, self.after))
+        was, now = (
+            quality((q, ranked[q["qid"]]) for q in self.queries)
+            for ranked in (self.before, self.after)
+        )
         return now.macro.hit1 - was.macro.hit1
 
     @staticmethod
@@ -74,18 +86,29 @@ def rows(library: Library, queries: Sequence[Record]) -> list[Row]:
         done = _learn(home, transcripts)
         again = _learn(home, transcripts)
         after = _rankings(home, library, [*asked, *parts.others])
-    return _rows(library, taught, _Asked(asked, before, after), _Asked(parts.others, before, after), (done, again))
+    return _rows(
+        library,
+        taught,
+        _Asked(asked, before, after),
+        _Asked(parts.others, before, after),
+        (done, again),
+    )
 
 
 def _rows(
-    library: Library, taught: Mapping[str, Sequence[Record]], own: _Asked, others: _Asked, runs: Sequence[PastSessions]
+    library: Library,
+    taught: Mapping[str, Sequence[Record]],
+    own: _Asked,
+    others: _Asked,
+    runs: Sequence[PastSessions],
 ) -> list[Row]:
     done, again = runs
     lost = others.counts()[1]
     return [
         Row(
-            f"past sessions, strict split, {len(library.skills):,} skills: {done.read} sessions of {len(taught)} skills"
-            f" taught {done.learned} tasks, {len(own.queries)} other tasks of these skills asked over MCP",
+            f"past sessions, strict split, {len(library.skills):,} skills: {done.read} sessions "
+            f"of {len(taught)} skills taught {done.learned} tasks, {len(own.queries)} other tasks "
+            "of these skills asked over MCP",
             own.text(),
             f"hit@1 at least +{_GAIN:.3f}",
             own.gain() >= _GAIN,
@@ -96,7 +119,12 @@ def _rows(
             f"at most {_LOST} lost in {_OF}",
             lost * _OF <= _LOST * max(_OF, len(others.queries)),
         ),
-        Row("  the same sessions read again", f"{again.learned} tasks more", "none", again.learned == again.read == 0),
+        Row(
+            "  the same sessions read again",
+            f"{again.learned} tasks more",
+            "none",
+            again.learned == again.read == 0,
+        ),
     ]
 
 
@@ -113,15 +141,22 @@ def _learn(home: Path, transcripts: Path) -> PastSessions:
 
 
 def _write(folder: Path, library: Library, taught: Mapping[str, Sequence[Record]]) -> None:
-    """Write a transcript for each task: a person types it, and the client's tool opens the skill."""
-    names, at = {record["id"]: name for name, record in library.skills.items()}, datetime.now(UTC) - timedelta(days=30)
+    """Write a transcript for each task: a person types it, and the client's tool opens
+    the skill.
+    """
+    names, at = (
+        {record["id"]: name for name, record in library.skills.items()},
+        datetime.now(UTC) - timedelta(days=30),
+    )
     place = folder / "-work-project"
     place.mkdir(parents=True)
     for id_, its in taught.items():
         for query in its:
             session = str(uuid.uuid5(uuid.NAMESPACE_URL, query["qid"] + id_))
             lines = _lines(session, query["text"], names[id_], at)
-            (place / f"{session}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines), "utf-8")
+            (place / f"{session}.jsonl").write_text(
+                "".join(json.dumps(one) + "\n" for one in lines), "utf-8"
+            )
 
 
 def _lines(session: str, task: str, skill: str, at: datetime) -> list[Record]:
@@ -130,7 +165,10 @@ def _lines(session: str, task: str, skill: str, at: datetime) -> list[Record]:
     gave = {"type": "tool_result", "tool_use_id": call, "content": f"Launching skill: {skill}"}
     messages = [
         {"type": "user", "message": {"role": "user", "content": task}},
-        {"type": "assistant", "message": {"role": "assistant", "model": "claude-opus-5-5", "content": [used]}},
+        {
+            "type": "assistant",
+            "message": {"role": "assistant", "model": "claude-opus-5-5", "content": [used]},
+        },
         {"type": "user", "message": {"role": "user", "content": [gave]}},
     ]
     return [

@@ -1,6 +1,8 @@
-"""A process in which one peer answers: the number of the peer, its folder and its model come on the command line.
+"""A process in which one peer answers: the number of the peer, its folder and its model come on the
+command line.
 
-It says when it is ready, then answers each task of stdin by one line. Times are taken here, around the search alone.
+It says when it is ready, then answers each task of stdin by one line. Times are taken here, around
+the search alone.
 """
 
 import json

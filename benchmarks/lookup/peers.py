@@ -1,7 +1,8 @@
-"""What lookup is measured beside: four ways to find a skill, each written here from its description.
+"""What lookup is measured beside: four ways to find a skill, each written here from its
+description.
 
-They are not the programs of their authors. Each keeps what it prepared in a folder, and opens it in a process of its
-own (`peer_process.py`), so that its start and its memory can be told.
+They are not the programs of their authors. Each keeps what it prepared in a folder, and opens it in
+a process of its own (`peer_process.py`), so that its start and its memory can be told.
 """
 
 import json
@@ -26,9 +27,12 @@ _WORD = re.compile(r"\w+")
 _STOP = frozenset(
     _WORD.findall(
         """
-        a about all also am an and any are as at be been but by can could did do does for from get had has have
-        how i if in into is it its just let like make may me more my need no not of on one only or other our out
-        over please should so some such than that the their them then there these they this to too up us use
+        a about all also am an and any are as at be been but by can could did do does for from get
+        had has have
+        how i if in into is it its just let like make may me more my need no not of on one only or
+        other our out
+        over please should so some such than that the their them then there these they this to too
+        up us use
         using very want was we were what when where which while who why will with would you your
         """
     )
@@ -40,7 +44,10 @@ Ask = Callable[[str], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A way to find. `model` and `cache`: the folder of the encoder, and of vectors that are known already."""
+    """A way to find.
+
+    `model` and `cache`: the folder of the encoder, and of vectors that are known already.
+    """
 
     name: str
     needs_model: bool
@@ -48,27 +55,41 @@ class Peer:
     open: Callable[[Path, Path | None], Ask]
 
 
-def build_fts(columns: Sequence[str], skills: Sequence[Record], place: Path, model: Path | None, cache: Path) -> None:
+def build_fts(
+    columns: Sequence[str], skills: Sequence[Record], place: Path, model: Path | None, cache: Path
+) -> None:
     """Write one FTS5 table over these columns."""
     db = sqlite3.connect(place / "fts.db")
     with db:
-        db.execute(f"CREATE VIRTUAL TABLE skill USING fts5({', '.join(columns)}, tokenize='porter unicode61')")
+        db.execute(
+            f"CREATE VIRTUAL TABLE skill USING fts5({', '.join(columns)}, tokenize='porter "
+            "unicode61')"
+        )
         db.execute("CREATE TABLE id (number INTEGER PRIMARY KEY, id TEXT)")
         marks = ", ".join("?" * (len(columns) + 1))
-        rows = ((number, *(record[column] for column in columns)) for number, record in enumerate(skills))
+        rows = (
+            (number, *(record[column] for column in columns))
+            for number, record in enumerate(skills)
+        )
         db.executemany(f"INSERT INTO skill (rowid, {', '.join(columns)}) VALUES ({marks})", rows)
-        db.executemany("INSERT INTO id VALUES (?, ?)", ((at, record["id"]) for at, record in enumerate(skills)))
+        db.executemany(
+            "INSERT INTO id VALUES (?, ?)", ((at, record["id"]) for at, record in enumerate(skills))
+        )
     db.close()
 
 
 def open_fts(weights: Sequence[float], place: Path, model: Path | None) -> Ask:
-    """Return a search for the rarest words of a task, any of them, in the order of BM25 with weighted columns."""
+    """Return a search for the rarest words of a task, any of them, in the order of BM25 with
+    weighted columns.
+    """
     db = sqlite3.connect(place / "fts.db")
     known: dict[str, int] = {}
 
     def count(word: str) -> int:
         if word not in known:
-            row = db.execute("SELECT count(*) FROM skill WHERE skill MATCH ?", (f'"{word}"',)).fetchone()
+            row = db.execute(
+                "SELECT count(*) FROM skill WHERE skill MATCH ?", (f'"{word}"',)
+            ).fetchone()
             known[word] = row[0]
         return known[word]
 
@@ -93,14 +114,20 @@ def build_vectors(skills: Sequence[Record], place: Path, model: Path | None, cac
     import numpy as np
 
     assert model is not None
-    np.save(place / "vectors.npy", cached([record["description"] for record in skills], model, cache))
-    (place / "ids.json").write_text(json.dumps([record["id"] for record in skills]), encoding="utf-8")
+    np.save(
+        place / "vectors.npy", cached([record["description"] for record in skills], model, cache)
+    )
+    (place / "ids.json").write_text(
+        json.dumps([record["id"] for record in skills]), encoding="utf-8"
+    )
 
 
 def build_paper(skills: Sequence[Record], place: Path, model: Path | None, cache: Path) -> None:
     """Write triggers and the vectors of the descriptions."""
     build_vectors(skills, place, model, cache)
-    triggers = [[text.lower() for text in record.get("triggers", ()) if text.strip()] for record in skills]
+    triggers = [
+        [text.lower() for text in record.get("triggers", ()) if text.strip()] for record in skills
+    ]
     (place / "triggers.json").write_text(json.dumps(triggers), encoding="utf-8")
 
 
@@ -111,15 +138,20 @@ def open_vectors(place: Path, model: Path | None) -> Ask:
 
 
 def open_paper(place: Path, model: Path | None) -> Ask:
-    """Return the paper's cascade without its model: triggers that occur in the task, in the order of the library;
-    where there are none, descriptions whose cosine reaches the threshold."""
+    """Return the paper's cascade without its model: triggers that occur in the task, in the order
+    of the library; where there are none, descriptions whose cosine reaches the threshold.
+    """
     nearest = _nearest(place, model)
     ids: list[str] = json.loads((place / "ids.json").read_text(encoding="utf-8"))
     triggers: list[list[str]] = json.loads((place / "triggers.json").read_text(encoding="utf-8"))
 
     def ask(task: str) -> list[str]:
         text = task.lower()
-        fired = [id_ for id_, its in zip(ids, triggers, strict=True) if any(trigger in text for trigger in its)]
+        fired = [
+            id_
+            for id_, its in zip(ids, triggers, strict=True)
+            if any(trigger in text for trigger in its)
+        ]
         return fired[:DEPTH] or [id_ for id_, cosine in nearest(task) if cosine >= THRESHOLD]
 
     return ask
@@ -151,7 +183,9 @@ WHOLE = Peer(
 )
 
 PEERS = (
-    Peer("FTS5, name and description", False, partial(build_fts, _NAMED), partial(open_fts, (1, 1))),
+    Peer(
+        "FTS5, name and description", False, partial(build_fts, _NAMED), partial(open_fts, (1, 1))
+    ),
     WHOLE,
     Peer("MiniLM on the description", True, build_vectors, open_vectors),
     Peer("the paper's cascade, no LLM", True, build_paper, open_paper),

@@ -1,4 +1,7 @@
-"""Quality over latency as one picture: every way to find a point, named where it stands. Needs matplotlib."""
+"""Quality over latency as one picture: every way to find a point, named where it stands.
+
+Needs matplotlib.
+"""
 
 import math
 from collections.abc import Sequence
@@ -17,14 +20,22 @@ def draw(measured: Sequence[Measured], file: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    plt.rcParams.update({"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 11, "text.color": _INK})
+    plt.rcParams.update(
+        {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 11, "text.color": _INK}
+    )
     size = max(one.size for one in measured)
     shown = [one for one in measured if one.size == size]
     figure, axes = plt.subplots(figsize=(8, 4.8), facecolor="white")
     axes.set_xscale("log")
     for one in shown:
         colour = _OURS if one.ours else _PEER
-        axes.plot([one.p50 * 1e3, one.p95 * 1e3], [one.quality.macro.hit1] * 2, color=colour, lw=1.5, alpha=0.5)
+        axes.plot(
+            [one.p50 * 1e3, one.p95 * 1e3],
+            [one.quality.macro.hit1] * 2,
+            color=colour,
+            lw=1.5,
+            alpha=0.5,
+        )
         axes.plot(one.p50 * 1e3, one.quality.macro.hit1, "o", color=colour, ms=9 if one.ours else 7)
         crowded = _is_crowded(one, shown)
         axes.annotate(
@@ -37,7 +48,9 @@ def draw(measured: Sequence[Measured], file: Path) -> None:
             weight="bold" if one.ours else "normal",
         )
     _frame(axes, shown)
-    axes.set_title(f"Finding the right one of {size:,} skills", loc="left", weight="bold", color=_INK, pad=14)
+    axes.set_title(
+        f"Finding the right one of {size:,} skills", loc="left", weight="bold", color=_INK, pad=14
+    )
     figure.tight_layout()
     figure.savefig(file, format="svg", metadata={"Date": None})
     plt.close(figure)
@@ -48,7 +61,8 @@ def _is_crowded(one: Measured, shown: Sequence[Measured]) -> bool:
     height, wide = one.quality.macro.hit1, math.log(one.p50)
     others = (other for other in shown if other is not one)
     return any(
-        0 <= other.quality.macro.hit1 - height < _NEAR and abs(math.log(other.p50) - wide) < 2 for other in others
+        0 <= other.quality.macro.hit1 - height < _NEAR and abs(math.log(other.p50) - wide) < 2
+        for other in others
     )
 
 
@@ -63,7 +77,10 @@ def _frame(axes: object, shown: Sequence[Measured]) -> None:
     axes.xaxis.set_major_locator(FixedLocator([0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("milliseconds a task: dot p50, line to p95 (peers in process, Evolvable through MCP on stdio)")
+    axes.set_xlabel(
+        "milliseconds a task: dot p50, line to p95 (peers in process, Evolvable through "
+        "MCP on stdio)"
+    )
     axes.set_ylabel("first match is right (mean over families)")
     axes.grid(color=_FAINT)
     axes.set_axisbelow(True)

@@ -21,11 +21,19 @@ _GOALS = {
 }
 """hit@1 and R@5 to reach, by whether there is an embedder and the size of the library."""
 
-_LATENCY = {(True, 10_000): (0.012, 0.030), (True, 100_000): (0.060, 0.150), (False, 10_000): (0.008, None)}
-"""p50 and p95 not to exceed, in seconds, on a machine of the speed of that on which they were set."""
+_LATENCY = {
+    (True, 10_000): (0.012, 0.030),
+    (True, 100_000): (0.060, 0.150),
+    (False, 10_000): (0.008, None),
+}
+"""p50 and p95 not to exceed, in seconds, on a machine of the speed of that on which
+they were set.
+"""
 
 _FTS5 = {10_000: (0.0089, 0.026), 100_000: (0.084, 0.220)}
-"""p50 and p95 of FTS5 over one table with the body there, so that these limits can be told on any machine."""
+"""p50 and p95 of FTS5 over one table with the body there, so that these limits can be told on any
+machine.
+"""
 
 _KEPT, _FALSE = 0.80, 0.15
 _SMALLEST_HELD_TO = 100
@@ -33,7 +41,9 @@ _MEMORY, _EIGHT, _SEARCHABLE = 60.0, 900.0, 8.0
 
 
 def comparison_table(measured: Sequence[Measured], trivial: float | None) -> str:
-    """Return the Markdown table of all ways; times, start and memory are those in the largest library."""
+    """Return the Markdown table of all ways; times, start and memory are those in the largest
+    library.
+    """
     sizes = sorted({one.size for one in measured})
     largest = {one.way: one for one in measured if one.size == sizes[-1]}
     scores = {(one.way, one.size): str(one.quality.macro) for one in measured}
@@ -45,7 +55,11 @@ def comparison_table(measured: Sequence[Measured], trivial: float | None) -> str
         cells += [f"{one.memory:.0f} MB", f"{one.prepare:.1f} s"]
         lines.append(f"| {' | '.join(cells)} |")
     if trivial is not None:
-        cells = ["a trivial tool call through the same pipe", *("" for _ in sizes), f"{trivial * 1e3:.1f} ms"]
+        cells = [
+            "a trivial tool call through the same pipe",
+            *("" for _ in sizes),
+            f"{trivial * 1e3:.1f} ms",
+        ]
         lines.append(f"| {' | '.join([*cells, '', '', ''])} |")
     lines += ["", _NOTE.format(sizes[-1])]
     return "\n".join(lines) + "\n"
@@ -66,7 +80,10 @@ def quality_rows(measured: Sequence[Measured], embedder: Mapping[str, bool]) -> 
             continue
         goals = _GOALS.get((embedder[one.way], one.size), (None, None))
         for name, value, goal in zip(
-            ("hit@1", "R@5"), (one.quality.macro.hit1, one.quality.macro.recall5), goals, strict=True
+            ("hit@1", "R@5"),
+            (one.quality.macro.hit1, one.quality.macro.recall5),
+            goals,
+            strict=True,
         ):
             what = f"{one.way}, {one.size:,} skills: {name}"
             rows.append(at_least(what, value, goal, _three) if goal else Row(what, _three(value)))
@@ -74,13 +91,21 @@ def quality_rows(measured: Sequence[Measured], embedder: Mapping[str, bool]) -> 
 
 
 def none_fits_rows(name: str, found: Mapping[int, Sequence[Verdict]]) -> list[Row]:
-    """Return what is kept and what is false in libraries of each size; over all tasks, and over families."""
+    """Return what is kept and what is false in libraries of each size; over all tasks, and over
+    families.
+    """
     rows = []
     for size, verdicts in found.items():
         told = abstention(verdicts)
-        kept, wrong = f"{name}, {size:,} skills: right answers kept", f"{name}, {size:,} skills: false answers"
+        kept, wrong = (
+            f"{name}, {size:,} skills: right answers kept",
+            f"{name}, {size:,} skills: false answers",
+        )
         if size >= _SMALLEST_HELD_TO:
-            rows += [at_least(kept, told.kept, _KEPT, percent), at_most(wrong, told.false, _FALSE, percent)]
+            rows += [
+                at_least(kept, told.kept, _KEPT, percent),
+                at_most(wrong, told.false, _FALSE, percent),
+            ]
         else:
             rows += [Row(kept, percent(told.kept)), Row(wrong, percent(told.false))]
         both = f"{percent(told.kept_macro)}, {percent(told.false_macro)}"
@@ -91,15 +116,23 @@ def none_fits_rows(name: str, found: Mapping[int, Sequence[Verdict]]) -> list[Ro
 def reliability_rows(name: str, verdicts: Sequence[Verdict]) -> list[Row]:
     """Return the reliability curve of the confidence and its expected calibration error."""
     curve = reliability([(one.confidence, one.right) for one in verdicts])
-    rows = [Row(f"{name}, said {b.said:.0%}", f"right {b.right:.0%}", f"of {b.count:,}") for b in curve]
+    rows = [
+        Row(f"{name}, said {b.said:.0%}", f"right {b.right:.0%}", f"of {b.count:,}") for b in curve
+    ]
     return [*rows, Row(f"{name}, expected calibration error", f"{calibration_error(curve):.3f}")]
 
 
 def negative_rows(name: str, told: Negatives) -> list[Row]:
     """Return what tasks get that call for no skill."""
     return [
-        Row(f"{name}: the skill that must not come first does", f"{told.forbidden_first} of {told.named}"),
-        Row(f"{name}: answered, though its own library has nothing", f"{told.answered} of {told.nothing}"),
+        Row(
+            f"{name}: the skill that must not come first does",
+            f"{told.forbidden_first} of {told.named}",
+        ),
+        Row(
+            f"{name}: answered, though its own library has nothing",
+            f"{told.answered} of {told.nothing}",
+        ),
     ]
 
 
@@ -113,20 +146,31 @@ def time_rows(name: str, embedder: bool, size: int, times: Times) -> list[Row]:
     rows += _beside_rows(goals, size, times)
     rows.append(Row("  of which a trivial tool call, p50", ms(times.trivial)))
     what = f"{name}, {size:,} skills, 20,000 characters: p50"
-    rows.append(at_most(what, times.long, 2 * goals[0], ms) if goals[0] else Row(what, ms(times.long)))
+    rows.append(
+        at_most(what, times.long, 2 * goals[0], ms) if goals[0] else Row(what, ms(times.long))
+    )
     return [*rows, at_most("  of what an ordinary task takes", times.long_ratio, 2.0, ratio)]
 
 
 def _beside_rows(goals: tuple[float | None, float | None], size: int, times: Times) -> list[Row]:
     """Return the latency as parts of what FTS5 took for the same tasks in turn."""
     every = zip(
-        ("p50", "p95"), (times.p50, times.p95), (times.peer50, times.peer95), goals, _FTS5.get(size, ()), strict=False
+        ("p50", "p95"),
+        (times.p50, times.p95),
+        (times.peer50, times.peer95),
+        goals,
+        _FTS5.get(size, ()),
+        strict=False,
     )
     rows = []
     for part, value, theirs, goal, theirs_there in every:
         what = f"  beside FTS5 with the body in turn, {ms(theirs)}: {part}"
         limit = goal / theirs_there if goal else None
-        rows.append(at_most(what, value / theirs, limit, ratio) if limit else Row(what, ratio(value / theirs)))
+        rows.append(
+            at_most(what, value / theirs, limit, ratio)
+            if limit
+            else Row(what, ratio(value / theirs))
+        )
     return rows
 
 

@@ -1,4 +1,6 @@
-"""What rankings and confidences are worth: means over families of tasks, and how far a probability can be believed."""
+"""What rankings and confidences are worth: means over families of tasks, and how far a probability
+can be believed.
+"""
 
 import math
 from collections import defaultdict
@@ -36,14 +38,19 @@ def family(query: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """hit1: the first is right. recall5: share of the right skills among the first five. ndcg: over the first ten."""
+    """hit1: the first is right.
+
+    recall5: share of the right skills among the first five. ndcg: over the first ten.
+    """
 
     hit1: float
     recall5: float
     ndcg: float
 
     def __str__(self) -> str:
-        return " / ".join(f"{value:.3f}".removeprefix("0") for value in (self.hit1, self.recall5, self.ndcg))
+        return " / ".join(
+            f"{value:.3f}".removeprefix("0") for value in (self.hit1, self.recall5, self.ndcg)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +63,24 @@ class Quality:
 
 
 def score(ranked: Sequence[str], gold: Sequence[str], also_ok: Sequence[str] = ()) -> Score:
-    """Return what one ranking is worth, best first. A near copy counts as the only right skill, and once."""
+    """Return what one ranking is worth, best first.
+
+    A near copy counts as the only right skill, and once.
+    """
     right = _relevant(ranked[:DEPTH], gold, also_ok)
     gain = sum(1 / math.log2(at + 2) for at, fits in enumerate(right) if fits)
     ideal = sum(1 / math.log2(at + 2) for at in range(min(len(set(gold)), DEPTH)))
-    return Score(float(right[:1] == [True]), min(1.0, sum(right[:5]) / len(set(gold))), min(1.0, gain / ideal))
+    return Score(
+        float(right[:1] == [True]),
+        min(1.0, sum(right[:5]) / len(set(gold))),
+        min(1.0, gain / ideal),
+    )
 
 
 def _relevant(ranked: Iterable[str], gold: Sequence[str], also_ok: Sequence[str]) -> list[bool]:
-    """Return for each place whether it is right; a place that repeats a right skill is passed over."""
+    """Return for each place whether it is right; a place that repeats a right skill is
+    passed over.
+    """
     target = dict.fromkeys(also_ok, gold[0]) if len(gold) == 1 else {id_: id_ for id_ in also_ok}
     target |= {id_: id_ for id_ in gold}
     seen: set[str] = set()
@@ -80,14 +96,23 @@ def _relevant(ranked: Iterable[str], gold: Sequence[str], also_ok: Sequence[str]
 
 
 def quality(asked: Iterable[tuple[Mapping[str, Any], Sequence[str]]]) -> Quality:
-    """Return what the rankings of these tasks are worth. Raises ValueError when no family is large enough."""
+    """Return what the rankings of these tasks are worth.
+
+    Raises ValueError when no family is large enough.
+    """
     by_family: dict[str, list[Score]] = defaultdict(list)
     for query, ranked in asked:
         by_family[family(query)].append(score(ranked, query["gold"], query.get("also_ok", ())))
-    large = {name: _mean(every) for name, every in by_family.items() if len(every) >= SMALL_FAMILY or name == GATHERED}
+    large = {
+        name: _mean(every)
+        for name, every in by_family.items()
+        if len(every) >= SMALL_FAMILY or name == GATHERED
+    }
     if not large:
         raise ValueError(f"no family has {SMALL_FAMILY} tasks")
-    return Quality(_mean(large.values()), dict(sorted(large.items())), sum(map(len, by_family.values())))
+    return Quality(
+        _mean(large.values()), dict(sorted(large.items())), sum(map(len, by_family.values()))
+    )
 
 
 def averaged(several: Sequence[Quality]) -> Quality:
@@ -97,12 +122,15 @@ def averaged(several: Sequence[Quality]) -> Quality:
 
 def _mean(scores: Iterable[Score]) -> Score:
     every = list(scores)
-    return Score(mean(s.hit1 for s in every), mean(s.recall5 for s in every), mean(s.ndcg for s in every))
+    return Score(
+        mean(s.hit1 for s in every), mean(s.recall5 for s in every), mean(s.ndcg for s in every)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was said of one task's first match: how sure, whether it was given as an answer, whether it is right.
+    """What was said of one task's first match: how sure, whether it was given as an answer, whether
+    it is right.
 
     out: the right skill and its whole repository were taken out before, so that nothing is right.
     """
@@ -116,8 +144,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Abstention:
-    """kept: share of the right first matches that are given as answers. false: share of the tasks without a right
-    skill that get one. Each over all tasks, and as the mean over families of at least 20."""
+    """kept: share of the right first matches that are given as answers. false: share of the tasks
+    without a right skill that get one. Each over all tasks, and as the mean over families of at
+    least 20.
+    """
 
     kept: float
     false: float
@@ -129,7 +159,10 @@ def abstention(verdicts: Iterable[Verdict]) -> Abstention:
     """Return how well it is told that nothing fits; NaN where there is nothing to tell it from."""
     every = list(verdicts)
     right, out = [v for v in every if v.right], [v for v in every if v.out]
-    return Abstention(*(_share(some) for some in (right, out)), *(_share_over_families(some) for some in (right, out)))
+    return Abstention(
+        *(_share(some) for some in (right, out)),
+        *(_share_over_families(some) for some in (right, out)),
+    )
 
 
 def _share(verdicts: Sequence[Verdict]) -> float:
@@ -146,7 +179,9 @@ def _share_over_families(verdicts: Sequence[Verdict]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Answers of nearly the same confidence: the mean of what was said, the share that was right, and how many."""
+    """Answers of nearly the same confidence: the mean of what was said, the share that was right,
+    and how many.
+    """
 
     said: float
     right: float
@@ -154,13 +189,20 @@ class Bin:
 
 
 def reliability(said: Sequence[tuple[float, bool]], bins: int = 10) -> list[Bin]:
-    """Return the reliability curve of (confidence, right) in bins of equal width, empty ones left out."""
+    """Return the reliability curve of (confidence, right) in bins of equal width, empty ones left
+    out.
+    """
     parts: dict[int, list[tuple[float, bool]]] = defaultdict(list)
     for confidence, right in said:
         parts[min(bins - 1, int(confidence * bins))].append((confidence, right))
-    return [Bin(mean(c for c, _ in parts[at]), mean(r for _, r in parts[at]), len(parts[at])) for at in sorted(parts)]
+    return [
+        Bin(mean(c for c, _ in parts[at]), mean(r for _, r in parts[at]), len(parts[at]))
+        for at in sorted(parts)
+    ]
 
 
 def calibration_error(curve: Sequence[Bin]) -> float:
-    """Return the expected calibration error: the mean distance of said from right, each answer counting once."""
+    """Return the expected calibration error: the mean distance of said from right, each answer
+    counting once.
+    """
     return sum(abs(b.said - b.right) * b.count for b in curve) / max(1, sum(b.count for b in curve))

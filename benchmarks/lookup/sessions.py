@@ -1,4 +1,6 @@
-"""Ways to ask for a skill, each in a process of its own: Evolvable through MCP on stdio, and the peers."""
+"""Ways to ask for a skill, each in a process of its own: Evolvable through MCP on stdio, and the
+peers.
+"""
 
 import json
 import os
@@ -21,14 +23,17 @@ from lookup.vectors import embed_once
 
 DEPTH, USUAL = 10, 5
 
-_WARMING = re.compile(r"warming up|earlier task|resources embedded|did not answer|went away|cannot start")
+_WARMING = re.compile(
+    r"warming up|earlier task|resources embedded|did not answer|went away|cannot start"
+)
 _PATIENCE = 900.0  # seconds for an embedder to take in ten thousand texts
 _FIRST = "a first task that makes everything ready"
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Ids of the corpus, best first, and the seconds it took. Evolvable also says how sure it is of each.
+    """Ids of the corpus, best first, and the seconds it took. Evolvable also says how sure it is of
+    each.
 
     none_fits: no match has the confidence from which one fits.
     """
@@ -40,7 +45,10 @@ class Reply:
 
 
 class Session(Protocol):
-    """A way to find that is ready. `start`: seconds from starting its process to its first answer."""
+    """A way to find that is ready.
+
+    `start`: seconds from starting its process to its first answer.
+    """
 
     start: float
 
@@ -53,12 +61,17 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One way to run Evolvable: a name, and what its environment says beyond the library's folder."""
+    """One way to run Evolvable: a name, and what its environment says beyond the
+    library's folder.
+    """
 
     name: str
     variables: Mapping[str, str] = field(default_factory=dict)
     embedder: tuple[Path, Path] | None = None
-    """Its model and where vectors are kept. A session waits until no stage says any more that it is getting ready."""
+    """Its model and where vectors are kept.
+
+    A session waits until no stage says any more that it is getting ready.
+    """
 
 
 def serve(setting: Setting, home: Path) -> Server:
@@ -87,7 +100,9 @@ class Served:
         return dict(found)
 
     def seconds(self, task: str) -> float:
-        """Return how long find_skill takes for a task when it is asked for as many matches as it gives by itself."""
+        """Return how long find_skill takes for a task when it is asked for as many matches as it
+        gives by itself.
+        """
         started = time.perf_counter()
         self.find(task, USUAL)
         return time.perf_counter() - started
@@ -109,7 +124,9 @@ class Served:
     def _warm(self, patience: float) -> float:
         """Wait until every stage is ready; return the seconds since the start."""
         end = time.monotonic() + patience
-        while time.monotonic() < end and any(_WARMING.search(stage["said"]) for stage in self.find(_FIRST)["stages"]):
+        while time.monotonic() < end and any(
+            _WARMING.search(stage["said"]) for stage in self.find(_FIRST)["stages"]
+        ):
             time.sleep(0.5)
         return time.perf_counter() - self.server.started
 
@@ -118,11 +135,24 @@ class PeerSession:
     """One peer, asked in its process."""
 
     def __init__(self, peer: Peer, place: Path, model: Path | None) -> None:
-        command = (sys.executable, "-m", "lookup.peer_process", str(PEERS.index(peer)), str(place), str(model or ""))
-        path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+        command = (
+            sys.executable,
+            "-m",
+            "lookup.peer_process",
+            str(PEERS.index(peer)),
+            str(place),
+            str(model or ""),
+        )
+        path = os.pathsep.join(
+            filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")))
+        )
         started = time.perf_counter()
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": path},
         )
         self._line()
         self.start = time.perf_counter() - started
@@ -161,7 +191,9 @@ def closing(session: Any) -> Iterator[Any]:
 
 
 def processes_of(*servers: Server) -> list[int]:
-    """Return the ids of the servers and of all that works for their libraries, such as a shared embedder (Linux)."""
+    """Return the ids of the servers and of all that works for their libraries, such as a shared
+    embedder (Linux).
+    """
     pids = {server.process.pid for server in servers}
     homes = {_home(pid) for pid in pids} - {b""}
     others = (int(name) for name in os.listdir("/proc") if name.isdecimal())

@@ -1,4 +1,6 @@
-"""How long find_skill takes through MCP on stdio, what a server holds in memory, and how fast skills come in."""
+"""How long find_skill takes through MCP on stdio, what a server holds in memory, and how fast
+skills come in.
+"""
 
 import subprocess
 import sys
@@ -12,21 +14,33 @@ from support import environment, memory_mb, percentile
 
 from lookup.data import Library, document, take_in
 from lookup.peers import WHOLE
-from lookup.sessions import PeerSession, Served, Setting, closing, empty_mb, processes_of, serve, shared_mb
+from lookup.sessions import (
+    PeerSession,
+    Served,
+    Setting,
+    closing,
+    empty_mb,
+    processes_of,
+    serve,
+    shared_mb,
+)
 
 LONG = 20_000
 """Characters of a long task."""
 
 SERVERS = 8
 _TRIVIAL = 50
-_IN_TURN = 25  # tasks in a row, so that neither side finds the caches full of the other's data at each of them
+# Tasks in a row, so that neither side finds the caches full of the other's data at each of them.
+_IN_TURN = 25
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Percentiles in seconds. trivial: of a call that does next to nothing. long: of a task of 20,000 characters.
+    """Percentiles in seconds. trivial: of a call that does next to nothing. long: of a task of
+    20,000 characters.
 
-    peer50, peer95: of FTS5 over one table with the body, asked the same tasks in turn, inside its process.
+    peer50, peer95: of FTS5 over one table with the body, asked the same tasks in turn, inside its
+    process.
     """
 
     p50: float
@@ -52,18 +66,24 @@ class Intake:
 
 
 def measured(setting: Setting, library: Library, tasks: Sequence[str]) -> tuple[float, Times]:
-    """Return the MB that a server over this library holds above an empty process, and how long it takes."""
+    """Return the MB that a server over this library holds above an empty process, and how long it
+    takes.
+    """
     with TemporaryDirectory() as place:
         home = Path(place) / "home"
         take_in(home, library)
         WHOLE.build(list(library.skills.values()), Path(place), None, Path(place))
-        with closing(PeerSession(WHOLE, Path(place), None)) as peer, closing(Served(setting, home, library)) as served:
+        with (
+            closing(PeerSession(WHOLE, Path(place), None)) as peer,
+            closing(Served(setting, home, library)) as served,
+        ):
             times = times_of(served, peer, tasks)
             return served.memory(), times
 
 
 def times_of(served: Served, peer: PeerSession, tasks: Sequence[str]) -> Times:
-    """Return how long a server takes for these tasks, and a peer in turn with it, after a few to warm up.
+    """Return how long a server takes for these tasks, and a peer in turn with it, after a few to
+    warm up.
 
     The machine changes its speed by half within minutes; the peer's time tells which speed it had.
     """
@@ -95,7 +115,9 @@ def _long(tasks: Sequence[str]) -> list[str]:
 
 
 def trivial_call(served: Served) -> float:
-    """Return the median seconds of a tool call that finds nothing out: one page of a single entry."""
+    """Return the median seconds of a tool call that finds nothing out: one page of a
+    single entry.
+    """
     seconds = []
     for _ in range(_TRIVIAL):
         started = time.perf_counter()
@@ -105,7 +127,9 @@ def trivial_call(served: Served) -> float:
 
 
 def empty_server_mb(setting: Setting, tasks: Sequence[str]) -> float:
-    """Return the MB above an empty process of a server whose library holds nothing, after it was asked the same."""
+    """Return the MB above an empty process of a server whose library holds nothing, after it was
+    asked the same.
+    """
     with TemporaryDirectory() as place:
         home = Path(place) / "home"
         take_in(home, Library({}))
@@ -116,7 +140,9 @@ def empty_server_mb(setting: Setting, tasks: Sequence[str]) -> float:
 
 
 def eight_servers_mb(setting: Setting, library: Library, tasks: Sequence[str]) -> float:
-    """Return the MB (PSS) of eight servers over one library, asked and warm, and of what they share."""
+    """Return the MB (PSS) of eight servers over one library, asked and warm, and of what they
+    share.
+    """
     with TemporaryDirectory() as place:
         home = Path(place) / "home"
         take_in(home, library)
@@ -134,13 +160,25 @@ def eight_servers_mb(setting: Setting, library: Library, tasks: Sequence[str]) -
 
 
 def intake(library: Library) -> Intake:
-    """Return how long a folder of these skills takes, from the command to a task that finds one of them."""
+    """Return how long a folder of these skills takes, from the command to a task that finds one of
+    them.
+    """
     with TemporaryDirectory() as place:
         home, folder = Path(place) / "home", Path(place) / "skills"
         for name, record in library.skills.items():
             (folder / name).mkdir(parents=True)
-            (folder / name / "SKILL.md").write_text(document(record), encoding="utf-8", errors="replace")
-        command = (sys.executable, "-m", "evolvable_server", "--home", str(home), "init", str(folder))
+            (folder / name / "SKILL.md").write_text(
+                document(record), encoding="utf-8", errors="replace"
+            )
+        command = (
+            sys.executable,
+            "-m",
+            "evolvable_server",
+            "--home",
+            str(home),
+            "init",
+            str(folder),
+        )
         started = time.perf_counter()
         subprocess.run(command, env=environment(home), check=False, stdout=subprocess.DEVNULL)
         taken = time.perf_counter() - started
@@ -150,5 +188,7 @@ def intake(library: Library) -> Intake:
             found = server.call("find_skill", task=task, limit=10, detail=True)
             searchable = time.perf_counter() - started
             if not found or not found["matches"]:
-                raise RuntimeError(f"what was taken in is not found: {server.text('find_skill', task=task)[:300]}")
+                raise RuntimeError(
+                    f"what was taken in is not found: {server.text('find_skill', task=task)[:300]}"
+                )
             return Intake(len(library.skills), taken, searchable)

@@ -1,9 +1,11 @@
-"""A sentence encoder for the peers: MiniLM as ONNX, and a cache of vectors on disk by model and text.
+"""A sentence encoder for the peers: MiniLM as ONNX, and a cache of vectors on disk by model and
+text.
 
-The embedder of Evolvable is given what is in the cache, for it would take minutes in every library that is measured.
+The embedder of Evolvable is given what is in the cache, for it would take minutes in every library
+that is measured.
 
-Encoding needs numpy, onnxruntime and tokenizers; importing this module does not, as tests import it. The folder of a
-model holds `model.onnx` and `tokenizer.json`.
+Encoding needs numpy, onnxruntime and tokenizers; importing this module does not, as tests import
+it. The folder of a model holds `model.onnx` and `tokenizer.json`.
 """
 
 import hashlib
@@ -28,7 +30,9 @@ class Encoder:
         import onnxruntime
         from tokenizers import Tokenizer
 
-        self._session = onnxruntime.InferenceSession(str(model / "model.onnx"), providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            str(model / "model.onnx"), providers=["CPUExecutionProvider"]
+        )
         self._inputs = {given.name for given in self._session.get_inputs()}
         self._tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
         self._tokenizer.no_padding()
@@ -39,7 +43,8 @@ class Encoder:
         import numpy as np
 
         encoded = self._tokenizer.encode_batch(list(texts))
-        order = sorted(range(len(texts)), key=lambda at: len(encoded[at].ids))  # so that little is padded
+        # So that little is padded.
+        order = sorted(range(len(texts)), key=lambda at: len(encoded[at].ids))
         vectors = np.zeros((len(texts), _DIMENSIONS), np.float32)
         for start in range(0, len(order), _BATCH):
             batch = order[start : start + _BATCH]
@@ -61,7 +66,9 @@ class Encoder:
 
 
 def cached(texts: Sequence[str], model: Path, cache: Path) -> Any:
-    """Return the vectors of the texts; what the cache lacks is encoded (10 ms a text or so) and added to it."""
+    """Return the vectors of the texts; what the cache lacks is encoded (10 ms a text or so) and
+    added to it.
+    """
     import numpy as np
 
     name = hashlib.sha256((model / "model.onnx").read_bytes()).hexdigest()[:16]
@@ -80,7 +87,10 @@ def cached(texts: Sequence[str], model: Path, cache: Path) -> Any:
 
 
 def embed_once(home: Path, library: Library, model: Path, cache: Path) -> None:
-    """Give the embedder of a library the vectors of all its texts. A copy under another name has the original's."""
+    """Give the embedder of a library the vectors of all its texts.
+
+    A copy under another name has the original's.
+    """
     import numpy as np
 
     from evolvable_tools.embedding.local_models import OnnxEmbedder
@@ -88,12 +98,19 @@ def embed_once(home: Path, library: Library, model: Path, cache: Path) -> None:
     if (home / "vectors.db").exists():
         return
     records = list(library.skills.items())
-    own = cached([f"{_spaced(_of(name, r))}. {r['description']}" for name, r in records], model, cache)
-    texts = [digest_text(f"{_spaced(name)}. {record['description']}").hash for name, record in records]
+    own = cached(
+        [f"{_spaced(_of(name, r))}. {r['description']}" for name, r in records], model, cache
+    )
+    texts = [
+        digest_text(f"{_spaced(name)}. {record['description']}").hash for name, record in records
+    ]
     with Vectors.open(home) as vectors:
-        ours = vectors.model(OnnxEmbedder.open(str(model.resolve())).model, f"onnx:{model.resolve()}")
+        ours = vectors.model(
+            OnnxEmbedder.open(str(model.resolve())).model, f"onnx:{model.resolve()}"
+        )
         vectors.store_vectors(
-            ours, {text: row.astype(np.float16).tobytes() for text, row in zip(texts, own, strict=True)}
+            ours,
+            {text: row.astype(np.float16).tobytes() for text, row in zip(texts, own, strict=True)},
         )
 
 
@@ -102,5 +119,7 @@ def _spaced(name: str) -> str:
 
 
 def _of(name: str, record: Mapping[str, Any]) -> str:
-    """Return the name whose text is embedded for a skill: its own, and for a copy that of the original."""
+    """Return the name whose text is embedded for a skill: its own, and for a copy that of the
+    original.
+    """
     return str(record.get("copy_of") or name)

@@ -1,7 +1,9 @@
-"""What a client reads of an answer: how often it is sure, a choice or none, how often right, and in how many bytes.
+"""What a client reads of an answer: how often it is sure, a choice or none, how often right, and in
+how many bytes.
 
-Every task whose right skill is in the library is asked over MCP as an agent asks it; then the tasks whose right skills
-and their copies were really taken out. `shown`: the right skill is among the refs and names of the answer.
+Every task whose right skill is in the library is asked over MCP as an agent asks it; then the tasks
+whose right skills and their copies were really taken out. `shown`: the right skill is among the
+refs and names of the answer.
 """
 
 import json
@@ -33,7 +35,10 @@ _NAME = re.compile(r"[\w./-]+")
 
 @dataclass(frozen=True, slots=True)
 class ReadAnswer:
-    """One answer as a client reads it. first: the right skill is the first one. out: no skill was right."""
+    """One answer as a client reads it.
+
+    first: the right skill is the first one. out: no skill was right.
+    """
 
     verdict: str
     first: bool
@@ -44,21 +49,37 @@ class ReadAnswer:
 
 def read_answer(answer: Mapping[str, Any], right: Iterable[str], *, out: bool) -> ReadAnswer:
     """Return what an answer says. right: the names of the skills that are right."""
-    texts = [answer.get("use", {}).get("ref", ""), *(one["ref"] for one in answer.get("choices", ()))]
-    texts += [line.partition(": ")[0] for line in answer.get("others", {}).get("text", "").splitlines()]
+    texts = [
+        answer.get("use", {}).get("ref", ""),
+        *(one["ref"] for one in answer.get("choices", ())),
+    ]
+    texts += [
+        line.partition(": ")[0] for line in answer.get("others", {}).get("text", "").splitlines()
+    ]
     also = answer.get("also", [])
     texts += also if isinstance(also, list) else also.split(", ")
     names = [_NAME.findall(text)[-1] for text in texts if text]
     wanted = set(right)
     size = len(json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode())
-    return ReadAnswer(answer["verdict"], bool(names) and names[0] in wanted, not wanted.isdisjoint(names), size, out)
+    return ReadAnswer(
+        answer["verdict"],
+        bool(names) and names[0] in wanted,
+        not wanted.isdisjoint(names),
+        size,
+        out,
+    )
 
 
 def answers(setting: Setting, library: Library, queries: Sequence[Record]) -> list[ReadAnswer]:
-    """Return every answer of a server over this library, to each task before and after its skill was taken out."""
+    """Return every answer of a server over this library, to each task before and after its skill
+    was taken out.
+    """
     copies = Copies(library)
     there = answerable(queries, library.ids)
-    asked = [copies.marked(query) for query in random.Random(0).sample(there, min(MOST_TASKS, len(there)))]
+    asked = [
+        copies.marked(query)
+        for query in random.Random(0).sample(there, min(MOST_TASKS, len(there)))
+    ]
     names = {record["id"]: name for name, record in library.skills.items()}
     with TemporaryDirectory() as place:
         home = Path(place) / "home"
@@ -76,12 +97,20 @@ def answers(setting: Setting, library: Library, queries: Sequence[Record]) -> li
     return found
 
 
-def rows(setting: Setting, corpus: Sequence[Record], queries: Sequence[Record], sizes: Mapping[int, int]) -> list[Row]:
-    """Return the shares of the verdicts, what they are worth, and the bytes, in libraries of each size."""
+def rows(
+    setting: Setting, corpus: Sequence[Record], queries: Sequence[Record], sizes: Mapping[int, int]
+) -> list[Row]:
+    """Return the shares of the verdicts, what they are worth, and the bytes, in libraries of each
+    size.
+    """
     made: list[Row] = []
     for size, count in sizes.items():
         progress(f"{setting.name}: answers, {count} libraries of {size:,}")
-        found = [one for seed in range(count) for one in answers(setting, drawn(size, seed, corpus, queries), queries)]
+        found = [
+            one
+            for seed in range(count)
+            for one in answers(setting, drawn(size, seed, corpus, queries), queries)
+        ]
         made += _rows_of(f"{setting.name}, {size:,} skills", found)
     return made
 
@@ -94,7 +123,10 @@ def _rows_of(name: str, found: Sequence[ReadAnswer]) -> list[Row]:
         Row(f"{name}: sure / choose / none, tasks that have a skill", _shares(there)),
         Row(f"{name}: sure / choose / none, the same without it", _shares(out)),
         Row(f"{name}: right where it is sure", percent(mean(one.first for one in sure))),
-        Row(f"{name}: the right one among what is shown, none left out", f"{mean(one.shown for one in kept):.3f}"),
+        Row(
+            f"{name}: the right one among what is shown, none left out",
+            f"{mean(one.shown for one in kept):.3f}",
+        ),
         Row(f"{name}: bytes of an answer, mean", f"{mean(one.size for one in there):,.0f}"),
         *(
             Row(f"  of {verdict}", f"{mean(sizes):,.0f}, at most {max(sizes):,}")
@@ -106,4 +138,6 @@ def _rows_of(name: str, found: Sequence[ReadAnswer]) -> list[Row]:
 
 def _shares(answers: Sequence[ReadAnswer]) -> str:
     verdicts = [one.verdict for one in answers]
-    return " / ".join(percent(verdicts.count(name) / len(verdicts)) for name in ("sure", "choose", "none"))
+    return " / ".join(
+        percent(verdicts.count(name) / len(verdicts)) for name in ("sure", "choose", "none")
+    )

@@ -1,7 +1,9 @@
-"""What each part of the ranking by words is worth, and whether its weights hold for families they were not chosen on.
+"""What each part of the ranking by words is worth, and whether its weights hold for families they
+were not chosen on.
 
-Tasks are ranked as the index ranks them, then again with a field left out, without coverage, or with weights learned on
-some families of tasks and tried on the others. Candidates are the best 60 of the index and whatever is right.
+Tasks are ranked as the index ranks them, then again with a field left out, without coverage, or
+with weights learned on some families of tasks and tried on the others. Candidates are the best 60
+of the index and whatever is right.
 """
 
 from collections import defaultdict
@@ -34,7 +36,9 @@ _NAMES = tuple(FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What is multiplied to each field's part of a score, 1 as shipped, and the share that coverage decides."""
+    """What is multiplied to each field's part of a score, 1 as shipped, and the share that coverage
+    decides.
+    """
 
     fields: tuple[float, ...] = (1.0,) * len(_NAMES)
     coverage: float = COVERAGE
@@ -42,7 +46,9 @@ class Weights:
     def times(self, name: str, factor: float) -> "Weights":
         """Return the same with one field counting so many times as much."""
         at = _NAMES.index(name)
-        return Weights((*self.fields[:at], self.fields[at] * factor, *self.fields[at + 1 :]), self.coverage)
+        return Weights(
+            (*self.fields[:at], self.fields[at] * factor, *self.fields[at + 1 :]), self.coverage
+        )
 
 
 SHIPPED = Weights()
@@ -50,7 +56,9 @@ SHIPPED = Weights()
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One task with its candidates: their ids, what each field adds to the score of each, and their coverage."""
+    """One task with its candidates: their ids, what each field adds to the score of each, and their
+    coverage.
+    """
 
     query: Record
     ids: Sequence[str]
@@ -68,7 +76,9 @@ class Case:
 
     def score(self, weights: Weights) -> Score:
         """Return what the ranking by these weights is worth."""
-        fit = (self.parts @ np.array(weights.fields)) * (1 - weights.coverage + weights.coverage * self.coverage)
+        fit = (self.parts @ np.array(weights.fields)) * (
+            1 - weights.coverage + weights.coverage * self.coverage
+        )
         ranked = [self.ids[at] for at in np.argsort(-fit, kind="stable")[:DEPTH]]
         return score(ranked, self.query["gold"], self.query.get("also_ok", ()))
 
@@ -86,9 +96,14 @@ def cases(library: Library, queries: Sequence[Record]) -> dict[str, list[Case]]:
                 ranking = index.search(query["text"], limit=_CANDIDATES)
                 known = {scored.entry.id for scored in ranking.scored}
                 right = {entries[names[id_]] for id_ in query["gold"]} - known
-                candidates = [*ranking.scored, *index.matches(ranking, index.weigh(ranking, right)).values()]
+                candidates = [
+                    *ranking.scored,
+                    *index.matches(ranking, index.weigh(ranking, right)).values(),
+                ]
                 found[family(query)].append(Case.of(query, candidates, library))
-    return {name: its for name, its in found.items() if len(its) >= SMALL_FAMILY or name == GATHERED}
+    return {
+        name: its for name, its in found.items() if len(its) >= SMALL_FAMILY or name == GATHERED
+    }
 
 
 def _entries(index: Index) -> Iterable:
@@ -101,11 +116,15 @@ def _entries(index: Index) -> Iterable:
 def worth(by_family: Mapping[str, Sequence[Case]], weights: Weights) -> tuple[float, float]:
     """Return hit@1 and R@5 as means over families."""
     every = [[case.score(weights) for case in its] for its in by_family.values()]
-    return mean(mean(s.hit1 for s in its) for its in every), mean(mean(s.recall5 for s in its) for its in every)
+    return mean(mean(s.hit1 for s in its) for its in every), mean(
+        mean(s.recall5 for s in its) for its in every
+    )
 
 
 def learned(by_family: Mapping[str, Sequence[Case]]) -> Weights:
-    """Return the weights that do best on these families, one field changed at a time, from those shipped."""
+    """Return the weights that do best on these families, one field changed at a time, from those
+    shipped.
+    """
     best, most = SHIPPED, sum(worth(by_family, SHIPPED))
     for _ in range(_ROUNDS):
         before = most
@@ -121,7 +140,9 @@ def learned(by_family: Mapping[str, Sequence[Case]]) -> Weights:
 
 
 def rows(library: Library, queries: Sequence[Record]) -> list[Row]:
-    """Return what every part is worth, in points, and what learning the weights anew would bring to other families."""
+    """Return what every part is worth, in points, and what learning the weights anew would bring to
+    other families.
+    """
     progress(f"weights: {len(library.skills):,} skills")
     every = cases(library, queries)
     names = sorted(every)
@@ -135,15 +156,28 @@ def rows(library: Library, queries: Sequence[Record]) -> list[Row]:
         its = worth(every, weights)
         if its == whole:
             continue  # nothing here has such a field
-        worse = sum(sum(worth(fold, weights)) < sum(was) for fold, was in zip(folds, shipped, strict=True))
-        found.append(Row(f"  {title}", f"{_points(its, whole)}, worse in {worse} of {FOLDS} groups of families"))
+        worse = sum(
+            sum(worth(fold, weights)) < sum(was) for fold, was in zip(folds, shipped, strict=True)
+        )
+        found.append(
+            Row(
+                f"  {title}",
+                f"{_points(its, whole)}, worse in {worse} of {FOLDS} groups of families",
+            )
+        )
     held_out = [worth(fold, _learned_without(every, fold)) for fold in folds]
-    mean_of = [tuple(mean(one[at] for one in some) for at in (0, 1)) for some in (held_out, shipped)]
-    found.append(Row("  weights learned on four groups, tried on the fifth", _points(mean_of[0], mean_of[1])))
+    mean_of = [
+        tuple(mean(one[at] for one in some) for at in (0, 1)) for some in (held_out, shipped)
+    ]
+    found.append(
+        Row("  weights learned on four groups, tried on the fifth", _points(mean_of[0], mean_of[1]))
+    )
     return found
 
 
-def _learned_without(every: Mapping[str, Sequence[Case]], fold: Mapping[str, Sequence[Case]]) -> Weights:
+def _learned_without(
+    every: Mapping[str, Sequence[Case]], fold: Mapping[str, Sequence[Case]]
+) -> Weights:
     return learned({name: its for name, its in every.items() if name not in fold})
 
 

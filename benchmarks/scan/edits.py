@@ -1,12 +1,13 @@
 """Measure the scan on real edits: commits of public repositories that modify a SKILL.md.
 
-`edits.jsonl` names each edit by repository, commit and path, with the SHA-256 of the file before and after and the
-verdict; it holds no text. `--clones DIR` reads the texts from clones (DIR/owner+name, DIR/owner+name/repo or
-DIR/owner/name, bare or not), checks the hashes, and scans each edit again as an agent's update. `--collect` chooses
-the edits anew. Rules are developed on the repositories of half A. `edits_apart.jsonl` names edits of further
-repositories, collected before the rules were changed, with `--collect --apart`. The weights of the classifier were
-trained on no text of half B or of these; but features, training data and limits were compared while the figures of
-both were looked at, so that both are too good for edits that nobody looked at.
+`edits.jsonl` names each edit by repository, commit and path, with the SHA-256 of the file before
+and after and the verdict; it holds no text. `--clones DIR` reads the texts from clones
+(DIR/owner+name, DIR/owner+name/repo or DIR/owner/name, bare or not), checks the hashes, and scans
+each edit again as an agent's update. `--collect` chooses the edits anew. Rules are developed on the
+repositories of half A. `edits_apart.jsonl` names edits of further repositories, collected before
+the rules were changed, with `--collect --apart`. The weights of the classifier were trained on no
+text of half B or of these; but features, training data and limits were compared while the figures
+of both were looked at, so that both are too good for edits that nobody looked at.
 """
 
 import argparse
@@ -31,11 +32,21 @@ MAX_COMPANIONS = 20
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clones", type=Path, required=True, help="folder of clones")
-    parser.add_argument("--collect", action="store_true", help="choose the edits anew and write edits.jsonl")
-    parser.add_argument("--write", action="store_true", help="write the new verdicts into edits.jsonl")
-    parser.add_argument("--apart", action="store_true", help="the further repositories, on which no weight was trained")
+    parser.add_argument(
+        "--collect", action="store_true", help="choose the edits anew and write edits.jsonl"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the new verdicts into edits.jsonl"
+    )
+    parser.add_argument(
+        "--apart",
+        action="store_true",
+        help="the further repositories, on which no weight was trained",
+    )
     parser.add_argument("--half", choices=("A", "B"), help="only this half of the repositories")
-    parser.add_argument("--show", action="store_true", help="print what was found in each held edit")
+    parser.add_argument(
+        "--show", action="store_true", help="print what was found in each held edit"
+    )
     options = parser.parse_args()
     file = APART if options.apart else EDITS
     edits = collected(options.clones, options.apart) if options.collect else recorded(file)
@@ -76,8 +87,8 @@ def report(edits: list[dict], missing: int) -> int:
         repositories = len({edit["repository"] for edit in mine})
         refused = sum(edit["verdict"] == "refused" for edit in mine)
         print(
-            f"half {name}: {len(mine)} edits of {repositories} repositories, {held} held ({held / len(mine):.1%}), "
-            f"{refused} of them refused"
+            f"half {name}: {len(mine)} edits of {repositories} repositories, {held} held "
+            f"({held / len(mine):.1%}), {refused} of them refused"
         )
         rules = Counter(rule for edit in mine for rule in edit["rules"])
         print("  " + ", ".join(f"{rule} {number}" for rule, number in rules.most_common(40)))
@@ -129,7 +140,9 @@ def blob(where: Path, name: str) -> bytes | None:
 
 
 def collected(clones: Path, apart: bool) -> list[dict]:
-    """Return the edits: for each repository those whose hash comes first, a few of a commit at most."""
+    """Return the edits: for each repository those whose hash comes first, a few of a commit at
+    most.
+    """
     edits = []
     chosen = {edit["repository"] for edit in recorded()} if apart else set()
     for folder in sorted(clones.iterdir()):
@@ -139,12 +152,19 @@ def collected(clones: Path, apart: bool) -> list[dict]:
             continue
         of_commit: Counter[str] = Counter()
         taken = 0
-        order = sorted(changes(where), key=lambda one: sha256(":".join((repository, *one)).encode()))
+        order = sorted(
+            changes(where), key=lambda one: sha256(":".join((repository, *one)).encode())
+        )
         for commit, path in order:
             if taken == MOST_OF_A_REPOSITORY:
                 break
             before, after = blob(where, f"{commit}^:{path}"), blob(where, f"{commit}:{path}")
-            if before is None or after is None or before == after or of_commit[commit] == MOST_OF_A_COMMIT:
+            if (
+                before is None
+                or after is None
+                or before == after
+                or of_commit[commit] == MOST_OF_A_COMMIT
+            ):
                 continue
             of_commit[commit] += 1
             taken += 1
@@ -162,7 +182,9 @@ def collected(clones: Path, apart: bool) -> list[dict]:
 
 
 def changes(where: Path) -> Iterator[tuple[str, str]]:
-    """Yield commit and path of every modification of a SKILL.md in the history of HEAD, merges left out."""
+    """Yield commit and path of every modification of a SKILL.md in the history of HEAD, merges left
+    out.
+    """
     text = git(
         where,
         "log",
@@ -189,7 +211,18 @@ def companions(where: Path, commit: str, path: str) -> list[str]:
     folder = path.rpartition("/")[0]
     if not folder:
         return []
-    text = git(where, "diff-tree", "-r", "-z", "--no-commit-id", "--no-renames", "--name-only", commit, "--", folder)
+    text = git(
+        where,
+        "diff-tree",
+        "-r",
+        "-z",
+        "--no-commit-id",
+        "--no-renames",
+        "--name-only",
+        commit,
+        "--",
+        folder,
+    )
     names = [name for name in text.decode("utf-8", "replace").split("\0") if name and name != path]
     nested = {name.rpartition("/")[0] for name in names if name.endswith("/SKILL.md")}
     names = [name for name in names if not any(name.startswith(f"{one}/") for one in nested)]

@@ -1,14 +1,16 @@
-"""Measure the scan on hostile edits that we wrote: seven skills and 186 changes of them, a third held out.
+"""Measure the scan on hostile edits that we wrote: seven skills and 186 changes of them, a third
+held out.
 
-Each line of `hostile/edits.jsonl` names a skill, the text that is replaced and the text that replaces it, or a file
-that is added. Each is scanned as an agent's update of the skill, and again as a new skill that has the change in it.
-Rules are developed on the lines marked `tuned`; of those marked `held-out` only the figures are printed, and the
-limits of the classifier were chosen with these figures in view.
-`hostile/fresh.jsonl` has 731 texts that were written before its author had read the rules, added to one skill.
-`hostile/sentences.jsonl` has single sentences that were written to get round the rules, each added to one skill.
-`--skill-inject CLONE` also measures a set of others: the instructions of the public benchmark SKILL-INJECT
-(github.com/aisa-group/skill-inject), each added to one skill. No weight was trained on them, but they were read before
-lines of `hostile/training.txt` were written.
+Each line of `hostile/edits.jsonl` names a skill, the text that is replaced and the text that
+replaces it, or a file that is added. Each is scanned as an agent's update of the skill, and again
+as a new skill that has the change in it. Rules are developed on the lines marked `tuned`; of those
+marked `held-out` only the figures are printed, and the limits of the classifier were chosen with
+these figures in view. `hostile/fresh.jsonl` has 731 texts that were written before its author had
+read the rules, added to one skill. `hostile/sentences.jsonl` has single sentences that were written
+to get round the rules, each added to one skill. `--skill-inject CLONE` also measures a set of
+others: the instructions of the public benchmark SKILL-INJECT (github.com/aisa-group/skill-inject),
+each added to one skill. No weight was trained on them, but they were read before lines of
+`hostile/training.txt` were written.
 """
 
 import argparse
@@ -31,11 +33,18 @@ LEAST_STOPPED = 0.90
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--show", action="store_true", help="name the tuned edits that went through")
+    parser.add_argument(
+        "--show", action="store_true", help="name the tuned edits that went through"
+    )
     parser.add_argument("--skill-inject", type=Path, help="a clone of the benchmark")
     options = parser.parse_args()
-    edits = [json.loads(line) for line in (HOSTILE / "edits.jsonl").read_text(encoding="utf-8").splitlines()]
-    missed = max(report(half, [one for one in edits if one["half"] == half], options.show) for half in HALVES)
+    edits = [
+        json.loads(line)
+        for line in (HOSTILE / "edits.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    missed = max(
+        report(half, [one for one in edits if one["half"] == half], options.show) for half in HALVES
+    )
     lines = (HOSTILE / "sentences.jsonl").read_text(encoding="utf-8").splitlines()
     for half in HALVES:
         evasive = [one for one in map(json.loads, lines) if one["half"] == half]
@@ -68,7 +77,8 @@ def report_fresh(half: str) -> None:
         update[one["kind"]] += stopped(scan(before, after, Kind.SKILL))
         new[one["kind"]] += stopped(scan(None, after, Kind.SKILL))
     print(
-        f"fresh, {half}: as updates {share(update.total(), there.total())}; as new {share(new.total(), there.total())}"
+        f"fresh, {half}: as updates {share(update.total(), there.total())}; as new "
+        f"{share(new.total(), there.total())}"
     )
     for kind, number in there.items():
         print(f"  {kind}: update {update[kind]}/{number}, new {new[kind]}/{number}")
@@ -85,7 +95,9 @@ def added(before: dict[str, bytes], one: dict[str, str]) -> dict[str, bytes]:
 
 def described(text: str, description: str) -> str:
     """Return a skill with another description."""
-    return "\n".join(description if line.startswith("description:") else line for line in text.split("\n"))
+    return "\n".join(
+        description if line.startswith("description:") else line for line in text.split("\n")
+    )
 
 
 HALVES = ("tuned", "held-out")
@@ -105,7 +117,8 @@ def report(half: str, edits: list[dict], show: bool) -> int:
     alone = [kind for kind in there if kind not in OF_A_DIFFERENCE]
     as_new, of_new = sum(new[kind] for kind in alone), sum(there[kind] for kind in alone)
     print(
-        f"{half}: as updates {share(update.total(), there.total())}; as new skills {share(as_new, of_new)} of the kinds"
+        f"{half}: as updates {share(update.total(), there.total())}; as new skills "
+        f"{share(as_new, of_new)} of the kinds"
     )
     print("  that can be judged without a skill before: " + ", ".join(sorted(alone)))
     for kind, number in there.items():

@@ -1,6 +1,8 @@
-"""Convert gitleaks' rules, which are written for RE2, to patterns that Python's engine runs in linear time.
+"""Convert gitleaks' rules, which are written for RE2, to patterns that Python's engine runs in
+linear time.
 
-    python benchmarks/secret_rules/convert.py     write rules.json of the package again, after a new gitleaks.toml
+    python benchmarks/secret_rules/convert.py     write rules.json of the package again, after a new
+    gitleaks.toml
 
 gitleaks.toml is gitleaks' own (MIT; its licence is `gitleaks.LICENSE` beside rules.json).
 """
@@ -21,7 +23,9 @@ SOURCE = Path(__file__).with_name("gitleaks.toml")
 TARGET = Path(redaction.__file__).with_name("rules.json")
 
 MIN_ANCHOR = 3
-"""Characters that every match of a rule must begin with, so that few places of a text are looked at."""
+"""Characters that every match of a rule must begin with, so that few places of a text are looked
+at.
+"""
 
 MAX_RUN = 1_000
 """Characters that a repetition without an end may take."""
@@ -41,17 +45,23 @@ NOT_USED = {
     "hashicorp-tf-api-token": "its beginning is not fixed; token_detection does this",
     "maxmind-license-key": "its beginning is not fixed; token_detection does this",
     "twilio-api-key": "two fixed characters are too few; secret_patterns does this",
-    "vault-service-token": "two fixed characters are too few; secret_patterns and token_detection do this",
+    "vault-service-token": (
+        "two fixed characters are too few; secret_patterns and token_detection do this"
+    ),
 }
 """Rules that are left out, and why."""
 
 _LAZY_LEAD = r"[\w.-]{0,50}?"
-_END, _WIDER_END = r"""(?:[\x60'"\s;]|\\[nr]|$)""", r"""(?=[\x60'"\s;,)<>&|\]}]|\\[nrtu"]|[.:](?:\s|$)|$)"""
+_END, _WIDER_END = (
+    r"""(?:[\x60'"\s;]|\\[nr]|$)""",
+    r"""(?=[\x60'"\s;,)<>&|\]}]|\\[nrtu"]|[.:](?:\s|$)|$)""",
+)
 _OPEN_REPEAT = re.compile(r"(?<!\\)\{(\d+),\}")
 
 
 def convert(source: str) -> list[dict[str, Any]]:
-    """Return the rules as rows for rules.json, each with its id, pattern, anchors, group, entropy and allowed values.
+    """Return the rules as rows for rules.json, each with its id, pattern, anchors, group, entropy
+    and allowed values.
 
     Raises:
         ValueError: A rule's pattern cannot be run in linear time; name it in NOT_USED or bound it.
@@ -71,14 +81,21 @@ def _row(rule: Mapping[str, Any]) -> dict[str, Any]:
         if each.get("regexTarget", "secret") == "secret" and each.get("condition", "OR") == "OR"
         for one in each.get("regexes", ())
     ]
-    row = {"id": rule["id"], "pattern": pattern, "anchors": sorted(anchors), "entropy": rule.get("entropy", 0)}
+    row = {
+        "id": rule["id"],
+        "pattern": pattern,
+        "anchors": sorted(anchors),
+        "entropy": rule.get("entropy", 0),
+    }
     if rule.get("secretGroup"):
         row["group"] = rule["secretGroup"]
     return row | ({"allowed": allowed} if allowed else {})
 
 
 def python_pattern(regex: str) -> str:
-    """Return a pattern of RE2 in Python's words, without a lazy lead, with every repetition bounded and more ends."""
+    """Return a pattern of RE2 in Python's words, without a lazy lead, with every repetition bounded
+    and more ends.
+    """
     regex = regex.replace(_LAZY_LEAD, "").replace(_END, _WIDER_END)
     regex = regex.replace("[:alnum:]", "A-Za-z0-9").replace(r"\z", r"\Z")
     regex = _OPEN_REPEAT.sub(lambda found: f"{{{found[1]},{max(MAX_RUN, int(found[1]))}}}", regex)
@@ -86,7 +103,9 @@ def python_pattern(regex: str) -> str:
 
 
 def _scoped(regex: str) -> str:
-    """Return a pattern whose flags in the middle end where their group ends, and whose `*` and `+` are bounded."""
+    """Return a pattern whose flags in the middle end where their group ends, and whose `*` and `+`
+    are bounded.
+    """
     made: list[str] = []
     opened: list[int] = [0]
     at, in_class = 0, False
@@ -117,7 +136,9 @@ def _anchors(pattern: str) -> set[str]:
 
 
 def _prefixes(tokens: list[Any]) -> set[tuple[str, bool]]:
-    """Return the literal beginnings of what tokens match, each with whether it goes on to their end."""
+    """Return the literal beginnings of what tokens match, each with whether it goes on to their
+    end.
+    """
     found = {("", True)}
     for code, value in tokens:
         open_ones = {one for one in found if one[1]}

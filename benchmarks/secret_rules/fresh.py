@@ -1,9 +1,11 @@
-"""Measure redaction on secrets whose author had not read the rules: forms of public documentation, in everyday places.
+"""Measure redaction on secrets whose author had not read the rules: forms of public documentation,
+in everyday places.
 
-Each line of `fresh.txt` is a text; what stands between « and » is the secret, made up anew by a fixed seed: `h40` is
-forty hexadecimal digits, `m20` letters and digits, `a` lower case, `A` upper case, `d` digits, `b` base64, `u` its
-form for addresses. A secret is hidden when no eight characters of its random part are left. Add to the lines, and
-never change a rule for one of them: then another set is needed.
+Each line of `fresh.txt` is a text; what stands between « and » is the secret, made up anew by a
+fixed seed: `h40` is forty hexadecimal digits, `m20` letters and digits, `a` lower case, `A` upper
+case, `d` digits, `b` base64, `u` its form for addresses. A secret is hidden when no eight
+characters of its random part are left. Add to the lines, and never change a rule for one of them:
+then another set is needed.
 """
 
 import random
@@ -50,7 +52,12 @@ def made(line: str, rng: random.Random) -> tuple[str, list[str]]:
 def is_hidden(text: str, parts: list[str]) -> bool:
     """Return whether redaction leaves nothing of the parts."""
     left = Redactor().redact(text)[0]
-    pieces = (part[i : i + LEFT] for part in parts if len(part) >= LEFT for i in range(len(part) - LEFT + 1))
+    pieces = (
+        part[i : i + LEFT]
+        for part in parts
+        if len(part) >= LEFT
+        for i in range(len(part) - LEFT + 1)
+    )
     return not any(piece in left for piece in pieces)
 
 

@@ -2,11 +2,12 @@
 
     python benchmarks/seeds evoagent [--quick]
 
-The cascade is the product's literal one (`--mode paper` of a search). The judge is scripted: of the tasks that no
-trigger names it knows which skill is meant in nine of ten, and says that none fits otherwise. No embedder runs. The
-histories are made up of turns that name files, links and skills. What is measured of them is exact and needs no model.
-The paper's scores of dialogues need one and are not measured. What its five dimensions are made of is: a scripted judge
-sees the flaws that two sets of answers were written with, and the product's scorer makes grades and a score of them.
+The cascade is the product's literal one (`--mode paper` of a search). The judge is scripted: of the
+tasks that no trigger names it knows which skill is meant in nine of ten, and says that none fits
+otherwise. No embedder runs. The histories are made up of turns that name files, links and skills.
+What is measured of them is exact and needs no model. The paper's scores of dialogues need one and
+are not measured. What its five dimensions are made of is: a scripted judge sees the flaws that two
+sets of answers were written with, and the product's scorer makes grades and a score of them.
 """
 
 import asyncio
@@ -50,18 +51,32 @@ WORK = {
     "surveys": ("survey", "ask the customers what they think"),
     "photos": ("photo", "crop the portraits"),
 }
-NO_SKILL = ("water the plants", "tell a joke", "what is the capital of Peru", "sing a song", "wake me at seven")
+NO_SKILL = (
+    "water the plants",
+    "tell a joke",
+    "what is the capital of Peru",
+    "sing a song",
+    "wake me at seven",
+)
 TURNS = (420, 1_200)
 
 
 def cascade(per_skill: int = 4) -> tuple[Counter[str], Counter[str], int]:
-    """Return by stage how many tasks were answered rightly and wrongly, and how many questions the judge was asked."""
+    """Return by stage how many tasks were answered rightly and wrongly, and how many questions the
+    judge was asked.
+    """
     right: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
     asked: list[str] = []
-    with tempfile.TemporaryDirectory() as made, Library.open(Path(made) / "library", create=True) as library:
+    with (
+        tempfile.TemporaryDirectory() as made,
+        Library.open(Path(made) / "library", create=True) as library,
+    ):
         for name, (trigger, _) in WORK.items():
-            head = f"name: {name}\ndescription: Works with {name}.\nmetadata:\n  triggers: {json.dumps([trigger])}"
+            head = (
+                f"name: {name}\ndescription: Works with {name}.\nmetadata:\n"
+                f"  triggers: {json.dumps([trigger])}"
+            )
             files = {"SKILL.md": f"---\n{head}\n---\n\nDo it.\n"}
             edit.update_resource(library, PERSON, Ref.parse(name), "made", files=files, create=True)
 
@@ -71,24 +86,39 @@ def cascade(per_skill: int = 4) -> tuple[Counter[str], Counter[str], int]:
             known = meant if len(asked) % 10 else ""  # one of ten it does not know
             return next((one for one in entries if one.name == known), None), "scripted"
 
-        tasks = [(f"{trigger} number {n}", name) for name, (trigger, _) in WORK.items() for n in range(per_skill)]
-        tasks += [(f"please {words}, number {n}", name) for name, (_, words) in WORK.items() for n in range(per_skill)]
+        tasks = [
+            (f"{trigger} number {n}", name)
+            for name, (trigger, _) in WORK.items()
+            for n in range(per_skill)
+        ]
+        tasks += [
+            (f"please {words}, number {n}", name)
+            for name, (_, words) in WORK.items()
+            for n in range(per_skill)
+        ]
         tasks += [(f"{words}, number {n}", "") for words in NO_SKILL for n in range(per_skill)]
         for task, meant in tasks:
-            stages = search_evoagent(library.index, SearchQuery(task, Kind.SKILL, ("user",), 5), None, judge)
-            [(stage, entry)] = [(name, one) for name, its in stages.items() for one in its.candidates] or [
-                ("none", None)
-            ]
+            stages = search_evoagent(
+                library.index, SearchQuery(task, Kind.SKILL, ("user",), 5), None, judge
+            )
+            [(stage, entry)] = [
+                (name, one) for name, its in stages.items() for one in its.candidates
+            ] or [("none", None)]
             found = entry.entry.name if entry is not None else ""
             (right if found == meant else wrong)[stage] += 1
     return right, wrong, len(asked)
 
 
 def turn(number: int) -> dict[str, Any]:
-    """Return a turn of a made-up history, of about 700 tokens, that names a file, a link and a skill of its own."""
+    """Return a turn of a made-up history, of about 700 tokens, that names a file, a link and a
+    skill of its own.
+    """
     names = f"src/part{number}.py https://example.org/page/{number} skill:work-{number % 50}"
     words = " ".join(f"word{(number * 7 + n) % 997}" for n in range(330))
-    return {"role": ("user", "assistant")[number % 2], "content": f"Step {number}: read {names}. {words}"}
+    return {
+        "role": ("user", "assistant")[number % 2],
+        "content": f"Step {number}: read {names}. {words}",
+    }
 
 
 def history(turns: int) -> dict[str, Any]:
@@ -108,10 +138,18 @@ def history(turns: int) -> dict[str, Any]:
             messages = [dict(message) for message in short.messages]
         names = vars(files.get(older)) if older else {}
     said = "\n".join([json.dumps(messages), *(name for its in names.values() for name in its)])
-    named = [text for n in range(turns) for text in (f"src/part{n}.py", f"https://example.org/page/{n}")]
+    named = [
+        text for n in range(turns) for text in (f"src/part{n}.py", f"https://example.org/page/{n}")
+    ]
     named += [f"skill:work-{n}" for n in range(min(50, turns))]
     lost = [name for name in named if name not in said]
-    return {"turns": turns, "compressions": compressions, "names": len(named), "lost": len(lost), "head": most}
+    return {
+        "turns": turns,
+        "compressions": compressions,
+        "names": len(named),
+        "lost": len(lost),
+        "head": most,
+    }
 
 
 def tokens_of(message: dict[str, Any]) -> int:
@@ -120,12 +158,21 @@ def tokens_of(message: dict[str, Any]) -> int:
 
 
 RUBRIC = "five-dimensions"
-PARTS = dict(zip(named_rubrics()[RUBRIC], ("by CIF terms", "42 days", "insurance", "1. Book", "Dear sir"), strict=True))
+PARTS = dict(
+    zip(
+        named_rubrics()[RUBRIC],
+        ("by CIF terms", "42 days", "insurance", "1. Book", "Dear sir"),
+        strict=True,
+    )
+)
 """What an answer holds where a dimension is good; an answer without it is graded 2."""
 
 
 class Grader:
-    """The scripted judge: 5 for a part that the answer has, else 2. blind: it sees no part, and grades 4 throughout."""
+    """The scripted judge: 5 for a part that the answer has, else 2.
+
+    blind: it sees no part, and grades 4 throughout.
+    """
 
     name = label = "scripted:grader"
 
@@ -135,22 +182,35 @@ class Grader:
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         """Return the grades of one answer."""
         answer = question.data["answer"]
-        grades = {name: 4 if self.blind else 5 if part in answer else 2 for name, part in PARTS.items()}
+        grades = {
+            name: 4 if self.blind else 5 if part in answer else 2 for name, part in PARTS.items()
+        }
         said = {"dimensions": grades, "reason": "scripted", "feedback": "", "errors": []}
         return ModelAnswer(said, ModelUsage(1, 1, 1), self.name)
 
 
 def letter(number: int, every: int) -> str:
-    """Return an answer that lacks its n-th part in every so many answers. every: 0 for an answer that lacks none."""
+    """Return an answer that lacks its n-th part in every so many answers.
+
+    every: 0 for an answer that lacks none.
+    """
     kept = [part for at, part in enumerate(PARTS.values()) if not every or (number + at) % every]
     return "; ".join(kept) or "I do not know."
 
 
 def dimensions(tasks: int = 60) -> tuple[dict[str, dict[str, float]], dict[str, float], bool]:
-    """Return the means by arm and dimension, the mean scores by arm, and whether a blind judge is refused."""
+    """Return the means by arm and dimension, the mean scores by arm, and whether a blind judge is
+    refused.
+    """
     spec = ScorerSpec("judge", {"rubric": RUBRIC})
-    asked = [Task(f"t{n}", "Answer the customer.", spec, Split.VAL, f"d{n}", None) for n in range(tasks)]
-    samples = [JudgeSample(asked[n], letter(n, 0) if good else "Hello.", good) for n in range(4) for good in (1, 0)]
+    asked = [
+        Task(f"t{n}", "Answer the customer.", spec, Split.VAL, f"d{n}", None) for n in range(tasks)
+    ]
+    samples = [
+        JudgeSample(asked[n], letter(n, 0) if good else "Hello.", good)
+        for n in range(4)
+        for good in (1, 0)
+    ]
 
     def calibration(grader: Grader) -> JudgeCalibration:
         return asyncio.run(run_judge_calibration(grader, RUBRIC, samples))
@@ -158,7 +218,9 @@ def dimensions(tasks: int = 60) -> tuple[dict[str, dict[str, float]], dict[str, 
     judge = JudgeScorer(Grader(), {rubric_digest(RUBRIC): calibration(Grader())})
     means, scores = dict[str, dict[str, float]](), dict[str, float]()
     for arm, every in (("without", 2), ("with", 5)):
-        found = [asyncio.run(judge.score(RUBRIC, task, letter(n, every))) for n, task in enumerate(asked)]
+        found = [
+            asyncio.run(judge.score(RUBRIC, task, letter(n, every))) for n, task in enumerate(asked)
+        ]
         means[arm] = {name: sum(one.metrics[name] for one in found) / tasks for name in PARTS}
         scores[arm] = sum(one.value for one in found) / tasks
     return means, scores, not calibration(Grader(blind=True)).passes
@@ -170,19 +232,35 @@ def main(*, quick: bool = False) -> bool:
     print("Cascade [scripted judge]: rightly answered by stage, wrongly, questions")
     print(f"  {dict(right)}; {dict(wrong)}; {asked}")
     found = [history(turns) for turns in (TURNS[:1] if quick else TURNS)]
-    print("Long histories [made up, exact]: turns, compressions, names, lost, head as a share of the limit")
+    print(
+        "Long histories [made up, exact]: turns, compressions, names, lost, head as a share "
+        "of the limit"
+    )
     for one in found:
         share = one["head"] / MAX_TOKENS
-        print(f"  {one['turns']:,} {one['compressions']} {one['names']:,} {one['lost']} {share:.1%}")
+        print(
+            f"  {one['turns']:,} {one['compressions']} {one['names']:,} {one['lost']} {share:.1%}"
+        )
     means, scores, refused = dimensions(20 if quick else 60)
-    print("Five dimensions [scripted judge]: means by arm, score; whether a judge that sees no difference is refused")
+    print(
+        "Five dimensions [scripted judge]: means by arm, score; whether a judge that sees no "
+        "difference is refused"
+    )
     for arm, its in means.items():
-        print(f"  {arm}: {', '.join(f'{name} {mean:.2f}' for name, mean in its.items())}; {scores[arm]:.3f}")
+        print(
+            f"  {arm}: {', '.join(f'{name} {mean:.2f}' for name, mean in its.items())}; "
+            f"{scores[arm]:.3f}"
+        )
     print(f"  {refused}")
-    graded = all(abs(sum(its.values()) / 5 - (1 + 4 * scores[arm])) < 1e-9 for arm, its in means.items())
+    graded = all(
+        abs(sum(its.values()) / 5 - (1 + 4 * scores[arm])) < 1e-9 for arm, its in means.items()
+    )
     kept = (
         refused
         and graded
-        and all(one["lost"] == 0 and one["head"] <= MAX_TOKENS / 4 and one["compressions"] for one in found)
+        and all(
+            one["lost"] == 0 and one["head"] <= MAX_TOKENS / 4 and one["compressions"]
+            for one in found
+        )
     )
     return kept and not wrong["keyword"] and not wrong["llm"]

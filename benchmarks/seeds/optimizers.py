@@ -1,12 +1,14 @@
-"""The optimizers of Autogenesis on the code set: textgrad, Reinforce++ and GRPO, beside greedy, before one gate.
+"""The optimizers of Autogenesis on the code set: textgrad, Reinforce++ and GRPO, beside greedy,
+before one gate.
 
     python benchmarks/seeds optimizers [--quick]
 
-All figures are scripted. Answers come from the stand-in of the code set, whose repeats differ, and are executed in the
-sandbox of trials, where this machine has one. Proposer, critic and builder are a script behind OpenAI's protocol on the
-loopback interface, asked by the product's own client. The script sees what a model would see, and reads it simply:
-without a fenced block, or with one that does not compile, an answer lacks the rule `format`; with an endless loop or a
-huge list the rule `limits`. Of other wrong answers it guesses a rule, unless a better answer to the same task stands
+All figures are scripted. Answers come from the stand-in of the code set, whose repeats differ, and
+are executed in the sandbox of trials, where this machine has one. Proposer, critic and builder are
+a script behind OpenAI's protocol on the loopback interface, asked by the product's own client. The
+script sees what a model would see, and reads it simply: without a fenced block, or with one that
+does not compile, an answer lacks the rule `format`; with an endless loop or a huge list the rule
+`limits`. Of other wrong answers it guesses a rule, unless a better answer to the same task stands
 beside it: then it names `edges`. Of the rules that it guesses from, one helps.
 """
 
@@ -77,13 +79,19 @@ def read_answer(trial: Mapping[str, Any], better: bool = False) -> str:
         return "format"
     if "while True:\n        pass" in text or "10**9" in text:
         return "limits"
-    return GUESSES[0] if better else GUESSES[hashlib.sha256(text.encode()).digest()[0] % len(GUESSES)]
+    return (
+        GUESSES[0] if better else GUESSES[hashlib.sha256(text.encode()).digest()[0] % len(GUESSES)]
+    )
 
 
 def choose_rule(votes: Iterable[str], tried: Iterable[str]) -> str:
-    """Return the rule with most votes of those that were not tried, else the next one that was not."""
+    """Return the rule with most votes of those that were not tried, else the next one
+    that was not.
+    """
     count, known = Counter(filter(None, votes)), set(tried)
-    fresh = sorted((rule for rule in count if rule not in known), key=lambda rule: (-count[rule], rule))
+    fresh = sorted(
+        (rule for rule in count if rule not in known), key=lambda rule: (-count[rule], rule)
+    )
     return next(iter(fresh), next((rule for rule in RULES if rule not in known), RULES[-1]))
 
 
@@ -93,34 +101,56 @@ def _propose(data: Mapping[str, Any]) -> dict[str, Any]:
     votes = [read_answer(one, one["task"] in pairs) for one in failed]
     tried = RULE.findall(json.dumps([data["resources"], data["history"]]))
     said = f"rule: {choose_rule(votes, tried)}"
-    intent = {"op": "edit", "ref": "skill:forms", "tasks": [one["task"] for one in failed], "modification": said}
-    return {"diagnoses": [], "approaches": [], "intents": [intent], "summary": said, "justification": "They failed."}
+    intent = {
+        "op": "edit",
+        "ref": "skill:forms",
+        "tasks": [one["task"] for one in failed],
+        "modification": said,
+    }
+    return {
+        "diagnoses": [],
+        "approaches": [],
+        "intents": [intent],
+        "summary": said,
+        "justification": "They failed.",
+    }
 
 
 def _build(data: Mapping[str, Any]) -> dict[str, Any]:
     [intent], [resource] = data["intents"], data["resources"]
     text = f"{resource['files'][0]['text']}{intent['modification']}\n"
-    return {"edits": [{"op": "edit", "ref": intent["ref"], "files": [{"path": "SKILL.md", "text": text}]}]}
+    return {
+        "edits": [
+            {"op": "edit", "ref": intent["ref"], "files": [{"path": "SKILL.md", "text": text}]}
+        ]
+    }
 
 
 def _criticise(data: Mapping[str, Any]) -> dict[str, Any]:
     rule = read_answer(data["trial"]) if data["trial"]["result"] == "failed" else ""
     file = next(one["id"] for one in data["variables"] if one["id"].endswith("SKILL.md"))
-    return {"change": bool(rule), "critique": f"It lacks the rule: {rule}" if rule else "", "variables": [file]}
+    return {
+        "change": bool(rule),
+        "critique": f"It lacks the rule: {rule}" if rule else "",
+        "variables": [file],
+    }
 
 
 def _rewrite(data: Mapping[str, Any]) -> dict[str, Any]:
     value = str(data["variable"]["value"])
     tried = RULE.findall("\n".join([value, *(str(one["value"]) for one in data["tried"])]))
-    return {"value": f"{value}rule: {choose_rule(RULE.findall(' '.join(data['critiques'])), tried)}\n"}
+    return {
+        "value": f"{value}rule: {choose_rule(RULE.findall(' '.join(data['critiques'])), tried)}\n"
+    }
 
 
 @dataclass(frozen=True)
 class Optimized:
     """What came of a run of one optimizer.
 
-    kept: the rules of the finalist. better, worse: tasks of the sealed test. samples: trials that the optimizer ran to
-    compare. questions: by role. leaks: where something hidden stood in a prompt or in a question.
+    kept: the rules of the finalist. better, worse: tasks of the sealed test. samples: trials that
+    the optimizer ran to compare. questions: by role. leaks: where something hidden stood in a
+    prompt or in a question.
     """
 
     optimizer: str
@@ -155,16 +185,26 @@ class Optimized:
 
 
 HEAD = (
-    "| optimizer | candidates | rules of the finalist | verdict | better and worse | p | trials | of them compared"
-    " | questions | by the clock |\n|---|---|---|---|---|---|---|---|---|---|"
+    "| optimizer | candidates | rules of the finalist | verdict | better and worse | p | trials | "
+    "of them compared | questions | by the clock |\n|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
-def optimize(folder: Path, optimizer: str, host: CommandHost = UNCONFINED, iterations: int = ITERATIONS) -> Optimized:
-    """Run one optimizer on the code set, from a skill without a rule to the verdict of the sealed test."""
-    taskset, base, began = read_taskset("code-set", taskset_files()), program("Write Python."), time.monotonic()
+def optimize(
+    folder: Path, optimizer: str, host: CommandHost = UNCONFINED, iterations: int = ITERATIONS
+) -> Optimized:
+    """Run one optimizer on the code set, from a skill without a rule to the verdict of the sealed
+    test.
+    """
+    taskset, base, began = (
+        read_taskset("code-set", taskset_files()),
+        program("Write Python."),
+        time.monotonic(),
+    )
     files, splits = scorer_files(taskset), {split: taskset.of(split) for split in Split}
-    reading = ReadingExecutor(CommandExecutor(write_stand_in(folder / "stand_in", varies=True), host=host, free=True))
+    reading = ReadingExecutor(
+        CommandExecutor(write_stand_in(folder / "stand_in", varies=True), host=host, free=True)
+    )
     settings = RunSettings(
         "code-set",
         executor={"kind": "command"},
@@ -177,10 +217,14 @@ def optimize(folder: Path, optimizer: str, host: CommandHost = UNCONFINED, itera
     with CodeModel() as api:
         endpoint = ModelEndpoint("local", "openai-chat", "script", api.url)
         model = ModelSpec("local", folder, scripted=True, endpoint=endpoint)
-        with running(folder / "run", base, model, splits, settings, reading, files=files, host=host) as run:
+        with running(
+            folder / "run", base, model, splits, settings, reading, files=files, host=host
+        ) as run:
             asyncio.run(run_phases(run))
             state, records = run.state, read_records(run.folder)
-            best = "\n".join(text for part in run.program(state.best).parts for text in part.texts.values())
+            best = "\n".join(
+                text for part in run.program(state.best).parts for text in part.texts.values()
+            )
         questions = [json.dumps(asked.body) for asked in api.asked]
     trials = [one for one in records if one["type"] == "trial" and not one["trial"]["cached"]]
     roles = Counter(one["role"] for one in records if one["type"] == "asked")
@@ -198,7 +242,8 @@ def optimize(folder: Path, optimizer: str, host: CommandHost = UNCONFINED, itera
 
 
 def question_leaks(questions: Iterable[str], taskset: TaskSet) -> list[str]:
-    """Return the tasks of which a question to the model holds what it must not: an answer, or a task not for training.
+    """Return the tasks of which a question to the model holds what it must not: an answer, or a
+    task not for training.
 
     What the scorer says publicly of a training task is for the model to see.
     """
@@ -210,14 +255,22 @@ def question_leaks(questions: Iterable[str], taskset: TaskSet) -> list[str]:
 
 
 def main(*, quick: bool = False) -> bool:
-    """Print a line for each optimizer; return whether nothing hidden was shown and something was found by all."""
+    """Print a line for each optimizer; return whether nothing hidden was shown and something was
+    found by all.
+    """
     host, where = sandbox_host()
     found = []
-    print(f"\nscripted, {where}, 16 train, 16 validation, 28 test problems, {TRIALS} trials planned\n\n{HEAD}")
+    print(
+        f"\nscripted, {where}, 16 train, 16 validation, 28 test problems, {TRIALS} trials "
+        f"planned\n\n{HEAD}"
+    )
     with tempfile.TemporaryDirectory(prefix="evolvable-seeds-") as made:
         for name in OPTIMIZERS[-1:] if quick else OPTIMIZERS:
             (Path(made) / name).mkdir()
             found.append(optimize(Path(made) / name, name, host, 2 if quick else ITERATIONS))
             print(found[-1].row, flush=True)
-    print(f"\nhidden in prompts or questions: {', '.join(part for one in found for part in one.leaks) or 'none'}")
+    print(
+        "\nhidden in prompts or questions: "
+        f"{', '.join(part for one in found for part in one.leaks) or 'none'}"
+    )
     return all(not one.leaks and one.kept for one in found)

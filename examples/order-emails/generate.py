@@ -1,6 +1,7 @@
 """Writes tasks.jsonl: the same 180 tasks every time. Run it in this folder: python generate.py
 
-Five senders write about orders, each in a form of its own. Which messages there are depends on the seed alone.
+Five senders write about orders, each in a form of its own. Which messages there are depends on the
+seed alone.
 """
 
 import json
@@ -12,8 +13,9 @@ from pathlib import Path
 SEED = 20_261
 SIZES = {"train": 40, "val": 40, "test": 100}
 ASK = (
-    "Read the order number, the date and the total out of the message below. Answer with a JSON object that has the"
-    " keys order (digits), date (YYYY-MM-DD) and total (such as 1204.50), all as texts."
+    "Read the order number, the date and the total out of the message below. Answer with a JSON "
+    "object that has the keys order (digits), date (YYYY-MM-DD) and total (such as 1204.50), "
+    "all as texts."
 )
 
 Facts = tuple[str, date, str]
@@ -23,7 +25,10 @@ Facts = tuple[str, date, str]
 def shop(facts: Facts, customer: int) -> str:
     """A web shop, whose form the skill knows from the beginning."""
     order, day, total = facts
-    return f"Customer {customer}\n\nWe have your order.\n\nOrder no. {order}\nDate: {day}\nTotal: {total} EUR\n"
+    return (
+        f"Customer {customer}\n\nWe have your order.\n\nOrder no. {order}\nDate: {day}\n"
+        f"Total: {total} EUR\n"
+    )
 
 
 def invoice(facts: Facts, customer: int) -> str:
@@ -39,22 +44,26 @@ def receipt(facts: Facts, customer: int) -> str:
     """One sentence, the way shops in the United States write it."""
     order, day, total = facts
     return (
-        f"Hi customer {customer}! Your purchase #{order} on {day:%m/%d/%Y} came to ${float(total):,.2f}. Thank you!\n"
+        f"Hi customer {customer}! Your purchase #{order} on {day:%m/%d/%Y} came to "
+        f"${float(total):,.2f}. Thank you!\n"
     )
 
 
 def delivery(facts: Facts, customer: int) -> str:
     """A delivery note."""
     order, day, total = facts
-    return f"Delivery note for {customer}\nRef: {order}\nShipped: {day:%Y/%m/%d}\nGoods worth {total} (EUR)\n"
+    return (
+        f"Delivery note for {customer}\nRef: {order}\nShipped: {day:%Y/%m/%d}\n"
+        f"Goods worth {total} (EUR)\n"
+    )
 
 
 def change(facts: Facts, customer: int) -> str:
     """A changed order, which names the old one and a subtotal before what counts."""
     order, day, total = facts
     return (
-        f"Customer {customer}\nThis replaces order {int(order) - 7}.\n\nOrder no. {order}\nDate: {day}\n"
-        f"Subtotal: {float(total) - 4.9:.2f}\nShipping: 4.90\nTotal: {total} EUR\n"
+        f"Customer {customer}\nThis replaces order {int(order) - 7}.\n\nOrder no. {order}\n"
+        f"Date: {day}\nSubtotal: {float(total) - 4.9:.2f}\nShipping: 4.90\nTotal: {total} EUR\n"
     )
 
 
@@ -92,4 +101,6 @@ def tasks() -> Iterator[dict[str, object]]:
 
 if __name__ == "__main__":
     lines = [json.dumps(task) for task in tasks()]
-    Path(__file__).with_name("tasks.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+    Path(__file__).with_name("tasks.jsonl").write_text(
+        "\n".join(lines) + "\n", encoding="utf-8", newline="\n"
+    )

@@ -16,7 +16,9 @@ RULE = re.compile(r"^- (\w+): `(.+?)`(?: -> `(.+?)`)?\s*$", re.MULTILINE)
 
 
 def parsed(text: str) -> list[tuple[str, str, str]]:
-    """Returns the rules in a skill's document, in their order: field, pattern, what of it is the answer."""
+    """Returns the rules in a skill's document, in their order: field, pattern, what of it is the
+    answer.
+    """
     return [(field, pattern, template or r"\1") for field, pattern, template in RULE.findall(text)]
 
 

@@ -1,8 +1,9 @@
-"""Builds the bundle for Claude Desktop: `python plugins/desktop/build.py evolvable.mcpb`, with Node 20 or newer.
+"""Builds the bundle for Claude Desktop: `python plugins/desktop/build.py evolvable.mcpb`, with Node
+20 or newer.
 
-The bundle holds the program's source and no dependency: when it is opened first, start.py has `uv` install those that
-requirements.lock names, and checks their hashes.
-Validated and packed by Anthropic's own tool, `mcpb`, which is fetched by `npx` unless --mcpb names it.
+The bundle holds the program's source and no dependency: when it is opened first, start.py has `uv`
+install those that requirements.lock names, and checks their hashes. Validated and packed by
+Anthropic's own tool, `mcpb`, which is fetched by `npx` unless --mcpb names it.
 """
 
 import argparse
@@ -16,7 +17,15 @@ MCPB = ("npx", "--yes", "@anthropic-ai/mcpb@2.1.2")
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PARTS = ("server", "tools", "skills_store", "requirements.lock", "README.md", "LICENSE", "SECURITY.md")
+PARTS = (
+    "server",
+    "tools",
+    "skills_store",
+    "requirements.lock",
+    "README.md",
+    "LICENSE",
+    "SECURITY.md",
+)
 """What is packed of the project: what runs, and what it needs."""
 
 PROJECT = """\
@@ -49,7 +58,10 @@ def stage(folder: Path) -> None:
 
 
 def build(bundle: Path, mcpb: tuple[str, ...] = MCPB) -> None:
-    """Writes the bundle. Raises CalledProcessError when the manifest is not valid or cannot be packed."""
+    """Writes the bundle.
+
+    Raises CalledProcessError when the manifest is not valid or cannot be packed.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "evolvable"
         folder.mkdir()

@@ -1,8 +1,8 @@
 """Starts the server of the bundle, with exactly the packages that requirements.lock names.
 
-Claude Desktop runs this with `uv run --no-project`. The first start makes a virtual environment in the bundle's folder
-and installs the locked packages into it: uv checks the hash of each file, takes no other one, and builds nothing. The
-program itself runs from the bundle.
+Claude Desktop runs this with `uv run --no-project`. The first start makes a virtual environment in
+the bundle's folder and installs the locked packages into it: uv checks the hash of each file, takes
+no other one, and builds nothing. The program itself runs from the bundle.
 """
 
 import contextlib
@@ -48,10 +48,15 @@ def environment(folder: Path, uv: str) -> Path:
 
 
 def _install(place: Path, python: Path, uv: str) -> None:
-    quiet = {"check": True, "stdin": subprocess.DEVNULL, "stdout": sys.stderr}  # stdout belongs to the protocol
-    subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(place)], **quiet)
+    # Stdout belongs to the protocol.
+    quiet = {"check": True, "stdin": subprocess.DEVNULL, "stdout": sys.stderr}
+    subprocess.run(
+        [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(place)], **quiet
+    )
     install = [uv, "pip", "install", "--quiet", "--python", str(python)]
-    subprocess.run([*install, "--require-hashes", "--no-build", "--requirement", str(LOCK)], **quiet)
+    subprocess.run(
+        [*install, "--require-hashes", "--no-build", "--requirement", str(LOCK)], **quiet
+    )
     packages = subprocess.run(
         [str(python), "-P", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         check=True,

@@ -1,1 +1,3 @@
-"""The annex of the local page: what `evolvable ui` serves to the browser of the person at this machine."""
+"""The annex of the local page: what `evolvable ui` serves to the browser of the person at this
+machine.
+"""

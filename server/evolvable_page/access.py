@@ -1,10 +1,12 @@
 """Know the links and the sessions that open the local page, and the names that it has.
 
-The page lives on random names below `localhost`. A cookie ignores ports, so one for 127.0.0.1 or localhost would be
-sent to every development server of the machine; one for such a name is not: nobody else knows it.
+The page lives on random names below `localhost`. A cookie ignores ports, so one for 127.0.0.1 or
+localhost would be sent to every development server of the machine; one for such a name is not:
+nobody else knows it.
 
-A home keeps one name, at which browsers read. Another program may have had the port of that name while the page was
-closed, and may have left a service worker there. So decisions have a name of their own, new at each start.
+A home keeps one name, at which browsers read. Another program may have had the port of that name
+while the page was closed, and may have left a service worker there. So decisions have a name of
+their own, new at each start.
 """
 
 import hashlib
@@ -31,11 +33,15 @@ OPEN_PATH = "/open"
 SIGN_IN_PATH, CALLBACK_PATH = "/sign-in", "/callback"
 LOGIN_COOKIE = "evolvable-login"
 
-# A group that the provider takes away counts here within this time; a shorter one asks the provider more often.
+# A group that the provider takes away counts here within this time; a shorter one asks the provider
+# more often.
 RECHECK_SECONDS = 60.0
-"""How long a person who signed in is believed before the provider is asked whether that still holds."""
+"""How long a person who signed in is believed before the provider is asked whether that still
+holds.
+"""
 
-# Long enough to walk to the browser; a link in the scrollback of a terminal is worth nothing afterwards.
+# Long enough to walk to the browser; a link in the scrollback of a terminal is worth nothing
+# afterwards.
 TOKEN_SECONDS = 600.0
 """How long a printed link opens the page."""
 
@@ -45,7 +51,9 @@ SESSION_SECONDS = 12 * 3600.0
 
 # Long enough for the open tabs to reconnect; a copied cookie is noticed only after it.
 EXCHANGE_SECONDS = 60.0
-"""How long a secret of an earlier start still counts after it was replaced: open tabs send it at the same time."""
+"""How long a secret of an earlier start still counts after it was replaced: open tabs send it at
+the same time.
+"""
 
 RENEW_SECONDS = 86_400.0
 """How often a browser is told again how long its cookie holds."""
@@ -73,11 +81,12 @@ MAX_LOOKED = 1_000
 class PageSession:
     """One browser that is signed in.
 
-    csrf: stands in every form of its pages. seen: when it asked last. signed: the person whom a provider named, None
-    for a browser that a link opened. ends: when the session ends in any case. checked: when the provider was asked.
-    address: from where the browser asked last. shown_hashes: by proposal the hash of its content, where all of it was
-    shown. decides: it came by a link of this start, under the name of this start; without that it reads only, under the
-    name that the home keeps. renewed: when the browser was told how long its cookie holds.
+    csrf: stands in every form of its pages. seen: when it asked last. signed: the person whom a
+    provider named, None for a browser that a link opened. ends: when the session ends in any case.
+    checked: when the provider was asked. address: from where the browser asked last. shown_hashes:
+    by proposal the hash of its content, where all of it was shown. decides: it came by a link of
+    this start, under the name of this start; without that it reads only, under the name that the
+    home keeps. renewed: when the browser was told how long its cookie holds.
     """
 
     csrf: str
@@ -91,14 +100,15 @@ class PageSession:
     renewed: float = 0.0
     _remarks: tuple[int, Sequence[str]] = 0, ()
     _answers: dict[str, str] = field(default_factory=dict)
-    # Guards `looked` and `_answers`, and is held during an action, so that of a form that is sent twice at once the
-    # second waits for the answer of the first.
+    # Guards `looked` and `_answers`, and is held during an action, so that of a form that is sent
+    # twice at once the second waits for the answer of the first.
     _acting: threading.Lock = field(default_factory=threading.Lock)
 
     def look_at(self, proposal: int, content_hash: str) -> None:
         """Note that all of a proposal was shown. content_hash: the hash of it."""
         with self._acting:
-            # Removed first, so that the dict is in the order of the last look and its first key is the oldest.
+            # Removed first, so that the dict is in the order of the last look and its first key is
+            # the oldest.
             self.shown_hashes.pop(proposal, None)
             self.shown_hashes[proposal] = content_hash
             if len(self.shown_hashes) > MAX_LOOKED:
@@ -113,10 +123,12 @@ class PageSession:
         return self._remarks[1] if self._remarks[0] == operation else ()
 
     def answer_once(self, form: str, act: Callable[[], str]) -> str:
-        """Return the address that `act` leads to; the one of the first time where the same form was sent before.
+        """Return the address that `act` leads to; the one of the first time where the same form was
+        sent before.
 
-        A double click sends a form twice, and so does a reload of its answer. form: what is sent, with what differs in
-        every form that is drawn; '' acts each time. A form that failed may be sent again.
+        A double click sends a form twice, and so does a reload of its answer. form: what is sent,
+        with what differs in every form that is drawn; '' acts each time. A form that failed may be
+        sent again.
         """
         with self._acting:
             if form in self._answers:
@@ -130,7 +142,10 @@ class PageSession:
 
 
 class PageAccess:
-    """The names of the page, the links that open it, and the sessions that were opened. Used from any thread."""
+    """The names of the page, the links that open it, and the sessions that were opened.
+
+    Used from any thread.
+    """
 
     def __init__(
         self,
@@ -140,23 +155,33 @@ class PageAccess:
         flow: "SignInFlow | None" = None,
         kept_page: KeptPage | None = None,
     ) -> None:
-        """start: the address that a link leads to. flow: the provider's login; then no link opens the page.
+        """start: the address that a link leads to. flow: the provider's login; then no link opens
+        the page.
 
         kept_page: the name and the readers of the home; without it no cookie outlives this process.
         """
         self.start, self.flow, self._kept = start, flow, kept_page
-        self.origin = flow.origin if flow is not None else f"http://{secrets.token_hex(8)}.localhost:{port}"
+        self.origin = (
+            flow.origin if flow is not None else f"http://{secrets.token_hex(8)}.localhost:{port}"
+        )
         self.host = urlsplit(self.origin).netloc
-        self.reading_origin = f"http://{kept_page.host}.localhost:{port}" if kept_page is not None else ""
-        self.origins = {urlsplit(origin).netloc: origin for origin in (self.origin, self.reading_origin) if origin}
+        self.reading_origin = (
+            f"http://{kept_page.host}.localhost:{port}" if kept_page is not None else ""
+        )
+        self.origins = {
+            urlsplit(origin).netloc: origin
+            for origin in (self.origin, self.reading_origin)
+            if origin
+        }
         """Host of a request -> the origin of its page."""
         self.secure = self.origin.startswith("https:")
-        # A browser takes a name that begins so only from the host itself, encrypted, for every path.
+        # A browser takes a name that begins so only from the host itself, encrypted, for every
+        # path.
         prefix = "__Host-" if self.secure else ""
         self.cookie, self.login_cookie = prefix + COOKIE, prefix + LOGIN_COOKIE
         self._clock = clock
-        # Guards the three dicts below and the calls of `_kept` that go with them; held only for dict operations and
-        # one small file.
+        # Guards the three dicts below and the calls of `_kept` that go with them; held only for
+        # dict operations and one small file.
         self._lock = threading.Lock()
         # By the hash of the token: when it ends, and whether it opens the page for decisions.
         self._tokens: dict[bytes, tuple[float, bool]] = {}
@@ -165,16 +190,30 @@ class PageAccess:
         self._replaced: dict[bytes, tuple[PageSession, float]] = {}
 
     def decides_at(self, headers: Headers) -> bool:
-        """Return whether a request came to the name of this start, not to the one that the home keeps."""
-        return self.origins.get(headers.get("host", "").lower(), self.origin) == self.origin
+        """Return whether a request came to the name of this start, not to the one that the home
+        keeps.
+        """
+        return (
+            self.origins.get(
+                headers.get("host", "").lower(),
+                self.origin,
+            )
+            == self.origin
+        )
 
     def new_link(self) -> str:
         """Return a link that opens the page for decisions once, within TOKEN_SECONDS."""
         return f"{self.origin}{OPEN_PATH}?token={self._new_token(decides=True)}"
 
     def new_reading_link(self) -> str:
-        """Return a link that opens the name that the home keeps, for reading. '' where it keeps none."""
-        return f"{self.reading_origin}{OPEN_PATH}?token={self._new_token(decides=False)}" if self._kept else ""
+        """Return a link that opens the name that the home keeps, for reading. '' where it keeps
+        none.
+        """
+        return (
+            f"{self.reading_origin}{OPEN_PATH}?token={self._new_token(decides=False)}"
+            if self._kept
+            else ""
+        )
 
     def _new_token(self, *, decides: bool) -> str:
         token = secrets.token_urlsafe(32)
@@ -185,9 +224,11 @@ class PageAccess:
         return token
 
     def exchange(self, token: str, *, decides: bool = True) -> str | None:
-        """Return the secret of a new session for the token of a link, None for one that is not valid any more.
+        """Return the secret of a new session for the token of a link, None for one that is not
+        valid any more.
 
-        decides: whether it came to the name of this start. A token of the other name is not valid there.
+        decides: whether it came to the name of this start. A token of the other name is not valid
+        there.
         """
         with self._lock:
             # Popped before it is checked: a link that is tried under the wrong name is used up too.
@@ -202,14 +243,23 @@ class PageAccess:
             return self._new_session(MAX_SIGNED_IN, signed, self._clock() + signed.seconds)
 
     def _new_session(
-        self, limit: int, signed: "SignedIn | None" = None, ends: float = math.inf, *, decides: bool = True
+        self,
+        limit: int,
+        signed: "SignedIn | None" = None,
+        ends: float = math.inf,
+        *,
+        decides: bool = True,
     ) -> str:
         # Each name has its own bound: many browsers that read never sign out one that decides.
-        others = [key for key, open_session in self._sessions.items() if open_session.decides == decides]
+        others = [
+            key for key, open_session in self._sessions.items() if open_session.decides == decides
+        ]
         if len(others) >= limit:
             del self._sessions[min(others, key=lambda candidate: self._sessions[candidate].seen)]
         secret, now = secrets.token_urlsafe(32), self._clock()
-        session = PageSession(secrets.token_urlsafe(32), now, signed, ends, now, decides=decides, renewed=now)
+        session = PageSession(
+            secrets.token_urlsafe(32), now, signed, ends, now, decides=decides, renewed=now
+        )
         self._sessions[_digest(secret)] = session
         if self._kept is not None and not decides:
             self._kept.add(_digest(secret))
@@ -220,24 +270,31 @@ class PageAccess:
         return self.session_and_cookie(headers)[0]
 
     def session_and_cookie(self, headers: Headers) -> tuple[PageSession | None, str]:
-        """Return the session of a request's cookies, and the secret that the browser has to keep from now, or ''."""
+        """Return the session of a request's cookies, and the secret that the browser has to keep
+        from now, or ''.
+        """
         now, decides = self._clock(), self.decides_at(headers)
         with self._lock:
-            # After `evolvable ui --forget` in another process no cookie opens anything, whatever this process still
-            # holds.
+            # After `evolvable ui --forget` in another process no cookie opens anything, whatever
+            # this process still holds.
             if self._kept is not None and not self._kept.holds:
                 return None, ""
-            # All values, not the first: a program on the same host may have set a cookie of this name, and it must
-            # not lock the person out.
+            # All values, not the first: a program on the same host may have set a cookie of this
+            # name, and it must not lock the person out.
             for secret in cookie_values(headers, self.cookie):
                 digest = _digest(secret)
                 found = self._sessions.get(digest)
                 if found is None:
-                    if not decides and (opened := self._replace_reading_secret(digest, now)) is not None:
+                    if (
+                        not decides
+                        and (opened := self._replace_reading_secret(digest, now)) is not None
+                    ):
                         return opened
-                # A cookie for reading opens nothing under the name for decisions, and the other way round.
+                # A cookie for reading opens nothing under the name for decisions, and the other way
+                # round.
                 elif found.decides == decides and self._is_used(found, digest, now):
-                    # A cookie for decisions ends with the browser, so only one for reading has a date to extend.
+                    # A cookie for decisions ends with the browser, so only one for reading has a
+                    # date to extend.
                     if decides or found.renewed + RENEW_SECONDS > now:
                         return found, ""
                     found.renewed = now
@@ -255,23 +312,26 @@ class PageAccess:
         return holds
 
     def _replace_reading_secret(self, digest: bytes, now: float) -> tuple[PageSession, str] | None:
-        """Return the session that a cookie of an earlier start opens, and the secret that replaces it.
+        """Return the session that a cookie of an earlier start opens, and the secret that replaces
+        it.
 
-        A browser that sends a replaced secret after EXCHANGE_SECONDS does not know the new one, so two browsers had the
-        secret: the session is ended.
+        A browser that sends a replaced secret after EXCHANGE_SECONDS does not know the new one, so
+        two browsers had the secret: the session is ended.
         """
         if self._kept is None:
             return None
         if digest in self._replaced:
             session, at = self._replaced[digest]
-            if at + EXCHANGE_SECONDS > now and any(open_session is session for open_session in self._sessions.values()):
+            if at + EXCHANGE_SECONDS > now and any(
+                open_session is session for open_session in self._sessions.values()
+            ):
                 return session, ""
             self._end(session)
             return None
         if not self._kept.opens(digest):
             return None
-        # Removed before the new secret is stored: a process that is killed in between signs a browser out, and leaves
-        # no old secret that opens.
+        # Removed before the new secret is stored: a process that is killed in between signs a
+        # browser out, and leaves no old secret that opens.
         self._kept.remove(digest)
         secret = self._new_session(MAX_SESSIONS, decides=False)
         session = self._sessions[_digest(secret)]
@@ -284,7 +344,9 @@ class PageAccess:
             return any(open_session is session for open_session in self._sessions.values())
 
     async def holds(self, session: PageSession) -> bool:
-        """Return whether a session still holds; one of a provider is asked about there every RECHECK_SECONDS."""
+        """Return whether a session still holds; one of a provider is asked about there every
+        RECHECK_SECONDS.
+        """
         now = self._clock()
         if session.ends <= now or not self.is_open(session):
             return False
@@ -309,10 +371,14 @@ class PageAccess:
 
     def _end(self, session: PageSession) -> None:
         if self._kept is not None:
-            self._kept.remove(*(key for key, open_session in self._sessions.items() if open_session is session))
+            self._kept.remove(
+                *(key for key, open_session in self._sessions.items() if open_session is session)
+            )
         # By identity: a caller has the session, and neither its secret nor the hash of it.
         self._sessions = {
-            key: open_session for key, open_session in self._sessions.items() if open_session is not session
+            key: open_session
+            for key, open_session in self._sessions.items()
+            if open_session is not session
         }
 
 

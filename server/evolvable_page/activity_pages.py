@@ -38,9 +38,13 @@ def _operations(site: Site, request: PageRequest) -> PageBody:
         [
             h.h1["Operations"],
             operation_note(site, request),
-            h.p[f"Of session {one_line(session, 60)}. ", h.a(href="/operations")["All"]] if session else None,
+            h.p[f"Of session {one_line(session, 60)}. ", h.a(href="/operations")["All"]]
+            if session
+            else None,
             h.div(id="operations", data_live=True)[
-                table(heads, rows, "The newest operations") if rows else h.p["Nothing has happened yet."]
+                table(heads, rows, "The newest operations")
+                if rows
+                else h.p["Nothing has happened yet."]
             ],
         ],
         "operations",
@@ -59,7 +63,10 @@ def _undo_form(request: PageRequest, operation: Operation) -> Node:
     return form(request.session.csrf, action_path("undo"), button, fields=fields, **swapping())
 
 
-BACK = {address: address for address in ("/", "/inbox", "/inbox/changed", "/inbox/decided", "/operations")}
+BACK = {
+    address: address
+    for address in ("/", "/inbox", "/inbox/changed", "/inbox/decided", "/operations")
+}
 """Where an undo may lead to."""
 
 
@@ -72,9 +79,19 @@ MAX_SIDES = 20
 
 
 def _list_created_directories(library: Library, operation: int) -> list[str]:
-    """Return the directories of watched folders that an undo takes off the disk: those of what was created."""
-    created = {change.ref for change in library.store.backend.changes_of([operation]) if change.before is None}
-    heads = [head.id for ref in created if (head := library.store.head_or_none(ref)) is not None and head.version]
+    """Return the directories of watched folders that an undo takes off the disk: those of what was
+    created.
+    """
+    created = {
+        change.ref
+        for change in library.store.backend.changes_of([operation])
+        if change.before is None
+    }
+    heads = [
+        head.id
+        for ref in created
+        if (head := library.store.head_or_none(ref)) is not None and head.version
+    ]
     places = library.store.backend.bindings.places(heads) if heads else []
     return sorted(str(folder.path / binding.directory) for folder, binding, _ in places)
 
@@ -82,9 +99,18 @@ def _list_created_directories(library: Library, operation: int) -> list[str]:
 def _ask_undo(site: Site, request: PageRequest) -> PageBody:
     """Name the directories that would go from the disk, and ask."""
     number = request.require_number("number")
-    operation, directories = site.library.store.operation(number), _list_created_directories(site.library, number)
-    more = h.p[f"and {len(directories) - MAX_DIRECTORIES:,} more"] if len(directories) > MAX_DIRECTORIES else None
-    note = "These directories hold what it created, and go from the disk if nobody changed it since:"
+    operation, directories = (
+        site.library.store.operation(number),
+        _list_created_directories(site.library, number),
+    )
+    more = (
+        h.p[f"and {len(directories) - MAX_DIRECTORIES:,} more"]
+        if len(directories) > MAX_DIRECTORIES
+        else None
+    )
+    note = (
+        "These directories hold what it created, and go from the disk if nobody changed it since:"
+    )
     back = BACK.get(request.get("back"), "/operations")
     fields = {"operation": number, "back": back, "sure": "1"}
     button = h.button(".bad", type="submit")[f"Take back operation {number}"]
@@ -93,7 +119,11 @@ def _ask_undo(site: Site, request: PageRequest) -> PageBody:
         [
             h.h1[f"Take back operation {number}?"],
             h.blockquote[make_visible(operation.reason)],
-            [h.p[note], h.ul[[h.li[h.code[make_visible(path)]] for path in directories[:MAX_DIRECTORIES]]], more]
+            [
+                h.p[note],
+                h.ul[[h.li[h.code[make_visible(path)]] for path in directories[:MAX_DIRECTORIES]]],
+                more,
+            ]
             if directories
             else None,
             form(request.session.csrf, action_path("undo"), button, fields=fields),
@@ -108,7 +138,9 @@ def _undo(site: Site, request: PageRequest) -> str:
     back = BACK.get(request.get("back"), "/operations")
     if not request.get("sure") and _list_created_directories(site.library, number):
         return f"/operations/{number}/undo" + (f"?back={back}" if back != "/operations" else "")
-    undone = revert_or_propose(site.library, site.caller, f"operation {number} undone", operation=number)
+    undone = revert_or_propose(
+        site.library, site.caller, f"operation {number} undone", operation=number
+    )
     if undone.conflicts:
         conflict = undone.conflicts[0]
         sides = " | ".join(conflict.sides.splitlines()[:MAX_SIDES])

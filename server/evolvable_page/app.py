@@ -57,7 +57,10 @@ MODULES = (
 )
 
 OWN = {"sessions": session_pages, "health": health_pages}
-"""Sections about the machine of the person who serves the page. People who sign in through a provider have neither."""
+"""Sections about the machine of the person who serves the page.
+
+People who sign in through a provider have neither.
+"""
 
 # Open tabs hold a stream each; beyond that uvicorn answers 503 in place of filling memory.
 CONNECTIONS = 100
@@ -76,10 +79,20 @@ def _no_page(site: Site, request: PageRequest) -> PageBody:
 def page_application(services: PageServices, access: PageAccess, feed: ChangeFeed) -> ASGIApp:
     """Return the application: the check of Host and Origin, then of the session, then the pages."""
     parts = page_parts()
-    added = {page_part.section[0]: page_part.section[1:] for page_part in parts if page_part.section is not None}
+    added = {
+        page_part.section[0]: page_part.section[1:]
+        for page_part in parts
+        if page_part.section is not None
+    }
     left_out = OWN if access.flow is not None else {}
     site = Site(
-        services, access, feed.notify, lambda: feed.seen, feed.commits, left_out=frozenset(left_out), added=added
+        services,
+        access,
+        feed.notify,
+        lambda: feed.seen,
+        feed.commits,
+        left_out=frozenset(left_out),
+        added=added,
     )
     modules = [module for module in MODULES if module not in left_out.values()]
     views = [view for module in (*modules, key_page) for view in module.VIEWS]
@@ -88,7 +101,11 @@ def page_application(services: PageServices, access: PageAccess, feed: ChangeFee
     actions = [action for module in modules for action in module.ACTIONS]
     actions += [action for part in parts for action in part.actions]
     live = Route("/live", stream_endpoint(feed, access), methods=["GET"])
-    routes = [live, site.form_route(key_page.PATH, key_page.make_key), *site.routes([*views, rest], actions)]
+    routes = [
+        live,
+        site.form_route(key_page.PATH, key_page.make_key),
+        *site.routes([*views, rest], actions),
+    ]
     app = Starlette(routes=routes)
     # A redirect would be made from the Host that the browser sends.
     app.router.redirect_slashes = False
@@ -100,8 +117,8 @@ def page_application(services: PageServices, access: PageAccess, feed: ChangeFee
 class PeerCheck:
     """Middleware: 403 for a connection that does not come from one of the proxies.
 
-    An address that other machines reach is for the proxy alone: without encryption, a program that reads the network
-    could read the cookie of a session.
+    An address that other machines reach is for the proxy alone: without encryption, a program that
+    reads the network could read the cookie of a session.
     """
 
     def __init__(self, app: ASGIApp, proxies: Sequence[str]) -> None:
@@ -109,7 +126,9 @@ class PeerCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._is_proxy((scope.get("client") or ("",))[0]):
-            await PlainTextResponse("Only the proxy of this page may connect here.\n", 403)(scope, receive, send)
+            await PlainTextResponse("Only the proxy of this page may connect here.\n", 403)(
+                scope, receive, send
+            )
         else:
             await self._app(scope, receive, send)
 
@@ -118,7 +137,8 @@ class PeerCheck:
             address = ipaddress.ip_address(peer)
         except ValueError:
             return False
-        # A socket of both families shows 10.0.0.1 as ::ffff:10.0.0.1; networks are written in the short form.
+        # A socket of both families shows 10.0.0.1 as ::ffff:10.0.0.1; networks are written in the
+        # short form.
         mapped = getattr(address, "ipv4_mapped", None)
         return any((mapped or address) in network for network in self._networks)
 
@@ -135,31 +155,38 @@ class PageServer:
         proxies: Sequence[str] = (),
         host: str = "",
     ) -> None:
-        """port: 0 for any that is free. start: where its links lead. flow: a provider's login in place of links.
+        """port: 0 for any that is free. start: where its links lead. flow: a provider's login in
+        place of links.
 
-        proxies: addresses whose X-Forwarded-For is believed. host: the address to listen at, '' for both loopback
-        addresses; one that other machines reach answers the proxies alone. Raise InvalidArgument for a port that is
-        not free, and for such an address without proxies.
+        proxies: addresses whose X-Forwarded-For is believed. host: the address to listen at, '' for
+        both loopback addresses; one that other machines reach answers the proxies alone. Raise
+        InvalidArgument for a port that is not free, and for such an address without proxies.
         """
         self.services = services
         reached = bool(host) and not ipaddress.ip_address(host).is_loopback
         if reached and not proxies:
             raise InvalidArgument(
                 f"{host} can be reached from other machines, and no proxy is named.",
-                "The page speaks no TLS: write the addresses of your proxy as `proxies` of [sign_in].",
+                "The page speaks no TLS: write the addresses of your proxy as `proxies` of "
+                "[sign_in].",
             )
         self._open = contextlib.ExitStack()
         home = services.library.store.home
-        # Only the page of one person at loopback keeps a name: elsewhere the proxy decides which name it has.
+        # Only the page of one person at loopback keeps a name: elsewhere the proxy decides which
+        # name it has.
         keeps = flow is None and not host and os.access(home, os.W_OK)
         kept_page = KeptPage(home) if keeps else None
-        # Bound here and not by uvicorn: the port must be known for the links before anything is served.
+        # Bound here and not by uvicorn: the port must be known for the links before anything is
+        # served.
         self._sockets = [_bind(host, port)] if host else self._open_sockets(kept_page, port)
-        self.access = PageAccess(self._sockets[0].getsockname()[1], start=start, flow=flow, kept_page=kept_page)
+        self.access = PageAccess(
+            self._sockets[0].getsockname()[1], start=start, flow=flow, kept_page=kept_page
+        )
         self._feed = ChangeFeed(services.library.store.backend, services.library.store.home)
         app = page_application(services, self.access, self._feed)
         if proxies:
-            # Inside `PeerCheck`, which has to see the address of the connection and not the one that a header claims.
+            # Inside `PeerCheck`, which has to see the address of the connection and not the one
+            # that a header claims.
             app = ProxyHeadersMiddleware(app, list(proxies))  # type: ignore[arg-type, assignment]
         config = uvicorn.Config(
             PeerCheck(app, proxies) if reached else app,
@@ -171,7 +198,8 @@ class PageServer:
             log_level=logging.ERROR,
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # after the check of the peer, which needs the address of the connection
+            # After the check of the peer, which needs the address of the connection.
+            proxy_headers=False,
             limit_concurrency=CONNECTIONS,
             # Streams never end by themselves, and would hold the command after Ctrl+C.
             timeout_graceful_shutdown=1,
@@ -180,7 +208,9 @@ class PageServer:
         self._server = _Server(config)
 
     def _open_sockets(self, kept_page: KeptPage | None, port: int) -> list[socket.socket]:
-        """Return the sockets of the page; those of a home that keeps its page are at its port and no other."""
+        """Return the sockets of the page; those of a home that keeps its page are at its port and
+        no other.
+        """
         if kept_page is None:
             return _listen(port)
         home, is_new = self.services.library.store.home, not (port or kept_page.port)
@@ -192,12 +222,14 @@ class PageServer:
                 if is_new and tries > 1:
                     continue
                 with only_page(home):  # says so where it is our own page that has the port
-                    kept_page.end_reading()  # a browser may have sent its cookie to who listens there
+                    # A browser may have sent its cookie to who listens there.
+                    kept_page.end_reading()
                 if port:
                     raise
                 raise _port_taken_error(kept_page) from None
         try:
-            # Only after the sockets: of two starts at once the second closes its own, and says that a page is open.
+            # Only after the sockets: of two starts at once the second closes its own, and says that
+            # a page is open.
             self._open.enter_context(only_page(home))
         except InvalidArgument:
             for listener in sockets:
@@ -224,7 +256,8 @@ class PageServer:
 
     async def _serve(self, ready: Callable[[], None]) -> None:
         running = asyncio.create_task(self._server.serve(sockets=self._sockets))
-        # uvicorn has no event for it, and `ready` prints the link, which must not come before the page answers.
+        # uvicorn has no event for it, and `ready` prints the link, which must not come before the
+        # page answers.
         while not (self._server.started or running.done()):
             await asyncio.sleep(0.005)
         if self._server.started:
@@ -238,7 +271,9 @@ class PageServer:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server without its signals: an interrupt ends the command as it ends every other one."""
+    """uvicorn's server without its signals: an interrupt ends the command as it ends every other
+    one.
+    """
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -247,17 +282,19 @@ class _Server(uvicorn.Server):
 
 def _port_taken_error(kept_page: KeptPage) -> InvalidArgument:
     return InvalidArgument(
-        f"Another program has port {kept_page.port}, at which browsers know the page of this library. The page takes no"
-        " other, and no browser reads without a new link.",
-        "End that program. Or run `evolvable ui --forget`, which has the next start choose a new name and port.",
+        f"Another program has port {kept_page.port}, at which browsers know the page of this "
+        "library. The page takes no other, and no browser reads without a new link.",
+        "End that program. Or run `evolvable ui --forget`, which has the next start choose a new "
+        "name and port.",
     )
 
 
 def _listen(port: int) -> list[socket.socket]:
     """Return sockets at 127.0.0.1 and, where there is IPv6, at ::1 with the same port.
 
-    A browser may try either address for a name below localhost. Were only one ours, a program of another account could
-    listen at the other one, be sent the token of a link, and open the page with it.
+    A browser may try either address for a name below localhost. Were only one ours, a program of
+    another account could listen at the other one, be sent the token of a link, and open the page
+    with it.
     """
     for _ in range(TRIES):
         first = _bind("127.0.0.1", port)
@@ -277,25 +314,31 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         return _disable_delay(socket.create_server((host, port), family=family))
     except OSError as error:
-        raise InvalidArgument(f"{host}:{port} cannot be served at: {error.strerror}.", "Choose another port.") from None
+        raise InvalidArgument(
+            f"{host}:{port} cannot be served at: {error.strerror}.", "Choose another port."
+        ) from None
 
 
 def _disable_delay(listening: socket.socket) -> socket.socket:
     """Return a listening socket whose connections send at once what is written.
 
-    asyncio sets this for a socket that names its protocol, which those of `create_server` do not. Without it the body
-    of an answer waits until the browser acknowledges the head, for 40 ms.
+    asyncio sets this for a socket that names its protocol, which those of `create_server` do not.
+    Without it the body of an answer waits until the browser acknowledges the head, for 40 ms.
     """
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 def _bind_ipv6(port: int) -> list[socket.socket]:
-    """Return the socket at ::1, none on a machine without IPv6. Raise OSError when another program has the port."""
+    """Return the socket at ::1, none on a machine without IPv6.
+
+    Raise OSError when another program has the port.
+    """
     try:
         return [_disable_delay(socket.create_server(("::1", port), family=socket.AF_INET6))]
     except OSError as error:
-        # On Windows a port that another program holds for itself gives EACCES. Other errors mean: no IPv6.
+        # On Windows a port that another program holds for itself gives EACCES. Other errors mean:
+        # no IPv6.
         if error.errno in (errno.EADDRINUSE, errno.EACCES):
             raise
         return []

@@ -10,20 +10,27 @@ from evolvable_store.errors import EvolvableError
 
 log = logging.getLogger(__name__)
 
-# Below the 100 ms that a page may take; a small library is read within it, and the page is complete at once.
+# Below the 100 ms that a page may take; a small library is read within it, and the page is complete
+# at once.
 FIRST_SECONDS = 0.06
 """How long a page waits for the first value of a computation."""
 
 _FAILED: Hashable = object()
-"""The key of a value that could not be computed: it differs from all others, so that it is tried again."""
+"""The key of a value that could not be computed: it differs from all others, so that it is tried
+again.
+"""
 
 Result = TypeVar("Result")
 
 
 class BackgroundValue(Generic[Result]):
-    """A value that takes long to compute: the last one is shown while a thread computes the next."""
+    """A value that takes long to compute: the last one is shown while a thread computes
+    the next.
+    """
 
-    def __init__(self, compute: Callable[[], Result], done: Callable[[], None], least_seconds: float = 5.0) -> None:
+    def __init__(
+        self, compute: Callable[[], Result], done: Callable[[], None], least_seconds: float = 5.0
+    ) -> None:
         """done: called when a new value is there. least_seconds: between two computations."""
         self._compute, self._done, self._least = compute, done, least_seconds
         # Guards the decision to begin, so that one thread at a time computes.
@@ -37,8 +44,9 @@ class BackgroundValue(Generic[Result]):
     def get(self, key: Hashable) -> Result | None:
         """Return the last value, None before there is one.
 
-        key: when it differs, the value is computed again; so it is when it could not be computed the last time.
-        The first value is waited for, but not for long: without JavaScript a page is not drawn again by itself.
+        key: when it differs, the value is computed again; so it is when it could not be computed
+        the last time. The first value is waited for, but not for long: without JavaScript a page is
+        not drawn again by itself.
         """
         self._begin(key)
         self._first.wait(FIRST_SECONDS)

@@ -1,4 +1,6 @@
-"""Changed since you last looked: what agents changed or created, approved one by one or as one list."""
+"""Changed since you last looked: what agents changed or created, approved one by one or as one
+list.
+"""
 
 from collections.abc import Sequence
 
@@ -6,7 +8,16 @@ from evolvable_page import elements as h
 from evolvable_page.decision_notes import operation_note, undo_form
 from evolvable_page.diff_view import draw_diff
 from evolvable_page.elements import Node
-from evolvable_page.layout import PageBody, author_tag, form, passphrase_field, resource_link, swapping, tag, when
+from evolvable_page.layout import (
+    PageBody,
+    author_tag,
+    form,
+    passphrase_field,
+    resource_link,
+    swapping,
+    tag,
+    when,
+)
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_page.text import make_visible, one_line, quote_part
 from evolvable_store.errors import InvalidArgument
@@ -38,14 +49,29 @@ def _show_changes(site: Site, request: PageRequest) -> PageBody:
 
 def link_changed(site: Site) -> Node:
     """Return the link to the list with its length, nothing where it is empty."""
-    number = site.keep("number of unseen changes", lambda: count_unseen(site.library, site.caller), is_dated=False)
-    return h.p[h.a(href=ADDRESS, id="changed-link")[f"{TITLE}: {number:,}"]] if number else None
+    number = site.keep(
+        "number of unseen changes", lambda: count_unseen(site.library, site.caller), is_dated=False
+    )
+    return (
+        h.p[
+            h.a(
+                href=ADDRESS,
+                id="changed-link",
+            )[f"{TITLE}: {number:,}"]
+        ]
+        if number
+        else None
+    )
 
 
-def draw_changed(site: Site, request: PageRequest, *, title: str = TITLE, home: bool = False) -> Node:
-    """Return the list, nothing where it is empty. The change in the frame is the one that the keys are about.
+def draw_changed(
+    site: Site, request: PageRequest, *, title: str = TITLE, home: bool = False
+) -> Node:
+    """Return the list, nothing where it is empty. The change in the frame is the one that the keys
+    are about.
 
-    home: it stands on Home, where the difference of the other changes is folded and forms lead back to.
+    home: it stands on Home, where the difference of the other changes is folded and forms lead back
+    to.
     """
     found, number = site.keep(
         "unseen changes with differences",
@@ -53,25 +79,44 @@ def draw_changed(site: Site, request: PageRequest, *, title: str = TITLE, home: 
     )
     if not found:
         return None
-    # A change that was approved elsewhere is gone from the list: then the first one is in the frame.
-    current = next((place for place, change in enumerate(found) if change.ref == request.get("at")), 0)
+    # A change that was approved elsewhere is gone from the list: then the first one is in the
+    # frame.
+    current = next(
+        (place for place, change in enumerate(found) if change.ref == request.get("at")), 0
+    )
     more = number - len(found)
     return h.section(".changed", id="changed", data_live=True)[
         h.h2[title],
-        h.p(".none")["Agents follow it already. New skills stand between marks for other sessions until you look."],
-        _approve_form(site, request, found, f"All {len(found)} fine", home=home) if len(found) > 1 else None,
-        [_draw(site, request, found, place, is_current=place == current, home=home) for place in range(len(found))],
+        h.p(".none")[
+            "Agents follow it already. New skills stand between marks for other sessions "
+            "until you look."
+        ],
+        _approve_form(site, request, found, f"All {len(found)} fine", home=home)
+        if len(found) > 1
+        else None,
+        [
+            _draw(site, request, found, place, is_current=place == current, home=home)
+            for place in range(len(found))
+        ],
         h.p(".none")[f"And {more:,} more, once these are approved."] if more > 0 else None,
         h.p(".keys")["Keys: a approve, j next, k previous, ? all keys."],
     ]
 
 
 def _draw(
-    site: Site, request: PageRequest, found: Sequence[UnseenChange], place: int, *, is_current: bool, home: bool
+    site: Site,
+    request: PageRequest,
+    found: Sequence[UnseenChange],
+    place: int,
+    *,
+    is_current: bool,
+    home: bool,
 ) -> Node:
     change = found[place]
     back = h.button(".bad", type="submit")[f"Take back operation {change.operation}"]
-    attributes = {"class_": "current", "aria_current": "true", "id": "current"} if is_current else {}
+    attributes = (
+        {"class_": "current", "aria_current": "true", "id": "current"} if is_current else {}
+    )
     return h.article(aria_label=make_visible(change.ref), **attributes)[
         h.h3[
             resource_link(change.ref, f"{change.ref}@{change.version}"),
@@ -85,7 +130,9 @@ def _draw(
         if home and not is_current
         else draw_diff(change.diff),
         h.div(".buttons")[
-            _approve_form(site, request, [change], "Approve", key="approve" if is_current else "", home=home),
+            _approve_form(
+                site, request, [change], "Approve", key="approve" if is_current else "", home=home
+            ),
             undo_form(request, change.operation, back, HOME if home else ADDRESS),
         ],
         _neighbours(found, place, HOME if home else ADDRESS) if is_current else None,
@@ -97,16 +144,31 @@ def _neighbours(found: Sequence[UnseenChange], place: int, page: str) -> Node:
     for name, key, at in (("Previous", "k", place - 1), ("Next", "j", place + 1)):
         if 0 <= at < len(found):
             address = f"{page}?at={quote_part(found[at].ref)}#current"
-            links += [h.a(href=address, id=name.lower(), aria_keyshortcuts=key)[name], " "]
+            links += [
+                h.a(href=address, id=name.lower(), aria_keyshortcuts=key)[name],
+                " ",
+            ]
     return h.p[links] if links else None
 
 
 def _approve_form(
-    site: Site, request: PageRequest, seen: Sequence[UnseenChange], word: str, key: str = "", *, home: bool
+    site: Site,
+    request: PageRequest,
+    seen: Sequence[UnseenChange],
+    word: str,
+    key: str = "",
+    *,
+    home: bool,
 ) -> Node:
-    """Return the form that approves exactly these contents. key: its button is the one that the key presses."""
+    """Return the form that approves exactly these contents.
+
+    key: its button is the one that the key presses.
+    """
     contents = [
-        [h.input(type="hidden", name="ref", value=change.ref), h.input(type="hidden", name="seen", value=change.tree)]
+        [
+            h.input(type="hidden", name="ref", value=change.ref),
+            h.input(type="hidden", name="seen", value=change.tree),
+        ]
         for change in seen
     ]
     attributes = {"id": key, "aria_keyshortcuts": key[0]} if key else {}
@@ -115,7 +177,11 @@ def _approve_form(
         action_path("approve"),
         contents,
         passphrase_field(site.passphrase_label),
-        h.button(class_="good" if key or len(seen) > 1 else None, type="submit", **attributes)[word],
+        h.button(
+            class_="good" if key or len(seen) > 1 else None,
+            type="submit",
+            **attributes,
+        )[word],
         id="approve-form" if key else None,
         fields={"back": HOME} if home else {},
         **swapping(),
@@ -123,8 +189,17 @@ def _approve_form(
 
 
 def approved_note(site: Site, request: PageRequest) -> Node:
-    """Return which resources were approved last. Of what the address names, only what stands approved is said."""
-    refs = [Ref.parse(text) for text in request.fields.get("approved", ())[:MAX_CHANGES]]
+    """Return which resources were approved last.
+
+    Of what the address names, only what stands approved is said.
+    """
+    refs = [
+        Ref.parse(text)
+        for text in request.fields.get(
+            "approved",
+            (),
+        )[:MAX_CHANGES]
+    ]
     if not refs:
         return None
     waiting = {change.ref for change in list_unseen(site.library, site.caller).changes}
@@ -132,15 +207,33 @@ def approved_note(site: Site, request: PageRequest) -> Node:
     done = [head.ref for head in heads if head is not None and str(head.ref) not in waiting]
     more = f" and {len(done) - MAX_NAMED} more" if len(done) > MAX_NAMED else ""
     links = [[resource_link(ref), " "] for ref in done[:MAX_NAMED]]
-    return h.div(".done", role="status", id="done")[h.p["You looked at ", links, more]] if done else None
+    return (
+        h.div(
+            ".done",
+            role="status",
+            id="done",
+        )[h.p["You looked at ", links, more]]
+        if done
+        else None
+    )
 
 
 def _approve(site: Site, request: PageRequest) -> str:
     """Approve what the form names, all of it or nothing."""
-    refs, trees = request.fields.get("ref", ()), request.fields.get("seen", ())
+    refs, trees = (
+        request.fields.get(
+            "ref",
+            (),
+        ),
+        request.fields.get("seen", ()),
+    )
     if not refs or len(refs) != len(trees):
         raise InvalidArgument("The form names no resource.", "Follow a link of the page.")
-    done = approve_seen(site.library, site.decider(request), dict(zip(refs, trees, strict=True)))
+    done = approve_seen(
+        site.library,
+        site.decider(request),
+        dict(zip(refs, trees, strict=True)),
+    )
     page = HOME if request.get("back") == HOME else ADDRESS
     return f"{page}?{'&'.join(f'approved={quote_part(ref)}' for ref in done[:MAX_CHANGES])}"
 

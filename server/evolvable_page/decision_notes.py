@@ -24,18 +24,24 @@ ANSWERS = ("done", "operation", "nothing")
 
 
 def link_or_name(library: Library, ref: object) -> Node:
-    """Return a link to a resource, only its name while it is no more than proposed and has no page."""
+    """Return a link to a resource, only its name while it is no more than proposed and
+    has no page.
+    """
     exists = library.store.head_or_none(Ref.parse(str(ref))) is not None
     return resource_link(ref) if exists else one_line(str(ref), 120)
 
 
 def moved_resources(library: Library, operation: int) -> Node:
-    """Return links to the resources that an operation changed; an import may have changed thousands."""
+    """Return links to the resources that an operation changed; an import may have changed
+    thousands.
+    """
     return moved_by_each(library, [operation])[operation]
 
 
 def moved_by_each(library: Library, operations: Sequence[int]) -> Mapping[int, Node]:
-    """Return the links of `moved_resources` for each of these operations, with one query for all of them."""
+    """Return the links of `moved_resources` for each of these operations, with one query for all of
+    them.
+    """
     moved: dict[int, list[Change]] = {number: [] for number in operations}
     # One more than is named, to know whether there are more.
     for change in library.store.backend.first_changes_of(operations, MAX_MOVED + 1):
@@ -52,39 +58,68 @@ def _name_changes(changes: Sequence[Change]) -> Node:
 
 
 def operation_note(site: Site, request: PageRequest) -> Node:
-    """Return the result of an undo or another form, by the number of its operation; nothing without one."""
+    """Return the result of an undo or another form, by the number of its operation; nothing without
+    one.
+    """
     number = request.number("operation")
     if number is None:
         text = "Nothing had to be changed."
-        return h.div(".done", role="status", id="done")[h.p[text]] if request.get("nothing") else None
+        return (
+            h.div(
+                ".done",
+                role="status",
+                id="done",
+            )[h.p[text]]
+            if request.get("nothing")
+            else None
+        )
     operation = site.library.store.operation(number)
     if operation.intent.undoes:
-        text = f"Operation {number} took back operation {', '.join(map(str, operation.intent.undoes))}: "
+        text = (
+            f"Operation {number} took back operation "
+            f"{', '.join(map(str, operation.intent.undoes))}: "
+        )
     else:
         text = f"Operation {number}, {make_visible(operation.reason)}: "
     # No key: `u` pressed twice would do again what it took back.
     back = undo_form(request, number, h.button(type="submit")["Take it back"], "/operations")
     remarks = request.session.remarks(number)
     return [
-        h.div(".done", role="status", id="done")[h.p[text, moved_resources(site.library, number)], back],
-        h.div(".warning")[[h.p[with_code(make_visible(line))] for line in remarks]] if remarks else None,
+        h.div(".done", role="status", id="done")[
+            h.p[text, moved_resources(site.library, number)], back
+        ],
+        h.div(".warning")[[h.p[with_code(make_visible(line))] for line in remarks]]
+        if remarks
+        else None,
     ]
 
 
 def decision_note(site: Site, request: PageRequest) -> Node:
-    """Return the last decisions with the forms that take them back. Only numbers come from the address."""
-    numbers = [int(text) for text in request.get("done").split(",")[:MOST_WAITING] if text.isascii() and text.isdigit()]
+    """Return the last decisions with the forms that take them back.
+
+    Only numbers come from the address.
+    """
+    numbers = [
+        int(text)
+        for text in request.get("done").split(",")[:MOST_WAITING]
+        if text.isascii() and text.isdigit()
+    ]
     if not numbers:
         return operation_note(site, request)
     proposals = [site.library.store.backend.proposals.get(number) for number in numbers]
     lines = [h.p[proposal_line(site.library, proposal)] for proposal in proposals[:MAX_NAMED]]
     more = h.p[f"And {len(proposals) - MAX_NAMED} more."] if len(proposals) > MAX_NAMED else None
-    return h.div(".done", role="status", id="done")[lines, more, take_back_forms(site, request, proposals, key="u")]
+    return h.div(".done", role="status", id="done")[
+        lines, more, take_back_forms(site, request, proposals, key="u")
+    ]
 
 
 def proposal_line(library: Library, proposal: Proposal) -> Node:
     """Return the present state of a proposal."""
-    link, text = link_or_name(library, proposal.ref), f"Proposal {proposal.id} is {proposal.state}: "
+    link, text = (
+        link_or_name(library, proposal.ref),
+        f"Proposal {proposal.id} is {proposal.state}: ",
+    )
     if proposal.state == OPEN:
         return [f"Proposal {proposal.id} waits again: ", link, "."]
     if proposal.state == REJECTED:
@@ -95,29 +130,46 @@ def proposal_line(library: Library, proposal: Proposal) -> Node:
         return [text, link, "."]
     later = _changed_since(library, proposal)
     if later is not None and _is_taken_back(library, proposal):
-        return [f"Proposal {proposal.id} was approved, and operation {later} took it back: ", link, "."]
+        return [
+            f"Proposal {proposal.id} was approved, and operation {later} took it back: ",
+            link,
+            ".",
+        ]
     since = f" Operation {later} changed it since." if later is not None else ""
-    return [text, moved_resources(library, proposal.operation), f"by operation {proposal.operation}.{since}"]
+    return [
+        text,
+        moved_resources(library, proposal.operation),
+        f"by operation {proposal.operation}.{since}",
+    ]
 
 
-def take_back_forms(site: Site, request: PageRequest, proposals: Sequence[Proposal], key: str | None = None) -> Node:
-    """Return the forms that take decisions back, as long as they stand: one for what was rejected, one for each
-    operation that was not taken back yet. key: presses the first of them."""
+def take_back_forms(
+    site: Site, request: PageRequest, proposals: Sequence[Proposal], key: str | None = None
+) -> Node:
+    """Return the forms that take decisions back, as long as they stand: one for what was rejected,
+    one for each operation that was not taken back yet. key: presses the first of them.
+    """
     rejected = [proposal.id for proposal in proposals if proposal.state == REJECTED]
     approved = dict.fromkeys(
         proposal.operation
         for proposal in proposals
-        if proposal.state == APPROVED and proposal.operation is not None and not _is_taken_back(site.library, proposal)
+        if proposal.state == APPROVED
+        and proposal.operation is not None
+        and not _is_taken_back(site.library, proposal)
     )
     forms: list[Node] = []
 
     def button() -> Node:
         text = "Take it back" if len(proposals) == 1 else "Take these back"
-        return h.button(type="submit", id="undo" if key and not forms else None, aria_keyshortcuts=key)[text]
+        return h.button(
+            type="submit", id="undo" if key and not forms else None, aria_keyshortcuts=key
+        )[text]
 
     if rejected:
         numbers = [h.input(type="hidden", name="number", value=str(number)) for number in rejected]
-        forms.append(form(request.session.csrf, action_path("inbox reopen"), numbers, button(), **swapping()))
+        forms.append(
+            form(request.session.csrf, action_path("inbox reopen"), numbers, button(), **swapping())
+        )
     for operation in approved:
         forms.append(undo_form(request, operation, button(), "/inbox"))
     return forms
@@ -125,7 +177,9 @@ def take_back_forms(site: Site, request: PageRequest, proposals: Sequence[Propos
 
 def next_address(address: str, request: PageRequest) -> str:
     """Return the address of a page with what was done last, as the request says it."""
-    text = "&".join(f"{name}={quote_part(request.get(name))}" for name in ANSWERS if request.get(name))
+    text = "&".join(
+        f"{name}={quote_part(request.get(name))}" for name in ANSWERS if request.get(name)
+    )
     return address + (f"?{text}" if text else "")
 
 
@@ -136,16 +190,27 @@ def undo_form(request: PageRequest, operation: int, button: Node, back: str) -> 
 
 
 def _is_taken_back(library: Library, proposal: Proposal) -> bool:
-    """Return whether the last operation that changed the resource took the approval of a proposal back."""
+    """Return whether the last operation that changed the resource took the approval of a proposal
+    back.
+    """
     later = _changed_since(library, proposal)
     return later is not None and proposal.operation in library.store.operation(later).intent.undoes
 
 
 def _changed_since(library: Library, proposal: Proposal) -> int | None:
-    """Return the last operation that changed the resource after a proposal was approved, None without one."""
+    """Return the last operation that changed the resource after a proposal was approved, None
+    without one.
+    """
     head = library.store.head_or_none(proposal.ref)
     if head is None or proposal.operation is None:
         return None
     # The id of an operation is the sequence of its first change.
     changes = library.store.backend.changes_to(head.id, proposal.operation - 1)
-    return next((change.operation for change in reversed(changes) if change.operation != proposal.operation), None)
+    return next(
+        (
+            change.operation
+            for change in reversed(changes)
+            if change.operation != proposal.operation
+        ),
+        None,
+    )

@@ -22,7 +22,10 @@ MIN_ALIKE = 0.3
 """Lines that have less in common are shown as removed and added, without marks."""
 
 
-_PLACE, _REMARK = Markup('<span class="place">{}\n</span>'), Markup('<span class="remark">{}\n</span>')
+_PLACE, _REMARK = (
+    Markup('<span class="place">{}\n</span>'),
+    Markup('<span class="remark">{}\n</span>'),
+)
 _LINES = {
     "-": Markup('<span class="removed"><span class="sign">-</span>{}\n</span>'),
     "+": Markup('<span class="added"><span class="sign">+</span>{}\n</span>'),
@@ -33,7 +36,10 @@ _REMOVED, _ADDED = Markup("<del>{}</del>"), Markup("<ins>{}</ins>")
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """A line of a diff. sign: '-', '+', ' ', '@' for the place of a hunk, '' for a remark. text: without the sign."""
+    """A line of a diff.
+
+    sign: '-', '+', ' ', '@' for the place of a hunk, '' for a remark. text: without the sign.
+    """
 
     sign: str
     text: str
@@ -51,7 +57,8 @@ class FileDiff:
 def parse_diff(text: str) -> list[FileDiff]:
     """Return the files of a unified diff.
 
-    Lines are counted by the head of their hunk: the text of a file can look like the head of another one.
+    Lines are counted by the head of their hunk: the text of a file can look like the head of
+    another one.
     """
     found: list[FileDiff] = []
     old = new = 0
@@ -61,12 +68,22 @@ def parse_diff(text: str) -> list[FileDiff]:
         if (old or new) and line[:1] in _LINES:
             old -= line[0] != "+"
             new -= line[0] != "-"
-            found[-1].lines.append(DiffLine(line[0], line[1:]))
+            found[-1].lines.append(
+                DiffLine(
+                    line[0],
+                    line[1:],
+                )
+            )
         elif line.startswith("\\") and found:
             found[-1].lines.append(DiffLine("", "No line end at the end of the file"))
         elif line.startswith("--- "):
             was, now = line[4:], next(lines, "+++ ")[4:]
-            found.append(FileDiff(_path(now if now != "/dev/null" else was), _what(was, now)))
+            found.append(
+                FileDiff(
+                    _path(now if now != "/dev/null" else was),
+                    _what(was, now),
+                )
+            )
         elif (hunk := _HUNK.match(line)) and found:
             old, new = (int(count) if count is not None else 1 for count in hunk.groups())
             found[-1].lines.append(DiffLine("@", line))
@@ -100,14 +117,17 @@ def draw_diff(text: str) -> Node:
 
 
 def _draw_line(sign: str, body: str) -> Markup:
-    # Put together as text: a diff has many lines, and an element takes six times as long. Formatting escapes `body`.
+    # Put together as text: a diff has many lines, and an element takes six times as long.
+    # Formatting escapes `body`.
     if sign not in _LINES:
         return (_PLACE if sign == "@" else _REMARK).format(body)
     return _LINES[sign].format(body)
 
 
 def _mark_lines(lines: Sequence[DiffLine]) -> Iterator[tuple[str, str]]:
-    """Yield each line's sign and what is shown of it; runs of removed lines are paired with the added ones behind."""
+    """Yield each line's sign and what is shown of it; runs of removed lines are paired with the
+    added ones behind.
+    """
     at = 0
     while at < len(lines):
         removed = _take_run(lines, at, "-")
@@ -117,7 +137,13 @@ def _mark_lines(lines: Sequence[DiffLine]) -> Iterator[tuple[str, str]]:
             at += 1
             continue
         # Line by line in their order, which is right for most edits and needs no search.
-        pairs = [_words(old.text, new.text) for old, new in zip(removed, added, strict=False)]
+        pairs = [
+            _words(
+                old.text,
+                new.text,
+            )
+            for old, new in zip(removed, added, strict=False)
+        ]
         yield from (("-", pair[0]) for pair in pairs)
         yield from (("-", make_visible(line.text)) for line in removed[len(pairs) :])
         yield from (("+", pair[1]) for pair in pairs)
@@ -137,9 +163,13 @@ def _words(old: str, new: str) -> tuple[str, str]:
     before, after = _WORD.findall(old), _WORD.findall(new)
     if len(before) + len(after) > MAX_WORDS:
         return make_visible(old), make_visible(new)
-    # What both begin and end with is found first: comparing the whole takes most of the time of a page.
+    # What both begin and end with is found first: comparing the whole takes most of the time of a
+    # page.
     begin = _count_equal_words(before, after)
-    end = _count_equal_words(before[begin:][::-1], after[begin:][::-1])
+    end = _count_equal_words(
+        before[begin:][::-1],
+        after[begin:][::-1],
+    )
     inner, inner_new = before[begin : len(before) - end], after[begin : len(after) - end]
     matcher = difflib.SequenceMatcher(None, inner, inner_new, autojunk=False)
     alike = begin + end + sum(block.size for block in matcher.get_matching_blocks())
@@ -157,7 +187,13 @@ def _words(old: str, new: str) -> tuple[str, str]:
 def _count_equal_words(some: Sequence[str], others: Sequence[str]) -> int:
     """Return the number of equal words at the beginning of both."""
     pairs = enumerate(zip(some, others, strict=False))
-    return next((at for at, (word, other) in pairs if word != other), min(len(some), len(others)))
+    return next(
+        (at for at, (word, other) in pairs if word != other),
+        min(
+            len(some),
+            len(others),
+        ),
+    )
 
 
 def _escape_words(words: Sequence[str]) -> Markup:

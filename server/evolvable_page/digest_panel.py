@@ -1,4 +1,6 @@
-"""The digest of the last week on Home: what agents learned, what helped, what nobody used, what was taken back."""
+"""The digest of the last week on Home: what agents learned, what helped, what nobody used, what was
+taken back.
+"""
 
 from evolvable_page import elements as h
 from evolvable_page.decision_notes import undo_form
@@ -13,14 +15,20 @@ MAX_LINES = 10
 
 
 def draw_digest(site: Site, request: PageRequest) -> Node:
-    """Return the digest, each part folded below its number. It is read beside the page: it goes through all uses."""
+    """Return the digest, each part folded below its number.
+
+    It is read beside the page: it goes through all uses.
+    """
     caller = site.caller
     read: Digest | None = site.value(
         f"digest {caller.via}", lambda: weekly_digest(site.library, caller), site.library_revision()
     )
     body: Node = h.p(".none")["The week is being read; this page shows it by itself."]
     if read is not None:
-        body = [_part(request, getattr(read, name), title, nothing) for name, (title, nothing) in PARTS.items()]
+        body = [
+            _part(request, getattr(read, name), title, nothing)
+            for name, (title, nothing) in PARTS.items()
+        ]
     return h.section(".panel.broad", id="digest", data_live=True)[
         h.h2["The last 7 days"],
         h.div(".digest")[body],
@@ -40,8 +48,19 @@ def _part(request: PageRequest, part: DigestPart, title: str, nothing: str) -> N
 
 
 def _line(request: PageRequest, line: DigestLine) -> Node:
-    names = [[resource_link(ref.partition("@")[0], ref), " "] for ref in line.refs]
-    facts = ", ".join(filter(None, (line.text, line.author, line.at[:10])))
+    names = [
+        [
+            resource_link(ref.partition("@")[0], ref),
+            " ",
+        ]
+        for ref in line.refs
+    ]
+    facts = ", ".join(
+        filter(
+            None,
+            (line.text, line.author, line.at[:10]),
+        )
+    )
     why = f": {one_line(line.reason, 120)}" if line.reason else ""
     back = h.button(type="submit", aria_label=f"Take back operation {line.operation}")["Take back"]
     return h.li[
@@ -50,5 +69,7 @@ def _line(request: PageRequest, line: DigestLine) -> Node:
             f"and {line.more:,} more " if line.more else None,
             h.span(".none")[make_visible(f"{facts}{why}")],
         ],
-        undo_form(request, line.operation, back, "/") if line.operation else h.code[make_visible(line.undo)],
+        undo_form(request, line.operation, back, "/")
+        if line.operation
+        else h.code[make_visible(line.undo)],
     ]

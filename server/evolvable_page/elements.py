@@ -1,9 +1,10 @@
 """Build HTML from the inside out: an element with its children is escaped text at once.
 
-`import elements as h`, then `h.p(".none", id="x")["a < b"]`: the notation of htpy, which other parts of the program
-use. htpy makes a tree and writes it later, each text through one generator for each element around it. A list of 50
-skills takes 8.0 ms of processor time that way, and 1.9 ms this way. Elements of htpy may stand among the children. The
-text of an element may stand in one of htpy; an element without its children may not, as htpy calls what it can call.
+`import elements as h`, then `h.p(".none", id="x")["a < b"]`: the notation of htpy, which other
+parts of the program use. htpy makes a tree and writes it later, each text through one generator for
+each element around it. A list of 50 skills takes 8.0 ms of processor time that way, and 1.9 ms this
+way. Elements of htpy may stand among the children. The text of an element may stand in one of htpy;
+an element without its children may not, as htpy calls what it can call.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,17 +40,21 @@ class Element:
         """name: as HTML spells it. attributes: their text, escaped."""
         self._name, self._begin = name, f"<{name}{attributes}>"
 
-    def __call__(self, identity: str = "", /, *mappings: Mapping[str, Attribute], **attributes: Attribute) -> "Element":
+    def __call__(
+        self, identity: str = "", /, *mappings: Mapping[str, Attribute], **attributes: Attribute
+    ) -> "Element":
         """Return the element with these attributes.
 
-        identity: `#id.class.class`. mappings: attributes whose names are no Python names. An underscore of a keyword
-        is a hyphen, and one at its end is left out: class_.
+        identity: `#id.class.class`. mappings: attributes whose names are no Python names. An
+        underscore of a keyword is a hyphen, and one at its end is left out: class_.
         """
         text = _identity(identity) if identity else ""
         for mapping in mappings:
             text += "".join([_attribute(name, value) for name, value in mapping.items()])
         return Element(
-            self._name, text + "".join([_attribute(_attribute_name(key), attributes[key]) for key in attributes])
+            self._name,
+            text
+            + "".join([_attribute(_attribute_name(key), attributes[key]) for key in attributes]),
         )
 
     __iter__ = None  # `for` would ask for the items 0, 1, 2 ... without end
@@ -91,7 +96,9 @@ def _attribute(name: str, value: Attribute) -> str:
     if value is True:
         return f" {_name(name)}"
     if not isinstance(value, str | int):
-        raise TypeError(f"The attribute {name} is a {type(value).__name__}, and neither a text nor an integer.")
+        raise TypeError(
+            f"The attribute {name} is a {type(value).__name__}, and neither a text nor an integer."
+        )
     # str() first: in an attribute, Markup is text as well.
     return f' {_name(name)}="{escape(str(value))}"'
 

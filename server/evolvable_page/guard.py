@@ -1,4 +1,6 @@
-"""Admit browsers with a session to the local page, exchange links and logins for one, and check every request."""
+"""Admit browsers with a session to the local page, exchange links and logins for one, and check
+every request.
+"""
 
 from html import escape
 from typing import TYPE_CHECKING, Literal
@@ -7,7 +9,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from evolvable_page.access import CALLBACK_PATH, OPEN_PATH, SIGN_IN_PATH, PageAccess, PageSession, cookie_values
+from evolvable_page.access import (
+    CALLBACK_PATH,
+    OPEN_PATH,
+    SIGN_IN_PATH,
+    PageAccess,
+    PageSession,
+    cookie_values,
+)
 from evolvable_page.kept_page import READING_SECONDS
 from evolvable_store.errors import Refused
 
@@ -22,9 +31,9 @@ MAX_BODY = 4 * 1024 * 1024
 """Bytes of a form: a person may edit the texts of a proposal in it."""
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
-    " form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script';"
-    " trusted-types evolvable"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "
+    "'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; "
+    "require-trusted-types-for 'script'; trusted-types evolvable"
 )
 """The Content-Security-Policy of every answer."""
 
@@ -42,16 +51,17 @@ _HEADERS = {
 SAFE_METHODS = ("GET", "HEAD")
 
 SIGN_IN = (
-    "This page opens by the link that `evolvable ui` printed at your terminal. Press Enter there for a new one, or run"
-    " `evolvable ui --open`.\n"
+    "This page opens by the link that `evolvable ui` printed at your terminal. Press Enter there "
+    "for a new one, or run `evolvable ui --open`.\n"
 )
 
 
 class PageGuard:
-    """Middleware: exchanges a link's token or a provider's login for a session, and refuses all else without one.
+    """Middleware: exchanges a link's token or a provider's login for a session, and refuses all
+    else without one.
 
-    A request that changes something needs the page's own Origin too, and `site` compares the token of its form. It
-    comes after `HostCheck`, and no bearer token of an agent means anything to it.
+    A request that changes something needs the page's own Origin too, and `site` compares the token
+    of its form. It comes after `HostCheck`, and no bearer token of an agent means anything to it.
     """
 
     def __init__(self, app: ASGIApp, access: PageAccess) -> None:
@@ -61,8 +71,8 @@ class PageGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # The order matters: the ways in need no session, a session is checked before the form, and `/keep` needs a
-        # session that decides.
+        # The order matters: the ways in need no session, a session is checked before the form, and
+        # `/keep` needs a session that decides.
         headers, method = Headers(scope=scope), scope["method"]
         if method == "GET" and (answer := await self._answer_entrance(scope, headers)) is not None:
             await answer(scope, receive, _add_headers(send))
@@ -93,8 +103,8 @@ class PageGuard:
             return self._open(scope, headers) if path == OPEN_PATH else None
         try:
             if path == SIGN_IN_PATH:
-                # The cookie ties the provider's answer to this browser, so that nobody is signed in by the link of
-                # another.
+                # The cookie ties the provider's answer to this browser, so that nobody is signed in
+                # by the link of another.
                 address, login_cookie = await flow.begin()
                 answer: Response = RedirectResponse(address, 303)
                 # Lax: the provider's answer comes from another site.
@@ -102,20 +112,27 @@ class PageGuard:
                 return answer
             if path == CALLBACK_PATH:
                 cookie = next(iter(cookie_values(headers, self._access.login_cookie)), "")
-                return self._signed_in(headers, await flow.finish(scope["query_string"].decode("latin-1"), cookie))
+                return self._signed_in(
+                    headers, await flow.finish(scope["query_string"].decode("latin-1"), cookie)
+                )
         except Refused as error:
             answer = _small_page(f"{error} {error.hint or ''}", 403, SIGN_IN_PATH, "Sign in")
-            answer.delete_cookie(self._access.login_cookie, secure=self._access.secure, httponly=True)
+            answer.delete_cookie(
+                self._access.login_cookie, secure=self._access.secure, httponly=True
+            )
             return answer
         return None
 
     def _signed_in(self, headers: Headers, signed: "SignedIn") -> Response:
         if (before := self._access.session(headers)) is not None:
-            # A new login replaces the session, so that a secret that was set before it is worth nothing (session
-            # fixation).
+            # A new login replaces the session, so that a secret that was set before it is worth
+            # nothing (session fixation).
             self._access.end(before)
-        # The browser goes on from a page of this site: a cookie that is strict is not sent after a redirect of another.
-        answer = _small_page(f"You are signed in as {signed.subject}.", 200, self._access.start, "Go on", onward=True)
+        # The browser goes on from a page of this site: a cookie that is strict is not sent after a
+        # redirect of another.
+        answer = _small_page(
+            f"You are signed in as {signed.subject}.", 200, self._access.start, "Go on", onward=True
+        )
         self._set_cookie(answer, self._access.cookie, self._access.open_for(signed), "strict")
         answer.delete_cookie(self._access.login_cookie, secure=self._access.secure, httponly=True)
         return answer
@@ -134,9 +151,18 @@ class PageGuard:
         seconds: float | None = None,
     ) -> None:
         """Have the browser keep a cookie, for some seconds or until it is closed."""
-        # Without a domain the cookie is for this very name, never for localhost and the names beside it.
+        # Without a domain the cookie is for this very name, never for localhost and the names
+        # beside it.
         lasts = int(seconds) if seconds is not None else None
-        answer.set_cookie(name, value, lasts, path="/", secure=self._access.secure, httponly=True, samesite=same_site)
+        answer.set_cookie(
+            name,
+            value,
+            lasts,
+            path="/",
+            secure=self._access.secure,
+            httponly=True,
+            samesite=same_site,
+        )
 
     def _keep(self, session: PageSession | None) -> Response | None:
         """Return the way to the name that the home keeps, for a browser that decides."""
@@ -144,8 +170,8 @@ class PageGuard:
         return RedirectResponse(link, 303) if link else None
 
     def _open(self, scope: Scope, headers: Headers) -> Response:
-        # Not parsed as a query: a token has no character that a browser would escape, and nothing else may stand
-        # beside it.
+        # Not parsed as a query: a token has no character that a browser would escape, and nothing
+        # else may stand beside it.
         query, decides = scope["query_string"].decode("latin-1"), self._access.decides_at(headers)
         token = query.removeprefix("token=") if query.startswith("token=") else ""
         secret = self._access.exchange(token, decides=decides)
@@ -156,16 +182,20 @@ class PageGuard:
         if headers.get("sec-fetch-site", "none") != "none":
             # As in `_signed_in`: the file that `ui --open` has the browser read is another site.
             answer = _small_page("The page is open.", 200, address, "Go on", onward=True)
-        self._set_cookie(answer, self._access.cookie, secret, "strict", None if decides else READING_SECONDS)
+        self._set_cookie(
+            answer, self._access.cookie, secret, "strict", None if decides else READING_SECONDS
+        )
         if not decides:
-            # What a program left there that had the port meanwhile: a service worker would read what the page shows.
+            # What a program left there that had the port meanwhile: a service worker would read
+            # what the page shows.
             answer.headers["clear-site-data"] = '"storage"'
         return answer
 
     def _refusal(self, headers: Headers, method: str) -> Response | None:
         if method in SAFE_METHODS:
             return None
-        # Of the very name that it is sent to: what runs at the name for reading never acts at the one that decides.
+        # Of the very name that it is sent to: what runs at the name for reading never acts at the
+        # one that decides.
         if headers.getlist("origin") != [self._access.origins.get(headers.get("host", "").lower())]:
             return PlainTextResponse("Only a form of this page itself may be sent here.\n", 403)
         # Absent in old browsers, where Origin and the token of the form have to do.
@@ -174,10 +204,15 @@ class PageGuard:
         return None
 
 
-def _small_page(text: str, status: int, address: str, link: str, *, onward: bool = False) -> Response:
-    """Return a page without the library around it. onward: the browser follows the link by itself."""
-    # Not a redirect by status: the cookies of this site are strict, and are not sent along a redirect from another
-    # site.
+def _small_page(
+    text: str, status: int, address: str, link: str, *, onward: bool = False
+) -> Response:
+    """Return a page without the library around it.
+
+    onward: the browser follows the link by itself.
+    """
+    # Not a redirect by status: the cookies of this site are strict, and are not sent along a
+    # redirect from another site.
     follow = f'<meta http-equiv="refresh" content="0; url={escape(address)}">' if onward else ""
     paragraph = f"<p>{escape(text)}</p>" if text else ""
     onwards = f'<p><a href="{escape(address)}">{escape(link)}</a></p>'
@@ -208,7 +243,8 @@ def _limit_body(receive: Receive) -> Receive:
 
 
 def _add_headers(send: Send, cookie_source: Response | None = None) -> Send:
-    """Return a `send` that adds the headers of every answer. Browsers store no answer but those of `/static`.
+    """Return a `send` that adds the headers of every answer. Browsers store no answer but those of
+    `/static`.
 
     cookie_source: a response whose cookie is sent with the answer.
     """
@@ -218,7 +254,8 @@ def _add_headers(send: Send, cookie_source: Response | None = None) -> Send:
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers[name] = value
-            # A page shows private texts, which must not lie in the browser's cache; `_file` sets its own header.
+            # A page shows private texts, which must not lie in the browser's cache; `_file` sets
+            # its own header.
             headers.setdefault("cache-control", "no-store")
             if cookie_source is not None:
                 headers.append("set-cookie", cookie_source.headers["set-cookie"])

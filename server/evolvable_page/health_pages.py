@@ -1,4 +1,6 @@
-"""Health: what doctor finds, the clients, the tokens, the watched folders, and which of them are trusted."""
+"""Health: what doctor finds, the clients, the tokens, the watched folders, and which of them are
+trusted.
+"""
 
 from collections.abc import Callable
 from hashlib import sha256
@@ -8,7 +10,16 @@ from typing import TYPE_CHECKING
 from evolvable_page import elements as h
 from evolvable_page.diff_view import draw_diff
 from evolvable_page.elements import Node
-from evolvable_page.layout import PageBody, form, passphrase_field, resource_link, table, tag, when, with_code
+from evolvable_page.layout import (
+    PageBody,
+    form,
+    passphrase_field,
+    resource_link,
+    table,
+    tag,
+    when,
+    with_code,
+)
 from evolvable_page.site import PageAction, PageRequest, PageView, Result, Site, action_path
 from evolvable_page.text import make_visible, one_line, quote_part
 from evolvable_server import plugins, read_config, read_library_config, set_trusted
@@ -22,13 +33,23 @@ if TYPE_CHECKING:
     from evolvable_server.care import Health
 
 MAX_OFFERED = 200
-"""Resources of a folder that are shown before a person trusts it; a larger folder is for the terminal."""
+"""Resources of a folder that are shown before a person trusts it; a larger folder is for the
+terminal.
+"""
 
 
 def _health(site: Site, request: PageRequest) -> PageBody:
     """Show the problems that `doctor` finds, then the clients, settings and folders."""
     return PageBody(
-        "Health", [h.h1["Health"], _doctor(site), _tokens(site), _folders(site), _draw_trusted_folders(site)], "health"
+        "Health",
+        [
+            h.h1["Health"],
+            _doctor(site),
+            _tokens(site),
+            _folders(site),
+            _draw_trusted_folders(site),
+        ],
+        "health",
     )
 
 
@@ -41,7 +62,8 @@ def _doctor(site: Site) -> Node:
     if isinstance(found, EvolvableError):
         return h.div(id="doctor", data_live=True)[h.h2["Problems"], _failure(found)]
     problems = [
-        h.li[h.p(".warning")[make_visible(problem.what), " ", make_visible(problem.next)]] for problem in found.problems
+        h.li[h.p(".warning")[make_visible(problem.what), " ", make_visible(problem.next)]]
+        for problem in found.problems
     ]
     notes = [h.li[make_visible(note)] for note in found.notes]
     similar = [h.li[make_visible(line)] for line in found.doubles]
@@ -55,8 +77,12 @@ def _doctor(site: Site) -> Node:
     ]
 
 
-def _background(site: Site, name: str, compute: Callable[[], Result]) -> Result | EvolvableError | None:
-    """Return the last value of a check in the background, or why there is none; None before the first ended."""
+def _background(
+    site: Site, name: str, compute: Callable[[], Result]
+) -> Result | EvolvableError | None:
+    """Return the last value of a check in the background, or why there is none; None before the
+    first ended.
+    """
 
     def attempt() -> Result | EvolvableError:
         try:
@@ -64,12 +90,15 @@ def _background(site: Site, name: str, compute: Callable[[], Result]) -> Result 
         except EvolvableError as error:
             return error
 
-    # An error is a value here: raised in the thread it would be logged, and the page would wait without end.
+    # An error is a value here: raised in the thread it would be logged, and the page would wait
+    # without end.
     return site.value(name, attempt, site.revision())
 
 
 def _examine(site: Site) -> "Health":
-    """Return the report of `evolvable doctor` for the present configuration, without the sandbox."""
+    """Return the report of `evolvable doctor` for the present configuration, without
+    the sandbox.
+    """
     # late: few who open the page look at its health, and the checks need modules of every part
     from evolvable_server.care import examine
 
@@ -98,7 +127,9 @@ def _clients(health: "Health") -> Node:
 
 
 def _tokens(site: Site) -> Node:
-    found = _background(site, "tokens", lambda: plugins.hooks().token_rows(home=site.library.store.home) or ())
+    found = _background(
+        site, "tokens", lambda: plugins.hooks().token_rows(home=site.library.store.home) or ()
+    )
     if found is None or isinstance(found, EvolvableError):
         pending = h.p["They are being read."] if found is None else _failure(found)
         return h.div(id="tokens", data_live=True)[h.h2["Tokens"], pending]
@@ -112,7 +143,10 @@ def _tokens(site: Site) -> Node:
         for token in found
     ]
     hint = h.p(".none")[
-        with_code("At a terminal, `evolvable team token add` makes one and `evolvable team token revoke` ends one.")
+        with_code(
+            "At a terminal, `evolvable team token add` makes one and `evolvable team token "
+            "revoke` ends one."
+        )
     ]
     heads = ("token", "may", "expires", "last used")
     token_table = table(heads, rows, "Tokens for HTTP") if rows else h.p["None."]
@@ -120,7 +154,10 @@ def _tokens(site: Site) -> Node:
 
 
 def _settings(health: "Health") -> Node:
-    rows = [[one_line(setting.name), one_line(setting.value), one_line(setting.source)] for setting in health.settings]
+    rows = [
+        [one_line(setting.name), one_line(setting.value), one_line(setting.source)]
+        for setting in health.settings
+    ]
     settings_table = table(("setting", "value", "from"), rows, "Settings in force")
     return h.details[h.summary["Settings"], settings_table] if rows else None
 
@@ -141,11 +178,17 @@ def _folders(site: Site) -> Node:
     ]
     none = h.p[with_code("None. `evolvable init FOLDER` imports one and follows it.")]
     heads = ("folder", "kind", "scope", "state", "trust")
-    return [h.h2["Watched folders"], table(heads, rows, "Watched folders") if rows else none, _held_files(site)]
+    return [
+        h.h2["Watched folders"],
+        table(heads, rows, "Watched folders") if rows else none,
+        _held_files(site),
+    ]
 
 
 def _held_files(site: Site) -> Node:
-    """Return the files whose text agents do not read, because a person has to decide on it; nothing for none."""
+    """Return the files whose text agents do not read, because a person has to decide on it; nothing
+    for none.
+    """
     held_files = list_held_files(site.library)
     lines = [
         h.li[
@@ -163,7 +206,10 @@ def _draw_trusted_folders(site: Site) -> Node:
     folders = sorted(read_library_config(home).trusted_folders(home))
     rows = [h.li[h.code[make_visible(folder)]] for folder in folders]
     hint = h.p(".none")[with_code("`evolvable trust --withdraw FOLDER` ends it.")]
-    return [h.h2["Trusted folders"], [h.ul[rows], hint] if rows else h.p["None beyond what you wrote yourself."]]
+    return [
+        h.h2["Trusted folders"],
+        [h.ul[rows], hint] if rows else h.p["None beyond what you wrote yourself."],
+    ]
 
 
 def _load_question(site: Site, request: PageRequest) -> TrustQuestion:
@@ -177,7 +223,9 @@ def _load_question(site: Site, request: PageRequest) -> TrustQuestion:
 
 def _hash_question(question: TrustQuestion) -> str:
     """Return the hash of all that a question shows."""
-    offered = [(offer.ref, offer.resource, offer.tree, offer.proposal) for offer in question.offered]
+    offered = [
+        (offer.ref, offer.resource, offer.tree, offer.proposal) for offer in question.offered
+    ]
     return sha256(repr((question.folder, offered)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -189,26 +237,49 @@ def _trust_form(site: Site, request: PageRequest) -> PageBody:
     if not question.offered:
         return PageBody("Trust", [title, trusted, h.p["Nothing waits for your trust."]], "health")
     if len(question.offered) > MAX_OFFERED:
-        note = f"{len(question.offered):,} resources wait; `evolvable trust` shows them at a terminal."
+        note = (
+            f"{len(question.offered):,} resources wait; `evolvable trust` shows them at a terminal."
+        )
         return PageBody("Trust", [title, trusted, h.p[with_code(note)]], "health")
     high = sum(1 for offer in question.offered if offer.high)
-    button = h.button(".good", type="submit")[f"Trust these {len(question.offered)} as they are now"]
+    button = h.button(".good", type="submit")[
+        f"Trust these {len(question.offered)} as they are now"
+    ]
     fields = {"folder": request.get("folder"), "seen": _hash_question(question)}
     ask = form(
-        request.session.csrf, action_path("trust"), passphrase_field(site.passphrase_label), button, fields=fields
+        request.session.csrf,
+        action_path("trust"),
+        passphrase_field(site.passphrase_label),
+        button,
+        fields=fields,
     )
     warning = h.p(".warning")[f"{high} of them have findings of high severity."] if high else None
-    return PageBody("Trust", [title, trusted, warning, [_offer(offer) for offer in question.offered], ask], "health")
+    return PageBody(
+        "Trust",
+        [title, trusted, warning, [_offer(offer) for offer in question.offered], ask],
+        "health",
+    )
 
 
 def _offer(offer: TrustOffer) -> Node:
     findings = [
-        h.li[tag(str(found.severity), "bad" if offer.high else "doubtful"), " ", make_visible(str(found))]
+        h.li[
+            tag(str(found.severity), "bad" if offer.high else "doubtful"),
+            " ",
+            make_visible(str(found)),
+        ]
         for found in offer.findings
     ]
     capabilities = ", ".join(make_visible(str(name)) for name in offer.capabilities)
     return h.section[
-        h.h2[resource_link(offer.ref), " ", tag(offer.author, "bad" if offer.high else "doubtful")],
+        h.h2[
+            resource_link(offer.ref),
+            " ",
+            tag(
+                offer.author,
+                "bad" if offer.high else "doubtful",
+            ),
+        ],
         h.ul[findings] if findings else h.p(".none")["The scan found nothing."],
         h.p["It has the means: ", capabilities] if capabilities else None,
         draw_diff(offer.diff) if offer.diff else None,

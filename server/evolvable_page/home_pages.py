@@ -1,4 +1,6 @@
-"""Home: what waits, what agents changed, how full the clients' lists are, what helped, and what nobody uses."""
+"""Home: what waits, what agents changed, how full the clients' lists are, what helped, and what
+nobody uses.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -47,12 +49,19 @@ def _home(site: Site, request: PageRequest) -> PageBody:
 def _begin() -> Node:
     """Return the first steps in a library that is empty."""
     steps = (
-        "Run `evolvable setup` in a terminal: it finds the skills of your clients, and connects the clients.",
-        "Or run `evolvable init FOLDER` to watch one folder of skills, or `evolvable quickstart` for an example.",
+        (
+            "Run `evolvable setup` in a terminal: it finds the skills of your clients, and "
+            "connects the clients."
+        ),
+        (
+            "Or run `evolvable init FOLDER` to watch one folder of skills, or `evolvable "
+            "quickstart` for an example."
+        ),
         "What agents then learn, and what waits for you, appears here.",
     )
     return h.div(id="begin", data_live=True)[
-        h.p(".lead")["The library holds no skill yet."], h.ol[[h.li[with_code(step)] for step in steps]]
+        h.p(".lead")["The library holds no skill yet."],
+        h.ol[[h.li[with_code(step)] for step in steps]],
     ]
 
 
@@ -69,9 +78,15 @@ def _waiting(site: Site) -> Node:
     ]
     number = f"{len(waiting)}+" if len(waiting) == MOST_WAITING else str(len(waiting))
     steps = first_steps(site)
-    none = h.p(".none")["Nothing waits for a decision. What agents and reviews propose appears here by itself."]
+    none = h.p(".none")[
+        "Nothing waits for a decision. What agents and reviews propose appears here by itself."
+    ]
     return h.section(".panel", id="waits", data_live=True)[
-        h.h2[f"{number} {'waits' if len(waiting) == 1 else 'wait'} for you" if waiting else "Nothing waits for you"],
+        h.h2[
+            f"{number} {'waits' if len(waiting) == 1 else 'wait'} for you"
+            if waiting
+            else "Nothing waits for you"
+        ],
         h.ul(".rows")[rows] if rows else steps or none,
         h.p[h.a(".button", href="/inbox")["Decide on them"]] if waiting else None,
         waiting_parts(site),
@@ -87,14 +102,22 @@ def _budget(site: Site, request: PageRequest) -> Node:
 
 
 def _draw_changes(site: Site, request: PageRequest) -> Node:
-    # Only their number and their times are read here; the age of each, which goes by the time, is not.
-    found = site.keep("unseen changes", lambda: list_unseen(site.library, site.caller), is_dated=False)
+    # Only their number and their times are read here; the age of each, which goes by the time, is
+    # not.
+    found = site.keep(
+        "unseen changes", lambda: list_unseen(site.library, site.caller), is_dated=False
+    )
     since = datetime.fromisoformat(site.library.store.now()) - WEEK
     recent = sum(datetime.fromisoformat(change.at) >= since for change in found.changes)
     if not found.number:
-        text = "Agents changed nothing that you have not looked at. What they learn in use appears here."
+        text = (
+            "Agents changed nothing that you have not looked at. What they learn in use "
+            "appears here."
+        )
         return h.section(".panel.broad", id="changed", data_live=True)[
-            h.h2["What agents changed"], h.p(".none")[text], h.p[h.a(href="/operations")["All operations"]]
+            h.h2["What agents changed"],
+            h.p(".none")[text],
+            h.p[h.a(href="/operations")["All operations"]],
         ]
     older = found.number - recent
     title = f"What agents changed this week: {recent}" + (f", and {older} before" if older else "")
@@ -102,13 +125,21 @@ def _draw_changes(site: Site, request: PageRequest) -> Node:
 
 
 def _evidence(site: Site) -> Node:
-    """Return the resources that helped and those that are dead, computed in the background: it reads all uses."""
-    read: tuple[Stats, int] | None = site.value("stats", lambda: read_evidence(site), site.library_revision())
+    """Return the resources that helped and those that are dead, computed in the background: it
+    reads all uses.
+    """
+    read: tuple[Stats, int] | None = site.value(
+        "stats", lambda: read_evidence(site), site.library_revision()
+    )
     if read is None:
         reading = h.p(".none")["The evidence is being read; this page shows it by itself."]
-        return h.section(".panel.broad", id="evidence", data_live=True)[h.h2["What helped"], reading]
+        return h.section(".panel.broad", id="evidence", data_live=True)[
+            h.h2["What helped"], reading
+        ]
     lines = read[0].resources
-    helped = sorted((line for line in lines if line.helped.is_enough), key=lambda line: -line.helped.low)
+    helped = sorted(
+        (line for line in lines if line.helped.is_enough), key=lambda line: -line.helped.low
+    )
     dead = [line for line in lines if line.verdict == "dead"]
     return h.div(".home.broad", id="evidence", data_live=True)[
         h.section(".panel")[
@@ -116,20 +147,28 @@ def _evidence(site: Site) -> Node:
             _rows(helped, lambda line: share_bar(line.helped)),
             None
             if helped
-            else h.p(".none")["No skill has five uses with a rating yet. Agents report how each use ended."],
+            else h.p(".none")[
+                "No skill has five uses with a rating yet. Agents report how each use ended."
+            ],
             h.p[h.a(href="/library?view=rated")["All by success"]] if helped else None,
         ],
         h.section(".panel")[
             h.h2["What is dead"],
             _rows(dead, lambda line: f"shown {line.shown:,} times, never opened"),
-            None if dead else h.p(".none")["No skill is shown again and again without being opened."],
-            h.p[h.a(href="/library?view=dead")[f"All {len(dead):,}"]] if len(dead) > MAX_ROWS else None,
+            None
+            if dead
+            else h.p(".none")["No skill is shown again and again without being opened."],
+            h.p[h.a(href="/library?view=dead")[f"All {len(dead):,}"]]
+            if len(dead) > MAX_ROWS
+            else None,
         ],
     ]
 
 
 def _rows(lines: Sequence[ResourceStats], draw: Callable[[ResourceStats], Node]) -> Node:
-    return h.ul(".rows")[[h.li[h.span(".grow")[resource_link(line.ref)], draw(line)] for line in lines[:MAX_ROWS]]]
+    return h.ul(".rows")[
+        [h.li[h.span(".grow")[resource_link(line.ref)], draw(line)] for line in lines[:MAX_ROWS]]
+    ]
 
 
 VIEWS = (PageView("/", _home),)

@@ -1,4 +1,6 @@
-"""The inbox: the list of proposals beside the one that is decided on; several together where all of them was seen."""
+"""The inbox: the list of proposals beside the one that is decided on; several together where all of
+them was seen.
+"""
 
 from collections.abc import Sequence
 
@@ -38,7 +40,8 @@ KEYS = "Keys: a approve, r reject, e edit, m merge, j next, k previous, u take b
 
 _HOW = "in the local page"
 
-# A form has at most MAX_FIELDS fields and MAX_BODY bytes; the other files of a proposal are approved as they are.
+# A form has at most MAX_FIELDS fields and MAX_BODY bytes; the other files of a proposal are
+# approved as they are.
 MAX_EDITED = 40
 """Files of a proposal that are edited in one form."""
 
@@ -53,12 +56,15 @@ CONTEXT = 3
 def _inbox(site: Site, request: PageRequest) -> PageBody | str:
     """Lead to the first proposal that waits, or say that none does.
 
-    Each proposal has an address of its own, so that a live part of its page never shows another one.
+    Each proposal has an address of its own, so that a live part of its page never shows another
+    one.
     """
     waiting = verbs.list_waiting(site.library, 1)
     if waiting:
         return next_address(f"/inbox/{waiting[0].proposal_id}", request)
-    empty = h.p["Nothing waits for a decision. What agents and reviews propose appears here by itself."]
+    empty = h.p[
+        "Nothing waits for a decision. What agents and reviews propose appears here by itself."
+    ]
     live = h.div(id="inbox", data_live=True)[empty, first_steps(site), waiting_parts(site)]
     changed = draw_changed(site, request)
     main = [h.h1["Inbox"], decision_note(site, request), live, changed, _decided_link()]
@@ -76,13 +82,23 @@ def first_steps(site: Site) -> Node:
     if words is None:
         return None
     if not words:
-        return h.p["The library holds no skill yet: run ", h.code["evolvable quickstart"], " in a terminal."]
+        return h.p[
+            "The library holds no skill yet: run ",
+            h.code["evolvable quickstart"],
+            " in a terminal.",
+        ]
     return h.section[
         h.h2["The first proposal"],
         h.ol[
-            h.li["Connect your client, in a terminal: ", h.code["evolvable connect claude-code"], " (or another one)."],
+            h.li[
+                "Connect your client, in a terminal: ",
+                h.code["evolvable connect claude-code"],
+                " (or another one).",
+            ],
             h.li["Say to it: ", h.q[make_visible(words)]],
-            h.li["Its proposal appears here by itself. Read it: the key a approves it, r rejects it."],
+            h.li[
+                "Its proposal appears here by itself. Read it: the key a approves it, r rejects it."
+            ],
         ],
     ]
 
@@ -99,19 +115,28 @@ def _decided_link() -> Node:
 def _proposal(site: Site, request: PageRequest) -> PageBody:
     """Show one proposal."""
     waiting = read_waiting(site)
-    done, proposal = decision_note(site, request), verbs.show_proposal(site.library, request.require_number("number"))
+    done, proposal = (
+        decision_note(site, request),
+        verbs.show_proposal(site.library, request.require_number("number")),
+    )
     look_at(request, proposal)
-    parts = h.div(".inbox")[draw_proposal(site, request, proposal, waiting), _queue(site, request, waiting, proposal)]
+    parts = h.div(".inbox")[
+        draw_proposal(site, request, proposal, waiting), _queue(site, request, waiting, proposal)
+    ]
     main = [done, parts, h.p(".keys")[KEYS]]
     return PageBody(f"{proposal.ref} · Inbox", main, "inbox", of=f"proposal {proposal.proposal_id}")
 
 
-def _queue(site: Site, request: PageRequest, waiting: Sequence[WaitingProposal], proposal: WaitingProposal) -> Node:
+def _queue(
+    site: Site, request: PageRequest, waiting: Sequence[WaitingProposal], proposal: WaitingProposal
+) -> Node:
     links = [
         h.li[
             h.a(
                 href=f"/inbox/{waiting_proposal.proposal_id}",
-                aria_current="true" if waiting_proposal.proposal_id == proposal.proposal_id else None,
+                aria_current="true"
+                if waiting_proposal.proposal_id == proposal.proposal_id
+                else None,
             )[
                 f"{waiting_proposal.proposal_id} ",
                 one_line(waiting_proposal.ref, 60),
@@ -121,8 +146,14 @@ def _queue(site: Site, request: PageRequest, waiting: Sequence[WaitingProposal],
         ]
         for waiting_proposal in waiting
     ]
-    more = h.p(".none")[f"The oldest {MOST_WAITING} are listed."] if len(waiting) == MOST_WAITING else None
-    return h.nav(".queue", id="queue", tabindex="-1", aria_label="Proposals that wait", data_live=True)[
+    more = (
+        h.p(".none")[f"The oldest {MOST_WAITING} are listed."]
+        if len(waiting) == MOST_WAITING
+        else None
+    )
+    return h.nav(
+        ".queue", id="queue", tabindex="-1", aria_label="Proposals that wait", data_live=True
+    )[
         h.h2[f"{len(waiting)} wait" if len(waiting) != 1 else "1 waits"],
         h.ol[links],
         more,
@@ -133,9 +164,14 @@ def _queue(site: Site, request: PageRequest, waiting: Sequence[WaitingProposal],
     ]
 
 
-def _approve_together_form(site: Site, request: PageRequest, waiting: Sequence[WaitingProposal]) -> Node:
-    """Return the form that approves all that this browser was shown whole and the scan asks nothing about."""
-    # Only what this session was shown: a person who signs for several at once must have had each on the screen.
+def _approve_together_form(
+    site: Site, request: PageRequest, waiting: Sequence[WaitingProposal]
+) -> Node:
+    """Return the form that approves all that this browser was shown whole and the scan asks nothing
+    about.
+    """
+    # Only what this session was shown: a person who signs for several at once must have had each on
+    # the screen.
     seen = [
         proposal
         for proposal in waiting
@@ -152,7 +188,9 @@ def _approve_together_form(site: Site, request: PageRequest, waiting: Sequence[W
             h.button(type="submit", id="together")[f"Approve the {len(seen)} that you have read"],
             **swapping(),
         ),
-        h.p(".none")[f"Proposals {names}: you saw all of their files, and the scan asks nothing about them."],
+        h.p(".none")[
+            f"Proposals {names}: you saw all of their files, and the scan asks nothing about them."
+        ],
     ]
 
 
@@ -164,12 +202,25 @@ def _show_decided(site: Site, request: PageRequest) -> PageBody:
         for proposal in site.library.store.backend.proposals.in_state(state, MAX_DECIDED)
     ]
     rows = [
-        h.li[h.span(".grow")[proposal_line(site.library, proposal)], take_back_forms(site, request, [proposal])]
+        h.li[
+            h.span(".grow")[proposal_line(site.library, proposal)],
+            take_back_forms(site, request, [proposal]),
+        ]
         for proposal in sorted(found, key=lambda proposal: -proposal.id)
     ]
-    none = h.p["Nothing was decided yet. What you decide in the inbox stands here with the way back."]
+    none = h.p[
+        "Nothing was decided yet. What you decide in the inbox stands here with the way back."
+    ]
     back = h.p[h.a(href="/inbox", id="back")["To the inbox"]]
-    return PageBody("Decided", [h.h1["Decided"], h.ul(".rows")[rows] if rows else none, back], "inbox")
+    return PageBody(
+        "Decided",
+        [
+            h.h1["Decided"],
+            h.ul(".rows")[rows] if rows else none,
+            back,
+        ],
+        "inbox",
+    )
 
 
 def _approve(site: Site, request: PageRequest) -> str:
@@ -177,7 +228,11 @@ def _approve(site: Site, request: PageRequest) -> str:
     caller = site.decider(request)
     if len(numbers) > 1:
         _check_looked_at(site, request, numbers)
-    edited = verbs.proposed_lines(site.library, numbers[0]) if request.get("take") and len(numbers) == 1 else {}
+    edited = (
+        verbs.proposed_lines(site.library, numbers[0])
+        if request.get("take") and len(numbers) == 1
+        else {}
+    )
     decided = verbs.approve_together(
         site.library,
         caller,
@@ -191,22 +246,35 @@ def _approve(site: Site, request: PageRequest) -> str:
 
 
 def _check_looked_at(site: Site, request: PageRequest, numbers: Sequence[int]) -> None:
-    """Raise Refused unless this browser was shown all of each proposal, and the scan asks nothing about any."""
+    """Raise Refused unless this browser was shown all of each proposal, and the scan asks nothing
+    about any.
+    """
     for number in numbers:
         proposal = verbs.show_proposal(site.library, number)
         what = ""
         if needs_own_look(proposal):
             what = "has a question for you"
-        elif not shown_hash(proposal) or request.session.shown_hashes.get(number) != shown_hash(proposal):
+        elif not shown_hash(proposal) or request.session.shown_hashes.get(number) != shown_hash(
+            proposal
+        ):
             what = "was not shown to you as it is now"
         if what:
-            raise Refused(f"Proposal {number} {what}; nothing was approved.", "Look at it, and decide on it by itself.")
+            raise Refused(
+                f"Proposal {number} {what}; nothing was approved.",
+                "Look at it, and decide on it by itself.",
+            )
 
 
 def _edit(site: Site, request: PageRequest) -> str:
-    """Approve a proposal as the person edited it, or with the lines that the person chose of a conflict."""
+    """Approve a proposal as the person edited it, or with the lines that the person chose of a
+    conflict.
+    """
     number = request.require_number("number")
-    edited = _merge_chosen(site, request, number) if request.get("merge") else _read_edited_texts(site, request, number)
+    edited = (
+        _merge_chosen(site, request, number)
+        if request.get("merge")
+        else _read_edited_texts(site, request, number)
+    )
     decided = verbs.approve_together(
         site.library,
         site.decider(request),
@@ -219,7 +287,9 @@ def _edit(site: Site, request: PageRequest) -> str:
     return _address_after(site.library, decided, request)
 
 
-def _read_edited_texts(site: Site, request: PageRequest, number: int) -> dict[str, str | bytes | None]:
+def _read_edited_texts(
+    site: Site, request: PageRequest, number: int
+) -> dict[str, str | bytes | None]:
     texts = verbs.proposed_texts(site.library, number)
     sent = {path: request.get(f"text:{path}") for path in texts if f"text:{path}" in request.fields}
     saved = {path: restore_line_ends(text, texts[path]) for path, text in sent.items()}
@@ -227,10 +297,24 @@ def _read_edited_texts(site: Site, request: PageRequest, number: int) -> dict[st
 
 
 def _merge_chosen(site: Site, request: PageRequest, number: int) -> dict[str, str | bytes | None]:
-    """Return the files in conflict with the lines that the form chose. Files that are no text take those proposed."""
-    result: dict[str, str | bytes | None] = {**verbs.proposed_lines(site.library, number)}
+    """Return the files in conflict with the lines that the form chose.
+
+    Files that are no text take those proposed.
+    """
+    result: dict[str, str | bytes | None] = {
+        **verbs.proposed_lines(
+            site.library,
+            number,
+        )
+    }
     for path, parts in verbs.proposed_parts(site.library, number).items():
-        chosen = [_choice(part, request.get(f"part:{path}:{place}")) for place, part in enumerate(parts)]
+        chosen = [
+            _choice(
+                part,
+                request.get(f"part:{path}:{place}"),
+            )
+            for place, part in enumerate(parts)
+        ]
         result[path] = "".join(chosen)
     return result
 
@@ -240,8 +324,14 @@ def _choice(part: MergePart, choice: str) -> str:
     if not (part.now or part.proposed):
         return part.both
     if choice not in CHOICES:
-        raise InvalidArgument("Of some lines in conflict none were chosen.", "Go back and choose for each place.")
-    return {"now": part.now, "proposed": part.proposed, "both": end_with_newline(part.now) + part.proposed}[choice]
+        raise InvalidArgument(
+            "Of some lines in conflict none were chosen.", "Go back and choose for each place."
+        )
+    return {
+        "now": part.now,
+        "proposed": part.proposed,
+        "both": end_with_newline(part.now) + part.proposed,
+    }[choice]
 
 
 CHOICES = {"now": "As it is now", "proposed": "As proposed", "both": "Both, those of now first"}
@@ -253,10 +343,15 @@ def _reject(site: Site, request: PageRequest) -> str:
     proposals, numbers = site.library.store.backend.proposals, _numbers(request)
     for number in numbers:
         if (state := proposals.get(number).state) != OPEN:
-            raise InvalidArgument(f"Proposal {number} is {state} already; nothing was rejected.", "Look at it again.")
+            raise InvalidArgument(
+                f"Proposal {number} is {state} already; nothing was rejected.", "Look at it again."
+            )
     return _address_after(
         site.library,
-        [verbs.reject(site.library, number, request.get("reason"), site.caller) for number in numbers],
+        [
+            verbs.reject(site.library, number, request.get("reason"), site.caller)
+            for number in numbers
+        ],
         request,
     )
 
@@ -264,15 +359,17 @@ def _reject(site: Site, request: PageRequest) -> str:
 def _reopen(site: Site, request: PageRequest) -> str:
     """Let those of the proposals wait again that are still rejected."""
     proposals, numbers = site.library.store.backend.proposals, _numbers(request)
-    for number in [proposal_id for proposal_id in numbers if proposals.get(proposal_id).state == REJECTED] or numbers[
-        :1
-    ]:
+    for number in [
+        proposal_id for proposal_id in numbers if proposals.get(proposal_id).state == REJECTED
+    ] or numbers[:1]:
         verbs.reopen(site.library, site.caller, number)
     return f"/inbox/{numbers[0]}?done={','.join(map(str, numbers))}"
 
 
 def _numbers(request: PageRequest) -> list[int]:
-    """Return the proposals that a form names: those that the person saw, and no other of their session."""
+    """Return the proposals that a form names: those that the person saw, and no other of their
+    session.
+    """
     texts = request.fields.get("number", ())
     # isdigit alone takes digits of other scripts, and the length bounds the time of `int`.
     if not texts or not all(text.isascii() and text.isdigit() and len(text) < 16 for text in texts):
@@ -280,23 +377,32 @@ def _numbers(request: PageRequest) -> list[int]:
     return [int(text) for text in texts]
 
 
-def _read_seen_versions(numbers: Sequence[int], request: PageRequest) -> dict[int, int | None] | None:
-    """Return by proposal the version of its resource that the form showed it with; None for a request without them."""
+def _read_seen_versions(
+    numbers: Sequence[int], request: PageRequest
+) -> dict[int, int | None] | None:
+    """Return by proposal the version of its resource that the form showed it with; None for a
+    request without them.
+    """
     texts = request.fields.get("seen", ())
     # -1 is no version, so that a malformed field counts as changed since.
-    versions = (int(text) if text.isascii() and text.isdigit() and len(text) < 16 else -1 for text in texts)
+    versions = (
+        int(text) if text.isascii() and text.isdigit() and len(text) < 16 else -1 for text in texts
+    )
     return dict(zip(numbers, versions, strict=False)) if texts else None
 
 
 def _address_after(library: Library, decided: Sequence[Decided], request: PageRequest) -> str:
-    """Return the address of the next proposal, or of Home for what was decided there, with what was decided."""
+    """Return the address of the next proposal, or of Home for what was decided there, with what was
+    decided.
+    """
     done = ",".join(str(decision.proposal_id) for decision in decided)
     if request.get("home"):
         return f"/?done={done}"
     ids = [proposal.proposal_id for proposal in verbs.list_waiting(library, MOST_WAITING)]
     # The next one in the list, from the top again after the last.
     following = next(
-        (proposal_id for proposal_id in ids if proposal_id > decided[-1].proposal_id), ids[0] if ids else None
+        (proposal_id for proposal_id in ids if proposal_id > decided[-1].proposal_id),
+        ids[0] if ids else None,
     )
     return f"/inbox/{following}?done={done}" if following else f"/inbox?done={done}"
 
@@ -305,7 +411,14 @@ def _edit_form(site: Site, request: PageRequest) -> PageBody:
     """Show the texts of a proposal in fields; what is saved is approved."""
     number = request.require_number("number")
     proposal = verbs.show_proposal(site.library, number)
-    texts = dict(list(verbs.proposed_texts(site.library, number).items())[:MAX_EDITED])
+    texts = dict(
+        list(
+            verbs.proposed_texts(
+                site.library,
+                number,
+            ).items()
+        )[:MAX_EDITED]
+    )
     fields = [
         h.label(".text")[
             h.code[make_visible(path)],
@@ -325,7 +438,9 @@ def _edit_form(site: Site, request: PageRequest) -> PageBody:
                 fields,
                 reason_field("Reason"),
                 passphrase_field(site.passphrase_label),
-                h.p(".buttons")[button, " ", h.a(href=f"/inbox/{number}", id="back")["Back without a change"]],
+                h.p(".buttons")[
+                    button, " ", h.a(href=f"/inbox/{number}", id="back")["Back without a change"]
+                ],
                 fields=hidden_fields,
             ),
         ],
@@ -344,9 +459,8 @@ def _merge_form(site: Site, request: PageRequest) -> PageBody:
         [
             h.h1[f"Merge proposal {number}: ", link_or_name(site.library, proposal.ref)],
             h.p(".lead")[
-                f"{proposal.ref} changed since version {proposal.base}. What only one side changed is merged; choose "
-                "where"
-                " both changed the same lines."
+                f"{proposal.ref} changed since version {proposal.base}. What only one side "
+                "changed is merged; choose where both changed the same lines."
             ],
             form(
                 request.session.csrf,
@@ -372,19 +486,35 @@ def _draw_parts(path: str, parts: Sequence[MergePart]) -> Node:
     for place, part in enumerate(parts):
         if part.both:
             lines = part.both.splitlines(keepends=True)
-            cut = lines if len(lines) <= 2 * CONTEXT else [*lines[:CONTEXT], "…\n", *lines[-CONTEXT:]]
+            cut = (
+                lines
+                if len(lines) <= 2 * CONTEXT
+                else [
+                    *lines[:CONTEXT],
+                    "…\n",
+                    *lines[-CONTEXT:],
+                ]
+            )
             drawn.append(h.pre[make_visible("".join(cut))])
             continue
-        texts = {"now": part.now, "proposed": part.proposed, "both": end_with_newline(part.now) + part.proposed}
+        texts = {
+            "now": part.now,
+            "proposed": part.proposed,
+            "both": end_with_newline(part.now) + part.proposed,
+        }
         drawn.append(
             h.fieldset(".part")[
                 h.legend["Both changed these lines"],
                 h.div(".merge")[
                     [
                         h.label[
-                            h.input(type="radio", name=f"part:{path}:{place}", value=name, required=True),
+                            h.input(
+                                type="radio", name=f"part:{path}:{place}", value=name, required=True
+                            ),
                             f" {title}",
-                            h.pre[make_visible(texts[name])] if texts[name] else h.p(".none")["No line."],
+                            h.pre[make_visible(texts[name])]
+                            if texts[name]
+                            else h.p(".none")["No line."],
                         ]
                         for name, title in CHOICES.items()
                     ]
@@ -399,7 +529,9 @@ def _session_form(site: Site, request: PageRequest) -> PageBody:
     session = str(request.path["session"])
     waiting = read_waiting(site)
     mine = [
-        verbs.show_proposal(site.library, proposal.proposal_id) for proposal in waiting if proposal.session == session
+        verbs.show_proposal(site.library, proposal.proposal_id)
+        for proposal in waiting
+        if proposal.session == session
     ]
     if not mine:
         raise InvalidArgument("Nothing of this session waits.", "The inbox lists what does.")
@@ -407,7 +539,10 @@ def _session_form(site: Site, request: PageRequest) -> PageBody:
         look_at(request, proposal)
     clean = [proposal for proposal in mine if not needs_own_look(proposal) and shown_hash(proposal)]
     left = len(mine) - len(clean)
-    note = f"{left} of them {'asks' if left == 1 else 'ask'} for a look by itself, and no approval together has it."
+    note = (
+        f"{left} of them {'asks' if left == 1 else 'ask'} for a look by itself, and no approval "
+        "together has it."
+    )
     return PageBody(
         f"Session {session}",
         [

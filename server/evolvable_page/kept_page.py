@@ -1,7 +1,9 @@
-"""What a home keeps of its page: one host name, one port, and the hashes of the cookies that open reading.
+"""What a home keeps of its page: one host name, one port, and the hashes of the cookies that open
+reading.
 
-A browser finds the page at the same address after each start. The file holds no secret that opens anything: a cookie
-is known by its hash, and its secret is replaced the first time that a later start sees it.
+A browser finds the page at the same address after each start. The file holds no secret that opens
+anything: a cookie is known by its hash, and its secret is replaced the first time that a later
+start sees it.
 """
 
 import contextlib
@@ -21,7 +23,8 @@ from evolvable_store.errors import InvalidArgument
 
 FILE, LOCK = "page.json", "page.lock"
 
-# A page that is opened once a month still opens; a browser that was given away reads no longer than that.
+# A page that is opened once a month still opens; a browser that was given away reads no longer than
+# that.
 READING_SECONDS = 30 * 86_400.0
 """How long a cookie opens reading after its last use."""
 
@@ -34,14 +37,17 @@ MAX_READERS = 16
 
 # Linux hands out ports from 32,768 to 60,999 by itself, macOS and Windows those from 49,152.
 PORTS = range(20_000, 32_000)
-"""Where a port is chosen: below those that systems hand out by themselves, so that it stays free while it is kept."""
+"""Where a port is chosen: below those that systems hand out by themselves, so that it stays free
+while it is kept.
+"""
 
 
 class KeptPage:
     """The name, the port and the readers of a home's page. Used from any thread."""
 
     def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
-        # The lock guards `_readers`, `_noted` and the order of writes; other processes are kept out by `only_page`.
+        # The lock guards `_readers`, `_noted` and the order of writes; other processes are kept out
+        # by `only_page`.
         self._path, self._clock, self._lock = home / FILE, clock, threading.Lock()
         found = self._read()
         self.host: str = found.get("host") or secrets.token_hex(8)
@@ -76,7 +82,11 @@ class KeptPage:
     def remove(self, *digests: bytes) -> None:
         """Have these cookies open nothing any more."""
         with self._lock:
-            removed = [digest.hex() for digest in digests if self._readers.pop(digest.hex(), None) is not None]
+            removed = [
+                digest.hex()
+                for digest in digests
+                if self._readers.pop(digest.hex(), None) is not None
+            ]
             if removed:
                 self._write()
 
@@ -115,15 +125,22 @@ class KeptPage:
             seen = {str(key): float(at) for key, at in readers.items()}
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return {}
-        # The name goes into links and headers: only what `token_hex(8)` can have made is taken from the file.
+        # The name goes into links and headers: only what `token_hex(8)` can have made is taken from
+        # the file.
         is_name = len(host) == 16 and set(host) <= set("0123456789abcdef")
-        return {"host": host, "port": port, "readers": seen} if is_name and 0 < port < 65_536 else {}
+        return (
+            {"host": host, "port": port, "readers": seen} if is_name and 0 < port < 65_536 else {}
+        )
 
     def _write(self, *, new: bool = False) -> None:
         if not new and not self.holds:
             return  # another process forgot it
-        # For the owner alone, and whole or not at all: another account could name a host and a port of its own.
-        handle, name = tempfile.mkstemp(prefix=f".{FILE}.", dir=self._path.parent)
+        # For the owner alone, and whole or not at all: another account could name a host and a port
+        # of its own.
+        handle, name = tempfile.mkstemp(
+            prefix=f".{FILE}.",
+            dir=self._path.parent,
+        )
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as stream:
                 json.dump({"host": self.host, "port": self.port, "readers": self._readers}, stream)
@@ -138,14 +155,19 @@ class KeptPage:
 
 @contextlib.contextmanager
 def only_page(home: Path) -> Iterator[None]:
-    """Hold the right to serve the page of a home. Raise InvalidArgument where another process has it."""
+    """Hold the right to serve the page of a home.
+
+    Raise InvalidArgument where another process has it.
+    """
     lock = FileLock(home / LOCK)
     try:
-        # The system releases it when the process dies, so a page that was killed never blocks the next one.
+        # The system releases it when the process dies, so a page that was killed never blocks the
+        # next one.
         lock.acquire(blocking=False)
     except Timeout:
         raise InvalidArgument(
-            f"The page of {home} is open already.", "Press Enter at the terminal where it runs for a new link."
+            f"The page of {home} is open already.",
+            "Press Enter at the terminal where it runs for a new link.",
         ) from None
     try:
         yield
@@ -156,15 +178,17 @@ def only_page(home: Path) -> Iterator[None]:
 def forwarding_page(home: Path, link: str) -> Path:
     """Write a file that forwards a browser to a link, for this account alone, and return it.
 
-    Other accounts read the command lines of processes: the secret of the link must not stand in one.
+    Other accounts read the command lines of processes: the secret of the link must not stand in
+    one.
     """
     for older in home.glob("open-page-*.html"):  # of a page that was killed
         older.unlink(missing_ok=True)
     handle, name = tempfile.mkstemp(prefix="open-page-", suffix=".html", dir=home)  # of mode 0600
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(
-            '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
-            f'<meta http-equiv="refresh" content="0; url={link}"><title>Evolvable</title></head>'
-            f'<body><p><a href="{link}">Open the page</a></p></body></html>'
+            '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="referrer" '
+            'content="no-referrer"><meta http-equiv="refresh" content="0; '
+            f'url={link}"><title>Evolvable</title></head><body><p><a href="{link}">Open the '
+            "page</a></p></body></html>"
         )
     return Path(name)

@@ -1,4 +1,6 @@
-"""The signing key of a person who signs in: it is made here, and counts when the configuration lists it."""
+"""The signing key of a person who signs in: it is made here, and counts when the configuration
+lists it.
+"""
 
 from evolvable_page import elements as h
 from evolvable_page.access import PageSession
@@ -15,15 +17,24 @@ def _key(site: Site, request: PageRequest) -> PageBody:
     """Show the person's key, or the form that makes it."""
     via = _via(site, request.session)
     own_key, listed_key = site.keys.public_key(via), site.listed_key(via)
-    return PageBody("Your signing key", [h.h1["Your signing key"], _state(request, via, own_key, listed_key)])
+    return PageBody(
+        "Your signing key", [h.h1["Your signing key"], _state(request, via, own_key, listed_key)]
+    )
 
 
 def _state(request: PageRequest, via: str, own_key: str, listed_key: str) -> Node:
     if not own_key:
-        fields = [_passphrase("passphrase", "A passphrase of your own"), _passphrase("again", "The same again")]
+        fields = [
+            _passphrase("passphrase", "A passphrase of your own"),
+            _passphrase("again", "The same again"),
+        ]
         return [
-            h.p["Approvals are locked here. What you decide counts when a key of your own signs it."],
-            form(request.session.csrf, PATH, fields, h.button(type="submit")["Make my signing key"]),
+            h.p[
+                "Approvals are locked here. What you decide counts when a key of your own signs it."
+            ],
+            form(
+                request.session.csrf, PATH, fields, h.button(type="submit")["Make my signing key"]
+            ),
         ]
     key = h.p["Your key: ", h.code(id="key-made")[own_key]]
     if listed_key == own_key:
@@ -32,14 +43,19 @@ def _state(request: PageRequest, via: str, own_key: str, listed_key: str) -> Nod
     return [
         key,
         h.p(".warning")["Another key of yours is listed than this one."] if listed_key else None,
-        h.p["It does not count yet. Tell the person who serves this page, by another way than this page, to run:"],
+        h.p[
+            "It does not count yet. Tell the person who serves this page, by another way than "
+            "this page, to run:"
+        ],
         h.pre[make_visible(words)],
         h.p["Then the page and the servers have to be started again."],
     ]
 
 
 def _passphrase(name: str, label: str) -> Node:
-    return h.label[label, h.input(type="password", name=name, autocomplete="new-password", required=True)]
+    return h.label[
+        label, h.input(type="password", name=name, autocomplete="new-password", required=True)
+    ]
 
 
 def make_key(site: Site, request: PageRequest) -> str:

@@ -1,4 +1,6 @@
-"""The parts that every page is made of: the frame, tables, forms, times, shares with their intervals."""
+"""The parts that every page is made of: the frame, tables, forms, times, shares with their
+intervals.
+"""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,14 +25,19 @@ SECTIONS = {
     "health": ("/health", "Health"),
     "search": ("/search", "Search"),
 }
-"""Section -> its address and its name, in the order of the navigation. Learn leads to the first of its pages."""
+"""Section -> its address and its name, in the order of the navigation.
+
+Learn leads to the first of its pages.
+"""
 
 LEARN = {
     "overview": ("/learn", "Overview"),
     "sessions": ("/sessions", "Sessions"),
     "operations": ("/operations", "Operations"),
 }
-"""Pages of Learn: section -> its address and its name, in the order of its line of the navigation."""
+"""Pages of Learn: section -> its address and its name, in the order of its line of the
+navigation.
+"""
 
 # `static/page.js` holds the same keys; a key that changes here changes there.
 KEYS = {
@@ -47,14 +54,18 @@ KEYS = {
 
 
 MAY_READ = "This browser may read, and decides nothing."
-HOW_TO_DECIDE = "To decide, run `evolvable ui --open`, or press Enter where `evolvable ui` runs, and open its link."
+HOW_TO_DECIDE = (
+    "To decide, run `evolvable ui --open`, or press Enter where `evolvable ui` runs, and "
+    "open its link."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PageBody:
     """What a view answers with. section: of the navigation. status: of HTTP.
 
-    of: names what the page is about; its live parts are replaced only by those of a page about the same.
+    of: names what the page is about; its live parts are replaced only by those of a page about the
+    same.
     """
 
     title: str
@@ -66,11 +77,12 @@ class PageBody:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What stands around a body: the addresses of the files of the page, how many proposals wait, the form token.
+    """What stands around a body: the addresses of the files of the page, how many proposals wait,
+    the form token.
 
-    signed: the person whom a provider named. left_out: sections that are not shown.
-    added: sections of other parts of the program, which stand in Learn. reads: this browser decides nothing.
-    keeps: it decides, and can also read at the address that the home keeps.
+    signed: the person whom a provider named. left_out: sections that are not shown. added: sections
+    of other parts of the program, which stand in Learn. reads: this browser decides nothing. keeps:
+    it decides, and can also read at the address that the home keeps.
     """
 
     files: Mapping[str, str]
@@ -119,7 +131,9 @@ def _navigation(body: PageBody, frame: Frame) -> Node:
 
 
 def _current(name: str, current: str, page: str) -> str | None:
-    """Return how a link of the navigation is marked: as the page itself, as what the page is below, or not."""
+    """Return how a link of the navigation is marked: as the page itself, as what the page is below,
+    or not.
+    """
     return None if name != current else "page" if name == page else "true"
 
 
@@ -131,9 +145,10 @@ def draw_page(body: PageBody, frame: Frame) -> str:
             h.meta(name="viewport", content="width=device-width, initial-scale=1"),
             h.meta(
                 name="htmx-config",
-                # No inline style, which the Content-Security-Policy forbids; no copy of pages in the browser's
-                # storage.
-                content='{"includeIndicatorCSS":false,"history":"reload","defaultSettleDelay":0,"extensions":"evolvable"}',
+                # No inline style, which the Content-Security-Policy forbids; no copy of pages in
+                # the browser's storage.
+                content='{"includeIndicatorCSS":false,"history":"reload","defaultSettleDelay":0,'
+                '"extensions":"evolvable"}',
             ),
             h.title[f"{one_line(body.title, 80)} · Evolvable"],
             h.link(rel="icon", type="image/svg+xml", href=frame.files["icon.svg"]),
@@ -144,13 +159,30 @@ def draw_page(body: PageBody, frame: Frame) -> str:
         h.body(class_="reads" if frame.reads else None)[
             h.a(".skip", href="#main")["Skip to the content"],
             h.header[_navigation(body, frame)],
-            h.p(".reading", id="reading")[f"{MAY_READ} ", with_code(HOW_TO_DECIDE)] if frame.reads else None,
+            h.p(".reading", id="reading")[f"{MAY_READ} ", with_code(HOW_TO_DECIDE)]
+            if frame.reads
+            else None,
             h.main(id="main", tabindex="-1", data_of=body.of or body.title)[body.main],
             h.footer[
-                h.p(id="live", role="status")["Live updates need JavaScript; reload to see what is new."],
-                h.details(id="keys")[h.summary["Keys"], h.dl[[[h.dt[key], h.dd[does]] for key, does in KEYS.items()]]],
+                h.p(id="live", role="status")[
+                    "Live updates need JavaScript; reload to see what is new."
+                ],
+                h.details(id="keys")[
+                    h.summary["Keys"],
+                    h.dl[
+                        [
+                            [
+                                h.dt[key],
+                                h.dd[does],
+                            ]
+                            for key, does in KEYS.items()
+                        ]
+                    ],
+                ],
                 _signed_in(frame),
-                h.p[h.a(href="/keep", id="keep")["Read at an address for a bookmark"]] if frame.keeps else None,
+                h.p[h.a(href="/keep", id="keep")["Read at an address for a bookmark"]]
+                if frame.keeps
+                else None,
                 form(frame.csrf, "/end", h.button(type="submit")["Sign this browser out"]),
             ],
         ],
@@ -159,38 +191,68 @@ def draw_page(body: PageBody, frame: Frame) -> str:
 
 
 _START = token_urlsafe(12)
-"""What the forms of this process have in common. One random number for each form takes a tenth of a long page."""
+"""What the forms of this process have in common.
+
+One random number for each form takes a tenth of a long page.
+"""
 
 # `next` of a count is atomic in CPython, so two threads never draw one number.
 _FORMS = itertools.count()
 
-# HTML: Enter in a field presses the first submit button, and does nothing where that one is disabled.
+# HTML: Enter in a field presses the first submit button, and does nothing where that one is
+# disabled.
 _NO_ENTER = Markup(h.input(type="submit", disabled=True, hidden=True))
 
 
 def form(
-    csrf: str, action: str, *content: Node, fields: Mapping[str, object] | None = None, **attributes: str | None
+    csrf: str,
+    action: str,
+    *content: Node,
+    fields: Mapping[str, object] | None = None,
+    **attributes: str | None,
 ) -> Markup:
     """Return a form that posts to this page, by one of its buttons only. fields: hidden ones.
 
-    `once` differs in every form that is drawn: the same form counts once, however often a browser sends it.
+    `once` differs in every form that is drawn: the same form counts once, however often a browser
+    sends it.
     """
-    # The start differs with each process: a form of an earlier one must not look as if it had been sent.
-    hidden_fields = {"csrf": csrf, "once": f"{_START}-{next(_FORMS)}", **(fields or {})}
-    hidden = [h.input(type="hidden", name=name, value=str(value)) for name, value in hidden_fields.items()]
+    # The start differs with each process: a form of an earlier one must not look as if it had been
+    # sent.
+    hidden_fields = {
+        "csrf": csrf,
+        "once": f"{_START}-{next(_FORMS)}",
+        **(fields or {}),
+    }
+    hidden = [
+        h.input(
+            type="hidden",
+            name=name,
+            value=str(value),
+        )
+        for name, value in hidden_fields.items()
+    ]
     all_attributes = {"method": "post", "action": action, **attributes}
     return h.form(**all_attributes)[_NO_ENTER, hidden, content]
 
 
 def swapping() -> dict[str, Any]:
-    """Return the attributes of a form that htmx sends: the main part of the answer replaces that of the page."""
+    """Return the attributes of a form that htmx sends: the main part of the answer replaces that of
+    the page.
+    """
     return {"hx-boost": "true", "hx-target": "#main", "hx-select": "#main", "hx-swap": "outerHTML"}
 
 
 def _signed_in(frame: Frame) -> Node:
     if not frame.signed:
         return None
-    key = [" · ", h.a(href="/key", id="key")["Your signing key"]] if frame.locked else None
+    key = (
+        [
+            " · ",
+            h.a(href="/key", id="key")["Your signing key"],
+        ]
+        if frame.locked
+        else None
+    )
     return h.p["Signed in as ", h.strong(id="signed")[one_line(frame.signed, 120)], key]
 
 
@@ -198,19 +260,37 @@ def passphrase_field(label: str) -> Node:
     """Return the question for the passphrase, nothing where approvals are not locked (no label)."""
     if not label:
         return None
-    return h.label(".passphrase")[label, h.input(type="password", name="passphrase", autocomplete="off", required=True)]
+    return h.label(".passphrase")[
+        label, h.input(type="password", name="passphrase", autocomplete="off", required=True)
+    ]
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[Node]], caption: str = "", **attributes: str) -> Node:
-    """Return a table; on a narrow screen each cell that does not fit has a line of its own, with its column's name.
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[Node]], caption: str = "", **attributes: str
+) -> Node:
+    """Return a table; on a narrow screen each cell that does not fit has a line of its own, with
+    its column's name.
 
     The first cell of a row is its head.
     """
     cells = [h.td(data_head=head) if head else h.td for head in heads[1:]]
     body = [
-        h.tr[h.th(scope="row")[row[0]], *(td[cell] for td, cell in zip(cells, row[1:], strict=True))] for row in rows
+        h.tr[
+            h.th(scope="row")[row[0]],
+            *(
+                td[cell]
+                for td, cell in zip(
+                    cells,
+                    row[1:],
+                    strict=True,
+                )
+            ),
+        ]
+        for row in rows
     ]
-    return h.div(class_="wide", tabindex="0", role="region", aria_label=caption or "Table", **attributes)[
+    return h.div(
+        class_="wide", tabindex="0", role="region", aria_label=caption or "Table", **attributes
+    )[
         h.table[
             h.caption[caption] if caption else None,
             h.thead[h.tr[[h.th(scope="col")[head] for head in heads]]],
@@ -232,18 +312,26 @@ def when(at: str | None) -> Node:
 
 def resource_address(ref: object, **query: object) -> str:
     """Return the address of a resource's page."""
-    query_string = "&".join(f"{name}={quote_part(str(value))}" for name, value in query.items() if value is not None)
+    query_string = "&".join(
+        f"{name}={quote_part(str(value))}" for name, value in query.items() if value is not None
+    )
     return f"/resource/{quote_part(str(ref))}" + (f"?{query_string}" if query_string else "")
 
 
 def resource_link(ref: object, label: str = "", **query: object) -> Node:
     """Return a link to a resource's page."""
-    return h.a(href=resource_address(ref, **query))[one_line(label or str(ref), 120)]
+    return h.a(href=resource_address(ref, **query))[
+        one_line(
+            label or str(ref),
+            120,
+        )
+    ]
 
 
 def share_bar(share: Share) -> Node:
-    """Return a share in words, and drawn where its counts are enough: the filled part is the share, the line its
-    interval."""
+    """Return a share in words, and drawn where its counts are enough: the filled part is the share,
+    the line its interval.
+    """
     if not share.n:
         return h.span(".none")["outcome unknown"]
     if not share.is_enough:
@@ -252,8 +340,22 @@ def share_bar(share: Share) -> Node:
     return h.span(".share")[
         svg(viewBox="0 0 100 12", width="100", height="12", aria_hidden="true", class_="wilson")[
             shape("rect", x="0", y="2", width="100", height="8", class_="axis"),
-            shape("rect", x="0", y="2", width=f"{mean:.1f}", height="8", class_="mean"),
-            shape("rect", x=f"{low:.1f}", y="5", width=f"{max(high - low, 1):.1f}", height="2", class_="interval"),
+            shape(
+                "rect",
+                x="0",
+                y="2",
+                width=f"{mean:.1f}",
+                height="8",
+                class_="mean",
+            ),
+            shape(
+                "rect",
+                x=f"{low:.1f}",
+                y="5",
+                width=f"{max(high - low, 1):.1f}",
+                height="2",
+                class_="interval",
+            ),
         ],
         f" {share}",
     ]

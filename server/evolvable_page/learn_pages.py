@@ -1,4 +1,6 @@
-"""Learn: what sessions, reviews and corrections taught, and what other parts of the program learn; a list of each."""
+"""Learn: what sessions, reviews and corrections taught, and what other parts of the program learn;
+a list of each.
+"""
 
 from collections.abc import Sequence
 
@@ -19,13 +21,18 @@ def _overview(site: Site, request: PageRequest) -> PageBody:
     """Show the newest of each kind."""
     own = [] if "sessions" in site.left_out else [_sessions(site), _reviews(site)]
     parts = [part.learn(site) for part in page_parts() if part.learn is not None]
-    main = [h.h1(".skip")["Learn"], h.div(".home", id="learn", data_live=True)[own, _tasks(site), parts]]
+    main = [
+        h.h1(".skip")["Learn"],
+        h.div(".home", id="learn", data_live=True)[own, _tasks(site), parts],
+    ]
     return PageBody("Learn", main, "overview")
 
 
 def _section(title: str, rows: Sequence[Node], none: str, more: Node = None) -> Node:
     return h.section(".panel")[
-        h.h2[title], h.ul(".rows")[rows] if rows else h.p(".none")[with_code(none)], more and h.p[more]
+        h.h2[title],
+        h.ul(".rows")[rows] if rows else h.p(".none")[with_code(none)],
+        more and h.p[more],
     ]
 
 
@@ -48,7 +55,9 @@ def _sessions(site: Site) -> Node:
 def _reviews(site: Site) -> Node:
     rows = [
         h.li[
-            h.a(".grow", href=f"/sessions/{quote_part(review.session)}")[one_line(review.session, 60)],
+            h.a(".grow", href=f"/sessions/{quote_part(review.session)}")[
+                one_line(review.session, 60)
+            ],
             tag(str(review.state), "good" if review.state == "done" else "doubtful"),
             h.span(".none")[when(review.at)],
         ]
@@ -61,12 +70,15 @@ def _reviews(site: Site) -> Node:
 def _tasks(site: Site) -> Node:
     """Return the learned tasks. They are read beside the page: there may be thousands."""
     caller = site.caller
-    read = site.value(f"learned {caller.via}", lambda: list_learned(site.library, caller), site.library_revision())
+    read = site.value(
+        f"learned {caller.via}", lambda: list_learned(site.library, caller), site.library_revision()
+    )
     found = sorted(read or (), key=lambda task: task.at, reverse=True)
     rows = [
         h.li[
             h.span(".grow")[
-                resource_link(task.ref), h.span(".none")[" not for: " if task.against else " ", _text(task.task)]
+                resource_link(task.ref),
+                h.span(".none")[" not for: " if task.against else " ", _text(task.task)],
             ],
             tag("held out") if task.held_out else None,
             h.span(".none")[task.source],
@@ -74,7 +86,10 @@ def _tasks(site: Site) -> Node:
         for task in found[:LISTED]
     ]
     title = f"Learned tasks: {len(found):,}" if found else "Learned tasks"
-    none = "Nothing was learned of tasks. A correction in Search, or a use that went well, teaches one."
+    none = (
+        "Nothing was learned of tasks. A correction in Search, or a use that went well, "
+        "teaches one."
+    )
     return _section(title, rows, none, h.a(href="/search")["Correct a search"])
 
 

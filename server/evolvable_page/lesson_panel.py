@@ -1,4 +1,6 @@
-"""The lessons that wait, on Home: one line, and below it each lesson with its difference, decided there."""
+"""The lessons that wait, on Home: one line, and below it each lesson with its difference, decided
+there.
+"""
 
 from evolvable_page import elements as h
 from evolvable_page.diff_view import draw_diff
@@ -30,13 +32,21 @@ def draw_lessons(site: Site, request: PageRequest) -> Node:
 
 
 def _lesson(site: Site, request: PageRequest, lesson: WaitingLesson) -> Node:
-    """Return one lesson with what decides it; only a link where the scan asks or the difference is cut."""
+    """Return one lesson with what decides it; only a link where the scan asks or the difference is
+    cut.
+    """
     proposal = verbs.show_proposal(site.library, lesson.proposal_id)
     link = h.h3[h.a(href=f"/inbox/{lesson.proposal_id}")[make_visible(lesson.text)]]
     if needs_own_look(proposal) or not shown_hash(proposal):
-        return h.article[link, h.p(".none")["It has a question of its own: decide on it in the inbox."]]
+        return h.article[
+            link, h.p(".none")["It has a question of its own: decide on it in the inbox."]
+        ]
     look_at(request, proposal)
-    quote = next((evidence.quote for evidence in proposal.grounds.evidence), "") if proposal.grounds else ""
+    quote = (
+        next((evidence.quote for evidence in proposal.grounds.evidence), "")
+        if proposal.grounds
+        else ""
+    )
     fields, csrf = {"number": lesson.proposal_id, "home": 1}, request.session.csrf
     keep = [
         seen_fields([proposal]),
@@ -50,6 +60,13 @@ def _lesson(site: Site, request: PageRequest, lesson: WaitingLesson) -> Node:
         draw_diff(proposal.diff or ""),
         h.div(".decide")[
             form(csrf, action_path("inbox approve"), *keep, fields={"home": 1}, **swapping()),
-            form(csrf, action_path("inbox reject"), refuse, fields=fields, class_="against", **swapping()),
+            form(
+                csrf,
+                action_path("inbox reject"),
+                refuse,
+                fields=fields,
+                class_="against",
+                **swapping(),
+            ),
         ],
     ]

@@ -1,4 +1,6 @@
-"""All resources of a library as lines, for orders that the index does not have, and what a form chose of them."""
+"""All resources of a library as lines, for orders that the index does not have, and what a form
+chose of them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,9 +43,12 @@ class CatalogLine:
         if sort == "used":
             return resource.uses, self.operation
         if sort == "helped":
-            # With few uses a share says little: what helped in one of one stands behind nine of ten.
+            # With few uses a share says little: what helped in one of one stands behind nine of
+            # ten.
             rated = resource.rated or 0
-            return ((resource.success or 0.0) * rated / (rated + 2) if rated else -1.0), resource.uses
+            return (
+                (resource.success or 0.0) * rated / (rated + 2) if rated else -1.0
+            ), resource.uses
         return self.operation, resource.uses
 
 
@@ -65,7 +70,9 @@ def _read_lines(library: Library, caller: Caller) -> list[CatalogLine]:
     cursor: str | None = None
     while True:
         page = list_resources(library, caller, limit=MAX_PAGE, cursor=cursor)
-        lines += [CatalogLine(resource, changed.get(resource.ref, 0)) for resource in page.resources]
+        lines += [
+            CatalogLine(resource, changed.get(resource.ref, 0)) for resource in page.resources
+        ]
         cursor = page.next_cursor
         if cursor is None:
             return lines
@@ -76,13 +83,21 @@ def check_kind(text: str) -> Kind | None:
     if not text:
         return None
     if text not in {kind.value for kind in Kind}:
-        raise InvalidArgument(f"{text[:40]!r} is no kind.", f"There is {', '.join(Kind)}.")
+        raise InvalidArgument(
+            f"{text[:40]!r} is no kind.",
+            f"There is {', '.join(Kind)}.",
+        )
     return Kind(text)
 
 
 def read_picked(request: PageRequest) -> list[tuple[Ref, int | None]]:
-    """Return the chosen resources of a form, each with the version that it showed. Raise InvalidArgument for none."""
+    """Return the chosen resources of a form, each with the version that it showed.
+
+    Raise InvalidArgument for none.
+    """
     refs = [Ref.parse(text) for text in request.fields.get("pick", ())]
     if not refs:
-        raise InvalidArgument("Nothing is chosen.", "Go back, and choose resources by the boxes before their names.")
+        raise InvalidArgument(
+            "Nothing is chosen.", "Go back, and choose resources by the boxes before their names."
+        )
     return [(ref.at(None), ref.version) for ref in refs]

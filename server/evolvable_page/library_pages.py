@@ -1,4 +1,6 @@
-"""The library as a list, one line a resource: filtered as one types, sorted; several are chosen for one action."""
+"""The library as a list, one line a resource: filtered as one types, sorted; several are chosen for
+one action.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,20 +72,27 @@ def _library(site: Site, request: PageRequest) -> PageBody:
     else:
         listing = [_filter(request), _listing(site, request)]
     title = h.div(".head")[h.h1["Library"], _views(view)]
-    return PageBody("Library", [operation_note(site, request), title, listing], "library", of=f"library {view}")
+    return PageBody(
+        "Library", [operation_note(site, request), title, listing], "library", of=f"library {view}"
+    )
 
 
 def _views(chosen: str) -> Node:
     views = {"": "All", **VIEWS_OF_EVIDENCE, "budget": "Listed by Claude Code"}
     links = [
-        h.a(href=f"{ADDRESS}?view={name}" if name else ADDRESS, aria_current="page" if name == chosen else None)[title]
+        h.a(
+            href=f"{ADDRESS}?view={name}" if name else ADDRESS,
+            aria_current="page" if name == chosen else None,
+        )[title]
         for name, title in views.items()
     ]
     return h.nav(".chips", aria_label="Views")[links]
 
 
 def _filter(request: PageRequest) -> Node:
-    """Return the field that filters as one types, by itself with JavaScript and by its button without."""
+    """Return the field that filters as one types, by itself with JavaScript and by its button
+    without.
+    """
     typed: dict[str, Any] = {
         "hx-get": ADDRESS,
         "hx-trigger": "input delay:150ms",
@@ -92,7 +101,11 @@ def _filter(request: PageRequest) -> Node:
         "hx-swap": "outerHTML",
         "hx-replace-url": "true",
     }
-    hidden = [h.input(type="hidden", name=name, value=request.get(name)) for name in FILTERS[1:] if request.get(name)]
+    hidden = [
+        h.input(type="hidden", name=name, value=request.get(name))
+        for name in FILTERS[1:]
+        if request.get(name)
+    ]
     return h.form(".line", method="get", action=ADDRESS, role="search", **typed)[
         h.input(
             type="search",
@@ -132,16 +145,20 @@ def _chips(site: Site, request: PageRequest) -> Node:
     return [
         h.nav(".chips", aria_label="Filters")[
             [
-                [h.span(".none")[label], [_chip(request, name, value, title) for value, title in values.items()]]
+                [
+                    h.span(".none")[label],
+                    [_chip(request, name, value, title) for value, title in values.items()],
+                ]
                 for name, label, values in groups
             ]
         ],
         h.nav(".chips.sorts", aria_label="Order")[
             h.span(".none")["Sort by"],
             [
-                h.a(href=_address(request, sort=name), aria_current="true" if request.get("sort") == name else None)[
-                    title
-                ]
+                h.a(
+                    href=_address(request, sort=name),
+                    aria_current="true" if request.get("sort") == name else None,
+                )[title]
                 for name, title in SORTS.items()
             ],
         ],
@@ -163,25 +180,43 @@ class _ListPage:
 
 
 def _lines(site: Site, request: PageRequest) -> Node:
-    page = _by_name(site, request) if not (request.get("author") or request.get("sort")) else _of_catalog(site, request)
+    page = (
+        _by_name(site, request)
+        if not (request.get("author") or request.get("sort"))
+        else _of_catalog(site, request)
+    )
     if page is None:
-        return h.p(".none", id="reading-list")["The list is being sorted; this page shows it by itself. Or reload it."]
+        return h.p(".none", id="reading-list")[
+            "The list is being sorted; this page shows it by itself. Or reload it."
+        ]
     if not page.lines:
-        none = "Nothing fits." if any(request.get(name) for name in FILTERS[:-1]) else "The library holds nothing yet."
+        none = (
+            "Nothing fits."
+            if any(request.get(name) for name in FILTERS[:-1])
+            else "The library holds nothing yet."
+        )
         return [
             h.p[none],
-            h.p(".none")["In a terminal, ", h.code["evolvable init"], " imports folders of skills."],
+            h.p(".none")[
+                "In a terminal, ", h.code["evolvable init"], " imports folders of skills."
+            ],
         ]
     is_dated = request.get("sort") == "changed"
     heading = "Resources by " + SORTS.get(request.get("sort"), "name")
     following = (
         page.following
-        and h.p[h.a(".button", href=page.following, id="next", rel="next", aria_keyshortcuts="j")["Next page"]]
+        and h.p[
+            h.a(".button", href=page.following, id="next", rel="next", aria_keyshortcuts="j")[
+                "Next page"
+            ]
+        ]
     )
     return form(
         request.session.csrf,
         action_path("remove"),
-        h.ul(".list", aria_label=heading)[[_line(site, line, is_dated=is_dated) for line in page.lines]],
+        h.ul(".list", aria_label=heading)[
+            [_line(site, line, is_dated=is_dated) for line in page.lines]
+        ],
         following or None,
         _bulk_actions(site, request),
         fields={"back": ADDRESS},
@@ -193,11 +228,20 @@ def _line(site: Site, line: CatalogLine, *, is_dated: bool) -> Node:
     resource = line.resource
     ref = Ref.parse(resource.ref)
     name = ref.name if ref.kind is Kind.SKILL and ref.scope in (None, "user") else resource.ref
-    success = f", {share} well" if (share := format_success(resource.success, resource.rated)) else ""
-    made_at = site.library.store.operation(line.operation).at if is_dated and line.operation else None
+    success = (
+        f", {share} well" if (share := format_success(resource.success, resource.rated)) else ""
+    )
+    made_at = (
+        site.library.store.operation(line.operation).at if is_dated and line.operation else None
+    )
     return h.li[
         h.label(".pick")[
-            h.input(type="checkbox", name="pick", value=f"{resource.ref}@{resource.version}", aria_label=name)
+            h.input(
+                type="checkbox",
+                name="pick",
+                value=f"{resource.ref}@{resource.version}",
+                aria_label=name,
+            )
         ],
         h.a(".grow", href=resource_address(resource.ref))[
             h.strong[one_line(name, 80)], h.span(".none")[" ", one_line(resource.description, 200)]
@@ -212,7 +256,10 @@ def _bulk_actions(site: Site, request: PageRequest) -> Node:
     """Return the actions on those that are chosen; the style sheet shows them once one is."""
     options = [h.option(value=collection.name) for collection in list_collections(site.library)]
     collecting = request.session.signed is None and [
-        h.label["Collection ", h.input(type="text", name="collection", maxlength="64", list="collections")],
+        h.label[
+            "Collection ",
+            h.input(type="text", name="collection", maxlength="64", list="collections"),
+        ],
         h.datalist(id="collections")[options],
         h.button(type="submit", formaction=action_path("collection add"))["Add to the collection"],
     ]
@@ -237,7 +284,9 @@ def _by_name(site: Site, request: PageRequest) -> _ListPage:
 
 
 def _of_catalog(site: Site, request: PageRequest) -> _ListPage | None:
-    """Return a page of the list in another order, None while it is being read: it needs all of the library."""
+    """Return a page of the list in another order, None while it is being read: it needs all of the
+    library.
+    """
     author, sort, begin = request.get("author"), request.get("sort"), request.number("from") or 0
     if sort not in SORTS or author and author not in set(AuthorKind):
         raise InvalidArgument("There is no such order or author.", "Follow a link of the page.")
@@ -247,7 +296,11 @@ def _of_catalog(site: Site, request: PageRequest) -> _ListPage | None:
     )
     if catalog is None:
         return None
-    kind, scope, words = check_kind(request.get("kind")), request.get("scope"), request.get("q").casefold().split()
+    kind, scope, words = (
+        check_kind(request.get("kind")),
+        request.get("scope"),
+        request.get("q").casefold().split(),
+    )
     fitting = (
         line
         for line in catalog[sort]
@@ -259,17 +312,34 @@ def _of_catalog(site: Site, request: PageRequest) -> _ListPage | None:
     # The search ends at the first line of the next page.
     end = begin + PAGE
     found = list(islice(fitting, begin, end + 1))
-    following = _address(request, **{"from": str(end)}) if len(found) > PAGE else ""
+    following = (
+        _address(
+            request,
+            **{"from": str(end)},
+        )
+        if len(found) > PAGE
+        else ""
+    )
     return _ListPage(found[:PAGE], following)
 
 
 def _by_evidence(site: Site, view: str) -> Node:
-    """Return the resources that the evidence says something of. It is computed beside the page: it reads all of it."""
-    read: tuple[Stats, int] | None = site.value("stats", lambda: read_evidence(site), site.library_revision())
+    """Return the resources that the evidence says something of.
+
+    It is computed beside the page: it reads all of it.
+    """
+    read: tuple[Stats, int] | None = site.value(
+        "stats", lambda: read_evidence(site), site.library_revision()
+    )
     if read is None:
-        return h.div(id="evidence", data_live=True)[h.p["The evidence is being read; this page shows it by itself."]]
+        return h.div(id="evidence", data_live=True)[
+            h.p["The evidence is being read; this page shows it by itself."]
+        ]
     found, total = read
-    lines = sorted(found.resources, key=lambda line: -line.helped.low if line.helped.n else 1.0)
+    lines = sorted(
+        found.resources,
+        key=lambda line: -line.helped.low if line.helped.n else 1.0,
+    )
     if view == "unused":
         lines = [line for line in lines if not line.used]
     elif view == "rated":
@@ -277,21 +347,28 @@ def _by_evidence(site: Site, view: str) -> Node:
     else:
         lines = [line for line in lines if line.verdict == view]
     silent = h.p(".none")[
-        f"Of {total:,} resources, {total - len(found.resources):,} were never shown and never opened."
+        f"Of {total:,} resources, {total - len(found.resources):,} were never shown and "
+        "never opened."
     ]
-    base = h.p[f"Compared with {found.base.of}: ", share_bar(found.base.share)] if found.base else None
+    base = (
+        h.p[f"Compared with {found.base.of}: ", share_bar(found.base.share)] if found.base else None
+    )
     if not lines:
         return h.div(id="evidence", data_live=True)[h.p["None."], silent, base]
     heads = ("resource", "verdict", "helped", "shown", "opened", "used", "why")
     rows = [_evidence_row(line) for line in lines[:PAGE]]
     more = h.p(".none")[f"{len(lines) - PAGE:,} more."] if len(lines) > PAGE else None
-    return h.div(id="evidence", data_live=True)[table(heads, rows, VIEWS_OF_EVIDENCE[view]), more, silent, base]
+    return h.div(id="evidence", data_live=True)[
+        table(heads, rows, VIEWS_OF_EVIDENCE[view]), more, silent, base
+    ]
 
 
 def read_evidence(site: Site) -> tuple[Stats, int]:
     """Return the evidence of all resources, and how many resources there are."""
     caller = site.caller
-    return stats(site.library, caller), sum(len(site.library.store.heads(scope=scope)) for scope in caller.scopes)
+    return stats(site.library, caller), sum(
+        len(site.library.store.heads(scope=scope)) for scope in caller.scopes
+    )
 
 
 def _evidence_row(line: ResourceStats) -> list[Node]:

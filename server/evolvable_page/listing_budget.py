@@ -1,6 +1,7 @@
 """What Claude Code lists of the library's skills by itself, and the collections that decide it.
 
-All descriptions together have a budget; docs/living-beside.md cites the rule. Search is not affected.
+All descriptions together have a budget; docs/living-beside.md cites the rule. Search is not
+affected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,13 @@ from evolvable_page.library_catalog import read_picked
 from evolvable_page.site import PageAction, PageRequest, Site, action_path
 from evolvable_page.text import make_visible, quote_part
 from evolvable_server import read_machine
-from evolvable_server.clients import ClientList, choose_collection, client_lists, cut_lists, measure_list
+from evolvable_server.clients import (
+    ClientList,
+    choose_collection,
+    client_lists,
+    cut_lists,
+    measure_list,
+)
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_tools.verbs import (
@@ -52,19 +59,27 @@ class _MeasuredList:
 
 
 def draw_budget(site: Site, request: PageRequest) -> Node:
-    """Return the lists of Claude Code with their size, the collections, and the form of the one that is asked for."""
+    """Return the lists of Claude Code with their size, the collections, and the form of the one
+    that is asked for.
+    """
     lists = _read(site)
     if lists is None:
-        return h.div(id="budget", data_live=True)[h.p["The descriptions are being read; this page shows it by itself."]]
+        return h.div(id="budget", data_live=True)[
+            h.p["The descriptions are being read; this page shows it by itself."]
+        ]
     found = list_collections(site.library)
     if request.get("collection") and request.session.signed is None:
         return _edit(site, request, lists, found)
     explanation = (
-        f"Claude Code lists the skills in its folders by name and description, in {BUDGET:,} characters where the model"
-        " has 200,000 tokens. The skills that are used least lose their description there. find_skill reads all of"
-        " every description."
+        f"Claude Code lists the skills in its folders by name and description, in {BUDGET:,} "
+        "characters where the model has 200,000 tokens. The skills that are used least lose "
+        "their description there. find_skill reads all of every description."
     )
-    none = h.p[with_code("Claude Code reads no watched folder. `evolvable init ~/.claude/skills` watches yours.")]
+    none = h.p[
+        with_code(
+            "Claude Code reads no watched folder. `evolvable init ~/.claude/skills` watches yours."
+        )
+    ]
     return h.div(id="budget", data_live=True)[
         h.p(".lead")[explanation],
         none if not lists else [_draw(request, measured, found) for measured in lists],
@@ -73,7 +88,9 @@ def draw_budget(site: Site, request: PageRequest) -> Node:
 
 
 def draw_short(site: Site, request: PageRequest) -> Node:
-    """Return how full each list is, in a line; those of Claude Code with a bar, and the choice of a collection."""
+    """Return how full each list is, in a line; those of Claude Code with a bar, and the choice of a
+    collection.
+    """
     lists = _read(site)
     others = site.value(
         "other lists",
@@ -83,11 +100,19 @@ def draw_short(site: Site, request: PageRequest) -> Node:
     if lists is None or others is None:
         return h.p(".none")["The descriptions are being read; this page shows them by itself."]
     if not lists and not others:
-        return h.p[with_code("No client lists skills of the library. `evolvable setup` connects one.")]
+        return h.p[
+            with_code("No client lists skills of the library. `evolvable setup` connects one.")
+        ]
     found = list_collections(site.library) if request.session.signed is None else []
     return [
         [
-            h.p["Claude Code, ", make_visible(measured.where.title), ": ", describe_listing(measured.listing), "."],
+            h.p[
+                "Claude Code, ",
+                make_visible(measured.where.title),
+                ": ",
+                describe_listing(measured.listing),
+                ".",
+            ],
             _bar(measured.listing),
             _choose(request, measured, found) if found else None,
         ]
@@ -101,15 +126,24 @@ def _read(site: Site) -> list[_MeasuredList] | None:
     folders = {folder.id: folder for client_list in lists for folder in client_list.folders}
     key = site.library.store.sequence(), tuple(folders)
     skills: Mapping[int, Sequence[ListedSkill]] | None = site.value(
-        "budget", lambda: {id_: read_skills(site.library, folder) for id_, folder in folders.items()}, key
+        "budget",
+        lambda: {id_: read_skills(site.library, folder) for id_, folder in folders.items()},
+        key,
     )
     if skills is None or folders.keys() - skills.keys():
         return None
-    chosen = {choice.settings: choice.collection for choice in site.library.store.backend.collections.choices()}
-    return [_measure(client_list, skills, chosen.get(client_list.settings, "")) for client_list in lists]
+    chosen = {
+        choice.settings: choice.collection
+        for choice in site.library.store.backend.collections.choices()
+    }
+    return [
+        _measure(client_list, skills, chosen.get(client_list.settings, "")) for client_list in lists
+    ]
 
 
-def _measure(where: ClientList, skills: Mapping[int, Sequence[ListedSkill]], chosen: str) -> _MeasuredList:
+def _measure(
+    where: ClientList, skills: Mapping[int, Sequence[ListedSkill]], chosen: str
+) -> _MeasuredList:
     own = [skill for folder in where.folders for skill in skills[folder.id]]
     listing = measure_list(where, own)
     return _MeasuredList(where, own, listing, chosen)
@@ -117,16 +151,31 @@ def _measure(where: ClientList, skills: Mapping[int, Sequence[ListedSkill]], cho
 
 def _draw(request: PageRequest, measured: _MeasuredList, found: Sequence[SkillCollection]) -> Node:
     listing, title = measured.listing, measured.where.title
-    rows = [[resource_link(skill.ref), f"{skill.size:,}", f"{skill.uses:,}"] for skill in listing.bare[:MAX_SHOWN]]
-    hidden = f" {len(listing.hidden):,} more are found by find_skill alone." if listing.hidden else ""
+    rows = [
+        [
+            resource_link(skill.ref),
+            f"{skill.size:,}",
+            f"{skill.uses:,}",
+        ]
+        for skill in listing.bare[:MAX_SHOWN]
+    ]
+    hidden = (
+        f" {len(listing.hidden):,} more are found by find_skill alone." if listing.hidden else ""
+    )
     return h.section(".panel")[
         h.h2[title[:1].upper() + make_visible(title[1:])],
         _bar(listing),
         h.p[f"{describe_listing(listing)}.{hidden}"],
-        h.p["The collection ", h.strong[measured.collection], " decides."] if measured.collection else None,
+        h.p["The collection ", h.strong[measured.collection], " decides."]
+        if measured.collection
+        else None,
         _choose(request, measured, found) if request.session.signed is None else None,
-        table(("skill", "characters", "opened"), rows, "Without a description, the most used first") if rows else None,
-        h.p(".none")[f"{len(listing.bare) - MAX_SHOWN:,} more."] if len(listing.bare) > MAX_SHOWN else None,
+        table(("skill", "characters", "opened"), rows, "Without a description, the most used first")
+        if rows
+        else None,
+        h.p(".none")[f"{len(listing.bare) - MAX_SHOWN:,} more."]
+        if len(listing.bare) > MAX_SHOWN
+        else None,
     ]
 
 
@@ -134,19 +183,37 @@ def _bar(listing: SkillListing) -> Node:
     """Return how full the budget is, drawn: what fits, and what is over."""
     whole = max(BUDGET, listing.size)
     inside, limit = 100 * min(listing.size, BUDGET) / whole, 100 * BUDGET / whole
-    over = shape("rect", x=f"{limit:.1f}", y="0", width=f"{100 - limit:.1f}", height="6", class_="over")
+    over = shape(
+        "rect", x=f"{limit:.1f}", y="0", width=f"{100 - limit:.1f}", height="6", class_="over"
+    )
     return svg(
-        viewBox="0 0 100 6", preserveAspectRatio="none", class_="budget", role="img", aria_label="Budget of the list"
+        viewBox="0 0 100 6",
+        preserveAspectRatio="none",
+        class_="budget",
+        role="img",
+        aria_label="Budget of the list",
     )[
         shape("rect", x="0", y="0", width="100", height="6", class_="axis"),
-        shape("rect", x="0", y="0", width=f"{inside:.1f}", height="6", class_="inside-budget"),
+        shape(
+            "rect",
+            x="0",
+            y="0",
+            width=f"{inside:.1f}",
+            height="6",
+            class_="inside-budget",
+        ),
         over if listing.size > BUDGET else None,
     ]
 
 
-def _choose(request: PageRequest, measured: _MeasuredList, found: Sequence[SkillCollection]) -> Node:
+def _choose(
+    request: PageRequest, measured: _MeasuredList, found: Sequence[SkillCollection]
+) -> Node:
     where = {"settings": str(measured.where.settings)}
-    options = [h.option(value=each.name, selected=each.name == measured.collection)[each.name] for each in found]
+    options = [
+        h.option(value=each.name, selected=each.name == measured.collection)[each.name]
+        for each in found
+    ]
     use = form(
         request.session.csrf,
         action_path("collection use"),
@@ -171,49 +238,82 @@ def _collections(found: Sequence[SkillCollection], lists: Sequence[_MeasuredList
             h.strong[collection.name],
             f"{len(collection.ids):,}",
             f"{sum(sizes.get(id_, 0) for id_ in collection.ids):,}",
-            ", ".join(each.where.title for each in lists if each.collection == collection.name) or "not used",
-            h.a(href=f"{ADDRESS}&collection={quote_part(collection.name)}", aria_label=f"Change {collection.name}")[
-                "Change"
-            ],
+            ", ".join(each.where.title for each in lists if each.collection == collection.name)
+            or "not used",
+            h.a(
+                href=f"{ADDRESS}&collection={quote_part(collection.name)}",
+                aria_label=f"Change {collection.name}",
+            )["Change"],
         ]
         for collection in found
     ]
     none = h.p(".none")[
-        "A collection is a set of skills with a name. Claude Code lists the skills of the one that you use; the others"
-        " stay in their folders, you can still call them by name, and find_skill finds them."
+        "A collection is a set of skills with a name. Claude Code lists the skills of the one "
+        "that you use; the others stay in their folders, you can still call them by name, and "
+        "find_skill finds them."
     ]
     heads = ("collection", "skills", "characters", "used", "")
     return h.section(".panel")[
         h.h2["Collections"],
         table(heads, rows, "What they hold, and where they are used") if rows else none,
-        h.p[h.a(".button", href=f"{ADDRESS}&collection={quote_part(NEW)}")["New collection"]],
+        h.p[
+            h.a(
+                ".button",
+                href=f"{ADDRESS}&collection={quote_part(NEW)}",
+            )["New collection"]
+        ],
     ]
 
 
-def _edit(site: Site, request: PageRequest, lists: Sequence[_MeasuredList], found: Sequence[SkillCollection]) -> Node:
-    """Return the form of one collection. A new one begins with the skills that keep their description today."""
+def _edit(
+    site: Site,
+    request: PageRequest,
+    lists: Sequence[_MeasuredList],
+    found: Sequence[SkillCollection],
+) -> Node:
+    """Return the form of one collection.
+
+    A new one begins with the skills that keep their description today.
+    """
     name = request.get("collection")
     collection = next((each for each in found if each.name == name), None)
     if collection is None and name != NEW:
-        raise InvalidArgument("There is no such collection.", "The Library lists those that there are.")
+        raise InvalidArgument(
+            "There is no such collection.", "The Library lists those that there are."
+        )
     skills = {skill.id: skill for measured in lists for skill in measured.skills}
     if len(skills) > MAX_CHOICES:
         warning = (
-            f"{len(skills):,} skills are too many for a form; `evolvable client collection add` takes their names."
+            f"{len(skills):,} skills are too many for a form; `evolvable client collection add` "
+            "takes their names."
         )
         return [h.p(".warning")[with_code(warning)], _back()]
-    bare = {skill.id for measured in lists for skill in (*measured.listing.bare, *measured.listing.hidden)}
+    bare = {
+        skill.id
+        for measured in lists
+        for skill in (*measured.listing.bare, *measured.listing.hidden)
+    }
     chosen = collection.ids if collection is not None else skills.keys() - bare
     ordered = sorted(skills.values(), key=lambda skill: (-skill.uses, skill.ref))
     boxes = [_box(skill, checked=skill.id in chosen) for skill in ordered]
-    name_field = h.label["Name ", h.input(type="text", name="name", required=True, maxlength="64")]
+    name_field = h.label[
+        "Name ",
+        h.input(
+            type="text",
+            name="name",
+            required=True,
+            maxlength="64",
+        ),
+    ]
     return h.section(".panel")[
         h.h2[f"The collection {collection.name}" if collection is not None else "A new collection"],
         form(
             request.session.csrf,
             action_path("collection add"),
             name_field if collection is None else None,
-            h.fieldset[h.legend["Skills, the most used first, with their characters in the list"], boxes],
+            h.fieldset[
+                h.legend["Skills, the most used first, with their characters in the list"], boxes
+            ],
             h.p(".buttons")[h.button(".good", type="submit")["Store"], _back()],
             fields={"known": collection.name} if collection is not None else {},
         ),
@@ -230,7 +330,9 @@ def _edit(site: Site, request: PageRequest, lists: Sequence[_MeasuredList], foun
 
 def _box(skill: ListedSkill, *, checked: bool) -> Node:
     box = h.input(type="checkbox", name="skill", value=skill.ref, checked=checked)
-    return h.label(".check")[box, " ", make_visible(skill.ref), " ", h.span(".none")[f"{skill.size:,}"]]
+    return h.label(".check")[
+        box, " ", make_visible(skill.ref), " ", h.span(".none")[f"{skill.size:,}"]
+    ]
 
 
 def _back() -> Node:
@@ -238,14 +340,18 @@ def _back() -> Node:
 
 
 def _store(site: Site, request: PageRequest) -> str:
-    """Store which skills a collection has: those that were checked, and those that the form did not show."""
+    """Store which skills a collection has: those that were checked, and those that the form did not
+    show.
+    """
     if "pick" in request.fields:
         chosen = [ref for ref, _ in read_picked(request)]
         add_to_collection(site.library, site.caller, request.get("collection").strip(), chosen)
         return ADDRESS
     name = request.get("known") or request.get("name").strip()
     checked = {Ref.parse(text) for text in request.fields.get("skill", ())}
-    shown_refs = {Ref.parse(skill.ref) for measured in _read(site) or () for skill in measured.skills}
+    shown_refs = {
+        Ref.parse(skill.ref) for measured in _read(site) or () for skill in measured.skills
+    }
     before = {
         Ref.parse(ref)
         for collection in list_collections(site.library)
@@ -253,8 +359,13 @@ def _store(site: Site, request: PageRequest) -> str:
         for ref in collection.refs
     }
     if before and not request.get("known"):
-        raise InvalidArgument(f"There is a collection {name} already.", "Go back and choose another name.")
-    added, removed = sorted(checked - before, key=str), sorted((before & shown_refs) - checked, key=str)
+        raise InvalidArgument(
+            f"There is a collection {name} already.", "Go back and choose another name."
+        )
+    added, removed = (
+        sorted(checked - before, key=str),
+        sorted((before & shown_refs) - checked, key=str),
+    )
     add_to_collection(site.library, site.caller, name, added, removed)
     return ADDRESS
 
@@ -274,9 +385,18 @@ def _stop(site: Site, request: PageRequest) -> str:
 
 def _apply(site: Site, request: PageRequest, name: str) -> str:
     lists = client_lists(site.library.folders(), read_machine(site.services.config.project))
-    where = next((client_list for client_list in lists if str(client_list.settings) == request.get("settings")), None)
+    where = next(
+        (
+            client_list
+            for client_list in lists
+            if str(client_list.settings) == request.get("settings")
+        ),
+        None,
+    )
     if where is None:
-        raise InvalidArgument("This is no list of Claude Code.", "The Library shows those that there are.")
+        raise InvalidArgument(
+            "This is no list of Claude Code.", "The Library shows those that there are."
+        )
     choose_collection(site.library, site.caller, where, name)
     return ADDRESS
 

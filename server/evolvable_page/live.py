@@ -1,4 +1,6 @@
-"""Tell open pages that the library changed: one thread looks, and every page hears of it by server-sent events."""
+"""Tell open pages that the library changed: one thread looks, and every page hears of it by
+server-sent events.
+"""
 
 import asyncio
 import contextlib
@@ -14,7 +16,9 @@ from evolvable_page.access import PageAccess, PageSession
 from evolvable_store.storage import Storage
 
 POLL_SECONDS = 0.04
-"""How often the library is asked for a change while a page is open: a query of SQLite's change counter."""
+"""How often the library is asked for a change while a page is open: a query of SQLite's change
+counter.
+"""
 
 RUN_SECONDS = 0.5
 """How often the ledgers of runs are looked at."""
@@ -45,10 +49,13 @@ class ChangeFeed:
         """How often pages were told of a change."""
         self.seen = 0
         """SQLite's change counter, as it was last seen."""
-        # `_asking` guards the SQLite connection behind `_data_version`, which one thread at a time may use.
+        # `_asking` guards the SQLite connection behind `_data_version`, which one thread at a time
+        # may use.
         self._asking, self._open = threading.Lock(), contextlib.ExitStack()
         self._data_version: Callable[[], int] = self._open.enter_context(backend.watching())
-        self._thread = threading.Thread(target=self._follow, name="evolvable-page-feed", daemon=True)
+        self._thread = threading.Thread(
+            target=self._follow, name="evolvable-page-feed", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -59,12 +66,16 @@ class ChangeFeed:
         self.notify()
         self._thread.join(timeout=2)
         with self._asking:
-            # A request that still runs gets a constant in place of an error from a closed connection.
+            # A request that still runs gets a constant in place of an error from a closed
+            # connection.
             self._data_version = lambda: 0
             self._open.close()
 
     def commits(self) -> int:
-        """Return a number that changes with each commit to the library, also by this process. Thread-safe."""
+        """Return a number that changes with each commit to the library, also by this process.
+
+        Thread-safe.
+        """
         with self._asking:
             return self._data_version()
 
@@ -83,7 +94,10 @@ class ChangeFeed:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[asyncio.Event]:
-        """Yield an event of the running loop that is set at every change. Raise OverflowError beyond MAX_STREAMS."""
+        """Yield an event of the running loop that is set at every change.
+
+        Raise OverflowError beyond MAX_STREAMS.
+        """
         event = asyncio.Event()
         with self._lock:
             if len(self._streams) >= MAX_STREAMS:
@@ -106,9 +120,13 @@ class ChangeFeed:
                 self._listening.wait()
                 now = data_version()
                 if time.monotonic() >= next_look:
-                    next_look, before, ledgers = time.monotonic() + RUN_SECONDS, ledgers, self._ledgers()
-                    # A ledger is no part of the library: a negative number differs from every counter, and `seen`
-                    # keeps its value.
+                    next_look, before, ledgers = (
+                        time.monotonic() + RUN_SECONDS,
+                        ledgers,
+                        self._ledgers(),
+                    )
+                    # A ledger is no part of the library: a negative number differs from every
+                    # counter, and `seen` keeps its value.
                     now = -now if ledgers != before else now
                 if now != seen:
                     self.seen = seen = abs(now)
@@ -125,7 +143,9 @@ class ChangeFeed:
 
 
 def stream_endpoint(feed: ChangeFeed, access: PageAccess) -> Callable[[Request], object]:
-    """Return the endpoint of the stream: one event for each change, until the session or the page ends."""
+    """Return the endpoint of the stream: one event for each change, until the session or the page
+    ends.
+    """
 
     async def events(session: PageSession, changed: asyncio.Event) -> AsyncIterator[str]:
         yield f"retry: 500\nid: {feed.number}\nevent: hello\ndata: {feed.number}\n\n"
@@ -133,10 +153,12 @@ def stream_endpoint(feed: ChangeFeed, access: PageAccess) -> Callable[[Request],
             try:
                 await asyncio.wait_for(changed.wait(), IDLE_SECONDS)
             except TimeoutError:
-                # A comment line of server-sent events, which the browser ignores; the write fails where it is gone.
+                # A comment line of server-sent events, which the browser ignores; the write fails
+                # where it is gone.
                 yield ": still here\n\n"
                 continue
-            # Cleared before the event is sent: a change during the send sets it again, and is sent too.
+            # Cleared before the event is sent: a change during the send sets it again, and is sent
+            # too.
             changed.clear()
             if not feed.is_closed:
                 yield f"id: {feed.number}\nevent: change\ndata: {feed.number}\n\n"

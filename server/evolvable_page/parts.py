@@ -1,4 +1,6 @@
-"""What other parts of the program add to the page: views, actions, a section, and what waits in the inbox."""
+"""What other parts of the program add to the page: views, actions, a section, and what waits in the
+inbox.
+"""
 
 from collections.abc import Sequence
 from functools import cache

@@ -1,4 +1,6 @@
-"""One proposal as the inbox shows it: the difference, what the scan found, the decision, and what helps to decide."""
+"""One proposal as the inbox shows it: the difference, what the scan found, the decision, and what
+helps to decide.
+"""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -7,7 +9,16 @@ from evolvable_page import elements as h
 from evolvable_page.decision_notes import link_or_name, proposal_line, take_back_forms
 from evolvable_page.diff_view import draw_diff
 from evolvable_page.elements import Node
-from evolvable_page.layout import form, passphrase_field, resource_address, share_bar, swapping, tag, when, with_code
+from evolvable_page.layout import (
+    form,
+    passphrase_field,
+    resource_address,
+    share_bar,
+    swapping,
+    tag,
+    when,
+    with_code,
+)
 from evolvable_page.site import PageRequest, Site, action_path
 from evolvable_page.text import make_visible, one_line, quote_part
 from evolvable_store.resource import Ref
@@ -26,17 +37,26 @@ _SEVERITIES = {"high": "bad", "medium": "doubtful"}
 
 
 def needs_own_look(proposal: WaitingProposal) -> bool:
-    """Return whether a person has to look at a proposal by itself: for a finding of the scan, or for a conflict."""
-    return bool(proposal.blocked) or any(str(finding.severity) in _SEVERITIES for finding in proposal.findings)
+    """Return whether a person has to look at a proposal by itself: for a finding of the scan, or
+    for a conflict.
+    """
+    return bool(proposal.blocked) or any(
+        str(finding.severity) in _SEVERITIES for finding in proposal.findings
+    )
 
 
 def shown_hash(proposal: WaitingProposal) -> str:
-    """Return the hash of everything that a proposal shows to a person, '' where its difference was cut."""
+    """Return the hash of everything that a proposal shows to a person, '' where its difference was
+    cut.
+    """
     diff = proposal.diff or ""
-    # A person who saw a part has not seen the proposal, so it is never approved together with others.
+    # A person who saw a part has not seen the proposal, so it is never approved together with
+    # others.
     if diff.endswith(CUT):
         return ""
-    return sha256(repr((proposal.head, proposal.base, proposal.removes, diff)).encode("utf-8", "replace")).hexdigest()
+    return sha256(
+        repr((proposal.head, proposal.base, proposal.removes, diff)).encode("utf-8", "replace")
+    ).hexdigest()
 
 
 def look_at(request: PageRequest, proposal: WaitingProposal) -> None:
@@ -55,7 +75,9 @@ def draw_proposal(
     site: Site, request: PageRequest, proposal: WaitingProposal, waiting: Sequence[WaitingProposal]
 ) -> Node:
     """Return one proposal: difference, findings, decision, then what helps to decide."""
-    return h.article(".proposal", id="proposal", tabindex="-1", data_live=True, aria_label="Proposal")[
+    return h.article(
+        ".proposal", id="proposal", tabindex="-1", data_live=True, aria_label="Proposal"
+    )[
         _steps(proposal, waiting),
         draw_change(site, proposal),
         draw_findings(proposal),
@@ -89,7 +111,10 @@ def _steps(proposal: WaitingProposal, waiting: Sequence[WaitingProposal]) -> Nod
 
 def _step(name: str, key: str, number: int) -> Node:
     attributes = {"id": name, "rel": name[:4], "aria_keyshortcuts": key}
-    return [" ", h.a(href=f"/inbox/{number}", **attributes)[name.capitalize()]]
+    return [
+        " ",
+        h.a(href=f"/inbox/{number}", **attributes)[name.capitalize()],
+    ]
 
 
 def draw_change(site: Site, proposal: WaitingProposal) -> Node:
@@ -108,9 +133,13 @@ def draw_change(site: Site, proposal: WaitingProposal) -> Node:
             when(proposal.at),
             _session(proposal.session),
             f", proposed {proposal.times} times" if proposal.times > 1 else None,
-            f". It changes {', '.join(map(make_visible, proposal.files))}." if proposal.files else ".",
+            f". It changes {', '.join(map(make_visible, proposal.files))}."
+            if proposal.files
+            else ".",
         ],
-        h.p(".warning")[f"It removes {make_visible(proposal.ref)}; the versions stay."] if proposal.removes else None,
+        h.p(".warning")[f"It removes {make_visible(proposal.ref)}; the versions stay."]
+        if proposal.removes
+        else None,
         _draw_stale(proposal),
         [h.h2["Both sides of each conflict"], draw_diff(proposal.sides), h.h2["The difference"]]
         if proposal.sides
@@ -124,10 +153,21 @@ def _draw_stale(proposal: WaitingProposal) -> Node:
     found: list[Node] = []
     if proposal.blocked:
         found.append(h.p(".warning")[with_code(make_visible(proposal.blocked))])
-    elif proposal.head not in (proposal.base, None) and not proposal.removes and proposal.state == OPEN:
-        merged = f"{proposal.ref} is at version {proposal.head} now; the difference shows the two merged."
+    elif (
+        proposal.head not in (proposal.base, None)
+        and not proposal.removes
+        and proposal.state == OPEN
+    ):
+        merged = (
+            f"{proposal.ref} is at version {proposal.head} now; the difference shows the "
+            "two merged."
+        )
         since = resource_address(proposal.ref, **{"from": proposal.base, "to": proposal.head})
-        found.append(h.p(".warning")[merged, " ", h.a(href=since)["What changed since"] if proposal.base else None])
+        found.append(
+            h.p(".warning")[
+                merged, " ", h.a(href=since)["What changed since"] if proposal.base else None
+            ]
+        )
     if proposal.expires:
         found.append(h.p(".none")["It expires ", when(proposal.expires), "."])
     return found
@@ -144,13 +184,18 @@ def draw_findings(proposal: WaitingProposal) -> Node:
         ]
         for finding in proposal.findings
     ]
-    return h.section(id=f"findings-{proposal.proposal_id}")[h.h2["The scan found"], h.ul(".rows")[rows]]
+    return h.section(id=f"findings-{proposal.proposal_id}")[
+        h.h2["The scan found"], h.ul(".rows")[rows]
+    ]
 
 
 def _session(session: str | None) -> Node:
     if not session:
         return None
-    return [", session ", h.a(href=f"/sessions/{quote_part(session)}")[one_line(session, 24)]]
+    return [
+        ", session ",
+        h.a(href=f"/sessions/{quote_part(session)}")[one_line(session, 24)],
+    ]
 
 
 def _reason(proposal: WaitingProposal) -> Node:
@@ -167,10 +212,16 @@ def _decision(site: Site, request: PageRequest, waiting_proposal: WaitingProposa
             h.p[f"Proposal {waiting_proposal.proposal_id} is {waiting_proposal.state} already."],
             h.p[proposal_line(site.library, proposal)],
         ]
-        return h.section(id="decide", aria_label="Decision")[note, take_back_forms(site, request, [proposal])]
+        return h.section(id="decide", aria_label="Decision")[
+            note, take_back_forms(site, request, [proposal])
+        ]
     address, further = f"/inbox/{waiting_proposal.proposal_id}", list[Node]()
     if waiting_proposal.sides:
-        further.append(h.a(".button", href=f"{address}/merge", id="merge", aria_keyshortcuts="m")["Merge by hand"])
+        further.append(
+            h.a(".button", href=f"{address}/merge", id="merge", aria_keyshortcuts="m")[
+                "Merge by hand"
+            ]
+        )
     if verbs.changes_text(site.library, waiting_proposal.proposal_id):
         edit = h.a(".button", href=f"{address}/edit", id="edit", aria_keyshortcuts="e")
         further.append(edit["Edit, then approve"])
@@ -181,9 +232,20 @@ def _decision(site: Site, request: PageRequest, waiting_proposal: WaitingProposa
 
 
 def _summary(findings: Sequence[Finding], number: int) -> Node:
-    """Return in a line how many findings ask a question, as the bar with the buttons hides what is above it."""
-    counts = {level: sum(str(finding.severity) == level for finding in findings) for level in _SEVERITIES}
-    words = [tag(f"{count} {level}", _SEVERITIES[level]) for level, count in counts.items() if count]
+    """Return in a line how many findings ask a question, as the bar with the buttons hides what is
+    above it.
+    """
+    counts = {
+        level: sum(str(finding.severity) == level for finding in findings) for level in _SEVERITIES
+    }
+    words = [
+        tag(
+            f"{count} {level}",
+            _SEVERITIES[level],
+        )
+        for level, count in counts.items()
+        if count
+    ]
     if not words:
         return None
     link = h.a(href=f"#findings-{number}")["Read what the scan found"]
@@ -202,19 +264,33 @@ def decision_forms(
     approvable: those that may be approved together. further: stands beside the first form.
     """
     single, csrf = len(proposals) == 1, request.session.csrf
-    keys = {name: {"id": name, "aria_keyshortcuts": name[0]} if single else {} for name in ("approve", "reject")}
+    keys = {
+        name: {"id": name, "aria_keyshortcuts": name[0]} if single else {}
+        for name in ("approve", "reject")
+    }
     these = "" if single else f" these {len(proposals)}"
-    reject = h.button(".bad", type="submit", **keys["reject"])[f"Reject{these}"]
+    reject = h.button(
+        ".bad",
+        type="submit",
+        **keys["reject"],
+    )[f"Reject{these}"]
     why = reason_field("Reason to reject", **({"id": "reason"} if single else {}))
-    numbers = [h.input(type="hidden", name="number", value=str(proposal.proposal_id)) for proposal in proposals]
-    against = form(csrf, action_path("inbox reject"), numbers, why, reject, class_="against", **swapping())
+    numbers = [
+        h.input(type="hidden", name="number", value=str(proposal.proposal_id))
+        for proposal in proposals
+    ]
+    against = form(
+        csrf, action_path("inbox reject"), numbers, why, reject, class_="against", **swapping()
+    )
     if not approvable:
         return h.div(".decide")[further, against]
     approve: Node = h.button(".good", type="submit", **keys["approve"])[
         "Approve" if single else f"Approve these {len(approvable)}"
     ]
     if single and proposals[0].sides:
-        approve = h.button(".good", type="submit", name="take", value="1")["Approve with the lines of the proposal"]
+        approve = h.button(".good", type="submit", name="take", value="1")[
+            "Approve with the lines of the proposal"
+        ]
     return h.div(".decide")[
         form(
             csrf,
@@ -235,7 +311,9 @@ def own_reason() -> Node:
 
 
 def seen_fields(proposals: Sequence[WaitingProposal]) -> Node:
-    """Return the hidden fields that name proposals, with the version of its resource that each was shown with."""
+    """Return the hidden fields that name proposals, with the version of its resource that each was
+    shown with.
+    """
     return [
         [
             h.input(type="hidden", name="number", value=str(proposal.proposal_id)),
@@ -248,7 +326,10 @@ def seen_fields(proposals: Sequence[WaitingProposal]) -> Node:
 
 def reason_field(label: str, **attributes: str) -> Node:
     """Return the field for the reason of a decision."""
-    return h.label[f"{label} ", h.input(type="text", name="reason", maxlength="2000", autocomplete="off", **attributes)]
+    return h.label[
+        f"{label} ",
+        h.input(type="text", name="reason", maxlength="2000", autocomplete="off", **attributes),
+    ]
 
 
 def _evidence(grounds: Grounds | None, session: str | None) -> Node:
@@ -259,8 +340,12 @@ def _evidence(grounds: Grounds | None, session: str | None) -> Node:
             h.q[make_visible(evidence.quote)],
             h.span(".none")[
                 f" {evidence.origin}, ",
-                h.a(href=f"/sessions/{quote_part(evidence.session)}#turn-{evidence.turn}")[f"turn {evidence.turn}"],
-                f" of session {one_line(evidence.session, 24)}" if evidence.session != session else None,
+                h.a(href=f"/sessions/{quote_part(evidence.session)}#turn-{evidence.turn}")[
+                    f"turn {evidence.turn}"
+                ],
+                f" of session {one_line(evidence.session, 24)}"
+                if evidence.session != session
+                else None,
             ],
         ]
         for evidence in grounds.evidence
@@ -275,14 +360,25 @@ def _evidence(grounds: Grounds | None, session: str | None) -> Node:
         h.h2["Evidence"],
         h.p[f"A {make_visible(grounds.what)}. It rests on:"],
         h.ul(".quotes")[quotes],
-        h.dl[[[h.dt[name], h.dd[make_visible(text)]] for name, text in statements.items() if text]],
+        h.dl[
+            [
+                [
+                    h.dt[name],
+                    h.dd[make_visible(text)],
+                ]
+                for name, text in statements.items()
+                if text
+            ]
+        ],
         [h.p(".none")["Similar: ", one_line(near)] for near in grounds.near],
         h.p(".none")[f"Cost: {one_line(cost)}"] if cost else None,
     ]
 
 
 def _capabilities(what: str, names: Sequence[str]) -> Node:
-    return h.section[h.h2[what], h.ul[[h.li[make_visible(name)] for name in names]]] if names else None
+    return (
+        h.section[h.h2[what], h.ul[[h.li[make_visible(name)] for name in names]]] if names else None
+    )
 
 
 def _use(site: Site, proposal: WaitingProposal) -> Node:
@@ -295,7 +391,10 @@ def _use(site: Site, proposal: WaitingProposal) -> Node:
     folders = [str(folder.path / binding.directory) for folder, binding, _ in places]
     return h.section[
         h.h2["Who uses it"],
-        h.p[f"Version {head.version}: shown {line.shown} times, opened {line.loaded}, used {line.used}."],
+        h.p[
+            f"Version {head.version}: shown {line.shown} times, opened {line.loaded}, used "
+            f"{line.used}."
+        ],
         h.p["Helped: ", share_bar(line.helped)],
         h.ul[[h.li[h.code[make_visible(folder)]] for folder in folders[:10]]] if folders else None,
     ]

@@ -1,9 +1,18 @@
-"""Edit a file of a resource in place, with the rules of the terminal: what the library does not take is shown again."""
+"""Edit a file of a resource in place, with the rules of the terminal: what the library does not
+take is shown again.
+"""
 
 from evolvable_page import elements as h
 from evolvable_page.diff_view import draw_diff
 from evolvable_page.elements import Node
-from evolvable_page.layout import PageBody, form, passphrase_field, resource_address, resource_link, with_code
+from evolvable_page.layout import (
+    PageBody,
+    form,
+    passphrase_field,
+    resource_address,
+    resource_link,
+    with_code,
+)
 from evolvable_page.site import FormAgain, PageRequest, Site, action_path
 from evolvable_page.text import make_visible, restore_line_ends
 from evolvable_store import Head
@@ -19,7 +28,9 @@ REASON = "edited in the local page"
 
 def edit_form(site: Site, request: PageRequest, head: Head, loaded: Loaded) -> Node:
     """Return the form that edits a file of the newest version."""
-    return h.section(aria_label="Edit")[_form(site, request, head.ref, loaded.path, loaded.text or "", loaded.version)]
+    return h.section(aria_label="Edit")[
+        _form(site, request, head.ref, loaded.path, loaded.text or "", loaded.version)
+    ]
 
 
 def _form(site: Site, request: PageRequest, ref: Ref, path: str, text: str, version: int) -> Node:
@@ -29,9 +40,12 @@ def _form(site: Site, request: PageRequest, ref: Ref, path: str, text: str, vers
         request.session.csrf,
         action_path("edit"),
         h.label(".text")[
-            h.code[make_visible(path)], h.textarea(name="text", rows="24", spellcheck="false")["\n" + text]
+            h.code[make_visible(path)],
+            h.textarea(name="text", rows="24", spellcheck="false")["\n" + text],
         ],
-        h.label["Reason ", h.input(type="text", name="reason", maxlength="500", placeholder=REASON)],
+        h.label[
+            "Reason ", h.input(type="text", name="reason", maxlength="500", placeholder=REASON)
+        ],
         passphrase_field(site.passphrase_label if ref.kind is Kind.MEMORY else ""),
         h.p(".buttons")[button, h.a(href=address, id="back")["Back without a change"]],
         fields={"ref": str(ref), "file": path, "expected": version},
@@ -39,14 +53,25 @@ def _form(site: Site, request: PageRequest, ref: Ref, path: str, text: str, vers
 
 
 def save_edit(site: Site, request: PageRequest) -> str:
-    """Make a version of what the person saved; return the address that says so. Raise FormAgain for what is refused."""
-    ref, path, expected = Ref.parse(request.get("ref")), request.get("file"), request.require_number("expected")
+    """Make a version of what the person saved; return the address that says so.
+
+    Raise FormAgain for what is refused.
+    """
+    ref, path, expected = (
+        Ref.parse(request.get("ref")),
+        request.get("file"),
+        request.require_number("expected"),
+    )
     text = request.get("text")
     try:
         head = site.library.store.head(ref, site.caller.scopes)
-        old_text = decode_text(site.library.store.files(head, expected)[path].data) if path else None
+        old_text = (
+            decode_text(site.library.store.files(head, expected)[path].data) if path else None
+        )
         if old_text is None:
-            raise InvalidArgument("The form names no text of this resource.", "Open the resource again.")
+            raise InvalidArgument(
+                "The form names no text of this resource.", "Open the resource again."
+            )
         updated = update_resource(
             site.library,
             site.signing(request),
@@ -78,8 +103,13 @@ def _form_again(site: Site, request: PageRequest, ref: Ref, error: EvolvableErro
     if isinstance(error, VersionConflict):
         # Saved again, the text replaces what is there now: the person sees that first.
         now = get_resource(site.library, site.caller, ref, path=path).version
-        past = resource_history(site.library, site.caller, ref, from_version=expected, to_version=now)
-        since = [h.h2[f"What changed from version {expected} to {now}"], draw_diff(past.diff or "")]
+        past = resource_history(
+            site.library, site.caller, ref, from_version=expected, to_version=now
+        )
+        since = [
+            h.h2[f"What changed from version {expected} to {now}"],
+            draw_diff(past.diff or ""),
+        ]
         expected = now
     return PageBody(
         f"Edit {ref}",

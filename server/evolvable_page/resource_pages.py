@@ -1,4 +1,6 @@
-"""A resource: its evidence in numbers, its document and files beside its history; restore and remove."""
+"""A resource: its evidence in numbers, its document and files beside its history; restore and
+remove.
+"""
 
 from collections.abc import Sequence
 from urllib.parse import unquote
@@ -41,13 +43,23 @@ def _resource(site: Site, request: PageRequest) -> PageBody:
     """Show the newest version of a resource, or the one that is asked for."""
     ref = Ref.parse(str(request.path["ref"]))
     # The second call raises the error, which names similar resources.
-    head = site.library.store.head_or_none(ref, site.caller.scopes) or site.library.store.head(ref, site.caller.scopes)
+    head = site.library.store.head_or_none(
+        ref,
+        site.caller.scopes,
+    ) or site.library.store.head(ref, site.caller.scopes)
     version = request.number("version") or head.latest
     between = (request.number("from"), request.number("to"))
     past = resource_history(
-        site.library, site.caller, head.ref, from_version=between[0], to_version=between[1], limit=VERSIONS
+        site.library,
+        site.caller,
+        head.ref,
+        from_version=between[0],
+        to_version=between[1],
+        limit=VERSIONS,
     )
-    loaded = get_resource(site.library, site.caller, head.ref, version=version, path=request.get("path") or None)
+    loaded = get_resource(
+        site.library, site.caller, head.ref, version=version, path=request.get("path") or None
+    )
     is_edited = bool(request.get("edit")) and head.version == version and loaded.text is not None
     main = [
         operation_note(site, request),
@@ -59,17 +71,26 @@ def _resource(site: Site, request: PageRequest) -> PageBody:
             edit_form(site, request, head, loaded) if is_edited else _document(head, loaded),
             h.div[
                 _files(head, loaded),
-                h.section(id="history", data_live=True)[draw_history(site, request, head, past, between[1])],
+                h.section(id="history", data_live=True)[
+                    draw_history(site, request, head, past, between[1])
+                ],
             ],
         ],
         _removal(site, request, head),
     ]
-    return PageBody(f"{head.ref}", main, "library", of=f"{head.ref} {version} {between} {is_edited}")
+    return PageBody(
+        f"{head.ref}", main, "library", of=f"{head.ref} {version} {between} {is_edited}"
+    )
 
 
 def _title(site: Site, head: Head, loaded: Loaded, *, is_edited: bool) -> Node:
     authorship = authorships(site.library, [head.id], site.caller).get(head.id, NOBODYS)
-    editable = head.version == loaded.version and loaded.text is not None and not head.frozen and not is_edited
+    editable = (
+        head.version == loaded.version
+        and loaded.text is not None
+        and not head.frozen
+        and not is_edited
+    )
     address = resource_address(head.ref, edit=1, path=loaded.path)
     return h.div(".head")[
         h.h1[
@@ -80,7 +101,9 @@ def _title(site: Site, head: Head, loaded: Loaded, *, is_edited: bool) -> Node:
             tag("frozen") if head.frozen else None,
             h.span(".none")[f" version {head.latest}"],
         ],
-        h.a(".button", href=address, id="edit", aria_keyshortcuts="e")["Edit"] if editable else None,
+        h.a(".button", href=address, id="edit", aria_keyshortcuts="e")["Edit"]
+        if editable
+        else None,
     ]
 
 
@@ -114,16 +137,25 @@ def _strip(site: Site, head: Head) -> Node:
 def _by_version(line: ResourceStats) -> Node:
     if not line.versions:
         return None
-    rows = [[f"@{part.version}", part.model or "not known", share_bar(part.share)] for part in line.versions]
+    rows = [
+        [f"@{part.version}", part.model or "not known", share_bar(part.share)]
+        for part in line.versions
+    ]
     heads = ("version", "model", "helped")
-    return h.details[h.summary["By version and model"], table(heads, rows, "Helped by version and model")]
+    return h.details[
+        h.summary["By version and model"], table(heads, rows, "Helped by version and model")
+    ]
 
 
 def _by_type(line: ResourceStats) -> Node:
     if not any(task_type.task_type for task_type in line.task_types):
         return None
     rows = [
-        [_type_words(task_type.task_type), share_bar(task_type.share), share_bar(task_type.verified)]
+        [
+            _type_words(task_type.task_type),
+            share_bar(task_type.share),
+            share_bar(task_type.verified),
+        ]
         for task_type in line.task_types
     ]
     heads = ("task type", "helped", "verified")
@@ -135,7 +167,10 @@ def _by_agent(agents: Sequence[AgentUtility]) -> Node:
         return None
     rows = [[agent.agent, _type_words(agent.task_type), share_bar(agent.share)] for agent in agents]
     heads = ("agent", "task type", "verified")
-    return h.details[h.summary["By agent and task type"], table(heads, rows, "Verified work by agent and task type")]
+    return h.details[
+        h.summary["By agent and task type"],
+        table(heads, rows, "Verified work by agent and task type"),
+    ]
 
 
 def _type_words(task_type: str) -> str:
@@ -143,8 +178,12 @@ def _type_words(task_type: str) -> str:
 
 
 def _document(head: Head, loaded: Loaded) -> Node:
-    old = h.span(".none")[f" of version {loaded.version}"] if loaded.version != head.version else None
-    return h.section(aria_label="Document")[h.h2[make_visible(loaded.path), old], _text(head, loaded)]
+    old = (
+        h.span(".none")[f" of version {loaded.version}"] if loaded.version != head.version else None
+    )
+    return h.section(aria_label="Document")[
+        h.h2[make_visible(loaded.path), old], _text(head, loaded)
+    ]
 
 
 def _files(head: Head, loaded: Loaded) -> Node:
@@ -169,7 +208,11 @@ def _text(head: Head, loaded: Loaded) -> Node:
 
     def place(path: str) -> str | None:
         path = unquote(path).removeprefix("./")
-        return resource_address(head.ref, version=loaded.version, path=path) if path in loaded.files else None
+        return (
+            resource_address(head.ref, version=loaded.version, path=path)
+            if path in loaded.files
+            else None
+        )
 
     rendered, rest = render_markdown(body, place)
     return [
@@ -185,7 +228,17 @@ def _split(text: str) -> tuple[str, str]:
     lines = text.replace("\r\n", "\n").split("\n")
     if lines[0].strip() != "---":
         return "", text
-    end = next((at for at, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
+    end = next(
+        (
+            at
+            for at, line in enumerate(
+                lines[1:],
+                1,
+            )
+            if line.strip() == "---"
+        ),
+        None,
+    )
     return ("", text) if end is None else ("\n".join(lines[1:end]), "\n".join(lines[end + 1 :]))
 
 
@@ -195,9 +248,13 @@ def _removal(site: Site, request: PageRequest, head: Head) -> Node:
     fields = {"ref": str(head.ref), "expected": head.version}
     lock = passphrase_field(site.passphrase_label if head.kind is Kind.MEMORY else "")
     button = h.button(".bad", type="submit")[f"Remove {head.ref}"]
-    note = "It goes from the library and from the watched folders; its versions stay, and Operations takes it back."
+    note = (
+        "It goes from the library and from the watched folders; its versions stay, and Operations "
+        "takes it back."
+    )
     return h.details[
-        h.summary["Remove"], form(request.session.csrf, action_path("remove"), h.p[note], lock, button, fields=fields)
+        h.summary["Remove"],
+        form(request.session.csrf, action_path("remove"), h.p[note], lock, button, fields=fields),
     ]
 
 
@@ -241,4 +298,8 @@ def _after(ref: Ref, done: Updated) -> str:
 
 VIEWS = (PageView("/resource/{ref:path}", _resource),)
 
-ACTIONS = (PageAction("edit", save_edit), PageAction("restore", _restore), PageAction("remove", _remove))
+ACTIONS = (
+    PageAction("edit", save_edit),
+    PageAction("restore", _restore),
+    PageAction("remove", _remove),
+)

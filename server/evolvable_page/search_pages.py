@@ -1,11 +1,21 @@
-"""Search as an agent searches: what fits, the rest folded, what each stage said; a person corrects what it found."""
+"""Search as an agent searches: what fits, the rest folded, what each stage said; a person corrects
+what it found.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from evolvable_page import elements as h
 from evolvable_page.elements import Node
-from evolvable_page.layout import PageBody, author_tag, form, resource_link, swapping, tag, with_code
+from evolvable_page.layout import (
+    PageBody,
+    author_tag,
+    form,
+    resource_link,
+    swapping,
+    tag,
+    with_code,
+)
 from evolvable_page.library_catalog import check_kind
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
 from evolvable_page.text import make_visible, one_line, quote_part
@@ -23,9 +33,16 @@ MAX_TASK = 4_000
 
 def _search(site: Site, request: PageRequest) -> PageBody:
     """Show the result of a search as an agent makes it, with the message of every stage."""
-    task, mode, kind = request.get("task")[:MAX_TASK], request.get("mode") or "auto", request.get("kind") or "skill"
+    task, mode, kind = (
+        request.get("task")[:MAX_TASK],
+        request.get("mode") or "auto",
+        request.get("kind") or "skill",
+    )
     fields = [
-        h.label["Task ", h.input(type="search", name="task", value=task, maxlength=str(MAX_TASK), required=True)],
+        h.label[
+            "Task ",
+            h.input(type="search", name="task", value=task, maxlength=str(MAX_TASK), required=True),
+        ],
         _choice("Mode", "mode", list(MODES), mode),
         _choice("Kind", "kind", [choice.value for choice in Kind], kind),
         h.button(type="submit")["Search"],
@@ -35,10 +52,19 @@ def _search(site: Site, request: PageRequest) -> PageBody:
         h.form(".line", method="get", action="/search", role="search")[fields],
     ]
     if task.strip():
-        found = find_skill(site.library, site.caller, task, kind=check_kind(kind) or Kind.SKILL, mode=mode, limit=10)
+        found = find_skill(
+            site.library,
+            site.caller,
+            task,
+            kind=check_kind(kind) or Kind.SKILL,
+            mode=mode,
+            limit=10,
+        )
         main.append(_draw_found(site, request, task, found))
     else:
-        main.append(h.p(".none")["Type a task as you would give it to an agent. Nothing of it is stored."])
+        main.append(
+            h.p(".none")["Type a task as you would give it to an agent. Nothing of it is stored."]
+        )
     return PageBody("Search", main, "search")
 
 
@@ -56,17 +82,27 @@ def _draw_found(site: Site, request: PageRequest, task: str, found: FoundSkills)
         h.p(".lead")[VERDICTS[found.verdict]],
         _matches(request, task, fits, found),
         _further(found),
-        h.details(id="others")[h.summary[f"The nearest beside: {len(others)}"], _matches(request, task, others, found)]
+        h.details(id="others")[
+            h.summary[f"The nearest beside: {len(others)}"], _matches(request, task, others, found)
+        ]
         if others
         else None,
         h.details(id="stages")[h.summary["How the search came to it"], h.ol[stages]],
-        h.details(id="correct")[h.summary["This should have been another one"], _correction(request, task, found)],
+        h.details(id="correct")[
+            h.summary["This should have been another one"], _correction(request, task, found)
+        ],
         _draw_learned(site, found),
     ]
 
 
-def _matches(request: PageRequest, task: str, matches: "Sequence[Match]", found: FoundSkills) -> Node:
-    return h.ul(".rows")[[_match(request, task, match, found) for match in matches]] if matches else None
+def _matches(
+    request: PageRequest, task: str, matches: "Sequence[Match]", found: FoundSkills
+) -> Node:
+    return (
+        h.ul(".rows")[[_match(request, task, match, found) for match in matches]]
+        if matches
+        else None
+    )
 
 
 def _match(request: PageRequest, task: str, match: "Match", found: FoundSkills) -> Node:
@@ -104,14 +140,17 @@ def _correction(request: PageRequest, task: str, found: FoundSkills) -> Node:
     return h.section[
         h.p(".none")[
             with_code(
-                "The task is stored as a label of yours. Lookup learns it at once; one of four labels is held out"
-                " instead, and `evolvable learn tasks --measure` asks it."
+                "The task is stored as a label of yours. Lookup learns it at once; one of four "
+                "labels is held out instead, and `evolvable learn tasks --measure` asks it."
             )
         ],
         form(
             request.session.csrf,
             action_path("learned"),
-            h.label["Resource ", h.input(type="text", name="right", required=True, placeholder="skill:pdf")],
+            h.label[
+                "Resource ",
+                h.input(type="text", name="right", required=True, placeholder="skill:pdf"),
+            ],
             h.button(type="submit")["Store the correction"],
             fields={"task": task, "wrong": best},
             class_="line",
@@ -137,7 +176,11 @@ def _draw_learned(site: Site, found: FoundSkills) -> Node:
 
 
 def _correct(site: Site, request: PageRequest) -> str:
-    task, right, wrong = request.get("task")[:MAX_TASK], Ref.parse(request.get("right")), request.get("wrong")
+    task, right, wrong = (
+        request.get("task")[:MAX_TASK],
+        Ref.parse(request.get("right")),
+        request.get("wrong"),
+    )
     against = Ref.parse(wrong) if wrong and Ref.parse(wrong) != right else None
     correct_task(site.library, site.caller, task, right, against)
     return f"/search?task={quote_part(task)}&kind={right.kind}"

@@ -1,4 +1,6 @@
-"""Sessions: those that clients wrote down, and one of them with its timeline and its results here."""
+"""Sessions: those that clients wrote down, and one of them with its timeline and its
+results here.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +12,14 @@ from evolvable_page.site import PageRequest, PageView, Site
 from evolvable_page.text import make_visible, one_line, quote_part
 from evolvable_server import read_machine
 from evolvable_store.errors import NoSuchOperation
-from evolvable_tools.sessions import ListedSession, Session, SessionPage, Span, list_sessions, read_session
+from evolvable_tools.sessions import (
+    ListedSession,
+    Session,
+    SessionPage,
+    Span,
+    list_sessions,
+    read_session,
+)
 from evolvable_tools.verbs import list_waiting
 
 LISTED = 50
@@ -25,13 +34,17 @@ MAX_TEXT = 1_200
 
 
 def read_sessions(site: Site) -> SessionPage | None:
-    """Return the sessions on this machine; they are read beside the page, which shows the last reading."""
+    """Return the sessions on this machine; they are read beside the page, which shows the last
+    reading.
+    """
     folders = read_machine(site.services.config.project).transcripts
     taken, foreign = (
         site.library.store.backend.observations.ingested_session,
         site.library.store.backend.transcript_rows.foreign,
     )
-    return site.value("sessions", lambda: list_sessions(folders, taken, LISTED, foreign=foreign), site.revision())
+    return site.value(
+        "sessions", lambda: list_sessions(folders, taken, LISTED, foreign=foreign), site.revision()
+    )
 
 
 def _sessions(site: Site, request: PageRequest) -> PageBody:
@@ -44,8 +57,17 @@ def _sessions(site: Site, request: PageRequest) -> PageBody:
     else:
         heads = ("session", "client", "began", "turns", "imported", "project")
         more = h.p(".none")[f"{found.more:,} more."] if found.more else None
-        body = [table(heads, [_session_row(session) for session in found.sessions], "Sessions, newest first"), more]
-    return PageBody("Sessions", [h.h1["Sessions"], h.div(id="sessions", data_live=True)[body]], "sessions")
+        body = [
+            table(
+                heads,
+                [_session_row(session) for session in found.sessions],
+                "Sessions, newest first",
+            ),
+            more,
+        ]
+    return PageBody(
+        "Sessions", [h.h1["Sessions"], h.div(id="sessions", data_live=True)[body]], "sessions"
+    )
 
 
 def _session_row(session: ListedSession) -> list[Node]:
@@ -62,11 +84,22 @@ def _session_row(session: ListedSession) -> list[Node]:
 def _session(site: Site, request: PageRequest) -> PageBody:
     """Show one session: what it used and led to, and its timeline where its transcript is here."""
     name = str(request.path["session"])
-    used, proposed, operations = _draw_used(site, name), _draw_proposed(site, name), _draw_operations(site, name)
+    used, proposed, operations = (
+        _draw_used(site, name),
+        _draw_proposed(site, name),
+        _draw_operations(site, name),
+    )
     timeline = _timeline(site, name)
     if not (used or proposed or operations or timeline):
         raise NoSuchOperation("Nothing is known of this session.", "Sessions lists those that are.")
-    main = [h.h1["Session ", h.code[one_line(name, 80)]], _reviews(site, name), used, proposed, operations, timeline]
+    main = [
+        h.h1["Session ", h.code[one_line(name, 80)]],
+        _reviews(site, name),
+        used,
+        proposed,
+        operations,
+        timeline,
+    ]
     return PageBody(f"Session {name}", main, "sessions")
 
 
@@ -90,7 +123,10 @@ def _draw_used(site: Site, session: str) -> Node:
         for observation in seen
         if observation.resource in heads
     ]
-    return [h.h2["What it used"], table(("resource", "opened", "used", "outcome", "model"), rows, "Used resources")]
+    return [
+        h.h2["What it used"],
+        table(("resource", "opened", "used", "outcome", "model"), rows, "Used resources"),
+    ]
 
 
 def _draw_proposed(site: Site, session: str) -> Node:
@@ -119,7 +155,9 @@ def _draw_operations(site: Site, session: str) -> Node:
     if not operations:
         return None
     rows = [
-        h.li[f"Operation {operation.id}, ", when(operation.at), ": ", make_visible(operation.reason)]
+        h.li[
+            f"Operation {operation.id}, ", when(operation.at), ": ", make_visible(operation.reason)
+        ]
         for operation in operations
     ]
     link = h.a(href=f"/operations?session={quote_part(session)}")["Operations of this session"]
@@ -130,11 +168,25 @@ def _reviews(site: Site, session: str) -> Node:
     reviews = site.library.store.backend.reviews.of(session)
     if not reviews:
         return h.p(".none")["Not reviewed."]
-    return h.p[[["Review ", when(review.at), ": ", tag(str(review.state)), " "] for review in reviews]]
+    return h.p[
+        [
+            [
+                "Review ",
+                when(review.at),
+                ": ",
+                tag(str(review.state)),
+                " ",
+            ]
+            for review in reviews
+        ]
+    ]
 
 
 def _timeline(site: Site, session: str) -> Node:
-    """Return the messages of a session. Its file is one that the list found, never one that an address names."""
+    """Return the messages of a session.
+
+    Its file is one that the list found, never one that an address names.
+    """
     session_page = read_sessions(site)
     listed_session = (
         next((each for each in session_page.sessions if each.session == session), None)
@@ -146,12 +198,22 @@ def _timeline(site: Site, session: str) -> Node:
         return h.p(".none")[waits] if waits else None
     path, redactor = Path(listed_session.path), site.library.redactor()
     key = (listed_session.path, listed_session.size)
-    read: Session | None = site.value(f"session {key}", lambda: read_session(path, redactor=redactor), key)
+    read: Session | None = site.value(
+        f"session {key}", lambda: read_session(path, redactor=redactor), key
+    )
     if read is None:
-        return h.div(id="timeline", data_live=True)[h.p["The transcript is being read; it appears by itself."]]
+        return h.div(id="timeline", data_live=True)[
+            h.p["The transcript is being read; it appears by itself."]
+        ]
     spans = read.spans[:MAX_SPANS]
-    cut = h.p(".none")[f"The first {MAX_SPANS} of {len(read.spans)} pieces."] if len(read.spans) > MAX_SPANS else None
-    return h.div(id="timeline", data_live=True)[h.h2["Timeline"], h.ol(".timeline")[_pieces(spans)], cut]
+    cut = (
+        h.p(".none")[f"The first {MAX_SPANS} of {len(read.spans)} pieces."]
+        if len(read.spans) > MAX_SPANS
+        else None
+    )
+    return h.div(id="timeline", data_live=True)[
+        h.h2["Timeline"], h.ol(".timeline")[_pieces(spans)], cut
+    ]
 
 
 def _pieces(spans: Sequence[Span]) -> list[Node]:
@@ -164,7 +226,8 @@ def _pieces(spans: Sequence[Span]) -> list[Node]:
         what = f"{span.role}, {span.origin}" + (f", {one_line(span.tool, 60)}" if span.tool else "")
         pieces.append(
             h.li(id=anchor, class_="bad" if span.is_error else None)[
-                h.span(".none")[f"turn {span.turn} · {what} "], h.div(".said")[text[:MAX_TEXT] + cut]
+                h.span(".none")[f"turn {span.turn} · {what} "],
+                h.div(".said")[text[:MAX_TEXT] + cut],
             ]
         )
     return pieces

@@ -1,4 +1,6 @@
-"""Answer requests of the local page: views that read, and actions that run one verb of the registry as the person."""
+"""Answer requests of the local page: views that read, and actions that run one verb of the registry
+as the person.
+"""
 
 import logging
 import time
@@ -41,12 +43,15 @@ _SESSION: ContextVar[PageSession | None] = ContextVar("evolvable_page_session", 
 """Whose request this thread answers."""
 
 _CALLER: ContextVar[Caller | None] = ContextVar("evolvable_page_caller", default=None)
-"""The person who asked for the page that this thread draws, once that was read; an action may change it."""
+"""The person who asked for the page that this thread draws, once that was read; an action may
+change it.
+"""
 
 END_PATH = "/end"
 """Where a browser signs out, also one that only reads."""
 
-# The largest form is a list of resources with a box for each; more fields would only cost time to parse.
+# The largest form is a list of resources with a box for each; more fields would only cost time to
+# parse.
 MAX_FIELDS = 1_000
 """Fields of a form."""
 
@@ -61,7 +66,8 @@ _FILES = {
     "icon.svg": "image/svg+xml",
 }
 
-# Some keys hold the name of a person; without a bound each one who signs in would leave values behind.
+# Some keys hold the name of a person; without a bound each one who signs in would leave values
+# behind.
 MAX_VALUES = 64
 """Computations whose last value is kept."""
 
@@ -72,8 +78,8 @@ Result = TypeVar("Result")
 class PageServices:
     """What the command hands to the page.
 
-    caller: the person, known by `page`. signer: returns what signs decisions, for a passphrase; None where approvals
-    are not locked. changed: called after an action.
+    caller: the person, known by `page`. signer: returns what signs decisions, for a passphrase;
+    None where approvals are not locked. changed: called after an action.
     """
 
     config: Config
@@ -85,7 +91,8 @@ class PageServices:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A request as a view reads it. path: the parts of the address; fields: of the query, or of the form.
+    """A request as a view reads it. path: the parts of the address; fields: of the query, or of the
+    form.
 
     by_itself: an open page reads its live parts again; no person looks at what is new.
     """
@@ -140,7 +147,8 @@ class PageView:
 
 @dataclass(frozen=True, slots=True)
 class PageAction:
-    """What a form does: one verb of the registry. run returns the address of the page that shows the result.
+    """What a form does: one verb of the registry. run returns the address of the page that shows
+    the result.
 
     It raises FormAgain where the person has to correct the form.
     """
@@ -163,10 +171,10 @@ def action_path(verb: str) -> str:
 class Site:
     """The services, and the values that are computed in the background.
 
-    notify: tells open pages of a change. version: the number of the last change that was seen. commits: returns what
-    differs after each commit to the library. values: by name.
-    left_out: sections that this page does not have. added: those of other parts of the program.
-    keys: of people who sign in.
+    notify: tells open pages of a change. version: the number of the last change that was seen.
+    commits: returns what differs after each commit to the library. values: by name. left_out:
+    sections that this page does not have. added: those of other parts of the program. keys: of
+    people who sign in.
     """
 
     services: PageServices
@@ -185,7 +193,10 @@ class Site:
         folder = Path(__file__).with_name("static")
         self._content = {name: (folder / name).read_bytes() for name in _FILES}
         # The hash in the address lets a browser keep a file until it changes.
-        self.files = {name: f"/static/{name}?v={sha256(data).hexdigest()[:12]}" for name, data in self._content.items()}
+        self.files = {
+            name: f"/static/{name}?v={sha256(data).hexdigest()[:12]}"
+            for name, data in self._content.items()
+        }
 
     @property
     def config(self) -> Config:
@@ -226,7 +237,9 @@ class Site:
 
     @property
     def passphrase_label(self) -> str:
-        """The question for the passphrase that decisions need, '' where approvals are not locked."""
+        """The question for the passphrase that decisions need, '' where approvals are
+        not locked.
+        """
         if not self.is_locked:
             return ""
         session = _SESSION.get()
@@ -238,29 +251,45 @@ class Site:
         return self.library.lock.people.get(via, "") if self.library.lock is not None else ""
 
     def decider(self, request: PageRequest) -> Caller:
-        """Return the person with what signs a decision. Raise Refused without the passphrase that a lock needs."""
-        # The lock was read when the page began. A newer one may list other keys, and a decision under the old one
-        # would not count.
+        """Return the person with what signs a decision.
+
+        Raise Refused without the passphrase that a lock needs.
+        """
+        # The lock was read when the page began. A newer one may list other keys, and a decision
+        # under the old one would not count.
         if lock_of(read_library_config(self.library.store.home)) != self.library.lock:
-            raise Refused("The approvals lock was changed since this page was opened.", "Run `evolvable ui` again.")
+            raise Refused(
+                "The approvals lock was changed since this page was opened.",
+                "Run `evolvable ui` again.",
+            )
         if self.is_locked and not request.get("passphrase"):
-            raise Refused("Approvals are locked, and the passphrase is missing.", "Go back and type the passphrase.")
+            raise Refused(
+                "Approvals are locked, and the passphrase is missing.",
+                "Go back and type the passphrase.",
+            )
         return self.signing(request)
 
     def signing(self, request: PageRequest) -> Caller:
-        """Return the person with what signs, for what needs a signature in some cases only. Raise Refused."""
+        """Return the person with what signs, for what needs a signature in some cases only.
+
+        Raise Refused.
+        """
         signed, passphrase = request.session.signed, request.get("passphrase")
         if signed is None:
             return replace(self.caller, signer=self.services.signer(passphrase))
         if not self.is_locked or not passphrase:
             return self.caller
         if not (key := self.listed_key(signed.identity.via)):
-            hint = "Make one by the link `Your signing key`, and have the person who serves this page list it."
+            hint = (
+                "Make one by the link `Your signing key`, and have the person who serves this "
+                "page list it."
+            )
             raise Refused("Approvals are locked, and no signing key of yours is listed.", hint)
         return replace(self.caller, signer=self.keys.open(signed.identity.via, key, passphrase))
 
     def revision(self) -> Hashable:
-        """Return a key that changes with every change that an open page is told of, and each minute.
+        """Return a key that changes with every change that an open page is told of, and each
+        minute.
 
         It is for what is read outside of the library too.
         """
@@ -269,31 +298,37 @@ class Site:
     def library_revision(self) -> Hashable:
         """Return a key that changes with every change that an open page is told of, and each hour.
 
-        A commit that no open page is told of counts within a minute. It is for what follows from the library and the
-        time alone: a library that nobody changes is not read again and again.
+        A commit that no open page is told of counts within a minute. It is for what follows from
+        the library and the time alone: a library that nobody changes is not read again and again.
         """
         minute = time.monotonic() // 60
         if self._commits[0] != minute:
-            # Asked once a minute: each question is a read of the database, and this runs with every page.
+            # Asked once a minute: each question is a read of the database, and this runs with every
+            # page.
             self._commits = minute, self.commits()
         return self.library.store.sequence(), self.version(), self._commits[1], time.time() // 3600
 
     def value(self, name: str, compute: Callable[[], Result], key: Hashable) -> Result | None:
         """Return the last value of a computation in the background; see `BackgroundValue`."""
-        # Several threads come here without a lock: `pop` with a default does not fail if another was faster.
+        # Several threads come here without a lock: `pop` with a default does not fail if another
+        # was faster.
         while len(self.values) >= MAX_VALUES and name not in self.values:
             self.values.pop(next(iter(self.values)), None)
-        found = self.values.get(name) or self.values.setdefault(name, BackgroundValue(compute, self.notify))
+        found = self.values.get(name) or self.values.setdefault(
+            name, BackgroundValue(compute, self.notify)
+        )
         return found.get(key)
 
     def keep(self, name: str, compute: Callable[[], Result], *, is_dated: bool = True) -> Result:
-        """Return a value that depends on the library, the trusted folders, the caller and, to the minute, the time.
+        """Return a value that depends on the library, the trusted folders, the caller and, to the
+        minute, the time.
 
-        It is computed again once one of them differs; a commit counts, by whatever process. name: one for each use.
-        is_dated: whether it goes by the time at all.
+        It is computed again once one of them differs; a commit counts, by whatever process. name:
+        one for each use. is_dated: whether it goes by the time at all.
         """
         caller, backend = self.caller, self.library.store.backend
-        # Read before the value: a commit in between makes the key older than the value, and never younger.
+        # Read before the value: a commit in between makes the key older than the value, and never
+        # younger.
         minute = time.time() // 60 if is_dated else 0
         key = (self.commits(), backend.trusted_folders(), minute, self.is_locked, caller.scopes)
         place = f"{name} {caller.via}"
@@ -327,7 +362,9 @@ class Site:
         return HTMLResponse(draw_page(body, frame), body.status)
 
     def routes(self, views: Sequence[PageView], actions: Sequence[PageAction]) -> list[Route]:
-        """Return the routes of these views and actions, of the files of the page, and of the end of a session."""
+        """Return the routes of these views and actions, of the files of the page, and of the end of
+        a session.
+        """
         return [
             Route("/static/{name}", self._file, methods=["GET"]),
             Route(END_PATH, self._form_endpoint(self._end), methods=["POST"]),
@@ -338,7 +375,10 @@ class Site:
         ]
 
     def form_route(self, path: str, run: Action, verb: str = "") -> Route:
-        """Return the route of a form. verb: whose permission it needs, '' where `run` looks at it."""
+        """Return the route of a form.
+
+        verb: whose permission it needs, '' where `run` looks at it.
+        """
         return Route(path, self._form_endpoint(self._make_action(run, verb)), methods=["POST"])
 
     async def _file(self, request: Request) -> Response:
@@ -353,7 +393,9 @@ class Site:
             # page.js sends this header when it reads a live part again.
             by_itself = "evolvable-live" in request.headers
             session = request.scope["page_session"]
-            page_request = PageRequest(request.path_params, _fields(request.url.query), session, by_itself)
+            page_request = PageRequest(
+                request.path_params, _fields(request.url.query), session, by_itself
+            )
             return await to_thread.run_sync(self._answer_view, view, page_request)
 
         return answer
@@ -363,7 +405,11 @@ class Site:
         try:
             _CALLER.set(self._read_caller())
             body = view(self, request)
-            return RedirectResponse(body, 303) if isinstance(body, str) else self.draw(body, request.session)
+            return (
+                RedirectResponse(body, 303)
+                if isinstance(body, str)
+                else self.draw(body, request.session)
+            )
         except EvolvableError as error:
             return self._draw_failure(_error_page(error), request.session)
         except Exception:
@@ -376,10 +422,16 @@ class Site:
             return self.draw(body, session)
         except Exception:
             log.exception("the page about a failure failed")
-            return PlainTextResponse("The library cannot be read. `evolvable doctor` says more.\n", 500)
+            return PlainTextResponse(
+                "The library cannot be read. `evolvable doctor` says more.\n", 500
+            )
 
-    def _form_endpoint(self, answer: Callable[[PageRequest], Response]) -> Callable[[Request], Awaitable[Response]]:
-        """Return the endpoint of a form: it compares the form's token before anything else is read of it."""
+    def _form_endpoint(
+        self, answer: Callable[[PageRequest], Response]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint of a form: it compares the form's token before anything else is read
+        of it.
+        """
 
         async def answer_post(request: Request) -> Response:
             session: PageSession = request.scope["page_session"]
@@ -388,9 +440,12 @@ class Site:
             except BodyTooLong:
                 return PlainTextResponse("This form is too long.\n", 413)
             page_request = PageRequest(request.path_params, fields, session)
-            # Before the permission and the action: a form of another site must learn nothing and do nothing.
+            # Before the permission and the action: a form of another site must learn nothing and do
+            # nothing.
             if not _is_equal(page_request.get("csrf"), session.csrf):
-                return PlainTextResponse("This form is not of this session. Reload the page.\n", 403)
+                return PlainTextResponse(
+                    "This form is not of this session. Reload the page.\n", 403
+                )
             # A session that reads may end itself, so that a browser can be signed out anywhere.
             if not session.decides and request.url.path != END_PATH:
                 return await to_thread.run_sync(
@@ -411,7 +466,9 @@ class Site:
             try:
                 if verb:
                     _check_permission(request.session, verb)
-                address = request.session.answer_once(_form_hash(request), lambda: run(self, request))
+                address = request.session.answer_once(
+                    _form_hash(request), lambda: run(self, request)
+                )
             except FormAgain as again:
                 return self._draw_refusal(again.body, request.session)
             except EvolvableError as error:
@@ -419,7 +476,8 @@ class Site:
             except Exception:
                 log.exception("an action failed")
                 return self._draw_refusal(BROKEN_ACTION, request.session)
-            # Only after an action that succeeded: it wakes the open pages and what follows the library.
+            # Only after an action that succeeded: it wakes the open pages and what follows the
+            # library.
             self.services.changed()
             return RedirectResponse(address, 303)
 
@@ -428,12 +486,19 @@ class Site:
     def _end(self, request: PageRequest) -> Response:
         self.access.end(request.session)
         if request.session.signed is not None:
-            return PlainTextResponse("You are signed out here. Your session at the provider goes on.\n")
-        return PlainTextResponse("This browser is signed out. Press Enter where `evolvable ui` runs for a new link.\n")
+            return PlainTextResponse(
+                "You are signed out here. Your session at the provider goes on.\n"
+            )
+        return PlainTextResponse(
+            "This browser is signed out. Press Enter where `evolvable ui` runs for a new link.\n"
+        )
 
 
 def _check_permission(session: PageSession, verb: str) -> None:
-    """Raise Refused where a signed-in person lacks the permission. A browser that a link opened may do everything."""
+    """Raise Refused where a signed-in person lacks the permission.
+
+    A browser that a link opened may do everything.
+    """
     if session.signed is None:
         return
     authority = VERBS[verb].authority
@@ -458,14 +523,18 @@ def _fields(text: str) -> dict[str, list[str]]:
 
 
 def _form_hash(request: PageRequest) -> str:
-    """Return the hash of all fields of a form, '' for one without the field that differs in every form."""
+    """Return the hash of all fields of a form, '' for one without the field that differs in every
+    form.
+    """
     fields = repr(sorted(request.fields.items()))
     return sha256(fields.encode("utf-8", "replace")).hexdigest() if request.get("once") else ""
 
 
 def _is_equal(sent: str, other: str) -> bool:
     # Compared by hash, so that the time of the comparison says nothing of the token.
-    return sha256(sent.encode("utf-8", "replace")).digest() == sha256(other.encode("utf-8")).digest()
+    return (
+        sha256(sent.encode("utf-8", "replace")).digest() == sha256(other.encode("utf-8")).digest()
+    )
 
 
 # The first match counts, so a subclass stands before its base.
@@ -497,7 +566,12 @@ def _error_page(error: EvolvableError) -> PageBody:
 
 def _defect_page(what: str, hint: str) -> PageBody:
     text = f"{what} This is a defect of Evolvable; the terminal where `evolvable ui` runs shows it."
-    main = [h.h1["Something broke"], h.p(".warning", role="alert")[text], h.p[hint], _HOME]
+    main = [
+        h.h1["Something broke"],
+        h.p(".warning", role="alert")[text],
+        h.p[hint],
+        _HOME,
+    ]
     return PageBody("Something broke", main, status=500)
 
 

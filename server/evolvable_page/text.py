@@ -1,4 +1,6 @@
-"""Show untrusted text in a browser: characters that hide or turn text are written out, Markdown is rendered inert."""
+"""Show untrusted text in a browser: characters that hide or turn text are written out, Markdown is
+rendered inert.
+"""
 
 import re
 import unicodedata
@@ -17,10 +19,17 @@ from markupsafe import Markup
 _HARMLESS = frozenset("\n\t\u200c\u200d\ufe0f")
 """Line ends, tabs, and what scripts and emoji need."""
 
-# Unicode categories: controls, format characters, surrogates, private use, unassigned, and the two separators.
+# Unicode categories: controls, format characters, surrogates, private use, unassigned, and the two
+# separators.
 _STEERS = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
-_SELECTORS = (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x115F, 0x1161), 0x3164, 0xFFA0)
+_SELECTORS = (
+    *range(0xFE00, 0xFE10),
+    *range(0xE0100, 0xE01F0),
+    *range(0x115F, 0x1161),
+    0x3164,
+    0xFFA0,
+)
 """Characters without a shape that Unicode counts as letters or marks."""
 
 _SHAPELESS = frozenset(map(chr, _SELECTORS)) - _HARMLESS
@@ -35,7 +44,8 @@ SCHEMES = ("http", "https", "mailto")
 
 
 def make_visible(text: str) -> str:
-    """Return a text whose characters without a shape, or that turn the direction of writing, are written as ⟦U+202E⟧.
+    """Return a text whose characters without a shape, or that turn the direction of writing, are
+    written as ⟦U+202E⟧.
 
     CR LF becomes LF.
     """
@@ -44,7 +54,9 @@ def make_visible(text: str) -> str:
         return text
     # A long text has few different characters.
     hidden = [char for char in set(text) if _is_hidden(char)]
-    return text.translate({ord(char): f"⟦U+{ord(char):04X}⟧" for char in hidden}) if hidden else text
+    return (
+        text.translate({ord(char): f"⟦U+{ord(char):04X}⟧" for char in hidden}) if hidden else text
+    )
 
 
 _LINE_END = re.compile("\r\n|\r|\n")
@@ -53,22 +65,53 @@ _LINE_END = re.compile("\r\n|\r|\n")
 def restore_line_ends(sent: str, original: str) -> str:
     """Return a text that was edited in a form with the line ends of the one that the form showed.
 
-    A browser sends CR LF for every line end. The lines before and after the edited ones have the ends that they had,
-    those between have the end that most lines had. Takes time in proportion to the texts.
+    A browser sends CR LF for every line end. The lines before and after the edited ones have the
+    ends that they had, those between have the end that most lines had. Takes time in proportion to
+    the texts.
     """
     old, new = _LINE_END.split(original), _LINE_END.split(sent)
     had = _LINE_END.findall(original)
-    ends = [max(sorted(set(had)), key=had.count, default="\n")] * (len(new) - 1)
+    ends = [
+        max(
+            sorted(set(had)),
+            key=had.count,
+            default="\n",
+        )
+    ] * (len(new) - 1)
     head = _count_equal(zip(old, new, strict=False))
-    tail = min(_count_equal(zip(reversed(old), reversed(new), strict=False)), len(old) - head, len(new) - head)
-    before, after = min(head, len(had), len(ends)), max(tail - 1, 0)  # the last line has no end
+    tail = min(
+        _count_equal(zip(reversed(old), reversed(new), strict=False)),
+        len(old) - head,
+        len(new) - head,
+    )
+    before, after = (
+        min(
+            head,
+            len(had),
+            len(ends),
+        ),
+        max(tail - 1, 0),
+    )  # the last line has no end
     ends[:before] = had[:before]
     ends[len(ends) - after :] = had[len(had) - after :]
-    return "".join(line + end for line, end in zip(new, [*ends, ""], strict=True))
+    return "".join(
+        line + end
+        for line, end in zip(
+            new,
+            [*ends, ""],
+            strict=True,
+        )
+    )
 
 
 def _count_equal(pairs: Iterable[tuple[str, str]]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return sum(
+        1
+        for _ in takewhile(
+            lambda pair: pair[0] == pair[1],
+            pairs,
+        )
+    )
 
 
 def _is_hidden(char: str) -> bool:
@@ -82,36 +125,64 @@ def one_line(text: str, limit: int = 300) -> str:
 
 
 Place = Callable[[str], str | None]
-"""Returns the address of a file of the resource that a relative link names, None when there is none."""
+"""Returns the address of a file of the resource that a relative link names, None when there is
+none.
+"""
 
 
 def render_markdown(text: str, place: Place) -> tuple[Markup, str]:
-    """Return the beginning of a document as HTML without any of its own HTML, and the rest as it is to be shown.
+    """Return the beginning of a document as HTML without any of its own HTML, and the rest as it is
+    to be shown.
 
     A link shows the host that it leads to. An image is not loaded: its text and its host are shown.
     """
     visible = make_visible(text)
     end = len(visible)
     if end > MAX_MARKDOWN:
-        end = visible.rfind("\n", 0, MAX_MARKDOWN) + 1 or MAX_MARKDOWN  # no line is cut, unless it is all there is
-    return Markup(_parser().render(visible[:end], {"place": place})), visible[end:]
+        # No line is cut, unless it is all there is.
+        end = visible.rfind("\n", 0, MAX_MARKDOWN) + 1 or MAX_MARKDOWN
+    return Markup(
+        _parser().render(
+            visible[:end],
+            {"place": place},
+        )
+    ), visible[end:]
 
 
 @cache
 def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": 40}).enable("table")
-    # Every address is parsed, so that none stays as source text; what may be followed is decided when it is shown.
+    parser = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": 40}).enable(
+        "table"
+    )
+    # Every address is parsed, so that none stays as source text; what may be followed is decided
+    # when it is shown.
     parser.validateLink = lambda url: True  # type: ignore[method-assign]
     rules: Any = parser.renderer.rules  # type: ignore[attr-defined]
     rules |= {"link_open": _open_link, "link_close": _close_link, "image": _image}
     # A `style` attribute would be refused by the policy of the page.
-    rules |= dict.fromkeys(("th_open", "td_open"), lambda tokens, at, *_: f"<{tokens[at].tag}>")
+    rules |= dict.fromkeys(
+        ("th_open", "td_open"),
+        lambda tokens, at, *_: f"<{tokens[at].tag}>",
+    )
     return parser
 
 
 def _open_link(tokens: Sequence[Token], at: int, _: Any, env: Any) -> str:
-    address = _followable(str(tokens[at].attrs.get("href", "")), env["place"])
-    env.setdefault("links", []).append((address, str(tokens[at].attrs.get("href", ""))))
+    address = _followable(
+        str(tokens[at].attrs.get("href", "")),
+        env["place"],
+    )
+    env.setdefault("links", []).append(
+        (
+            address,
+            str(
+                tokens[at].attrs.get(
+                    "href",
+                    "",
+                )
+            ),
+        )
+    )
     if address is None:
         return "<span>"
     return f'<a href="{escapeHtml(address)}" rel="noopener noreferrer nofollow">'
@@ -129,11 +200,16 @@ def _image(tokens: Sequence[Token], at: int, options: Any, env: Any) -> str:
     token = tokens[at]
     alt = RendererHTML().renderInlineAsText(token.children or [], options, env)
     source = str(token.attrs.get("src", ""))
-    return f'<span class="host">[image: {escapeHtml(alt)} ({escapeHtml(host_of(source) or source[:200])})]</span>'
+    return (
+        f'<span class="host">[image: {escapeHtml(alt)} '
+        f"({escapeHtml(host_of(source) or source[:200])})]</span>"
+    )
 
 
 def _followable(written: str, place: Place) -> str | None:
-    """Return the address that a link of a document leads to, None for one that is not to be followed."""
+    """Return the address that a link of a document leads to, None for one that is not to be
+    followed.
+    """
     try:
         parts = urlsplit(written)
     except ValueError:
@@ -150,7 +226,13 @@ def host_of(address: str) -> str:
     try:
         parts = urlsplit(address)
         host = parts.hostname or ""
-        return host.encode("idna").decode("ascii") if host else parts.path if parts.scheme == "mailto" else ""
+        return (
+            host.encode("idna").decode("ascii")
+            if host
+            else parts.path
+            if parts.scheme == "mailto"
+            else ""
+        )
     except (ValueError, UnicodeError):
         return "unreadable host"
 

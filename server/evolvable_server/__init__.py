@@ -1,8 +1,9 @@
-"""Interfaces of the library: the MCP server, the command line, hooks, and the sync with folders on disk.
+"""Interfaces of the library: the MCP server, the command line, hooks, and the sync with folders on
+disk.
 
-Begin with `Config` and `read_config`: environment, home and configuration files are read here and nowhere below. An
-annex or a plugin joins by `evolvable_server.plugins`, and draws pages with `evolvable_server.page_kit`. `Serving` is
-a running server.
+Begin with `Config` and `read_config`: environment, home and configuration files are read here and
+nowhere below. An annex or a plugin joins by `evolvable_server.plugins`, and draws pages with
+`evolvable_server.page_kit`. `Serving` is a running server.
 """
 
 from evolvable_store import late_names
@@ -60,15 +61,21 @@ else:
             "app": "lock_of",
             "approval_keys": "ApproverKeys PassphraseSigner",
             "config": (
-                "Config file_status is_person library_names model_environment open_address read_config "
-                "read_machine read_oauth_client read_sign_in_secret"
+                "Config file_status is_person library_names model_environment open_address "
+                "read_config read_machine read_oauth_client read_sign_in_secret"
             ),
             "config_edits": "check_account_file edit_config set_trusted",
             "config_file": "check_owner",
             "environment": "CONFIG HOME PROJECTS REVIEWING",
-            "grants": "Grant Permission SCOPE SignIn grant_permissions listen_address narrow_permissions",
-            "model_setup": "Redaction commands_of_role named_commands named_models proposer_settings",
-            "person_config": "NamedRemote PersonConfig account_home read_person_config registered_homes",
+            "grants": (
+                "Grant Permission SCOPE SignIn grant_permissions listen_address narrow_permissions"
+            ),
+            "model_setup": (
+                "Redaction commands_of_role named_commands named_models proposer_settings"
+            ),
+            "person_config": (
+                "NamedRemote PersonConfig account_home read_person_config registered_homes"
+            ),
             "process_memory": "tuned_memory",
             "second_config": "own_path read_library_config",
             "serving": "Serving",

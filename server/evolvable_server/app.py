@@ -1,4 +1,6 @@
-"""Name the caller of this process: its scopes, its approvals lock and the folders its person trusts."""
+"""Name the caller of this process: its scopes, its approvals lock and the folders its person
+trusts.
+"""
 
 import contextlib
 import logging
@@ -18,8 +20,11 @@ from evolvable_tools import ApprovalsLock, Caller, Library
 log = logging.getLogger(__name__)
 
 
-def make_caller(config: Config, library: Library, identity: Identity, *, decides: bool = False) -> Caller:
-    """Return the caller of this process: on whose behalf, its session, and the projects' scopes before the user's.
+def make_caller(
+    config: Config, library: Library, identity: Identity, *, decides: bool = False
+) -> Caller:
+    """Return the caller of this process: on whose behalf, its session, and the projects' scopes
+    before the user's.
 
     decides: a script whose token may approve makes a decision.
     """
@@ -29,12 +34,16 @@ def make_caller(config: Config, library: Library, identity: Identity, *, decides
 
 
 def approvals_lock(config: Config) -> ApprovalsLock | None:
-    """Return the approvals lock of the person whose account this is, None where approvals are not locked."""
+    """Return the approvals lock of the person whose account this is, None where approvals are not
+    locked.
+    """
     return lock_of(config.person)
 
 
 def marks_agents(config: Config) -> bool | None:
-    """Return whether an agent's text is marked until a person approves it; None where no configuration says so."""
+    """Return whether an agent's text is marked until a person approves it; None where no
+    configuration says so.
+    """
     return config.person.agent_text == "marked" if config.person.agent_text else None
 
 
@@ -43,11 +52,15 @@ def lock_of(person: PersonConfig) -> ApprovalsLock | None:
     if not person.lock_key:
         return None
     signers = person.sign_in.signers if person.sign_in is not None else {}
-    return ApprovalsLock(person.lock_key, {f"oidc:{name}": key for name, key in signers.items()})
+    return ApprovalsLock(
+        person.lock_key,
+        {f"oidc:{name}": key for name, key in signers.items()},
+    )
 
 
 def scopes_seen(config: Config, library: Library, directory: Path) -> tuple[str, ...]:
-    """Return the scopes that are read from a directory, the nearest first: its projects', the user's, the plugins'.
+    """Return the scopes that are read from a directory, the nearest first: its projects', the
+    user's, the plugins'.
 
     An error while moved projects are looked up is logged, and the next call looks again.
     """
@@ -77,7 +90,10 @@ class ListedFolders:
         self._folders = self._followed = frozenset[str]()
 
     def __call__(self) -> frozenset[str]:
-        """Return the folders as they are listed now. One look at the status of each file where none changed."""
+        """Return the folders as they are listed now.
+
+        One look at the status of each file where none changed.
+        """
         self._look()
         return self._folders
 
@@ -99,34 +115,49 @@ class ListedFolders:
             self._seen = seen
 
 
-def assign_trusted_folders(library: Library, list_folder: Callable[[Path, Path], None]) -> list[str]:
-    """Add the folder to decisions of trust that were stored without one; return a line for each folder newly listed.
+def assign_trusted_folders(
+    library: Library, list_folder: Callable[[Path, Path], None]
+) -> list[str]:
+    """Add the folder to decisions of trust that were stored without one; return a line for each
+    folder newly listed.
 
-    That is a listed folder that holds the resource, else, in the account's usual home alone, its watched folder, which
-    is listed then (list_folder, called with the folder and the home). What is left does not count, and doctor names
-    it. Does nothing where approvals are locked.
+    That is a listed folder that holds the resource, else, in the account's usual home alone, its
+    watched folder, which is listed then (list_folder, called with the folder and the home). What is
+    left does not count, and doctor names it. Does nothing where approvals are locked.
     """
     # Where approvals are locked, a change to the list of folders needs the person's signature.
     if library.store.read_only or library.lock is not None:
         return []
     attestations = library.store.backend.attestations
-    unassigned = {attestation.resource for attestation in attestations.list_unlisted() if attestation.folder is None}
+    unassigned = {
+        attestation.resource
+        for attestation in attestations.list_unlisted()
+        if attestation.folder is None
+    }
     if not unassigned:
         return []
     found, added = _folders_of(library, unassigned), list[Path]()
     for folder, resources in found.items():
         if str(folder) not in (library.store.backend.trusted_folders() or ()):
-            # Only the account's usual home adds to its list. A second file belongs to one library, not to the account.
+            # Only the account's usual home adds to its list. A second file belongs to one library,
+            # not to the account.
             if not _is_usual(library.store.home) or second_path() is not None:
                 continue
             list_folder(folder, library.store.home.resolve())
             added.append(folder)
         attestations.keep_folder(resources, str(folder))
     # '' in place of None: the next start does not search again, and doctor names these resources.
-    attestations.keep_folder(unassigned - {resource for resources in found.values() for resource in resources}, "")
+    attestations.keep_folder(
+        unassigned - {resource for resources in found.values() for resource in resources}, ""
+    )
     if not added:
         return []
-    return [f"{', '.join(map(str, added))}: you trusted it before, and it is now listed in {config_path()}."]
+    return [
+        (
+            f"{', '.join(map(str, added))}: you trusted it before, and it is now listed in "
+            f"{config_path()}."
+        )
+    ]
 
 
 def _folders_of(library: Library, resources: set[int]) -> dict[Path, set[int]]:
@@ -137,7 +168,9 @@ def _folders_of(library: Library, resources: set[int]) -> dict[Path, set[int]]:
         for directory, binding in library.working_copies.bindings.of_folder(folder).items():
             if binding.resource in resources:
                 place = folder.path / directory
-                holds = next((path for path in listed_folders if place.is_relative_to(path)), folder.path)
+                holds = next(
+                    (path for path in listed_folders if place.is_relative_to(path)), folder.path
+                )
                 found[holds].add(binding.resource)
     return found
 

@@ -1,4 +1,6 @@
-"""The queue of automatic reviews: which sessions are due, who reviews each, and what a person is told of the rest."""
+"""The queue of automatic reviews: which sessions are due, who reviews each, and what a person is
+told of the rest.
+"""
 
 import os
 import shutil
@@ -15,8 +17,12 @@ from evolvable_tools.verbs import lessons_line, waiting_lessons
 if TYPE_CHECKING:
     from subprocess import Popen
 
-HEADLESS = {"claude-code": "claude"} | {name: name for name in ("codex", "copilot", "opencode", "qwen", "droid")}
-"""Client -> the command by which it answers without a person: both a program and a reviewer of that name."""
+HEADLESS = {"claude-code": "claude"} | {
+    name: name for name in ("codex", "copilot", "opencode", "qwen", "droid")
+}
+"""Client -> the command by which it answers without a person: both a program and a reviewer of that
+name.
+"""
 
 # A second try gets past a failure that passes. Each try costs tokens of the day's budget.
 TRIES = 2
@@ -25,13 +31,18 @@ TRIES = 2
 TRY_AGAIN_SECONDS = 600.0
 """How long a failed review rests: what ends in the same minute would meet the same trouble."""
 
-# A shorter time reviews sessions in which the person pauses; a longer one delays the lessons of a killed client.
+# A shorter time reviews sessions in which the person pauses; a longer one delays the lessons of a
+# killed client.
 QUIET = timedelta(minutes=30)
-"""After so long without an event a session counts as ended: a client that is killed tells no end."""
+"""After so long without an event a session counts as ended: a client that is killed
+tells no end.
+"""
 
 
 def reviewer_name(config: Config, entry: QueuedSession) -> str:
-    """Return the reviewer of a session: the configured one, else its client; '' where that has no program here."""
+    """Return the reviewer of a session: the configured one, else its client; '' where that has no
+    program here.
+    """
     if config.review not in ("handoff", "off"):
         return config.review
     name = HEADLESS.get(entry.client, "")
@@ -39,7 +50,9 @@ def reviewer_name(config: Config, entry: QueuedSession) -> str:
 
 
 def has_ended(entry: QueuedSession, now: datetime) -> bool:
-    """Return whether a session is over: its client said so, or nothing was heard of it for a while."""
+    """Return whether a session is over: its client said so, or nothing was heard of it
+    for a while.
+    """
     if entry.event == "SessionEnd":
         return True
     try:
@@ -82,7 +95,11 @@ def review_news(config: Config, library: Library) -> str:
     queued = [entry for entry in waiting_sessions(config.home) if switch.covers(entry.cwd)]
     failed = sum(entry.tries >= TRIES for entry in queued)
     nobody = sum(not reviewer_name(config, entry) for entry in queued)
-    lessons = [lesson for lesson in waiting_lessons(library) if not was_declined(config.home, lesson.proposal_id)]
+    lessons = [
+        lesson
+        for lesson in waiting_lessons(library)
+        if not was_declined(config.home, lesson.proposal_id)
+    ]
     parts = [lessons_line(lessons)]
     parts += [f"{count(failed, 'review')} failed (evolvable learn review auto)"] * bool(failed)
     parts += [f'{count(nobody, "session")} to review: say "Review the last session"'] * bool(nobody)

@@ -1,8 +1,9 @@
 """The process of automatic reviews: it reviews the sessions that ended and are due, and then ends.
 
-All windows share one: a lock lets one process work the queue, and that process looks again after it let the lock go. So
-no session is left behind by a process that found the lock taken. Nothing waits between reviews: the end of a session
-and the start of a server are the moments at which such a process starts.
+All windows share one: a lock lets one process work the queue, and that process looks again after it
+let the lock go. So no session is left behind by a process that found the lock taken. Nothing waits
+between reviews: the end of a session and the start of a server are the moments at which such a
+process starts.
 """
 
 import contextlib
@@ -14,7 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from evolvable_server import plugins
-from evolvable_server.app import ListedFolders, approvals_lock, make_caller, marks_agents, scopes_seen
+from evolvable_server.app import (
+    ListedFolders,
+    approvals_lock,
+    make_caller,
+    marks_agents,
+    scopes_seen,
+)
 from evolvable_server.auto_queue import due_sessions, is_due, reviewer_name
 from evolvable_server.auto_switch import read_switch
 from evolvable_server.config import MARKS, Config, read_config
@@ -31,17 +38,26 @@ from evolvable_tools.review import (
     work_queue,
 )
 
-# The maximum is 19: a review waits for everything that the person runs, and still gets ahead of idle work.
+# The maximum is 19: a review waits for everything that the person runs, and still gets ahead of
+# idle work.
 NICE = 15
 """How much is added to the niceness of the process, and so to that of the client that it asks."""
 
 _NOT_MARKS = ("CLAUDE_PROJECT_DIR", "CLAUDE_CODE_SSE_PORT")
-"""Variables of a client's own children that are no marks, and that a client of ours shall not inherit either."""
+"""Variables of a client's own children that are no marks, and that a client of ours shall not
+inherit either.
+"""
 
 
 def own_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without what a client marks its children with; the person's own settings stay."""
-    return {name: value for name, value in environment.items() if name not in MARKS and name not in _NOT_MARKS}
+    """Return an environment without what a client marks its children with; the person's own
+    settings stay.
+    """
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in MARKS and name not in _NOT_MARKS
+    }
 
 
 class AutoReviews:
@@ -57,12 +73,19 @@ class AutoReviews:
         self._settings = functools.cache(self._make_settings)
 
     def run(self) -> list[Reviewed]:
-        """Review until no session is due or the due ones have to wait; return the result of each session."""
+        """Review until no session is due or the due ones have to wait; return the result of each
+        session.
+        """
         done = list[Reviewed]()
         while due_sessions(self._config):
-            results = list(work_queue(self._library, self._caller, None, self._config.home, choose=self._choose))
+            results = list(
+                work_queue(
+                    self._library, self._caller, None, self._config.home, choose=self._choose
+                )
+            )
             done += results
-            # `waits` means that the budget or the model allows no review now: another round would loop without an end.
+            # `waits` means that the budget or the model allows no review now: another round would
+            # loop without an end.
             if not results or any(result.state == "waits" for result in results):
                 break
         if done:
@@ -79,15 +102,22 @@ class AutoReviews:
         return replace(self._caller, project=entry.cwd, scopes=scopes), self._settings(reviewer)
 
     def _make_settings(self, reviewer: str) -> ReviewSettings:
-        settings = self._until.enter_context(review_settings(replace(self._config, review=reviewer)))
+        settings = self._until.enter_context(
+            review_settings(replace(self._config, review=reviewer))
+        )
         # Both the configuration and the switch limit the day: of each limit the lower one holds.
-        budget = stricter_budget(settings.budget, parse_budget(self._switch.budget, settings.budget))
+        budget = stricter_budget(
+            settings.budget, parse_budget(self._switch.budget, settings.budget)
+        )
         return replace(settings, budget=budget, auto_refs=frozenset(self._switch.skills))
 
 
 @contextlib.contextmanager
 def open_library(config: Config) -> Iterator[Library]:
-    """Yield the library as a review needs it: with the person's policies and the lock. Raise as Library.open."""
+    """Yield the library as a review needs it: with the person's policies and the lock.
+
+    Raise as Library.open.
+    """
     with Library.open(
         config.home,
         registered=registered_homes,
@@ -103,7 +133,10 @@ def open_library(config: Config) -> Iterator[Library]:
 
 
 def review_due(config: Config) -> Sequence[Reviewed]:
-    """Review the sessions that are due. Raise EvolvableError for a library that cannot be opened now."""
+    """Review the sessions that are due.
+
+    Raise EvolvableError for a library that cannot be opened now.
+    """
     # Before the library is opened: in most cases nothing is due.
     if not due_sessions(config):
         return []
@@ -112,14 +145,19 @@ def review_due(config: Config) -> Sequence[Reviewed]:
 
 
 def main() -> None:
-    """Run the process of automatic reviews: of low priority, and silent. What fails waits in the queue."""
+    """Run the process of automatic reviews: of low priority, and silent.
+
+    What fails waits in the queue.
+    """
     if hasattr(os, "nice"):
         os.nice(NICE)
-    # A client's hook started this process. The client that reviews must not take itself for that client's child.
+    # A client's hook started this process. The client that reviews must not take itself for that
+    # client's child.
     environment = own_environment(os.environ)
     for name in set(os.environ) - set(environment):
         del os.environ[name]
-    # Nobody reads this process's output: a failure stays in the queue, and the next start tries again.
+    # Nobody reads this process's output: a failure stays in the queue, and the next start tries
+    # again.
     with contextlib.suppress(EvolvableError, OSError):
         review_due(read_config())
 

@@ -1,7 +1,8 @@
-"""The switch of automatic reviews: for which projects they are on, and the start of the process that makes them.
+"""The switch of automatic reviews: for which projects they are on, and the start of the process
+that makes them.
 
-The switch is a file in the library's folder, on this machine: a backup does not carry it. A client waits for a hook,
-so this module imports little of the standard library.
+The switch is a file in the library's folder, on this machine: a backup does not carry it. A client
+waits for a hook, so this module imports little of the standard library.
 """
 
 import json
@@ -15,10 +16,13 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
 SWITCH = "auto.json"
-"""File in the folder `reviews` of the library: {"projects": [...], "skills": [...], "budget": "..."}."""
+"""File in the folder `reviews` of the library: {"projects": [...], "skills": [...], "budget":
+"..."}.
+"""
 
 BUDGET = "tokens=300000,money=2,price=5/25"
-"""What automatic reviews may use in a day where the person named nothing else, in tokens and US dollars.
+"""What automatic reviews may use in a day where the person named nothing else, in tokens and US
+dollars.
 
 The price is assumed for a model that has none, until Claude Code reports what a review did cost.
 """
@@ -30,14 +34,16 @@ _MAX = 65_536
 class AutoSwitch:
     """Where automatic reviews are on.
 
-    projects: folders, as real paths; a session in one of them, or below it, is reviewed when it has ended. skills: refs
-    whose lessons are made without a question where the scan has none. budget: of a day, as EVOLVABLE_REVIEW_BUDGET says
-    it.
+    projects: folders, as real paths; a session in one of them, or below it, is reviewed when it has
+    ended. skills: refs whose lessons are made without a question where the scan has none. budget:
+    of a day, as EVOLVABLE_REVIEW_BUDGET says it.
     """
 
     __slots__ = ("projects", "skills", "budget")
 
-    def __init__(self, projects: Iterable[str] = (), skills: Iterable[str] = (), budget: str = BUDGET) -> None:
+    def __init__(
+        self, projects: Iterable[str] = (), skills: Iterable[str] = (), budget: str = BUDGET
+    ) -> None:
         self.projects, self.skills, self.budget = tuple(projects), tuple(skills), budget
 
     def covers(self, folder: str) -> bool:
@@ -45,7 +51,10 @@ class AutoSwitch:
         # `realpath` raises ValueError for a null byte, which the payload of a hook may hold.
         real = os.path.realpath(folder) if folder and "\0" not in folder else ""
         # The root folder ends with a separator already.
-        return any(real == project or real.startswith(project.rstrip(os.sep) + os.sep) for project in self.projects)
+        return any(
+            real == project or real.startswith(project.rstrip(os.sep) + os.sep)
+            for project in self.projects
+        )
 
 
 def read_switch(home: "str | os.PathLike[str]") -> AutoSwitch:
@@ -66,7 +75,8 @@ def read_switch(home: "str | os.PathLike[str]") -> AutoSwitch:
     lists = (found.get("projects"), found.get("skills"))
     # A person may edit the file: entries that are no text are left out.
     projects, skills = (
-        [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else [] for entries in lists
+        [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else []
+        for entries in lists
     )
     return AutoSwitch(projects, skills, budget if isinstance(budget, str) else BUDGET)
 
@@ -102,7 +112,8 @@ def note_declined(home: "str | os.PathLike[str]", lessons: Iterable[int]) -> Non
 
 
 def start_if_on(home: "str | os.PathLike[str]", folder: object) -> bool:
-    """Start the process that reviews ended sessions, where the switch is on for a folder; return whether it started.
+    """Start the process that reviews ended sessions, where the switch is on for a folder; return
+    whether it started.
 
     folder: of the session that ended; one that is not known counts as covered. Raise OSError.
     """
@@ -114,7 +125,10 @@ def start_if_on(home: "str | os.PathLike[str]", folder: object) -> bool:
 
 
 def start_worker(home: "str | os.PathLike[str]", environment: Mapping[str, str]) -> "Popen[bytes]":
-    """Start the process that reviews what is due and then ends. It outlives its starter. Raise OSError."""
+    """Start the process that reviews what is due and then ends.
+
+    It outlives its starter. Raise OSError.
+    """
     import subprocess
 
     flags = 0

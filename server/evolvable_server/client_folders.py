@@ -1,7 +1,8 @@
 """Which folders of skills, commands and plugins the installed clients read here.
 
-The variables CLAUDE_CONFIG_DIR and CODEX_HOME say where a client keeps what is the person's own. Any program can set a
-variable, so they count only in a command of a person at a terminal. Without one, the account's configuration counts.
+The variables CLAUDE_CONFIG_DIR and CODEX_HOME say where a client keeps what is the person's own.
+Any program can set a variable, so they count only in a command of a person at a terminal. Without
+one, the account's configuration counts.
 """
 
 import os
@@ -12,10 +13,18 @@ from pathlib import Path
 from evolvable_server.config import Config, is_person
 from evolvable_store import work_tree
 from evolvable_store.resource import Kind
-from evolvable_store.workingcopy import COMMANDS, link_out_of_repository, plugin_skills, skill_folders, surroundings_of
+from evolvable_store.workingcopy import (
+    COMMANDS,
+    link_out_of_repository,
+    plugin_skills,
+    skill_folders,
+    surroundings_of,
+)
 
 VARIABLES = {"claude": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME"}
-"""Client in `[clients]` of the account's configuration -> the variable with which the client is told the same."""
+"""Client in `[clients]` of the account's configuration -> the variable with which the client is
+told the same.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,8 @@ class ClientHomes:
 def read_client_homes(config: Config, *, unasked: bool = False) -> ClientHomes:
     """Return where the clients keep the person's own, for a command.
 
-    unasked: whether the folders are taken without a question: then none in a git work tree comes from a variable.
+    unasked: whether the folders are taken without a question: then none in a git work tree comes
+    from a variable.
     """
     user, person = Path.home(), is_person()
     found, remarks = dict[str, Path](), list[str]()
@@ -57,10 +67,13 @@ def read_client_homes(config: Config, *, unasked: bool = False) -> ClientHomes:
         place = Path(value).expanduser().absolute() if value else usual
         tree = work_tree(Path(os.path.realpath(place))) if place != usual else None
         if place != usual and not person:
-            remarks.append(f"{variable} does not count without a person at a terminal; {usual} is looked at.")
+            remarks.append(
+                f"{variable} does not count without a person at a terminal; {usual} is looked at."
+            )
         elif tree is not None and unasked:
             remarks.append(
-                f"{variable} names {place} in the git work tree {tree}, which is not taken without a question."
+                f"{variable} names {place} in the git work tree {tree}, which is not taken "
+                "without a question."
             )
         # A remark of this round says that the variable does not count.
         found[client] = usual if remarks and remarks[-1].startswith(variable) else place
@@ -71,22 +84,34 @@ def own_folders(homes: ClientHomes) -> list[ClientFolder]:
     """Return where the clients have the person's own skills and commands, there or not."""
     # A variable may move a client's folder out of the home folder.
     moved = {homes.user / ".claude": homes.claude, homes.user / ".codex": homes.codex}
-    moved[homes.user / ".opencode"] = homes.user / ".config/opencode"  # the other is that of its projects
-    skills = [moved.get(path.parent, path.parent) / path.name for path in skill_folders(homes.user)]
+    # The other is that of its projects.
+    moved[homes.user / ".opencode"] = homes.user / ".config/opencode"
+    skills = [
+        moved.get(
+            path.parent,
+            path.parent,
+        )
+        / path.name
+        for path in skill_folders(homes.user)
+    ]
     return [*map(ClientFolder, skills), ClientFolder(homes.claude / COMMANDS, kind=Kind.PROMPT)]
 
 
 def client_folders(homes: ClientHomes, project: Path) -> list[ClientFolder]:
-    """Return the folders of the installed clients that are there, those of the nearest project behind the user's.
+    """Return the folders of the installed clients that are there, those of the nearest project
+    behind the user's.
 
-    Claude Code reads skills and commands in ~/.claude and in .claude of the project, Codex ~/.codex/skills and
-    ~/.agents/skills and, in the project, .agents/skills and .codex/skills, Cursor ~/.cursor/skills and .cursor/skills.
-    Plugins have a folder of skills each. In a work tree of git, those of the projects around it follow; for a linked
-    work tree, the folders are those of the main one. A folder of a project is left out when a link in a repository
-    leads to it and it lies outside of that repository.
+    Claude Code reads skills and commands in ~/.claude and in .claude of the project, Codex
+    ~/.codex/skills and ~/.agents/skills and, in the project, .agents/skills and .codex/skills,
+    Cursor ~/.cursor/skills and .cursor/skills. Plugins have a folder of skills each. In a work tree
+    of git, those of the projects around it follow; for a linked work tree, the folders are those of
+    the main one. A folder of a project is left out when a link in a repository leads to it and it
+    lies outside of that repository.
     """
     own = own_folders(homes)
-    plugins = dict.fromkeys(path for home in (homes.claude, homes.codex) for path in plugin_skills(home))
+    plugins = dict.fromkeys(
+        path for home in (homes.claude, homes.codex) for path in plugin_skills(home)
+    )
     own_paths = {folder.path for folder in own}
     # In a home folder that is a project itself, these are the user's own.
     theirs = [
@@ -102,12 +127,18 @@ def client_folders(homes: ClientHomes, project: Path) -> list[ClientFolder]:
 
 
 def project_folders(home: Path, directory: Path) -> list[ClientFolder]:
-    """Return where the clients have folders in the projects of a directory, the nearest first, there or not."""
+    """Return where the clients have folders in the projects of a directory, the nearest first,
+    there or not.
+    """
     around = surroundings_of(directory, Path(os.path.realpath(home)))
     found = [_of_project(place) for place in around.places]
-    existing = [folders for folders in found if any(os.path.lexists(folder.path) for folder in folders)]
+    existing = [
+        folders for folders in found if any(os.path.lexists(folder.path) for folder in folders)
+    ]
     # Outside of a git work tree, the nearest project alone counts.
-    return [folder for folders in (existing if around.nested else existing[:1]) for folder in folders]
+    return [
+        folder for folders in (existing if around.nested else existing[:1]) for folder in folders
+    ]
 
 
 def _of_project(place: Path) -> Sequence[ClientFolder]:

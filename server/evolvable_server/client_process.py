@@ -1,9 +1,10 @@
 """Name the connection of the client program above this process, which no caller can choose.
 
-A client names as many sessions as it likes, and a shell can start any number of servers; all of them have one
-connection. Shells and interpreters between client and server are skipped, so that an agent's scripts count as the
-agent's client. Linux shows processes in /proc, macOS and BSD through `ps`. Where neither tells, as on Windows, a
-connection has no name, and its sessions have no verified vote: a name for each shell would give each a vote.
+A client names as many sessions as it likes, and a shell can start any number of servers; all of
+them have one connection. Shells and interpreters between client and server are skipped, so that an
+agent's scripts count as the agent's client. Linux shows processes in /proc, macOS and BSD through
+`ps`. Where neither tells, as on Windows, a connection has no name, and its sessions have no
+verified vote: a name for each shell would give each a vote.
 """
 
 import os
@@ -16,8 +17,33 @@ from typing import NamedTuple
 
 _WRAPPERS = frozenset(
     (
-        *("sh", "bash", "dash", "zsh", "ash", "ksh", "fish", "tcsh", "csh", "env", "uv", "uvx", "pipx", "timeout"),
-        *("nohup", "setsid", "nice", "xargs", "script", "perl", "ruby", "evolvable", "evolvable-hook"),
+        *(
+            "sh",
+            "bash",
+            "dash",
+            "zsh",
+            "ash",
+            "ksh",
+            "fish",
+            "tcsh",
+            "csh",
+            "env",
+            "uv",
+            "uvx",
+            "pipx",
+            "timeout",
+        ),
+        *(
+            "nohup",
+            "setsid",
+            "nice",
+            "xargs",
+            "script",
+            "perl",
+            "ruby",
+            "evolvable",
+            "evolvable-hook",
+        ),
     )
 )
 """Programs that only start others."""
@@ -32,11 +58,15 @@ _PS = ("/bin/ps", "/usr/bin/ps")
 _PS_SECONDS = 5.0
 
 _PS_WORDS = 7
-"""Of a line of `ps` before the program: the process, its parent, and the five words of its begin."""
+"""Of a line of `ps` before the program: the process, its parent, and the five words of
+its begin.
+"""
 
 
 class Process(NamedTuple):
-    """A process: its program without the folder, its parent, and when it began, as far as the system tells."""
+    """A process: its program without the folder, its parent, and when it began, as far as the
+    system tells.
+    """
 
     name: str
     parent: int
@@ -52,7 +82,8 @@ FindProcess = Callable[[int], Process | None]
 
 
 def client_connection(system: str = sys.platform) -> str | None:
-    """Return the name of the connection of the client that started this process, None where it cannot be told.
+    """Return the name of the connection of the client that started this process, None where it
+    cannot be told.
 
     system: as sys.platform names it.
     """
@@ -63,15 +94,18 @@ def client_connection(system: str = sys.platform) -> str | None:
 
 
 def shared_connection() -> str:
-    """Return the name of the one connection of all clients without a token that this HTTP server has."""
+    """Return the name of the one connection of all clients without a token that this HTTP server
+    has.
+    """
     return f"http-{_boot()}-{os.getpid()}-{time.time_ns():x}"
 
 
 def name_connection(pid: int, find: FindProcess, boot: str) -> str | None:
-    """Return the name of the connection of the first process from `pid` upwards that does not only start others.
+    """Return the name of the connection of the first process from `pid` upwards that does not only
+    start others.
 
-    boot: the name of the start of this machine. None where a process on the way is not shown, or the way has no end: a
-    name after a process in the midst would be another one for each shell.
+    boot: the name of the start of this machine. None where a process on the way is not shown, or
+    the way has no end: a name after a process in the midst would be another one for each shell.
     """
     if pid == 0:  # outside of a container, and all that is there together
         return f"client-{boot}-0-gone"
@@ -109,14 +143,20 @@ def read_ps_processes() -> dict[int, Process]:
 
 
 def parse_ps(text: str) -> dict[int, Process]:
-    """Return the processes of `ps -o pid= -o ppid= -o lstart= -o comm=`; a line of another form is left out."""
+    """Return the processes of `ps -o pid= -o ppid= -o lstart= -o comm=`; a line of another form is
+    left out.
+    """
     found = dict[int, Process]()
     for line in text.splitlines():
         words = line.split(None, _PS_WORDS)
         if len(words) > _PS_WORDS and words[0].isdecimal() and words[1].isdecimal():
             # A path on macOS; a shell at login has a dash before its name.
             name = PurePosixPath(words[_PS_WORDS].strip()).name.removeprefix("-")
-            found[int(words[0])] = Process(name, int(words[1]), "-".join(words[2:_PS_WORDS]))
+            found[int(words[0])] = Process(
+                name,
+                int(words[1]),
+                "-".join(words[2:_PS_WORDS]),
+            )
     return found
 
 
@@ -129,7 +169,15 @@ def _proc_process(pid: int) -> Process | None:
     name, _, rest = text.partition("(")[2].rpartition(")")
     fields = rest.split()
     # Behind the name, 1 is the parent and 19 the start in clock ticks since the boot (proc(5)).
-    return Process(name, int(fields[1]), fields[19]) if len(fields) > 19 else None
+    return (
+        Process(
+            name,
+            int(fields[1]),
+            fields[19],
+        )
+        if len(fields) > 19
+        else None
+    )
 
 
 def _boot() -> str:

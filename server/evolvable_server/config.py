@@ -1,6 +1,7 @@
 """Read the settings of this process; with `environment` the only reader of environment variables.
 
-They say where the library is, which project is open, and who calls: a person at a terminal or an agent's shell.
+They say where the library is, which project is open, and who calls: a person at a terminal or an
+agent's shell.
 """
 
 import os
@@ -50,15 +51,19 @@ MARKS = {
     "FACTORY_EXEC_TARGET_AUTONOMY": "droid",
     "FACTORY_UPSTREAM_CLIENT_TYPE": "droid",
 }
-"""Variables that the real clients set in the shells of their agents, and the client that each belongs to.
+"""Variables that the real clients set in the shells of their agents, and the client that each
+belongs to.
 
-Each was seen there; tests/data/client_shells says in which. Settings that people export themselves, such as
-CLAUDE_CODE_USE_BEDROCK or CODEX_HOME, are not marks, nor is a name that no client owns, such as OpenCode's AGENT.
+Each was seen there; tests/data/client_shells says in which. Settings that people export themselves,
+such as CLAUDE_CODE_USE_BEDROCK or CODEX_HOME, are not marks, nor is a name that no client owns,
+such as OpenCode's AGENT.
 """
 
 
 _SESSIONS = ("CLAUDE_CODE_SESSION_ID", "COPILOT_AGENT_SESSION_ID", "QWEN_CODE_SESSION_ID")
-"""Variables in which a client gives its servers the name of its session, which its transcript has too."""
+"""Variables in which a client gives its servers the name of its session, which its transcript has
+too.
+"""
 
 
 def marked_client(environment: Mapping[str, str]) -> str | None:
@@ -76,18 +81,24 @@ def at_terminal() -> bool:
 
 
 def is_person() -> bool:
-    """Return whether a person runs this process: somebody at a terminal that carries no client's mark."""
+    """Return whether a person runs this process: somebody at a terminal that carries no client's
+    mark.
+    """
     return cli_identity(os.environ).principal is Principal.PERSON
 
 
 NO_TERMINAL = "no terminal"
-"""How a command is known that has neither a terminal nor a client's mark: a script's, a service's, or an agent's."""
+"""How a command is known that has neither a terminal nor a client's mark: a script's, a service's,
+or an agent's.
+"""
 
 
 def cli_identity(environment: Mapping[str, str]) -> Identity:
-    """Return on whose behalf a command runs: a person only at a terminal that carries no client's mark.
+    """Return on whose behalf a command runs: a person only at a terminal that carries no client's
+    mark.
 
-    A terminal is no proof: an agent with a shell can open one and unset variables. docs/promises.md says so.
+    A terminal is no proof: an agent with a shell can open one and unset variables. docs/promises.md
+    says so.
     """
     client = marked_client(environment)
     if client is not None:
@@ -98,8 +109,13 @@ def cli_identity(environment: Mapping[str, str]) -> Identity:
 
 
 def actor_of(identity: Identity, *, decides: bool = False) -> Actor:
-    """Return the actor that operations of this identity name. decides: a script whose token may approve."""
-    person = identity.principal is Principal.PERSON or (decides and identity.principal is Principal.SCRIPT)
+    """Return the actor that operations of this identity name.
+
+    decides: a script whose token may approve.
+    """
+    person = identity.principal is Principal.PERSON or (
+        decides and identity.principal is Principal.SCRIPT
+    )
     return Actor.HUMAN if person else Actor.AGENT
 
 
@@ -116,7 +132,9 @@ TOOLSETS = "EVOLVABLE_TOOLSETS"
 GROUPS = ("ags", "delegation", "evolve", "rspl", "tools")
 """Groups of tools that are listed only where somebody asks for them."""
 SMALL = "small"
-"""The group for a client that sends every tool with each request: of the usual tools, the five that a task needs."""
+"""The group for a client that sends every tool with each request: of the usual tools, the five that
+a task needs.
+"""
 TOOL_PREFIX = "EVOLVABLE_TOOL_PREFIX"
 OAUTH_CLIENT = "EVOLVABLE_OAUTH_CLIENT"
 OAUTH_SECRET = "EVOLVABLE_OAUTH_SECRET"
@@ -127,20 +145,20 @@ SIGN_IN_SECRET = "EVOLVABLE_SIGN_IN_SECRET"
 class Config:
     """Settings of one process.
 
-    home: the library's folder. project: the folder of the project that is open. scope: the project's scope when it
-    is named outright, else None. session: the client's session when it tells one.
-    embedder: auto, off, or onnx or sentence-transformers with an optional model behind a colon. judge: auto, off,
-    caller, or models in order, with commas between them: anthropic with an optional model, claude, codex, the name of a
-    model or of a judge. api_key: of the Anthropic API, api_url: its address, as the person's configuration says it.
-    hooks: whether a client's hooks do anything.
-    approve: which changes of an agent a person is asked about: off, guarded or all; the stricter of what the person's
-    configuration says and what EVOLVABLE_APPROVE says.
-    person: the person's own configuration, as it holds for this library. key_variables: values of the variables
-    that its models take keys from.
-    tool_prefix: what stands before the name of each tool, for a client that adds no name of its own.
-    review: who reviews finished sessions: handoff (the calling agent), off (there are no reviews), anthropic with an
-    optional model, claude, codex, or the name of a reviewer. review_policy, review_budget: as the environment sets
-    them, which counts only where it is stricter than the person's configuration; see docs/review.md.
+    home: the library's folder. project: the folder of the project that is open. scope: the
+    project's scope when it is named outright, else None. session: the client's session when it
+    tells one. embedder: auto, off, or onnx or sentence-transformers with an optional model behind a
+    colon. judge: auto, off, caller, or models in order, with commas between them: anthropic with an
+    optional model, claude, codex, the name of a model or of a judge. api_key: of the Anthropic API,
+    api_url: its address, as the person's configuration says it. hooks: whether a client's hooks do
+    anything. approve: which changes of an agent a person is asked about: off, guarded or all; the
+    stricter of what the person's configuration says and what EVOLVABLE_APPROVE says. person: the
+    person's own configuration, as it holds for this library. key_variables: values of the variables
+    that its models take keys from. tool_prefix: what stands before the name of each tool, for a
+    client that adds no name of its own. review: who reviews finished sessions: handoff (the calling
+    agent), off (there are no reviews), anthropic with an optional model, claude, codex, or the name
+    of a reviewer. review_policy, review_budget: as the environment sets them, which counts only
+    where it is stricter than the person's configuration; see docs/review.md.
     """
 
     home: Path
@@ -163,10 +181,12 @@ class Config:
 
 
 def read_config(environment: Mapping[str, str] | None = None, home: Path | None = None) -> Config:
-    """Return the settings from the environment; `home` overrules EVOLVABLE_HOME (default ~/.evolvable).
+    """Return the settings from the environment; `home` overrules EVOLVABLE_HOME (default
+    ~/.evolvable).
 
-    Raise Refused or InvalidArgument for the person's configuration, InvalidRef when EVOLVABLE_SCOPE is no scope,
-    InvalidArgument when EVOLVABLE_APPROVE, EVOLVABLE_TOOLSETS or EVOLVABLE_TOOL_PREFIX is not one of its values.
+    Raise Refused or InvalidArgument for the person's configuration, InvalidRef when EVOLVABLE_SCOPE
+    is no scope, InvalidArgument when EVOLVABLE_APPROVE, EVOLVABLE_TOOLSETS or EVOLVABLE_TOOL_PREFIX
+    is not one of its values.
     """
     env = os.environ if environment is None else environment
     # The place first: it decides whether a second file of settings counts.
@@ -178,7 +198,9 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         project=Path(env.get("CLAUDE_PROJECT_DIR") or Path.cwd()),
         scope=_scope(env.get(SCOPE)),
         # A session that is named outright counts before the client's own.
-        session=client_session(next((env[name] for name in (SESSION, *_SESSIONS) if env.get(name)), None)),
+        session=client_session(
+            next((env[name] for name in (SESSION, *_SESSIONS) if env.get(name)), None)
+        ),
         embedder=_setting(env.get(EMBEDDER), "auto", "off"),
         # A process of a reviewer asks no judge, which could start another reviewer.
         judge="off" if is_review_process(env) else _who_answers(person, "judge", "auto"),
@@ -201,9 +223,11 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
 
 
 MEMORY_COPIES = "memory-copies.json"
-"""File in the library's folder, of `clients/memory_files`: client -> {path, made}; made: there was no file before.
+"""File in the library's folder, of `clients/memory_files`: client -> {path, made}; made: there was
+no file before.
 
-Under `projects`, of `clients/project_memory`: path -> {folder, clients, made, git}."""
+Under `projects`, of `clients/project_memory`: path -> {folder, clients, made, git}.
+"""
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 """Variables that name a proxy."""
@@ -213,7 +237,9 @@ _ADDRESS = "_BASE_URL"
 
 
 ADDRESSED = ("anthropic", "openai", "copilot_provider")
-"""Names of addresses in the person's configuration that a child is given: of OPENAI_BASE_URL and so on."""
+"""Names of addresses in the person's configuration that a child is given: of OPENAI_BASE_URL and so
+on.
+"""
 
 
 def names_address(variable: str) -> bool:
@@ -222,9 +248,12 @@ def names_address(variable: str) -> bool:
 
 
 def model_environment(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a child that may ask a model: the addresses in it are those that the person's
-    configuration names, and no others."""
-    without_addresses = {name: value for name, value in environment.items() if not names_address(name)}
+    """Return the environment for a child that may ask a model: the addresses in it are those that
+    the person's configuration names, and no others.
+    """
+    without_addresses = {
+        name: value for name, value in environment.items() if not names_address(name)
+    }
     models = config.person.models
     own = {f"{name.upper()}{_ADDRESS}": models[name] for name in ADDRESSED if name in models}
     proxy = models.get("proxy")
@@ -234,8 +263,8 @@ def model_environment(config: Config, environment: Mapping[str, str]) -> dict[st
 def library_home(home: Path | None, environment: Mapping[str, str] | None = None) -> Path:
     """Return the library's folder: `home`, else EVOLVABLE_HOME, else ~/.evolvable.
 
-    For the address of a library in PostgreSQL, the folder that stands for it here. Raise UntrustedHome for an address
-    that the person did not register.
+    For the address of a library in PostgreSQL, the folder that stands for it here. Raise
+    UntrustedHome for an address that the person did not register.
     """
     env = os.environ if environment is None else environment
     if home is None and (env.get(HOME) or "").startswith(ADDRESSES):
@@ -244,12 +273,21 @@ def library_home(home: Path | None, environment: Mapping[str, str] | None = None
 
 
 def open_address(url: str) -> Path:
-    """Return the folder that stands for a library in PostgreSQL. Raise UntrustedHome, InvalidArgument."""
-    return Path(postgres_addresses().home_of(url, Path(address_folders()), lambda: read_person_config().addresses))
+    """Return the folder that stands for a library in PostgreSQL.
+
+    Raise UntrustedHome, InvalidArgument.
+    """
+    return Path(
+        postgres_addresses().home_of(
+            url, Path(address_folders()), lambda: read_person_config().addresses
+        )
+    )
 
 
 def library_names(home: Path) -> tuple[str, ...]:
-    """Return the names of a library in the grants of `[sign_in]`: its folder, and in PostgreSQL its project too."""
+    """Return the names of a library in the grants of `[sign_in]`: its folder, and in PostgreSQL its
+    project too.
+    """
     folder = os.path.realpath(home)
     if not (home / ADDRESS_FILE).exists():
         return (folder,)
@@ -258,8 +296,9 @@ def library_names(home: Path) -> tuple[str, ...]:
 
 
 def model_command_environment(config: Config) -> dict[str, str]:
-    """Return the environment of a reviewer's or judge's command: ours, marked so that its hooks do nothing, with
-    the addresses of models that the person's configuration names."""
+    """Return the environment of a reviewer's or judge's command: ours, marked so that its hooks do
+    nothing, with the addresses of models that the person's configuration names.
+    """
     return {**model_environment(config, os.environ), REVIEWING: "1"}
 
 
@@ -267,10 +306,11 @@ def model_command_environment(config: Config) -> dict[str, str]:
 class Machine:
     """Where the clients of the person at this machine keep their settings.
 
-    system: as sys.platform names it. user: the home folder. project: the folder that is open. programs: PATH.
-    claude, codex, copilot, kimi: the folders that CLAUDE_CONFIG_DIR, CODEX_HOME, COPILOT_HOME and KIMI_CODE_HOME name.
-    roaming, local: Windows' folders of settings. settings, data: those of Linux, for settings and for data. passed:
-    what the sparsest client passes on of the environment to a server.
+    system: as sys.platform names it. user: the home folder. project: the folder that is open.
+    programs: PATH. claude, codex, copilot, kimi: the folders that CLAUDE_CONFIG_DIR, CODEX_HOME,
+    COPILOT_HOME and KIMI_CODE_HOME name. roaming, local: Windows' folders of settings. settings,
+    data: those of Linux, for settings and for data. passed: what the sparsest client passes on of
+    the environment to a server.
     """
 
     system: str
@@ -301,17 +341,39 @@ class Machine:
 
 
 def own_transcripts(user: Path) -> tuple[Path, ...]:
-    """Return the folders of transcripts that no variable moves: of Qwen, Droid, Gemini, Cline and Continue."""
-    names = (".qwen/projects", ".factory/sessions", ".gemini/tmp", ".cline/data/sessions", ".continue/sessions")
+    """Return the folders of transcripts that no variable moves: of Qwen, Droid, Gemini, Cline and
+    Continue.
+    """
+    names = (
+        ".qwen/projects",
+        ".factory/sessions",
+        ".gemini/tmp",
+        ".cline/data/sessions",
+        ".continue/sessions",
+    )
     return tuple(user / name for name in names)
 
 
-_PASSED = ("HOME", "PATH", "LANG", "TERM", "USERPROFILE", "SYSTEMROOT", "APPDATA", "LOCALAPPDATA", "TEMP", "TMP")
+_PASSED = (
+    "HOME",
+    "PATH",
+    "LANG",
+    "TERM",
+    "USERPROFILE",
+    "SYSTEMROOT",
+    "APPDATA",
+    "LOCALAPPDATA",
+    "TEMP",
+    "TMP",
+)
 """What Codex passes on to a server, and what Windows needs besides."""
 
 
 def read_machine(
-    project: Path, environment: Mapping[str, str] | None = None, system: str = sys.platform, user: Path | None = None
+    project: Path,
+    environment: Mapping[str, str] | None = None,
+    system: str = sys.platform,
+    user: Path | None = None,
 ) -> Machine:
     """Return the machine from the environment."""
     env = os.environ if environment is None else environment
@@ -339,7 +401,9 @@ def read_machine(
 
 
 def read_oauth_client() -> tuple[str | None, str | None]:
-    """Return who asks an authorization server about tokens, and its secret, which belongs on no command line."""
+    """Return who asks an authorization server about tokens, and its secret, which belongs on no
+    command line.
+    """
     return os.environ.get(OAUTH_CLIENT) or None, os.environ.get(OAUTH_SECRET) or None
 
 
@@ -349,7 +413,9 @@ def read_sign_in_secret() -> str | None:
 
 
 def process_session() -> str:
-    """Return a session for this process, used when its client names none; another process never has the same."""
+    """Return a session for this process, used when its client names none; another process never has
+    the same.
+    """
     # With the time, because the number of a process is used again.
     return f"process-{os.getpid()}-{time.time_ns():x}"
 
@@ -371,17 +437,28 @@ def _who_answers(person: PersonConfig, role: str, usual: str) -> str:
 def _approve(text: str | None) -> str:
     level = _setting(text, "off", *LEVELS)
     if level not in LEVELS:
-        raise InvalidArgument(f"{APPROVE} is {level[:40]!r}.", f"It is one of {', '.join(LEVELS)}.")
+        raise InvalidArgument(
+            f"{APPROVE} is {level[:40]!r}.",
+            f"It is one of {', '.join(LEVELS)}.",
+        )
     return level
 
 
 def toolsets_of(text: str | None) -> tuple[str, ...]:
-    """Return the groups of tools that a text names, with commas between them. Raise InvalidArgument."""
-    names = tuple(dict.fromkeys(name.strip().lower() for name in (text or "").split(",") if name.strip()))
+    """Return the groups of tools that a text names, with commas between them.
+
+    Raise InvalidArgument.
+    """
+    names = tuple(
+        dict.fromkeys(name.strip().lower() for name in (text or "").split(",") if name.strip())
+    )
     unknown = [name for name in names if name not in (*GROUPS, SMALL, *OFF)]
     if unknown:
         hint = f"There is {', '.join((*GROUPS, SMALL))}."
-        raise InvalidArgument(f"{ascii(unknown[0][:40])} is no group of tools ({TOOLSETS}).", hint)
+        raise InvalidArgument(
+            f"{ascii(unknown[0][:40])} is no group of tools ({TOOLSETS}).",
+            hint,
+        )
     return tuple(name for name in names if name in (*GROUPS, SMALL))
 
 
@@ -390,7 +467,9 @@ def tool_prefix_of(text: str | None) -> str:
     prefix = (text or "").strip()
     if prefix and not _PREFIX.fullmatch(prefix):
         hint = "Use up to 32 letters, digits, dashes and underscores, such as evolvable_."
-        raise InvalidArgument(f"{ascii(prefix[:40])} cannot stand before the name of a tool ({TOOL_PREFIX}).", hint)
+        raise InvalidArgument(
+            f"{ascii(prefix[:40])} cannot stand before the name of a tool ({TOOL_PREFIX}).", hint
+        )
     return prefix
 
 
@@ -415,4 +494,11 @@ def file_status(path: Path | None) -> tuple[int, ...]:
     if found is None:
         return ()
     # The inode and the time of change too: a file that replaces another may have its size and date.
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode, found.st_uid
+    return (
+        found.st_ino,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+        found.st_mode,
+        found.st_uid,
+    )

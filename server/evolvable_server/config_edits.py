@@ -1,6 +1,8 @@
-"""Change the person's configuration: one change at a time, whole or not at all, comments kept, signed under a lock.
+"""Change the person's configuration: one change at a time, whole or not at all, comments kept,
+signed under a lock.
 
-The file is the account's, or the second one that EVOLVABLE_CONFIG names. Commands of a person at a terminal call this.
+The file is the account's, or the second one that EVOLVABLE_CONFIG names. Commands of a person at a
+terminal call this.
 """
 
 import contextlib
@@ -31,17 +33,20 @@ from evolvable_store import Signer, write_private
 from evolvable_store.errors import InvalidArgument, LibraryBusy, NotFound, Refused
 from evolvable_tools.llm import ModelEndpoint
 
-# A command that waits for a passphrase holds the lock for longer; the other one is told to try again.
+# A command that waits for a passphrase holds the lock for longer; the other one is told to try
+# again.
 _LOCK_SECONDS = 10.0
 
 
-def edit_config(change: Callable[[TOMLDocument], None], home: Path, signer: Signer | None = None) -> PersonConfig:
+def edit_config(
+    change: Callable[[TOMLDocument], None], home: Path, signer: Signer | None = None
+) -> PersonConfig:
     """Change the person's configuration and return what the file says then.
 
-    change: edits the parsed document in place. home: the library that the change is for. signer: signs the settings,
-    where approvals are locked; its `unlock` is called here. Raise Refused when the account has no home directory, the
-    settings need a signature, or a second file would not count for this library; InvalidArgument when the file is not
-    valid TOML.
+    change: edits the parsed document in place. home: the library that the change is for. signer:
+    signs the settings, where approvals are locked; its `unlock` is called here. Raise Refused when
+    the account has no home directory, the settings need a signature, or a second file would not
+    count for this library; InvalidArgument when the file is not valid TOML.
     """
     path = edited_path(home)
     # From the reading to the writing: of two changes at once none is lost.
@@ -49,7 +54,9 @@ def edit_config(change: Callable[[TOMLDocument], None], home: Path, signer: Sign
         try:
             document = tomlkit.parse(read_config_text(path) or "")
         except TOMLKitError as error:
-            raise InvalidArgument(f"{path} is not valid: {error}.", "Correct the file first.") from None
+            raise InvalidArgument(
+                f"{path} is not valid: {error}.", "Correct the file first."
+            ) from None
         before = read_config_file(path)
         change(document)
         # After the change, so that `unlock`, which takes the table out, can go on.
@@ -61,7 +68,10 @@ def edit_config(change: Callable[[TOMLDocument], None], home: Path, signer: Sign
         approvals: Any = document.get("approvals")
         if approvals and approvals.get("public_key"):
             if signer is None:
-                raise Refused("The settings need the person's signature: approvals are locked.", "Nothing was changed.")
+                raise Refused(
+                    "The settings need the person's signature: approvals are locked.",
+                    "Nothing was changed.",
+                )
             signer.unlock()
             # The text that is written, parsed: the same settings are signed that a reader checks.
             settings = tomllib.loads(tomlkit.dumps(document))
@@ -73,20 +83,33 @@ def edit_config(change: Callable[[TOMLDocument], None], home: Path, signer: Sign
 
 
 def edited_path(home: Path) -> Path:
-    """Return the file to change for a library. Raise Refused where there is none, or where it would not count."""
+    """Return the file to change for a library.
+
+    Raise Refused where there is none, or where it would not count.
+    """
     if second_path() is not None:
         person = read_library_config(home)
         if person.ignored:
-            hint = "Unset EVOLVABLE_CONFIG to change the account's configuration. Nothing was changed."
-            raise Refused(f"{person.editable.path} names nothing for {home}: {person.ignored}.", hint)
+            hint = (
+                "Unset EVOLVABLE_CONFIG to change the account's configuration. Nothing was changed."
+            )
+            raise Refused(
+                f"{person.editable.path} names nothing for {home}: {person.ignored}.", hint
+            )
     path = second_path() or config_path()
     if path is None:
-        raise Refused("This account has no home directory, so it has no configuration.", "Use an account that has one.")
+        raise Refused(
+            "This account has no home directory, so it has no configuration.",
+            "Use an account that has one.",
+        )
     return path
 
 
 def check_account_file(what: str) -> None:
-    """Check that commands change the account's file. what: that file alone names it. Raise Refused."""
+    """Check that commands change the account's file.
+
+    what: that file alone names it. Raise Refused.
+    """
     if (path := second_path()) is not None:
         hint = "Unset EVOLVABLE_CONFIG to change the account's configuration. Nothing was changed."
         raise Refused(f"{what} in {path} does not count: only {config_path()} says that.", hint)
@@ -104,24 +127,36 @@ def _lock_file(path: Path) -> Iterator[None]:
 
 
 def _own_folder(folder: Path, *, private: bool) -> None:
-    """Make the folder with mode 0700. private: give one of this account that mode, and raise Refused for another's."""
+    """Make the folder with mode 0700.
+
+    private: give one of this account that mode, and raise Refused for another's.
+    """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if os.name != "posix" or not private:
         return
     status = folder.stat()
     if status.st_uid not in (os.geteuid(), 0):
-        raise Refused(f"{folder} belongs to user {status.st_uid}, not to this account.", "Remove it, or take it over.")
+        raise Refused(
+            f"{folder} belongs to user {status.st_uid}, not to this account.",
+            "Remove it, or take it over.",
+        )
     if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != 0o700:
         folder.chmod(0o700)
 
 
 def set_trusted(
-    folder: Path, home: Path, signer: Signer | None = None, *, is_trusted: bool = True, follow: bool = False
+    folder: Path,
+    home: Path,
+    signer: Signer | None = None,
+    *,
+    is_trusted: bool = True,
+    follow: bool = False,
 ) -> None:
-    """Add a folder to those that the person trusts in the library of `home`, or take it out. Raise as `edit_config`.
+    """Add a folder to those that the person trusts in the library of `home`, or take it out. Raise
+    as `edit_config`.
 
-    An entry for every library stays where the folder is wanted, and goes where it is not. follow: the scan alone
-    decides on what a pull brings there; an entry that says so stays so.
+    An entry for every library stays where the folder is wanted, and goes where it is not. follow:
+    the scan alone decides on what a pull brings there; an entry that says so stays so.
     """
     entry: dict[str, Any] = {"folder": str(folder), "home": str(home)}
 
@@ -129,12 +164,21 @@ def set_trusted(
         entries = document.pop("trusted", [])
         # Entries for another folder or another library stay.
         remaining = [
-            item for item in entries if item.get("folder") != str(folder) or item.get("home", str(home)) != str(home)
+            item
+            for item in entries
+            if item.get("folder") != str(folder)
+            or item.get(
+                "home",
+                str(home),
+            )
+            != str(home)
         ]
         if is_trusted:
             here = [item for item in entries if item not in remaining]
             every = [item for item in here if "home" not in item]
-            own = entry | ({"follow": True} if follow or any(item.get("follow") for item in here) else {})
+            own = entry | (
+                {"follow": True} if follow or any(item.get("follow") for item in here) else {}
+            )
             remaining = [*remaining, *every, *([own] if follow or not every else [])]
         if remaining:
             document["trusted"] = remaining
@@ -146,7 +190,9 @@ class NoSuchCommand(NotFound):
     """The person's configuration has no command of this role and name."""
 
 
-def add_command(role: str, command: Command, home: Path, signer: Signer | None = None) -> PersonConfig:
+def add_command(
+    role: str, command: Command, home: Path, signer: Signer | None = None
+) -> PersonConfig:
     """Name a command, or name another one by this name; return what the file says then.
 
     Raise as `edit_config`; nothing changed then.
@@ -155,7 +201,9 @@ def add_command(role: str, command: Command, home: Path, signer: Signer | None =
     def change(document: Any) -> None:
         # Without a header of its own: each entry has one.
         table = document.setdefault(role, tomlkit.table(is_super_table=True))
-        entry = {"command": list(command.argv)} | ({"folder": command.folder} if command.folder else {})
+        entry = {"command": list(command.argv)} | (
+            {"folder": command.folder} if command.folder else {}
+        )
         table[command.name] = entry | ({"agents": True} if command.agents else {})
 
     return edit_config(change, home, signer)
@@ -168,7 +216,10 @@ def remove_command(role: str, name: str, home: Path, signer: Signer | None = Non
         table = document.get(role, {})
         if name not in table:
             names = ", ".join(table) or "none"
-            raise NoSuchCommand(f"No {role.removesuffix('s')} is named {ascii(name[:80])}.", f"Those named: {names}.")
+            raise NoSuchCommand(
+                f"No {role.removesuffix('s')} is named {ascii(name[:80])}.",
+                f"Those named: {names}.",
+            )
         del table[name]
 
     return edit_config(change, home, signer)
@@ -190,7 +241,10 @@ def add_model(endpoint: ModelEndpoint, home: Path, signer: Signer | None = None)
 
 
 def remove_model(name: str, home: Path, signer: Signer | None = None) -> PersonConfig:
-    """Remove a named model. Raise Refused while a role names it, NoSuchCommand, and as `edit_config`."""
+    """Remove a named model.
+
+    Raise Refused while a role names it, NoSuchCommand, and as `edit_config`.
+    """
 
     def change(document: Any) -> None:
         table = document.get("models", {})
@@ -198,7 +252,9 @@ def remove_model(name: str, home: Path, signer: Signer | None = None) -> PersonC
         model_names = [key for key in table if isinstance(table[key], dict)]
         if name not in model_names:
             listing = ", ".join(model_names) or "none"
-            raise NoSuchCommand(f"No model is named {ascii(name[:80])}.", f"Those named: {listing}.")
+            raise NoSuchCommand(
+                f"No model is named {ascii(name[:80])}.", f"Those named: {listing}."
+            )
         for role, names in document.get("roles", {}).items():
             if name in ([names] if isinstance(names, str) else names):
                 hint = f"Name others first: evolvable role model role {role} NAME..."
@@ -208,8 +264,13 @@ def remove_model(name: str, home: Path, signer: Signer | None = None) -> PersonC
     return edit_config(change, home, signer)
 
 
-def set_model_role(role: str, names: Sequence[str], home: Path, signer: Signer | None = None) -> PersonConfig:
-    """Say which models answer in a role, in order; without names the role is as usual. Raise as `edit_config`."""
+def set_model_role(
+    role: str, names: Sequence[str], home: Path, signer: Signer | None = None
+) -> PersonConfig:
+    """Say which models answer in a role, in order; without names the role is as usual.
+
+    Raise as `edit_config`.
+    """
 
     def change(document: Any) -> None:
         table = document.setdefault("roles", tomlkit.table())
@@ -227,7 +288,11 @@ _SHARED = ("approvals.key", "approvers", "joined")
 
 def shared_files(path: Path) -> list[Path]:
     """Return the file of settings at `path` and what belongs to it, as far as it is there."""
-    every = (path, path.with_name(f".{path.stem}.lock"), *(path.with_name(name) for name in _SHARED))
+    every = (
+        path,
+        path.with_name(f".{path.stem}.lock"),
+        *(path.with_name(name) for name in _SHARED),
+    )
     return [file for file in every if os.path.lexists(file)]
 
 
@@ -236,25 +301,51 @@ def own_entries(person: PersonConfig, home: Path) -> list[str]:
     if person.ignored:
         return []
     settings, place = person.editable, os.path.realpath(home)
-    trusted = [f"the trusted folder {entry.folder}" for entry in settings.trusted if _is_of(entry.home, place)]
-    remotes = [f"the remote {remote.name}" for remote in settings.remotes if _is_of(remote.home, place)]
+    trusted = [
+        f"the trusted folder {entry.folder}"
+        for entry in settings.trusted
+        if _is_of(entry.home, place)
+    ]
+    remotes = [
+        f"the remote {remote.name}" for remote in settings.remotes if _is_of(remote.home, place)
+    ]
     return (
-        trusted + remotes + [f"the home {listed_home}" for listed_home in settings.homes if _is_of(listed_home, place)]
+        trusted
+        + remotes
+        + [
+            f"the home {listed_home}"
+            for listed_home in settings.homes
+            if _is_of(listed_home, place)
+        ]
     )
 
 
 def shared_entries(settings: PersonConfig, home: Path | None = None) -> list[str]:
-    """Return, in words, what a file of settings names, without what is of the library in `home` alone."""
+    """Return, in words, what a file of settings names, without what is of the library in `home`
+    alone.
+    """
     place = os.path.realpath(home) if home is not None else ""
     groups = [(role, sorted(settings.commands.get(role, {}))) for role in ROLES]
-    groups += [("models", sorted([*settings.endpoints, *settings.models])), ("roles", sorted(settings.model_roles))]
+    groups += [
+        ("models", sorted([*settings.endpoints, *settings.models])),
+        ("roles", sorted(settings.model_roles)),
+    ]
     groups += [
         (
             "remotes",
-            [f"{remote.name} of {remote.home}" for remote in settings.remotes if not _is_of(remote.home, place)],
+            [
+                f"{remote.name} of {remote.home}"
+                for remote in settings.remotes
+                if not _is_of(remote.home, place)
+            ],
         )
     ]
-    groups += [("trusted folders", [str(entry.folder) for entry in settings.trusted if not _is_of(entry.home, place)])]
+    groups += [
+        (
+            "trusted folders",
+            [str(entry.folder) for entry in settings.trusted if not _is_of(entry.home, place)],
+        )
+    ]
     key = [f"the approvals key {settings.lock_key[:16]}"] if settings.lock_key else []
     return [f"{what}: {', '.join(names)}" for what, names in groups if names] + key
 
@@ -264,7 +355,10 @@ def _is_of(home: Path | str | None, place: str) -> bool:
 
 
 def forget_library(home: Path, signer: Signer | None = None) -> None:
-    """Take what is of the library in `home` alone out of the configuration. Raise as `edit_config`."""
+    """Take what is of the library in `home` alone out of the configuration.
+
+    Raise as `edit_config`.
+    """
     place = os.path.realpath(home)
 
     def change(document: Any) -> None:

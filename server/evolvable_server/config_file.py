@@ -18,14 +18,19 @@ CORRECT = "Correct the file; no default replaces it."
 
 
 def read_config_text(path: Path) -> str | None:
-    """Return the text of a file of settings, None when there is none. Raise Refused, InvalidArgument."""
+    """Return the text of a file of settings, None when there is none.
+
+    Raise Refused, InvalidArgument.
+    """
     try:
         with open(path, "rb", opener=regular_file) as stream:
             # Of the open file: the path could be exchanged between the check and the reading.
             status = os.fstat(stream.fileno())
             check_owner(path, status)
             if status.st_size > MAX_BYTES:
-                raise InvalidArgument(f"{path} has {status.st_size:,} bytes; the limit is {MAX_BYTES:,}.")
+                raise InvalidArgument(
+                    f"{path} has {status.st_size:,} bytes; the limit is {MAX_BYTES:,}."
+                )
             # One byte more than the limit, because the file may grow while it is read.
             return stream.read(MAX_BYTES + 1).decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -42,6 +47,9 @@ def check_owner(path: Path, status: os.stat_result) -> None:
     if os.name != "posix":
         return
     if status.st_uid not in (os.geteuid(), 0):
-        raise Refused(f"{path} belongs to user {status.st_uid}, not to this account.", "Remove it, or take it over.")
+        raise Refused(
+            f"{path} belongs to user {status.st_uid}, not to this account.",
+            "Remove it, or take it over.",
+        )
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise Refused(f"{path} can be written by other accounts.", f"Run: chmod 600 {path}")

@@ -10,7 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from types import ModuleType
 
 PROJECTS = "evolvable-projects"
-"""The header of an HTTP request that names the projects of the client's directory: scopes, the nearest first."""
+"""The header of an HTTP request that names the projects of the client's directory: scopes, the
+nearest first.
+"""
 
 HOME = "EVOLVABLE_HOME"
 CONFIG = "EVOLVABLE_CONFIG"
@@ -18,27 +20,37 @@ CONFIG = "EVOLVABLE_CONFIG"
 HOOKS = "EVOLVABLE_HOOKS"
 REVIEW = "EVOLVABLE_REVIEW"
 REVIEWING = "EVOLVABLE_REVIEWING"
-"""Set for reviewer processes that we start: such a process queues and reviews no session, and starts no reviewer."""
+"""Set for reviewer processes that we start: such a process queues and reviews no session, and
+starts no reviewer.
+"""
 
 OFF = ("off", "no", "0", "none", "false")
 """What a person may write to switch something off."""
 
 
-NO_ACCOUNT_HOME = "This account has no home directory: HOME is not set, and the account database has no entry for it."
+NO_ACCOUNT_HOME = (
+    "This account has no home directory: HOME is not set, and the account database has no "
+    "entry for it."
+)
 
 
 def expand_path(path: str) -> str:
-    """Return an absolute path. Raise RuntimeError, as pathlib does, for a `~/` that stands for nothing."""
+    """Return an absolute path.
+
+    Raise RuntimeError, as pathlib does, for a `~/` that stands for nothing.
+    """
     found = os.path.expanduser(path)
     if path.startswith("~/") and found == path:
-        raise RuntimeError(NO_ACCOUNT_HOME)  # else it would be a folder named ~ of the working directory
+        # Else it would be a folder named ~ of the working directory.
+        raise RuntimeError(NO_ACCOUNT_HOME)
     return os.path.abspath(found)
 
 
 def library_home(environment: Mapping[str, str]) -> str:
     """Return the library's folder: EVOLVABLE_HOME, by default ~/.evolvable.
 
-    For the address of a library in PostgreSQL, the folder that stands for it here, which need not exist.
+    For the address of a library in PostgreSQL, the folder that stands for it here, which need not
+    exist.
     """
     value = environment.get(HOME) or "~/.evolvable"
     if value.startswith(ADDRESSES):
@@ -57,7 +69,10 @@ ADDRESSES = ("postgresql://", "postgres://")
 
 
 def postgres_addresses() -> ModuleType:
-    """Return the module of addresses. Few libraries lie in PostgreSQL, and a hook of the others does without it."""
+    """Return the module of addresses.
+
+    Few libraries lie in PostgreSQL, and a hook of the others does without it.
+    """
     return importlib.import_module("evolvable_store.storage.address")
 
 
@@ -72,38 +87,56 @@ def is_review_process(environment: Mapping[str, str]) -> bool:
 
 
 def hooks_on(environment: Mapping[str, str]) -> bool:
-    """Return whether hooks do anything: always, unless EVOLVABLE_HOOKS says off or this is a review."""
-    return not is_review_process(environment) and (environment.get(HOOKS) or "on").strip().lower() not in OFF
+    """Return whether hooks do anything: always, unless EVOLVABLE_HOOKS says off or this is a
+    review.
+    """
+    return (
+        not is_review_process(environment)
+        and (environment.get(HOOKS) or "on").strip().lower() not in OFF
+    )
 
 
 def reviews_on(environment: Mapping[str, str]) -> bool:
-    """Return whether sessions are reviewed at all: always, unless EVOLVABLE_REVIEW says off or this is a review."""
-    return not is_review_process(environment) and (environment.get(REVIEW) or "handoff").strip().lower() not in OFF
+    """Return whether sessions are reviewed at all: always, unless EVOLVABLE_REVIEW says off or this
+    is a review.
+    """
+    return (
+        not is_review_process(environment)
+        and (environment.get(REVIEW) or "handoff").strip().lower() not in OFF
+    )
 
 
 BEARERS = ("token:", "oauth:")
-"""What the sessions of bearers begin with: those with a token of the library, those of an authorization server."""
+"""What the sessions of bearers begin with: those with a token of the library, those of an
+authorization server.
+"""
 
 CLIENT = "client:"
 """What comes before a client's own name of its session when it begins like a bearer's."""
 
 
 def bearer_session(bearer: str, session: str | None) -> str:
-    """Return the session of a bearer's call: what the client names, behind the bearer, who begins as BEARERS do."""
+    """Return the session of a bearer's call: what the client names, behind the bearer, who begins
+    as BEARERS do.
+    """
     return f"{bearer}/{session}" if session else bearer
 
 
 _CLIENT_KEYS = {"FACTORY_API_KEY": "FACTORY_API_KEY", "OPENAI_API_KEY": "QWEN_CODE_SESSION_ID"}
-"""Keys with which a client pays its own model and that it hands to its servers, and by which variable that client is
-known: OPENAI_API_KEY is a person's own in others."""
+"""Keys with which a client pays its own model and that it hands to its servers, and by which
+variable that client is known: OPENAI_API_KEY is a person's own in others.
+"""
 
 
 def drop_client_keys(environment: MutableMapping[str, str], needed: Collection[str]) -> None:
-    """Take the keys of clients' own models out of an environment, so that no child, log or report gets one.
+    """Take the keys of clients' own models out of an environment, so that no child, log or report
+    gets one.
 
     needed: variables that the person's configuration names for the library's models.
     """
-    for key in [key for key, mark in _CLIENT_KEYS.items() if environment.get(mark) and key not in needed]:
+    for key in [
+        key for key, mark in _CLIENT_KEYS.items() if environment.get(mark) and key not in needed
+    ]:
         environment.pop(key, None)
 
 
@@ -115,17 +148,29 @@ def client_session(session: str | None) -> str | None:
 
 _INSTEAD = {
     "EVOLVABLE_FITS": "the threshold follows the size of the library, see docs/lookup.md",
-    "EVOLVABLE_RERANKER": "with an embedder (EVOLVABLE_EMBEDDER), late interaction orders the first matches",
-    "EVOLVABLE_PROGRESS": "progress is drawn only where stderr is a terminal: `2>&1 | cat` has none",
-    "EVOLVABLE_JUDGE": "`evolvable role model role judge NAME` says who judges; `off` and `caller` are names too",
-    REVIEW: f"`evolvable role model role reviewer NAME` says who reviews; only {', '.join(OFF)} count here",
+    "EVOLVABLE_RERANKER": (
+        "with an embedder (EVOLVABLE_EMBEDDER), late interaction orders the first matches"
+    ),
+    "EVOLVABLE_PROGRESS": (
+        "progress is drawn only where stderr is a terminal: `2>&1 | cat` has none"
+    ),
+    "EVOLVABLE_JUDGE": (
+        "`evolvable role model role judge NAME` says who judges; `off` and `caller` are names too"
+    ),
+    REVIEW: (
+        f"`evolvable role model role reviewer NAME` says who reviews; only {', '.join(OFF)} "
+        "count here"
+    ),
 }
-"""What takes the place of variables that are no longer read. A variable that makes the policy stricter is still read:
-REVIEW with one of OFF."""
+"""What takes the place of variables that are no longer read. A variable that makes the policy
+stricter is still read: REVIEW with one of OFF.
+"""
 
 
 def removed_variables(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each variable that is set and no longer read: its name, and what takes its place."""
+    """Yield a line for each variable that is set and no longer read: its name, and what takes its
+    place.
+    """
     for name, instead in _INSTEAD.items():
         # A value that switches reviews off is still read.
         switches_off = name == REVIEW and not reviews_on({name: environment.get(name, "")})

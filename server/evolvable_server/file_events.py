@@ -1,8 +1,10 @@
-"""Events of the file system: what changed below some directories. A thread waits without waking up meanwhile.
+"""Events of the file system: what changed below some directories. A thread waits without waking up
+meanwhile.
 
-Linux has inotify, called here directly: watchfiles asks 50 times a second whether there is something. Other systems use
-watchfiles. Events only say where to look; that they are complete is never assumed. Any system can refuse them, for a
-limit of the account or a permission: an `EventSource` then waits without events, and asks again.
+Linux has inotify, called here directly: watchfiles asks 50 times a second whether there is
+something. Other systems use watchfiles. Events only say where to look; that they are complete is
+never assumed. Any system can refuse them, for a limit of the account or a permission: an
+`EventSource` then waits without events, and asks again.
 """
 
 import contextlib
@@ -21,10 +23,20 @@ from typing import Any, Protocol
 from evolvable_store import CHANGE_MARK, LIBRARY_FILES, PLACES_FILES, is_ignored
 
 STEP, LONGEST = 0.02, 0.1
-"""Seconds: events that come this close together, and all of them within the longest time, are one batch."""
+"""Seconds: events that come this close together, and all of them within the longest time, are one
+batch.
+"""
 
 # The values of <sys/inotify.h>, which are the same on all architectures.
-_MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 2, 4, 8, 0x40, 0x80, 0x100, 0x200
+_MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = (
+    2,
+    4,
+    8,
+    0x40,
+    0x80,
+    0x100,
+    0x200,
+)
 _DELETE_SELF, _MOVE_SELF, _OVERFLOW, _IGNORED, _DIRECTORY = 0x400, 0x800, 0x4000, 0x8000, 0x40000000
 _ONLY_DIRECTORY, _NO_LINK, _EXCLUDE_UNLINKED = 0x01000000, 0x02000000, 0x04000000
 _NAMES = _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
@@ -43,15 +55,18 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 class FileEvents(Protocol):
     """What one thread waits for, and any thread can wake.
 
-    lost: whether events were dropped since it was last set. failure: why a directory gives no events, None where all
-    do.
+    lost: whether events were dropped since it was last set. failure: why a directory gives no
+    events, None where all do.
     """
 
     lost: bool
     failure: OSError | None
 
     def wait(self, seconds: float) -> set[str]:
-        """Return the paths that changed; none when the time is over or somebody called `wake`. Raise OSError."""
+        """Return the paths that changed; none when the time is over or somebody called `wake`.
+
+        Raise OSError.
+        """
 
     def wake(self) -> None:
         """End the wait of the other thread, or its next one."""
@@ -61,7 +76,10 @@ class FileEvents(Protocol):
 
 
 def tree_events(folders: Iterable[Path]) -> FileEvents:
-    """Watch these directories and all that lie below them. Raise OSError where the system allows no more."""
+    """Watch these directories and all that lie below them.
+
+    Raise OSError where the system allows no more.
+    """
     if not has_inotify():
         return _WatchfilesEvents(folders)
     events = InotifyEvents()
@@ -72,10 +90,11 @@ def tree_events(folders: Iterable[Path]) -> FileEvents:
 
 
 def library_events(home: Path, locks: Path) -> "InotifyEvents | None":
-    """Watch the files of a library, and for the end of the process that holds a lock; None where no inotify is.
+    """Watch the files of a library, and for the end of the process that holds a lock; None where no
+    inotify is.
 
-    The kernel closes what a dying process had open, which is an event like any other. Raise OSError where the system
-    allows no more.
+    The kernel closes what a dying process had open, which is an event like any other. Raise OSError
+    where the system allows no more.
     """
     if not has_inotify():
         return None
@@ -111,15 +130,20 @@ def has_inotify() -> bool:
 
 
 class EventSource:
-    """Events for one thread, for as long as the system gives them; without any, a wait only takes its time.
+    """Events for one thread, for as long as the system gives them; without any, a wait only takes
+    its time.
 
     Any thread may call `wake`.
     """
 
     def __init__(
-        self, attempt: Callable[[], FileEvents | None], report: Callable[[OSError | None], None], stop: threading.Event
+        self,
+        attempt: Callable[[], FileEvents | None],
+        report: Callable[[OSError | None], None],
+        stop: threading.Event,
     ) -> None:
-        """Begin. attempt: makes the events, or raises OSError. report: is given what fails, None when nothing does.
+        """Begin. attempt: makes the events, or raises OSError. report: is given what fails, None
+        when nothing does.
 
         stop: ends a wait without events.
         """
@@ -140,7 +164,9 @@ class EventSource:
         return lost
 
     def wait(self, seconds: float) -> set[str]:
-        """Return the paths that changed; none when the time is over, somebody called `wake`, or no events come."""
+        """Return the paths that changed; none when the time is over, somebody called `wake`, or no
+        events come.
+        """
         if self._events is None:
             self._stop.wait(seconds)
             return set()
@@ -220,7 +246,8 @@ class InotifyEvents:
         self._flat: dict[str, frozenset[str]] = {}
 
     def watch_files(self, folder: Path, names: Iterable[str]) -> None:
-        """Watch what is written into a directory's files of these names, which may come and go. Raise OSError.
+        """Watch what is written into a directory's files of these names, which may come and go.
+        Raise OSError.
 
         Each is watched by itself: what is written into other files beside them is no event.
         """
@@ -231,7 +258,10 @@ class InotifyEvents:
             self._watch_file(os.path.join(folder, name))
 
     def watch_closing(self, folder: Path) -> None:
-        """Watch which files of a directory are closed by a process that could write them. Raise OSError."""
+        """Watch which files of a directory are closed by a process that could write them.
+
+        Raise OSError.
+        """
         self._flat[os.fspath(folder)] = frozenset()
         self._add(os.fspath(folder), _CLOSE_WRITE | _ONLY_DIRECTORY)
 
@@ -245,7 +275,8 @@ class InotifyEvents:
     def watch_tree(self, path: str) -> None:
         """Watch a directory and all below it; links and ignored names are passed over.
 
-        A directory that may not be read is the `failure`. Raise OSError where a limit of the system is reached.
+        A directory that may not be read is the `failure`. Raise OSError where a limit of the system
+        is reached.
         """
         waiting = [path]
         while waiting:
@@ -335,12 +366,16 @@ class InotifyEvents:
         return not is_ignored(name) if names is None else not names or name in names
 
     def _follow(self, moved: set[str]) -> None:
-        """Watch the directories that came to these paths, and no longer those that were there before."""
+        """Watch the directories that came to these paths, and no longer those that were there
+        before.
+        """
         # A directory comes before those that lie in it.
         for path in sorted(moved):
             # A path without a watch has none below it either.
             watched_paths = self._watches if path in self._watches else ()
-            for other in [other for other in watched_paths if other == path or other.startswith(f"{path}/")]:
+            for other in [
+                other for other in watched_paths if other == path or other.startswith(f"{path}/")
+            ]:
                 watch = self._watches[other]
                 self._forget(watch)
                 with contextlib.suppress(OSError):
@@ -369,14 +404,19 @@ class _WatchfilesEvents:
         self._woken = threading.Event()
         with _as_os_error():
             # In order: debug, force_polling, poll_delay_ms, recursive and ignore_permission_denied.
-            self._notify = RustNotify([os.fspath(folder) for folder in folders], False, False, 300, True, True)
+            self._notify = RustNotify(
+                [os.fspath(folder) for folder in folders], False, False, 300, True, True
+            )
 
     def wait(self, seconds: float) -> set[str]:
         """As FileEvents.wait."""
         with _as_os_error():
             # 0 would wait without an end.
             found = self._notify.watch(
-                round(LONGEST * 1000), round(STEP * 1000), max(1, round(seconds * 1000)), self._woken
+                round(LONGEST * 1000),
+                round(STEP * 1000),
+                max(1, round(seconds * 1000)),
+                self._woken,
             )
         self._woken.clear()
         return {path for _, path in found} if isinstance(found, set) else set()
@@ -392,7 +432,9 @@ class _WatchfilesEvents:
 
 @contextlib.contextmanager
 def _as_os_error() -> Iterator[None]:
-    """Raise what watchfiles raises as OSError: it has RuntimeError for every failure that it does not know."""
+    """Raise what watchfiles raises as OSError: it has RuntimeError for every failure that it does
+    not know.
+    """
     try:
         yield
     except RuntimeError as error:

@@ -1,7 +1,8 @@
-"""Which permissions the groups of a signed-in person give, as the operator's own configuration says.
+"""Which permissions the groups of a signed-in person give, as the operator's own configuration
+says.
 
-The claims come from a checked token; the rules come from `[sign_in]` of the configuration of the account that serves.
-A claim that no rule names gives nothing.
+The claims come from a checked token; the rules come from `[sign_in]` of the configuration of the
+account that serves. A claim that no rule names gives nothing.
 """
 
 import ipaddress
@@ -12,7 +13,9 @@ from enum import StrEnum
 from typing import Any
 
 SCOPE = "evolvable:"
-"""What the names of permissions begin with as scopes of OAuth, where other products' scopes stand beside them."""
+"""What the names of permissions begin with as scopes of OAuth, where other products' scopes stand
+beside them.
+"""
 
 
 class Permission(StrEnum):
@@ -36,7 +39,17 @@ PERMISSIONS = tuple(map(str, Permission))
 """The permissions of a token, from the least to the most."""
 
 
-_KEYS = {"issuer", "resource", "client", "address", "scopes", "grants", "listen", "proxies", "signers"}
+_KEYS = {
+    "issuer",
+    "resource",
+    "client",
+    "address",
+    "scopes",
+    "grants",
+    "listen",
+    "proxies",
+    "signers",
+}
 # Printable ASCII. The provider has no second @.
 _PERSON = re.compile(r"[!-~]{1,255}@[!-?A-~]{1,255}")
 # A public key of 32 bytes in hexadecimal.
@@ -48,8 +61,9 @@ _GRANT_KEYS = {"claim", "value", "permissions", "projects"}
 class Grant:
     """Give permissions to everybody whose token has a value in a claim.
 
-    claim: the keys that lead to it, usually one. projects: the libraries that it holds for, by the project of their
-    PostgreSQL address or their folder; none for every library that this account serves.
+    claim: the keys that lead to it, usually one. projects: the libraries that it holds for, by the
+    project of their PostgreSQL address or their folder; none for every library that this account
+    serves.
     """
 
     claim: tuple[str, ...]
@@ -65,18 +79,23 @@ class Grant:
         for key in self.claim:
             found = found.get(key) if isinstance(found, Mapping) else None
         # Compared whole: a text is one value, never a list of words.
-        return found == self.value if isinstance(found, str) else isinstance(found, list) and self.value in found
+        return (
+            found == self.value
+            if isinstance(found, str)
+            else isinstance(found, list) and self.value in found
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
     """The provider that people sign in at, and what their groups give.
 
-    issuer: its address, exactly as its tokens name it. resource: the public address of /mcp that tokens are made for.
-    client: the name under which the page is registered at the provider. address: of the page, as browsers see it.
-    scopes: what the page asks the provider for; some have one of their own for groups. listen: the HOST:PORT of this
-    machine that the page is served at, '' for a port of the loopback addresses. proxies: the addresses and networks of
-    the proxies in front of the page. signers: the public signing keys of people by `SUBJECT@PROVIDER`, which count
+    issuer: its address, exactly as its tokens name it. resource: the public address of /mcp that
+    tokens are made for. client: the name under which the page is registered at the provider.
+    address: of the page, as browsers see it. scopes: what the page asks the provider for; some have
+    one of their own for groups. listen: the HOST:PORT of this machine that the page is served at,
+    '' for a port of the loopback addresses. proxies: the addresses and networks of the proxies in
+    front of the page. signers: the public signing keys of people by `SUBJECT@PROVIDER`, which count
     where approvals are locked.
     """
 
@@ -95,8 +114,13 @@ class SignIn:
         return grant_permissions(self.grants, claims, projects)
 
 
-def grant_permissions(grants: Iterable[Grant], claims: Mapping[str, Any], projects: Iterable[str]) -> frozenset[str]:
-    """Return the permissions of all grants that fit. Who may anything may read; who may write may report."""
+def grant_permissions(
+    grants: Iterable[Grant], claims: Mapping[str, Any], projects: Iterable[str]
+) -> frozenset[str]:
+    """Return the permissions of all grants that fit.
+
+    Who may anything may read; who may write may report.
+    """
     names = tuple(projects)
     found = frozenset().union(*(grant.permissions for grant in grants if grant.fits(claims, names)))
     if not found:
@@ -105,9 +129,11 @@ def grant_permissions(grants: Iterable[Grant], claims: Mapping[str, Any], projec
 
 
 def narrow_permissions(permissions: frozenset[str], scopes: Iterable[str]) -> frozenset[str]:
-    """Return the permissions that the scopes of a token leave. A token without a scope of ours leaves all of them.
+    """Return the permissions that the scopes of a token leave. A token without a scope of ours
+    leaves all of them.
 
-    Many providers cannot issue scopes of our own. Where one does, a person may give a client less than they have.
+    Many providers cannot issue scopes of our own. Where one does, a person may give a client less
+    than they have.
     """
     ours = {scope.removeprefix(SCOPE) for scope in scopes if scope.startswith(SCOPE)}
     if not ours:
@@ -116,10 +142,17 @@ def narrow_permissions(permissions: frozenset[str], scopes: Iterable[str]) -> fr
 
 
 def parse_sign_in(table: Mapping[str, Any]) -> SignIn:
-    """Return the table `[sign_in]` of a configuration. Raise ValueError with what is wrong in it."""
+    """Return the table `[sign_in]` of a configuration.
+
+    Raise ValueError with what is wrong in it.
+    """
     if unknown := sorted(set(table) - _KEYS):
-        raise ValueError(f"sign_in has an unknown key {unknown[0]!r}; it has {', '.join(sorted(_KEYS))}")
-    texts = {key: table.get(key, "") for key in ("issuer", "resource", "client", "address", "listen")}
+        raise ValueError(
+            f"sign_in has an unknown key {unknown[0]!r}; it has {', '.join(sorted(_KEYS))}"
+        )
+    texts = {
+        key: table.get(key, "") for key in ("issuer", "resource", "client", "address", "listen")
+    }
     for key, value in texts.items():
         if not isinstance(value, str):
             raise ValueError(f"sign_in.{key} is not a text")
@@ -130,14 +163,20 @@ def parse_sign_in(table: Mapping[str, Any]) -> SignIn:
         raise ValueError("sign_in.grants is not a list of tables")
     scopes = table.get("scopes", ["openid"])
     # A provider tells who signed in only where `openid` is asked for.
-    if not isinstance(scopes, list) or "openid" not in scopes or not all(isinstance(scope, str) for scope in scopes):
+    if (
+        not isinstance(scopes, list)
+        or "openid" not in scopes
+        or not all(isinstance(scope, str) for scope in scopes)
+    ):
         raise ValueError("sign_in.scopes is not a list of texts with openid in it")
     proxies = _texts(table.get("proxies", []), "proxies", "sign_in")
     for proxy in proxies:
         try:
             ipaddress.ip_network(proxy)
         except ValueError:
-            raise ValueError(f"{proxy!r} of sign_in.proxies is not an address or a network") from None
+            raise ValueError(
+                f"{proxy!r} of sign_in.proxies is not an address or a network"
+            ) from None
     _check_listen(texts["listen"])
     return SignIn(
         **texts,
@@ -153,7 +192,10 @@ def _signers(table: Any) -> Mapping[str, str]:
         raise ValueError("sign_in.signers is not a table")
     for person, key in table.items():
         if not _PERSON.fullmatch(person) or not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise ValueError(f"{person!r} of sign_in.signers is not SUBJECT@PROVIDER with a public key of 64 digits")
+            raise ValueError(
+                f"{person!r} of sign_in.signers is not SUBJECT@PROVIDER with a public key "
+                "of 64 digits"
+            )
     # A signature would not tell the two apart.
     if len(set(table.values())) < len(table):
         raise ValueError("two people of sign_in.signers have one key")
@@ -161,7 +203,9 @@ def _signers(table: Any) -> Mapping[str, str]:
 
 
 def listen_address(listen: str) -> tuple[str, int]:
-    """Return the host and the port of an address such as 127.0.0.1:8650 or [::1]:8650; ("", 0) of ''."""
+    """Return the host and the port of an address such as 127.0.0.1:8650 or [::1]:8650; ("", 0) of
+    ''.
+    """
     host, _, port = listen.rpartition(":")
     return (host.removeprefix("[").removesuffix("]"), int(port)) if listen else ("", 0)
 
@@ -173,7 +217,10 @@ def _check_listen(listen: str) -> None:
     except ValueError:
         good = False
     if not good:
-        raise ValueError(f"sign_in.listen is {listen!r}, and must be an IP address with a port, such as 127.0.0.1:8650")
+        raise ValueError(
+            f"sign_in.listen is {listen!r}, and must be an IP address with a port, such as "
+            "127.0.0.1:8650"
+        )
 
 
 def _grant(entry: Any) -> Grant:
@@ -188,11 +235,15 @@ def _grant(entry: Any) -> Grant:
         raise ValueError("a grant of sign_in needs a value, a text that is not empty, and a claim")
     permissions = _texts(entry.get("permissions", []), "permissions")
     if not permissions or not set(permissions) <= set(PERMISSIONS):
-        raise ValueError(f"permissions of the grant for {value!r} are some of {', '.join(PERMISSIONS)}")
+        raise ValueError(
+            f"permissions of the grant for {value!r} are some of {', '.join(PERMISSIONS)}"
+        )
     projects = _texts(entry.get("projects", []), "projects")
     if "projects" in entry and not projects:
         # An empty list would read as "in none" and mean "in all".
-        raise ValueError(f"projects of the grant for {value!r} is empty; leave it out for every library")
+        raise ValueError(
+            f"projects of the grant for {value!r} is empty; leave it out for every library"
+        )
     return Grant(tuple(path), value, frozenset(permissions), tuple(projects))
 
 

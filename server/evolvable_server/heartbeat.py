@@ -1,7 +1,9 @@
-"""Give the sign of life of the process that owns a library's folders, whatever its other threads do meanwhile.
+"""Give the sign of life of the process that owns a library's folders, whatever its other threads do
+meanwhile.
 
-An import of thousands of skills, or a wait for a lock, is no reason for another process to take the folders over. A
-loop that hangs for good is one: then the ownership is given back, until that loop goes on.
+An import of thousands of skills, or a wait for a lock, is no reason for another process to take the
+folders over. A loop that hangs for good is one: then the ownership is given back, until that loop
+goes on.
 """
 
 import threading
@@ -19,9 +21,11 @@ HUNG_SECONDS = 300.0
 
 
 class Heartbeat:
-    """A thread that claims the ownership again and again, while the loops of the process make steps.
+    """A thread that claims the ownership again and again, while the loops of the process make
+    steps.
 
-    Only this thread claims and releases. It reads and writes the lock files alone, so no database keeps it waiting.
+    Only this thread claims and releases. It reads and writes the lock files alone, so no database
+    keeps it waiting.
     """
 
     def __init__(
@@ -33,10 +37,12 @@ class Heartbeat:
     ) -> None:
         """claim: claims or releases the ownership, and returns whether this process has it.
 
-        changed: called with that after each claim; failed: with what a claim raised, or None. Both on this thread.
+        changed: called with that after each claim; failed: with what a claim raised, or None. Both
+        on this thread.
         """
         self._owner, self._claim, self._changed, self._failed = owner, claim, changed, failed
-        # Several threads write it without a lock: setting and removing one key is atomic in CPython.
+        # Several threads write it without a lock: setting and removing one key is atomic in
+        # CPython.
         self._steps: dict[str, float] = {}
         self._ended, self._woken = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._beat, name="evolvable-heartbeat", daemon=True)

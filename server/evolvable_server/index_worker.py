@@ -31,18 +31,25 @@ BURST = 200
 """Saved files, seen at once, for which it is; the ones that came first are imported meanwhile."""
 
 ONCE = "once"
-"""On the command line: to index what is missing for a process that waits for it, and holds the lock of the backlog."""
+"""On the command line: to index what is missing for a process that waits for it, and holds the lock
+of the backlog.
+"""
 
 BESIDE = "beside"
-"""On the command line: others search and save meanwhile, so the index is locked for a tenth of a second at a time."""
+"""On the command line: others search and save meanwhile, so the index is locked for a tenth of a
+second at a time.
+"""
 
 _PIECE = 1 << 19  # bytes that are settled then at once
 _PAUSE = 0.05  # seconds between two looks at what is new
-_AT_ONCE, _AHEAD = 25, 80  # texts that another process analyzes at once; such lists before it: those of a large batch
+# Texts that another process analyzes at once; such lists before it: those of a large batch.
+_AT_ONCE, _AHEAD = 25, 80
 
 
 class IndexWorker:
-    """The process that keeps the index in sync while this one fills the library; none where that is not worthwhile."""
+    """The process that keeps the index in sync while this one fills the library; none where that is
+    not worthwhile.
+    """
 
     def __init__(self, process: "subprocess.Popen[bytes] | None") -> None:
         self._process = process
@@ -51,7 +58,8 @@ class IndexWorker:
     def indexing(self) -> Iterator[Callable[[], None]]:
         """Have it index, from now on, what the body imports; the library is open.
 
-        Yield a function that says that this was all; the end of the body says so too, and waits for the rest.
+        Yield a function that says that this was all; the end of the body says so too, and waits for
+        the rest.
         """
         if self._process is None or self._process.stdin is None:
             yield lambda: None
@@ -65,7 +73,8 @@ class IndexWorker:
 
 @contextlib.contextmanager
 def start_index_worker(home: Path, expected: int) -> Iterator[IndexWorker]:
-    """Start the process if `expected` resources are worthwhile: it loads its modules while the body opens the library.
+    """Start the process if `expected` resources are worthwhile: it loads its modules while the body
+    opens the library.
 
     If that process fails, the next search indexes the rest.
     """
@@ -82,7 +91,8 @@ def start_index_worker(home: Path, expected: int) -> Iterator[IndexWorker]:
 
 
 class BurstIndexer:
-    """Another process that indexes beside this one while many saved files are imported, piece by piece.
+    """Another process that indexes beside this one while many saved files are imported, piece by
+    piece.
 
     If it fails, the next search indexes the rest.
     """
@@ -99,7 +109,10 @@ class BurstIndexer:
                 _begin(self._process)
 
     def end(self) -> None:
-        """Let it index what is there, and end. Returns at once; called again, it takes note of the end."""
+        """Let it index what is there, and end.
+
+        Returns at once; called again, it takes note of the end.
+        """
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             if self._process.poll() is not None:
@@ -115,9 +128,11 @@ class BurstIndexer:
 
 
 def index_elsewhere(home: Path, missing: int, alive: Callable[[], object]) -> None:
-    """Have another process index what is missing, and wait for it; return at once where that is not worthwhile.
+    """Have another process index what is missing, and wait for it; return at once where that is not
+    worthwhile.
 
-    If that process fails, the caller indexes what is left. missing: changes. alive: called several times a second.
+    If that process fails, the caller indexes what is left. missing: changes. alive: called several
+    times a second.
     """
     if missing < WORTHWHILE:
         return
@@ -143,11 +158,13 @@ def _begin(process: "subprocess.Popen[bytes]") -> None:
     """Tell a process that was started that the library is open."""
     if process.stdin is not None:
         with contextlib.suppress(OSError):  # it has failed
-            os.write(process.stdin.fileno(), b"\n")  # not through its buffer, which is written again at its end
+            # Not through its buffer, which is written again at its end.
+            os.write(process.stdin.fileno(), b"\n")
 
 
 def main() -> None:
-    """Index the library in the folder that the command line names: until stdin ends, or once what is missing now.
+    """Index the library in the folder that the command line names: until stdin ends, or once what
+    is missing now.
 
     Begins when stdin has a first byte.
     """
@@ -166,8 +183,11 @@ def _index(home: Path, modes: Sequence[str], analyze: "Analyze | None") -> None:
     once = ONCE in modes
     batch, at_once = (BATCH, _PIECE) if BESIDE in modes else (BACKLOG_BATCH, SETTLED_AT_ONCE)
     ended = threading.Event()
-    # With ONCE, the process that started this one holds the lock. The end of stdin means that it is gone.
-    threading.Thread(target=_wait, args=(partial(os._exit, 1) if once else ended.set,), daemon=True).start()
+    # With ONCE, the process that started this one holds the lock. The end of stdin means that it is
+    # gone.
+    threading.Thread(
+        target=_wait, args=(partial(os._exit, 1) if once else ended.set,), daemon=True
+    ).start()
     with (
         # The process that started this one has opened the library.
         Store.open(home, registered=lambda: [home]) as store,
@@ -180,7 +200,8 @@ def _index(home: Path, modes: Sequence[str], analyze: "Analyze | None") -> None:
                 with contextlib.suppress(LibraryBusy):
                     holding.enter_context(index.backlog())
                     locked = True
-            with contextlib.suppress(TryAgain):  # the next round does it; the last one, or a search, what is left
+            # The next round does it; the last one, or a search, what is left.
+            with contextlib.suppress(TryAgain):
                 index.catch_up(more=lambda: not ended.is_set(), locked=locked, batch=batch)
         # The last round: all that was written before the end is there now.
         index.catch_up(locked=locked, batch=batch)
@@ -200,7 +221,9 @@ def _analyzing() -> "Iterator[Analyze | None]":
     # Two cores stay free: for this process and for the one that imports.
     helpers = max(1, cores - 2)
     # A fork would copy threads and open databases.
-    started = ProcessPoolExecutor(helpers, mp_context=get_context("spawn"), initializer=_end_with_parent)
+    started = ProcessPoolExecutor(
+        helpers, mp_context=get_context("spawn"), initializer=_end_with_parent
+    )
     with started as pool:
         pool.submit(_analyze, ())  # which starts the process, and loads its modules
         yield partial(_share, pool)
@@ -209,8 +232,8 @@ def _analyzing() -> "Iterator[Analyze | None]":
 def _share(pool: "Executor", sources: "Iterable[SourceText]") -> "Iterator[AnalyzedText]":
     """Yield the analysis of each source, in order.
 
-    The pool has up to _AHEAD lists of sources before it, and goes on while the caller writes. This process analyzes
-    lists that the pool has not begun where it would wait otherwise.
+    The pool has up to _AHEAD lists of sources before it, and goes on while the caller writes. This
+    process analyzes lists that the pool has not begun where it would wait otherwise.
     """
     waiting: deque[Future[list[AnalyzedText]]] = deque()
     sources_by_future: dict[Future[list[AnalyzedText]], list[SourceText]] = {}
@@ -228,7 +251,9 @@ def _share(pool: "Executor", sources: "Iterable[SourceText]") -> "Iterator[Analy
         mine = (
             None
             if first.done()
-            else next((future for future in waiting if future not in here and future.cancel()), None)
+            else next(
+                (future for future in waiting if future not in here and future.cancel()), None
+            )
         )
         if mine is not None:
             here[mine] = _analyze(sources_by_future[mine])
@@ -244,7 +269,9 @@ def _analyze(sources: "Sequence[SourceText]") -> "list[AnalyzedText]":
 
 
 def _end_with_parent() -> None:
-    """Have a process of the pool end when this one does, however that ends: the pool's own would wait without limit."""
+    """Have a process of the pool end when this one does, however that ends: the pool's own would
+    wait without limit.
+    """
     threading.Thread(target=_follow, daemon=True).start()
 
 
@@ -259,7 +286,8 @@ def _follow() -> None:
 
 def _wait(then: Callable[[], object]) -> None:
     with contextlib.suppress(OSError):
-        while os.read(0, 1024):  # not sys.stdin: the interpreter cannot end while a thread holds its lock
+        # Not sys.stdin: the interpreter cannot end while a thread holds its lock.
+        while os.read(0, 1024):
             pass
     then()
 

@@ -1,7 +1,8 @@
 """Whether a person lets their library learn from the transcripts of their clients.
 
-The answer lies in the library's folder, on this machine: a backup does not carry it. A library in PostgreSQL has none:
-prompts would leave the machine. Only the clients' own folders are read: an agent can name any file to a review.
+The answer lies in the library's folder, on this machine: a backup does not carry it. A library in
+PostgreSQL has none: prompts would leave the machine. Only the clients' own folders are read: an
+agent can name any file to a review.
 """
 
 import json
@@ -26,7 +27,9 @@ _MAX = 4096
 
 
 def consent(home: Path) -> bool | None:
-    """Return whether the person lets the library in `home` learn from transcripts; None where nobody was asked."""
+    """Return whether the person lets the library in `home` learn from transcripts; None where
+    nobody was asked.
+    """
     if is_shared(home):
         return False
     answer = _read_answer(home).get("from_sessions")
@@ -43,7 +46,9 @@ def _read_answer(home: Path) -> dict[str, object]:
 
 
 def _covers_all(home: Path) -> bool:
-    """Return whether the question that was answered, or that is yet to be asked, names all clients."""
+    """Return whether the question that was answered, or that is yet to be asked, names
+    all clients.
+    """
     answer = _read_answer(home)
     return answer.get("from_sessions") is not True or answer.get("clients") == "all"
 
@@ -65,7 +70,8 @@ def check_own(home: Path) -> None:
     """Raise Refused for a library that lies in PostgreSQL."""
     if is_shared(home):
         raise Refused(
-            "This library lies in PostgreSQL, so the prompts of your sessions would leave this machine.",
+            "This library lies in PostgreSQL, so the prompts of your sessions would leave "
+            "this machine.",
             "Nothing was read. A library of your own learns from them.",
         )
 
@@ -78,9 +84,11 @@ class TranscriptPlaces(NamedTuple):
 
 
 def transcript_places(config: Config) -> TranscriptPlaces:
-    """Return where the clients of this account write their transcripts, those that the person's yes covers.
+    """Return where the clients of this account write their transcripts, those that the person's yes
+    covers.
 
-    A project can set HOME and the variables of clients for a server. So they count for a person at a terminal alone.
+    A project can set HOME and the variables of clients for a server. So they count for a person at
+    a terminal alone.
     """
     homes = read_client_homes(config, unasked=True)
     user, claude, codex = homes.user, homes.claude, homes.codex
@@ -88,15 +96,23 @@ def transcript_places(config: Config) -> TranscriptPlaces:
     if not is_person() and (account := account_home()) is not None:
         places = config.person.clients
         user = account
-        claude, codex = (places.get(client) or account / f".{client}" for client in ("claude", "codex"))
-    movable = (user / ".copilot/session-state", user / ".local/share/opencode", user / ".kimi-code/sessions")
+        claude, codex = (
+            places.get(client) or account / f".{client}" for client in ("claude", "codex")
+        )
+    movable = (
+        user / ".copilot/session-state",
+        user / ".local/share/opencode",
+        user / ".kimi-code/sessions",
+    )
     others = (*movable, *own_transcripts(user))
     covered = others if _covers_all(config.home) else ()
     return TranscriptPlaces(user, (claude / "projects", codex / "sessions", *covered))
 
 
 def may_teach(config: Config, transcript: Path) -> bool:
-    """Return whether the prompts of a transcript teach: the person lets them, and a client of theirs wrote the file."""
+    """Return whether the prompts of a transcript teach: the person lets them, and a client of
+    theirs wrote the file.
+    """
     # Resolved, because a link in a client's folder may lead to any file.
     real = Path(os.path.realpath(transcript))
     folders = (os.path.realpath(folder) for folder in transcript_places(config).folders)

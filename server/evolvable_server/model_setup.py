@@ -1,4 +1,6 @@
-"""Make the parts that the settings choose: search models, reviewer, redaction, approval policies, named commands."""
+"""Make the parts that the settings choose: search models, reviewer, redaction, approval policies,
+named commands.
+"""
 
 import contextlib
 import functools
@@ -42,7 +44,10 @@ if TYPE_CHECKING:
 
 
 def named_commands(config: Config, *, person: bool = False) -> dict[str, NamedCommands]:
-    """Return the named commands by role. person: whether a person at a terminal is told when a name is missing."""
+    """Return the named commands by role.
+
+    person: whether a person at a terminal is told when a name is missing.
+    """
     return {role: commands_of_role(config, role, person=person) for role in ROLES}
 
 
@@ -50,10 +55,15 @@ def commands_of_role(config: Config, role: str, *, person: bool = False) -> Name
     """Return the named commands of one role."""
     word = role.removesuffix("s")
     hint = (
-        f"Name it first: evolvable role {word} add NAME -- COMMAND." if person else "A person registers it by a name."
+        f"Name it first: evolvable role {word} add NAME -- COMMAND."
+        if person
+        else "A person registers it by a name."
     )
     entries = config.person.commands.get(role, {})
-    commands = {name: NamedCommand(name, entry.argv, entry.folder, entry.agents) for name, entry in entries.items()}
+    commands = {
+        name: NamedCommand(name, entry.argv, entry.folder, entry.agents)
+        for name, entry in entries.items()
+    }
     return NamedCommands(word, commands, hint)
 
 
@@ -64,15 +74,19 @@ ANSWER_SECONDS = 20.0
 """Seconds for an answer of a model that a person waits for."""
 
 OURS = ("auto", *NOBODY)
-"""Settings of the judge that ask nobody from here. A key that happens to be set costs nothing: it is not used."""
+"""Settings of the judge that ask nobody from here.
+
+A key that happens to be set costs nothing: it is not used.
+"""
 
 
 @contextlib.contextmanager
 def open_search(config: Config, *, serving: bool = False) -> Iterator[SearchDependencies]:
     """Yield what a lookup may use; nothing of it is started or loaded before it is asked.
 
-    serving: an agent calls, whose client may lend its model. Otherwise it is a person, whose command must not change
-    which model serves everybody. Raise InvalidArgument for a setting that names nothing.
+    serving: an agent calls, whose client may lend its model. Otherwise it is a person, whose
+    command must not change which model serves everybody. Raise InvalidArgument for a setting that
+    names nothing.
     """
     embedder, judge_model = make_embedder(config, propose=serving), make_judge(config)
     try:
@@ -97,7 +111,8 @@ def make_embedder(config: Config, *, propose: bool) -> "SharedEmbedder | None":
 
 
 def check_model_folder(config: Config, spec: str) -> None:
-    """Raise Refused for a folder that a project may have named: one in a work tree that the person did not list.
+    """Raise Refused for a folder that a project may have named: one in a work tree that the person
+    did not list.
 
     Raise InvalidArgument for a spec that names no embedder.
     """
@@ -107,13 +122,17 @@ def check_model_folder(config: Config, spec: str) -> None:
     tree = work_tree(folder.resolve()) if folder else None
     if folder is not None and tree is not None and folder.resolve() not in own_folders:
         raise Refused(
-            f"{EMBEDDER}: {folder} lies in the work tree {tree}, so a repository may have named it.",
-            f"If the model is yours, add {str(folder.resolve())!r} to the list `embedders` in {CONFIGURATION}.",
+            f"{EMBEDDER}: {folder} lies in the work tree {tree}, so a repository may "
+            "have named it.",
+            f"If the model is yours, add {str(folder.resolve())!r} to the list `embedders` in "
+            f"{CONFIGURATION}.",
         )
 
 
 def hub_environment(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of what may fetch a model: the hub's address and the proxy are the person's."""
+    """Return the environment of what may fetch a model: the hub's address and the proxy are the
+    person's.
+    """
     variables = model_environment(config, environment)
     variables.pop("HF_ENDPOINT", None)
     address = config.person.models.get("huggingface")
@@ -130,15 +149,23 @@ def named_models(config: Config) -> "NamedModels":
 
 
 def make_judge(config: Config) -> "AnyModel | None":
-    """Return who judges: models behind an API or commands, where the settings name any. Raise Refused for a command
-    that the person did not name, InvalidArgument for a model whose key cannot be read."""
-    return None if config.judge in OURS else _make_model(config, config.judge, "judges", "The role judge")
+    """Return who judges: models behind an API or commands, where the settings name any. Raise
+    Refused for a command that the person did not name, InvalidArgument for a model whose key cannot
+    be read.
+    """
+    return (
+        None
+        if config.judge in OURS
+        else _make_model(config, config.judge, "judges", "The role judge")
+    )
 
 
 def _make_model(config: Config, setting: str, role: str, source: str, **options: Any) -> "AnyModel":
     """Return the model that a setting names: a named model, the Anthropic API, a client that only
-    answers, or a command that the person named; of several, with commas between them, each where those before gave no
-    answer. Raise Refused for any other, InvalidArgument for a key that cannot be read. options: of all models."""
+    answers, or a command that the person named; of several, with commas between them, each where
+    those before gave no answer. Raise Refused for any other, InvalidArgument for a key that cannot
+    be read. options: of all models.
+    """
     from evolvable_tools.llm import (
         HEADLESS_COMMANDS,
         CommandModel,
@@ -156,9 +183,9 @@ def _make_model(config: Config, setting: str, role: str, source: str, **options:
             return named_models(config).resolve(setting).open(timeout)
     provider, _, model = setting.partition(":")
     if provider == "anthropic":
-        return anthropic_endpoint(config.api_key, model, config.api_url, config.person.models.get("proxy")).open(
-            timeout
-        )
+        return anthropic_endpoint(
+            config.api_key, model, config.api_url, config.person.models.get("proxy")
+        ).open(timeout)
     with naming_source(source):
         role_commands = commands_of_role(config, role, person=True)
         # A command that the person named counts before a client of the same name.
@@ -168,20 +195,28 @@ def _make_model(config: Config, setting: str, role: str, source: str, **options:
         if setting == "codex" and not own:
             # Before the last word, which says where the question comes from.
             command = (*command[:-1], *codex_model_options(config), command[-1])
-        folder = config.home if config.home.is_dir() else None  # without a project's instructions in it
+        # Without a project's instructions in it.
+        folder = config.home if config.home.is_dir() else None
         return CommandModel(command, folder=folder, environment=environment, **options)
 
 
 CODEX_KEYS = ("model", "model_provider", "model_reasoning_effort")
-"""Of Codex's configuration, what says which model answers. Its servers, hooks and rules stay out of a question."""
+"""Of Codex's configuration, what says which model answers.
+
+Its servers, hooks and rules stay out of a question.
+"""
 
 
 def codex_model_options(config: Config) -> list[str]:
-    """Return the options by which Codex asks the model and provider of the person's own Codex, [] for its defaults.
+    """Return the options by which Codex asks the model and provider of the person's own Codex, []
+    for its defaults.
 
-    Read from the account's file alone: a project may set CODEX_HOME, and does not decide where a transcript goes.
+    Read from the account's file alone: a project may set CODEX_HOME, and does not decide where a
+    transcript goes.
     """
-    home = config.person.clients.get("codex") or ((account := account_home()) and account / ".codex")
+    home = config.person.clients.get("codex") or (
+        (account := account_home()) and account / ".codex"
+    )
     if not home:
         return []
     import tomllib  # start time: only a question to Codex needs it
@@ -190,16 +225,24 @@ def codex_model_options(config: Config) -> list[str]:
         found = tomllib.loads(read_regular(home / "config.toml", MAX_BOOT).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return []
-    chosen: dict[str, Any] = {key: value for key in CODEX_KEYS if isinstance(value := found.get(key), str)}
+    chosen: dict[str, Any] = {
+        key: value for key in CODEX_KEYS if isinstance(value := found.get(key), str)
+    }
     provider, providers = str(chosen.get("model_provider", "")), found.get("model_providers")
     provider_table = providers.get(provider) if isinstance(providers, dict) else None
     # The name becomes a part of the key of an option.
     if isinstance(provider_table, dict) and re.fullmatch(r"[A-Za-z0-9_-]{1,60}", provider):
         # Tables, such as headers with keys, stay out.
-        plain = {key: value for key, value in provider_table.items() if isinstance(value, str | int | bool)}
+        plain = {
+            key: value
+            for key, value in provider_table.items()
+            if isinstance(value, str | int | bool)
+        }
         chosen |= {f"model_providers.{provider}.{key}": value for key, value in plain.items()}
     # Texts, numbers and booleans of JSON are values of TOML too.
-    return [word for key, value in chosen.items() for word in ("--config", f"{key}={json.dumps(value)}")]
+    return [
+        word for key, value in chosen.items() for word in ("--config", f"{key}={json.dumps(value)}")
+    ]
 
 
 @contextlib.contextmanager
@@ -218,9 +261,11 @@ log = logging.getLogger(__name__)
 
 
 class Redaction:
-    """The redactor of one library, with the patterns of its file as it is now. Safe from any thread.
+    """The redactor of one library, with the patterns of its file as it is now. Safe from any
+    thread.
 
-    A file that cannot be read, and a line that cannot be used, are said in the log, and stop nothing.
+    A file that cannot be read, and a line that cannot be used, are said in the log, and stop
+    nothing.
     """
 
     def __init__(self, home: Path) -> None:
@@ -245,7 +290,9 @@ class Redaction:
 
 
 def own_patterns(home: Path) -> "tuple[UserPatterns, list[str]]":
-    """Return a person's own patterns, none without the file, and what is wrong, with file and line."""
+    """Return a person's own patterns, none without the file, and what is wrong, with
+    file and line.
+    """
     from evolvable_tools.redaction import UserPatterns, read_patterns
 
     path = home / FILE
@@ -259,7 +306,9 @@ def own_patterns(home: Path) -> "tuple[UserPatterns, list[str]]":
         return UserPatterns(), []
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        return UserPatterns(), [f"{path}, line {line}: it is not UTF-8; none of your patterns is used."]
+        return UserPatterns(), [
+            f"{path}, line {line}: it is not UTF-8; none of your patterns is used."
+        ]
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         return UserPatterns(), [f"{path} cannot be read: {why}; none of your patterns is used."]
@@ -292,13 +341,17 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
     # `off` asks nobody and `handoff` the calling agent: neither needs a model.
     here = config.review in ("off", "handoff")
     reviewer_model = (
-        None if here else _make_model(config, config.review, "reviewers", "The role reviewer", timeout=TIMEOUT)
+        None
+        if here
+        else _make_model(config, config.review, "reviewers", "The role reviewer", timeout=TIMEOUT)
     )
 
     def boot(project: str | None) -> tuple[str, ...]:
         theirs = [Path(project) / name for name in BOOT_FILES] if project else []
         # Without our own block: it holds memories, which a proposal may repeat.
-        return tuple(text for path in (*theirs, *own) if (text := strip_block(_read_boot_file(path))))
+        return tuple(
+            text for path in (*theirs, *own) if (text := strip_block(_read_boot_file(path)))
+        )
 
     try:
         yield ReviewSettings(
@@ -334,7 +387,8 @@ def proposer_settings(config: Config, proposer: str | None) -> Iterator["ReviewS
 
 
 def budget_limits(config: Config) -> "tuple[ReviewBudget, ReviewBudget, ReviewBudget]":
-    """Return the budget of the person's configuration, what the environment asks for, and what holds: the lower.
+    """Return the budget of the person's configuration, what the environment asks for, and what
+    holds: the lower.
 
     Raise InvalidArgument for a setting that says none.
     """
@@ -352,7 +406,8 @@ def budget_limits(config: Config) -> "tuple[ReviewBudget, ReviewBudget, ReviewBu
 
 
 def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
-    """Return what becomes of proposals, by kind: the stricter of the person's configuration and the environment.
+    """Return what becomes of proposals, by kind: the stricter of the person's configuration and the
+    environment.
 
     Raise InvalidArgument for a setting that says none.
     """
@@ -367,8 +422,12 @@ def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
         return stricter_policies(floor, parse_policies(config.review_policy))
 
 
-def lazy_review_settings(config: Config, until: contextlib.ExitStack) -> Callable[[], "ReviewSettings"]:
-    """Return a function that makes the settings when it is first called; they are closed with `until`."""
+def lazy_review_settings(
+    config: Config, until: contextlib.ExitStack
+) -> Callable[[], "ReviewSettings"]:
+    """Return a function that makes the settings when it is first called; they are closed with
+    `until`.
+    """
     # Guards `made`: of two first calls one makes the settings.
     turn, redaction = threading.Lock(), Redaction(config.home)
     make_settings = functools.cache(lambda: until.enter_context(review_settings(config)))

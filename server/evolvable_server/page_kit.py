@@ -1,4 +1,7 @@
-"""What a part of the program draws pages with, and what it adds to the local page. The page itself is an annex."""
+"""What a part of the program draws pages with, and what it adds to the local page.
+
+The page itself is an annex.
+"""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,10 +46,15 @@ class PageSite(Protocol):
 
     @property
     def passphrase_label(self) -> str:
-        """The question for the passphrase that decisions need, '' where approvals are not locked."""
+        """The question for the passphrase that decisions need, '' where approvals are
+        not locked.
+        """
 
     def decider(self, request: Any) -> Caller:
-        """Return the person with what signs a decision. Raise Refused without the passphrase that a lock needs."""
+        """Return the person with what signs a decision.
+
+        Raise Refused without the passphrase that a lock needs.
+        """
 
     def value(self, name: str, compute: Callable[[], Value], key: Hashable) -> Value | None:
         """Return the last value of a computation in the background, None before there is one."""
@@ -72,10 +80,12 @@ class PageKit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PageParts:
-    """What a part adds to the page. section: its name, its address and its title in the navigation.
+    """What a part adds to the page. section: its name, its address and its title in the
+    navigation.
 
-    views, actions: made by `PageView` and `PageAction` of the kit. waiting: draws what waits for the person in the
-    inbox, nothing where nothing does. learn: draws what stands of it in the overview of Learn.
+    views, actions: made by `PageView` and `PageAction` of the kit. waiting: draws what waits for
+    the person in the inbox, nothing where nothing does. learn: draws what stands of it in the
+    overview of Learn.
     """
 
     views: Sequence[Any]
@@ -89,7 +99,8 @@ class PageParts:
 class SignedIn:
     """A person as the provider named them.
 
-    claims: of the ID token, without those that userinfo says. token: opens userinfo, '' without one.
+    claims: of the ID token, without those that userinfo says. token: opens userinfo, '' without
+    one.
     """
 
     identity: Identity
@@ -101,7 +112,10 @@ class SignedIn:
 
 
 class SignInFlow(Protocol):
-    """How people sign in to the page at a provider. origin: of the page. provider: its host, as people are shown it."""
+    """How people sign in to the page at a provider.
+
+    origin: of the page. provider: its host, as people are shown it.
+    """
 
     @property
     def origin(self) -> str:
@@ -112,10 +126,18 @@ class SignInFlow(Protocol):
         """The host of the provider."""
 
     async def begin(self) -> tuple[str, str]:
-        """Return where to send a browser, and the value of the cookie that it comes back with. Raise Refused."""
+        """Return where to send a browser, and the value of the cookie that it comes back with.
+
+        Raise Refused.
+        """
 
     async def finish(self, query: str, cookie: str) -> SignedIn:
-        """Return who came back with this query and this cookie. Raise Refused with what to tell the person."""
+        """Return who came back with this query and this cookie.
+
+        Raise Refused with what to tell the person.
+        """
 
     async def recheck(self, signed: SignedIn) -> SignedIn | None:
-        """Return the person with the groups that they have now; None when the provider ended their session."""
+        """Return the person with the groups that they have now; None when the provider ended their
+        session.
+        """

@@ -1,9 +1,9 @@
 """Read the person's own configuration: what no environment variable, project or agent can loosen.
 
-It is one TOML file of the operating system's account, found by the account database and not by HOME, because a
-project's configuration of a client can set HOME. Only commands of a person at a terminal write it (`config_edits`). It
-also registers homes that may belong to another account or lie in a work tree. `second_config` reads the second file
-that EVOLVABLE_CONFIG names.
+It is one TOML file of the operating system's account, found by the account database and not by
+HOME, because a project's configuration of a client can set HOME. Only commands of a person at a
+terminal write it (`config_edits`). It also registers homes that may belong to another account or
+lie in a work tree. `second_config` reads the second file that EVOLVABLE_CONFIG names.
 """
 
 import os
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from evolvable_server.grants import SignIn
     from evolvable_tools.llm import ModelEndpoint
 
-# Start time, 5 to 15 ms each: tomllib, as many accounts have no file, and the approvals lock, which few accounts use.
+# Start time, 5 to 15 ms each: tomllib, as many accounts have no file, and the approvals lock, which
+# few accounts use.
 
 FILE = Path(".config/evolvable/config.toml")
 """Where the file lies below the account's home directory."""
@@ -36,7 +37,9 @@ AGENT_TEXTS = ("plain", "marked")
 """How an agent reads what an agent changed, until a person looks."""
 
 CONFIRMS = ("session",)
-"""When the client asks about what an agent changed: once in a session for each skill, as it is loaded."""
+"""When the client asks about what an agent changed: once in a session for each skill, as it is
+loaded.
+"""
 
 LEVELS = ("off", "guarded", "all")
 """Which changes of an agent wait for a person, from none to every one."""
@@ -48,8 +51,8 @@ CLIENTS = ("claude", "codex")
 """The clients that keep the person's own where `[clients]` says."""
 
 _OWN = (
-    "embedders clients approve agent_text confirm review_policy homes trusted yours remotes remote_keys models roles"
-    " sandbox budgets ray sign_in"
+    "embedders clients approve agent_text confirm review_policy homes trusted yours remotes "
+    "remote_keys models roles sandbox budgets ray sign_in"
 )
 
 SIGNED = (*_OWN.split(), *ROLES)
@@ -58,7 +61,8 @@ SIGNED = (*_OWN.split(), *ROLES)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that a person named. argv: the argument list. folder: where it runs, '' for the caller's choice.
+    """A command that a person named. argv: the argument list. folder: where it runs, '' for the
+    caller's choice.
 
     agents: of an executor, whether it can be given agents.
     """
@@ -71,7 +75,8 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """A folder that the person trusts. home: the library whose decisions on it count, None for every library.
+    """A folder that the person trusts. home: the library whose decisions on it count, None for
+    every library.
 
     follow: whether the scan alone decides on what a pull brings there.
     """
@@ -83,10 +88,11 @@ class Trusted:
 
 @dataclass(frozen=True, slots=True)
 class NamedRemote:
-    """A git repository of the library in `home`, which a person named. scopes: whose resources go there.
+    """A git repository of the library in `home`, which a person named. scopes: whose resources go
+    there.
 
-    parts: what else goes there. signed: the newest commit has to carry a signature that the person's git verifies, and
-    a push makes one.
+    parts: what else goes there. signed: the newest commit has to carry a signature that the
+    person's git verifies, and a push makes one.
     """
 
     name: str
@@ -106,22 +112,24 @@ NOBODY = ("off", "caller")
 class PersonConfig:
     """The settings of the person whose account this is.
 
-    path: the file, None when the account has no home directory. approve: one of LEVELS. agent_text: `marked` or
-    `plain`, confirm: `session`; '' where the file does not say. homes: libraries that may lie in a work tree or belong
-    to another account. addresses: those of `homes` that lie in PostgreSQL. commands: by role (see ROLES) and name.
-    trusted: folders whose resources the person trusts. yours: folders that are the person's when they are imported,
-    also without a terminal. models: addresses of models by provider, and the proxy. endpoints: the models that the
-    person named. model_roles: which models answer, by role. sandbox, budgets: tables as they stand in the file.
-    review_policy: what becomes of proposals by kind, as EVOLVABLE_REVIEW_POLICY says it. remotes: git repositories of
-    libraries. remote_keys: whose approvals count. embedders: folders of models that may lie in a work tree. clients:
-    where claude and codex keep the person's own, as CLAUDE_CONFIG_DIR and CODEX_HOME say it. sign_in: where people sign
-    in, and what their groups give; None where the file does not say. ray_address, ray_token_file: the Ray cluster on
-    which trials run, '' without one, and where its token lies. file_keys: the names that stand in the file.
-    lock_key: the public key of the approvals lock, '' where approvals are not locked. unsigned: whether the lock's
-    signature does not cover the settings; then the strictest apply and nothing is named.
-    files: where EVOLVABLE_CONFIG names a second file, what the account's file and that file say, in this order; the
-    other fields are then what the two make together. ignored: why the names in the second file do not count, '' where
-    they do.
+    path: the file, None when the account has no home directory. approve: one of LEVELS. agent_text:
+    `marked` or `plain`, confirm: `session`; '' where the file does not say. homes: libraries that
+    may lie in a work tree or belong to another account. addresses: those of `homes` that lie in
+    PostgreSQL. commands: by role (see ROLES) and name. trusted: folders whose resources the person
+    trusts. yours: folders that are the person's when they are imported, also without a terminal.
+    models: addresses of models by provider, and the proxy. endpoints: the models that the person
+    named. model_roles: which models answer, by role. sandbox, budgets: tables as they stand in the
+    file. review_policy: what becomes of proposals by kind, as EVOLVABLE_REVIEW_POLICY says it.
+    remotes: git repositories of libraries. remote_keys: whose approvals count. embedders: folders
+    of models that may lie in a work tree. clients: where claude and codex keep the person's own, as
+    CLAUDE_CONFIG_DIR and CODEX_HOME say it. sign_in: where people sign in, and what their groups
+    give; None where the file does not say. ray_address, ray_token_file: the Ray cluster on which
+    trials run, '' without one, and where its token lies. file_keys: the names that stand in the
+    file. lock_key: the public key of the approvals lock, '' where approvals are not locked.
+    unsigned: whether the lock's signature does not cover the settings; then the strictest apply and
+    nothing is named. files: where EVOLVABLE_CONFIG names a second file, what the account's file and
+    that file say, in this order; the other fields are then what the two make together. ignored: why
+    the names in the second file do not count, '' where they do.
     """
 
     path: Path | None
@@ -154,16 +162,22 @@ class PersonConfig:
 
     @property
     def parts(self) -> "tuple[PersonConfig, ...]":
-        """What each file says: of the account's file, then of the second file where there is one."""
+        """What each file says: of the account's file, then of the second file where
+        there is one.
+        """
         return self.files or (self,)
 
     @property
     def editable(self) -> "PersonConfig":
-        """What the file says that commands of the person change: the second file where there is one."""
+        """What the file says that commands of the person change: the second file where there is
+        one.
+        """
         return self.parts[-1]
 
     def models_of_role(self, role: str) -> tuple[str, ...]:
-        """Return the models that answer in a role, in order; none where nobody is named, or the role says NOBODY."""
+        """Return the models that answer in a role, in order; none where nobody is named, or the
+        role says NOBODY.
+        """
         return tuple(name for name in self.model_roles.get(role, ()) if name not in NOBODY)
 
     def command(self, role: str, name: str) -> Command | None:
@@ -171,16 +185,30 @@ class PersonConfig:
         return self.commands.get(role, {}).get(name)
 
     def trusted_folders(self, home: Path) -> frozenset[str]:
-        """Return the folders that the person trusts where the library in `home` holds them; `yours` among them."""
-        return frozenset(str(entry.folder) for entry in self._trusted_in(home)).union(map(os.path.realpath, self.yours))
+        """Return the folders that the person trusts where the library in `home` holds them; `yours`
+        among them.
+        """
+        return frozenset(str(entry.folder) for entry in self._trusted_in(home)).union(
+            map(os.path.realpath, self.yours)
+        )
 
     def followed_folders(self, home: Path) -> frozenset[str]:
-        """Return those of the trusted folders where the scan alone decides on what a pull brings; none under a lock."""
-        return frozenset(str(entry.folder) for entry in self._trusted_in(home) if entry.follow and not self.lock_key)
+        """Return those of the trusted folders where the scan alone decides on what a pull brings;
+        none under a lock.
+        """
+        return frozenset(
+            str(entry.folder)
+            for entry in self._trusted_in(home)
+            if entry.follow and not self.lock_key
+        )
 
     def _trusted_in(self, home: Path) -> list[Trusted]:
         place = os.path.realpath(home)
-        return [entry for entry in self.trusted if entry.home is None or os.path.realpath(entry.home) == place]
+        return [
+            entry
+            for entry in self.trusted
+            if entry.home is None or os.path.realpath(entry.home) == place
+        ]
 
     def is_yours(self, folder: Path) -> bool:
         """Return whether `yours` names this very folder, however its path is spelled."""
@@ -188,7 +216,9 @@ class PersonConfig:
 
 
 def account_home() -> Path | None:
-    """Return the home directory of the account that runs this process, None when the account has none."""
+    """Return the home directory of the account that runs this process, None when the account has
+    none.
+    """
     if sys.platform == "win32":
         # MAX_PATH of Windows: the function writes no more.
         buffer = ctypes.create_unicode_buffer(260)
@@ -205,7 +235,9 @@ def account_home() -> Path | None:
 
 
 def config_path() -> Path | None:
-    """Return where the person's configuration lies, or would lie; None when the account has no home directory."""
+    """Return where the person's configuration lies, or would lie; None when the account has no home
+    directory.
+    """
     home = account_home()
     return home / FILE if home is not None else None
 
@@ -213,21 +245,28 @@ def config_path() -> Path | None:
 def read_person_config() -> PersonConfig:
     """Return the person's configuration; the defaults when there is no file.
 
-    That is the account's file alone; `second_config.read_library_config` returns what holds for a library. Raise
-    Refused when others can write the file, InvalidArgument when it cannot be read as settings.
+    That is the account's file alone; `second_config.read_library_config` returns what holds for a
+    library. Raise Refused when others can write the file, InvalidArgument when it cannot be read as
+    settings.
     """
     path = config_path()
     return read_config_file(path) if path is not None else PersonConfig(path)
 
 
 def read_config_file(path: Path) -> PersonConfig:
-    """Return what a file of settings says; the defaults when there is none. Raise as `read_person_config`."""
+    """Return what a file of settings says; the defaults when there is none.
+
+    Raise as `read_person_config`.
+    """
     text = read_config_text(path)
     return parse_person_config(path, text) if text is not None else PersonConfig(path)
 
 
 def parse_person_config(path: Path, text: str) -> PersonConfig:
-    """Return the configuration that the text of the file is. Raise InvalidArgument when it is not valid."""
+    """Return the configuration that the text of the file is.
+
+    Raise InvalidArgument when it is not valid.
+    """
     import tomllib
 
     try:
@@ -266,26 +305,41 @@ def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
         agent_text,
         tuple(Path(entry) for entry in homes if not is_address(entry)),
         {
-            role: {name: _parse_command(role, name, entry) for name, entry in _table(table, role).items()}
+            role: {
+                name: _parse_command(role, name, entry)
+                for name, entry in _table(table, role).items()
+            }
             for role in ROLES
         },
         tuple(_parse_trusted(entry) for entry in _list(table, "trusted")),
-        {name: _text(entry, "address", "models") for name, entry in models.items() if name not in endpoints},
+        {
+            name: _text(entry, "address", "models")
+            for name, entry in models.items()
+            if name not in endpoints
+        },
         _table(table, "sandbox"),
         _table(table, "budgets"),
-        _text(table["review_policy"], "review_policy", "the file") if "review_policy" in table else "",
+        _text(table["review_policy"], "review_policy", "the file")
+        if "review_policy" in table
+        else "",
         frozenset(table),
         key,
         addresses=tuple(filter(is_address, homes)),
         remotes=tuple(_parse_remote(entry) for entry in _list(table, "remotes")),
-        remote_keys=frozenset(_text(entry, "key", "remote_keys") for entry in _list(table, "remote_keys")),
+        remote_keys=frozenset(
+            _text(entry, "key", "remote_keys") for entry in _list(table, "remote_keys")
+        ),
         endpoints=endpoints,
         model_roles=roles,
         ray_address=_ray_address(ray) if ray else "",
-        ray_token_file=Path(_text(ray["token_file"], "token_file", "ray")) if "token_file" in ray else None,
+        ray_token_file=Path(_text(ray["token_file"], "token_file", "ray"))
+        if "token_file" in ray
+        else None,
         sign_in=_sign_in(table),
         embedders=tuple(_text(entry, "folder", "embedders") for entry in _list(table, "embedders")),
-        clients={name: _client_folder(name, entry) for name, entry in _table(table, "clients").items()},
+        clients={
+            name: _client_folder(name, entry) for name, entry in _table(table, "clients").items()
+        },
         confirm=_choice(table, "confirm", CONFIRMS),
         yours=tuple(_own_folder(entry) for entry in _list(table, "yours")),
     )
@@ -309,18 +363,23 @@ def _sign_in(table: Mapping[str, Any]) -> "SignIn | None":
         raise _Wrong(str(error)) from None
 
 
-def _model_tables(table: Mapping[str, Any]) -> "tuple[dict[str, ModelEndpoint], dict[str, tuple[str, ...]]]":
+def _model_tables(
+    table: Mapping[str, Any],
+) -> "tuple[dict[str, ModelEndpoint], dict[str, tuple[str, ...]]]":
     """Return the models that the person named, and which answer in which role."""
-    endpoints = {name: entry for name, entry in _table(table, "models").items() if isinstance(entry, dict)}
+    endpoints = {
+        name: entry for name, entry in _table(table, "models").items() if isinstance(entry, dict)
+    }
     roles = _table(table, "roles")
     if not endpoints and not roles:
         return {}, {}
-    from evolvable_tools.llm import parse_endpoints, parse_roles  # late: most accounts name no model
+    # Late: most accounts name no model.
+    from evolvable_tools.llm import parse_endpoints, parse_roles
 
     try:
-        return parse_endpoints(endpoints, {name: role for role in ROLES for name in _table(table, role)}), parse_roles(
-            roles
-        )
+        return parse_endpoints(
+            endpoints, {name: role for role in ROLES for name in _table(table, role)}
+        ), parse_roles(roles)
     except ValueError as error:
         raise _Wrong(str(error)) from None
 
@@ -329,7 +388,9 @@ def signed_settings(table: Mapping[str, Any]) -> bytes:
     """Return what the signature of a configuration covers."""
     from evolvable_tools import canonical_form
 
-    return canonical_form(["evolvable settings", 1, {key: table[key] for key in SIGNED if key in table}])
+    return canonical_form(
+        ["evolvable settings", 1, {key: table[key] for key in SIGNED if key in table}]
+    )
 
 
 def _is_signed(table: Mapping[str, Any], key: str) -> bool:
@@ -358,7 +419,8 @@ def _client_folder(name: str, value: object) -> Path:
 
 def _own_folder(entry: Any) -> Path:
     return _absolute(
-        _text(_check_type(entry, dict, "an entry of yours").get("folder"), "folder", "yours"), "a folder of yours"
+        _text(_check_type(entry, dict, "an entry of yours").get("folder"), "folder", "yours"),
+        "a folder of yours",
     )
 
 
@@ -382,7 +444,9 @@ def _parse_trusted(entry: Any) -> Trusted:
 
 def _parse_remote(entry: Any) -> NamedRemote:
     fields = _check_type(entry, dict, "an entry of remotes")
-    name, url, home, branch = (_text(fields.get(key), key, "remotes") for key in ("name", "url", "home", "branch"))
+    name, url, home, branch = (
+        _text(fields.get(key), key, "remotes") for key in ("name", "url", "home", "branch")
+    )
     scopes, parts = (tuple(_list(fields, key)) for key in ("scopes", "with"))
     if not all(isinstance(text, str) for text in (*scopes, *parts)):
         raise _Wrong("scopes and with of a remote are lists of texts")
@@ -397,7 +461,16 @@ def _parse_command(role: str, name: str, entry: Any) -> Command:
     if not argv or not isinstance(argv, list) or not all(isinstance(part, str) for part in argv):
         raise _Wrong(f"{where}.command is not a list of texts")
     folder = _check_type(fields.get("folder", ""), str, f"{where}.folder")
-    return Command(name, tuple(argv), folder, _check_type(fields.get("agents", False), bool, f"{where}.agents"))
+    return Command(
+        name,
+        tuple(argv),
+        folder,
+        _check_type(
+            fields.get("agents", False),
+            bool,
+            f"{where}.agents",
+        ),
+    )
 
 
 _T = TypeVar("_T")
@@ -430,7 +503,8 @@ USUAL = ".evolvable"
 
 
 def registered_homes() -> tuple[Path, ...]:
-    """Return the homes that the person's configuration lists, and the account's usual one, which nobody had to name.
+    """Return the homes that the person's configuration lists, and the account's usual one, which
+    nobody had to name.
 
     Raise as `read_person_config`.
     """
@@ -440,7 +514,10 @@ def registered_homes() -> tuple[Path, ...]:
 
 
 def _expand_home(home: Path, account: Path | None) -> Path:
-    """Return a listed home. Its `~` is the account's home directory: an agent's shell can set HOME."""
+    """Return a listed home.
+
+    Its `~` is the account's home directory: an agent's shell can set HOME.
+    """
     if account is not None and home.parts[:1] == ("~",):
         return account.joinpath(*home.parts[1:])
     return home.expanduser()

@@ -1,8 +1,9 @@
 """The seam: what a part of the program adds to the core, as hooks of pluggy.
 
-The core runs without any part. The parts that come with the program are a fixed list, so a start reads no metadata of
-distributions; a distribution of others joins by the entry-point group `evolvable`, which a command reads when it runs.
-A part is a module with functions marked `hookimpl`, named as the hooks below.
+The core runs without any part. The parts that come with the program are a fixed list, so a start
+reads no metadata of distributions; a distribution of others joins by the entry-point group
+`evolvable`, which a command reads when it runs. A part is a module with functions marked
+`hookimpl`, named as the hooks below.
 """
 
 import importlib
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from evolvable_tools import Caller, HealthProblem, Library, Progress, TrialArms
 
 GROUP = "evolvable"
-"""The name of the project in pluggy, and the group of entry points that other distributions join by."""
+"""The name of the project in pluggy, and the group of entry points that other distributions join
+by.
+"""
 
 EVOLVE, TEAMS, PAGE = "evolvable_evolve", "evolvable_teams", "evolvable_page"
 
@@ -45,7 +48,10 @@ hookimpl = pluggy.HookimplMarker(GROUP)
 
 @dataclass(frozen=True, slots=True)
 class HttpService:
-    """What `serve --http` is asked for. options: its further options, by their names on the command line."""
+    """What `serve --http` is asked for.
+
+    options: its further options, by their names on the command line.
+    """
 
     config: "Config"
     host: str
@@ -57,13 +63,21 @@ class HttpService:
 class PluginScorer:
     """A scorer of a part.
 
-    score: returns the score of an answer from 0 to 1, with the feedback that a proposer sees, for the expected answer
-    of the task ('' without one), the answer, and the arguments that the task names. It is deterministic, reads no file
-    and no clock, and raises ValueError where it cannot say. arguments: the JSON schema of each argument. version: what
-    an earlier one scored does not count for a later one.
+    score: returns the score of an answer from 0 to 1, with the feedback that a proposer sees, for
+    the expected answer of the task ('' without one), the answer, and the arguments that the task
+    names. It is deterministic, reads no file and no clock, and raises ValueError where it cannot
+    say. arguments: the JSON schema of each argument. version: what an earlier one scored does not
+    count for a later one.
     """
 
-    score: Callable[[str, str, Mapping[str, Any]], tuple[float, str]]
+    score: Callable[
+        [
+            str,
+            str,
+            Mapping[str, Any],
+        ],
+        tuple[float, str],
+    ]
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     required: Sequence[str] = ()
     needs_expected: bool = False
@@ -72,11 +86,13 @@ class PluginScorer:
 
 @dataclass(frozen=True, slots=True)
 class SetupOffer:
-    """Something that `setup` offers once folders and clients are settled; nothing of it happens unasked.
+    """Something that `setup` offers once folders and clients are settled; nothing of it happens
+    unasked.
 
-    name: for `setup --take`. text: what it does, what it keeps, and how it is taken back. take: does it, and returns
-    lines that say what was done; it may say how much is done. Raise EvolvableError. obstacle: why it cannot be taken
-    as things stand, '' where it can; it is not shown then.
+    name: for `setup --take`. text: what it does, what it keeps, and how it is taken back. take:
+    does it, and returns lines that say what was done; it may say how much is done. Raise
+    EvolvableError. obstacle: why it cannot be taken as things stand, '' where it can; it is not
+    shown then.
     """
 
     name: str
@@ -89,8 +105,9 @@ class SetupOffer:
 class WaitingRun:
     """Work that an agent asked for and only a person begins. Nothing of it ran.
 
-    text: what it is, who does it and what it may spend, as lines. command: what begins it. begin: begins it in a
-    process of its own, and returns lines that say so. remove: removes it. Both raise EvolvableError.
+    text: what it is, who does it and what it may spend, as lines. command: what begins it. begin:
+    begins it in a process of its own, and returns lines that say so. remove: removes it. Both raise
+    EvolvableError.
     """
 
     run: str
@@ -101,27 +118,39 @@ class WaitingRun:
 
 
 class ArchivePart(Protocol):
-    """What a part adds to backups, archives and remotes: lines of JSON that travel with resources."""
+    """What a part adds to backups, archives and remotes: lines of JSON that travel with
+    resources.
+    """
 
     def backup_files(self, home: Path) -> dict[str, bytes]:
-        """Return the files that a backup of a library takes along, by their paths below the home."""
+        """Return the files that a backup of a library takes along, by their paths below
+        the home.
+        """
 
     def merge_backup(self, home: Path, source: Path) -> None:
         """Add what a backup in `source` has to the library in `home`. Raise OSError."""
 
     def export(self, library: "Library", caller: "Caller", refs: "Iterable[Ref] | None") -> bytes:
-        """Return the lines that go along with these resources, by default all. Raise LibraryCorrupt."""
+        """Return the lines that go along with these resources, by default all.
+
+        Raise LibraryCorrupt.
+        """
 
     def add(self, home: Path, lines: bytes) -> int:
         """Add lines of another library; return how many were new. Raise LibraryCorrupt, OSError."""
 
 
 class Hooks:
-    """What a part may add. Each hook is called once for all parts; the results come in the order of the parts."""
+    """What a part may add.
+
+    Each hook is called once for all parts; the results come in the order of the parts.
+    """
 
     @hookspec
     def verb_table(self) -> Path:
-        """Return a table of verbs as `evolvable_tools/verbs/registry.json`: name, effect, authority, function."""
+        """Return a table of verbs as `evolvable_tools/verbs/registry.json`: name, effect,
+        authority, function.
+        """
         raise NotImplementedError
 
     @hookspec
@@ -147,7 +176,9 @@ class Hooks:
 
     @hookspec(firstresult=True)
     def open_storage(self, home: Path, create: bool, registered: "Registered") -> "Storage | None":
-        """Open the storage that the address file of a home names; None for one that is not the part's."""
+        """Open the storage that the address file of a home names; None for one that is not the
+        part's.
+        """
 
     @hookspec(firstresult=True)
     def trial_arms(self) -> "TrialArms":
@@ -173,10 +204,14 @@ class Hooks:
         """Act on what the sessions that were just reviewed showed."""
 
     @hookspec
-    def remove_old_runs(self, library: "Library", before: str, dry_run: bool) -> tuple[list[str], dict[str, list[str]]]:
-        """Remove what the part keeps beside the library, older than a moment, that nothing refers to.
+    def remove_old_runs(
+        self, library: "Library", before: str, dry_run: bool
+    ) -> tuple[list[str], dict[str, list[str]]]:
+        """Remove what the part keeps beside the library, older than a moment, that nothing refers
+        to.
 
-        Return what was removed, and what is old and kept with what keeps it. before: ISO 8601 in UTC.
+        Return what was removed, and what is old and kept with what keeps it. before: ISO 8601 in
+        UTC.
         """
         raise NotImplementedError
 
@@ -196,7 +231,9 @@ class Hooks:
 
     @hookspec
     def setup_offers(self, config: "Config", library: "Library") -> "Sequence[SetupOffer]":
-        """Return what `evolvable setup` offers as things stand: without what is on already, or can do nothing."""
+        """Return what `evolvable setup` offers as things stand: without what is on already, or can
+        do nothing.
+        """
         raise NotImplementedError
 
     @hookspec
@@ -214,7 +251,10 @@ class Hooks:
 
     @hookspec(firstresult=True)
     def token_rows(self, home: Path) -> "Sequence[Mapping[str, Any]] | None":
-        """Return the tokens of a library as `evolvable team token list` shows them. Raise LibraryCorrupt, Refused."""
+        """Return the tokens of a library as `evolvable team token list` shows them.
+
+        Raise LibraryCorrupt, Refused.
+        """
 
     @hookspec(firstresult=True)
     def login_flow(self, config: "Config", port: int) -> Any:
@@ -263,7 +303,8 @@ def _warn(text: str, *values: object) -> None:
 @cache
 def _add_others() -> None:
     """Add the parts of other distributions. One that fails is left out, with a warning."""
-    from importlib.metadata import entry_points  # late: 18 ms, and most commands need no other distribution
+    # Late: 18 ms, and most commands need no other distribution.
+    from importlib.metadata import entry_points
 
     manager = _manager()
     for entry in entry_points(group=GROUP):
@@ -281,10 +322,19 @@ _GUARDED = ("commands", "clients", "scorers", "pages", "doctor_checks", "add_too
 
 
 def _guard_part(part: object, name: str) -> object:
-    """Return the hooks of a part of others, so that one that fails adds nothing and the program goes on."""
-    found = {hook: getattr(part, hook) for hook in dir(Hooks) if not hook.startswith("_") and hasattr(part, hook)}
+    """Return the hooks of a part of others, so that one that fails adds nothing and the program
+    goes on.
+    """
+    found = {
+        hook: getattr(part, hook)
+        for hook in dir(Hooks)
+        if not hook.startswith("_") and hasattr(part, hook)
+    }
     return SimpleNamespace(
-        **{hook: _guard(function, name) if hook in _GUARDED else function for hook, function in found.items()}
+        **{
+            hook: _guard(function, name) if hook in _GUARDED else function
+            for hook, function in found.items()
+        }
     )
 
 
@@ -312,12 +362,17 @@ def _guard(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def hooks() -> Any:
-    """Return what calls the hooks of the parts that come with the program. Their verbs are in the registry then."""
+    """Return what calls the hooks of the parts that come with the program.
+
+    Their verbs are in the registry then.
+    """
     return _manager().hook
 
 
 def all_hooks() -> Any:
-    """Return what calls the hooks of all parts, those of other distributions too, whose metadata is read."""
+    """Return what calls the hooks of all parts, those of other distributions too, whose metadata is
+    read.
+    """
     _add_others()
     return _manager().hook
 
@@ -341,7 +396,9 @@ _TABLES: Mapping[str, Mapping[str, str]] = {
 
 
 def left_by_missing_parts(library: "Library") -> list[str]:
-    """Return a sentence for each folder and each table of a library that only a missing part can read."""
+    """Return a sentence for each folder and each table of a library that only a missing part can
+    read.
+    """
     missing = missing_parts()
     if not missing:
         return []
@@ -350,17 +407,30 @@ def left_by_missing_parts(library: "Library") -> list[str]:
     for part in missing:
         for folder, what in _FOLDERS.get(part, {}).items():
             # Files beside the folders are no runs.
-            number = sum(1 for entry in (home / folder).iterdir() if entry.is_dir()) if (home / folder).is_dir() else 0
+            number = (
+                sum(1 for entry in (home / folder).iterdir() if entry.is_dir())
+                if (home / folder).is_dir()
+                else 0
+            )
             if number:
-                found.append(f"{home / folder} holds {number:,} {what}; {part}, which reads them, is not installed.")
+                found.append(
+                    f"{home / folder} holds {number:,} {what}; {part}, which reads them, is not "
+                    "installed."
+                )
         for table, what in _TABLES.get(part, {}).items():
             if rows := sizes.get(table, 0):
-                found.append(f"The library holds {rows:,} {what}; {part}, which reads them, is not installed.")
+                found.append(
+                    f"The library holds {rows:,} {what}; {part}, which reads them, is not "
+                    "installed."
+                )
     return found
 
 
 def merged_tables(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the rows of all parts. Of two of one name the earlier part's counts, so that none replaces the core's."""
+    """Return the rows of all parts.
+
+    Of two of one name the earlier part's counts, so that none replaces the core's.
+    """
     merged: dict[str, Any] = {}
     for rows in results:
         merged |= {name: row for name, row in rows.items() if name not in merged}
@@ -368,7 +438,9 @@ def merged_tables(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def trial_arms() -> "TrialArms | None":
-    """Return what says which version a session gets while versions are on trial, None without such a part."""
+    """Return what says which version a session gets while versions are on trial, None without such
+    a part.
+    """
     found: TrialArms | None = hooks().trial_arms()
     return found
 
@@ -391,9 +463,15 @@ def plugin_scorers() -> "Mapping[str, PluginScorer]":
 
 
 def open_storage(home: Path, create: bool, registered: "Registered") -> "Storage":
-    """Open the library that the address file of a home names. Raise LibraryError without a part that can."""
+    """Open the library that the address file of a home names.
+
+    Raise LibraryError without a part that can.
+    """
     found: Storage | None = hooks().open_storage(home=home, create=create, registered=registered)
     if found is None:
-        missing = f"The library of {home} lies in PostgreSQL, which this installation cannot open: {TEAMS} is missing."
+        missing = (
+            f"The library of {home} lies in PostgreSQL, which this installation cannot open: "
+            f"{TEAMS} is missing."
+        )
         raise LibraryError(missing, "Install the whole program again.")
     return found

@@ -1,9 +1,11 @@
-"""Read the second file of settings that EVOLVABLE_CONFIG names, for a library that a person only tries.
+"""Read the second file of settings that EVOLVABLE_CONFIG names, for a library that a person only
+tries.
 
-The account's file stays the floor: of the policy, the lock and the budgets the stricter of both counts, in every
-library. Any program can set the variable, so names of commands, models, roles, trusted folders and remotes in the
-second file count only in a library that is none of the account's, and while the account has no approvals lock. What
-decides whose approvals count, and which homes are the account's, is read from the account's file alone.
+The account's file stays the floor: of the policy, the lock and the budgets the stricter of both
+counts, in every library. Any program can set the variable, so names of commands, models, roles,
+trusted folders and remotes in the second file count only in a library that is none of the
+account's, and while the account has no approvals lock. What decides whose approvals count, and
+which homes are the account's, is read from the account's file alone.
 """
 
 import os
@@ -41,7 +43,10 @@ def second_path(environment: Mapping[str, str] | None = None) -> Path | None:
 
 
 def read_library_config(home: Path, environment: Mapping[str, str] | None = None) -> PersonConfig:
-    """Return the person's configuration as it holds for the library in `home`. Raise as `read_person_config`."""
+    """Return the person's configuration as it holds for the library in `home`.
+
+    Raise as `read_person_config`.
+    """
     account, path = read_person_config(), second_path(environment)
     if path is None:
         return account
@@ -50,7 +55,9 @@ def read_library_config(home: Path, environment: Mapping[str, str] | None = None
 
 
 def own_path(environment: Mapping[str, str] | None = None) -> Path | None:
-    """Return the file that commands of the person change: the second one, else the account's, None without any."""
+    """Return the file that commands of the person change: the second one, else the account's, None
+    without any.
+    """
     return second_path(environment) or config_path()
 
 
@@ -62,7 +69,11 @@ def _why_ignored(home: Path, path: Path, account: PersonConfig) -> str:
         return f"{home} is a library of this account"
     # Where the file really lies: a link may lead into a work tree.
     tree = work_tree(Path(os.path.realpath(path)).parent)
-    return f"it lies in the work tree {tree}, so a repository may have brought it" if tree is not None else ""
+    return (
+        f"it lies in the work tree {tree}, so a repository may have brought it"
+        if tree is not None
+        else ""
+    )
 
 
 def is_registered(home: Path) -> bool:
@@ -103,7 +114,9 @@ def _combine(account: PersonConfig, second: PersonConfig, ignored: str) -> Perso
     return replace(
         person,
         # Of two entries of one name, the second file's counts.
-        commands={role: _merge_commands(role, (file.commands for file in person.files)) for role in ROLES},
+        commands={
+            role: _merge_commands(role, (file.commands for file in person.files)) for role in ROLES
+        },
         models={**account.models, **second.models},
         endpoints={**account.endpoints, **second.endpoints},
         model_roles={**account.model_roles, **second.model_roles},

@@ -1,4 +1,6 @@
-"""Serve one client on stdio, or several over HTTP, from a library that is kept in sync with its folders."""
+"""Serve one client on stdio, or several over HTTP, from a library that is kept in sync with its
+folders.
+"""
 
 import contextlib
 import logging
@@ -42,7 +44,12 @@ from evolvable_server.mcp import (
 )
 from evolvable_server.mcp.call import CallSessions, conversation_of
 from evolvable_server.mcp.server import LibraryServer, add_hook_event
-from evolvable_server.model_setup import Redaction, approval_policies, lazy_review_settings, open_search
+from evolvable_server.model_setup import (
+    Redaction,
+    approval_policies,
+    lazy_review_settings,
+    open_search,
+)
 from evolvable_server.person_config import registered_homes
 from evolvable_server.process_memory import return_free_memory, tune_malloc
 from evolvable_server.watcher import Watcher
@@ -53,13 +60,17 @@ from evolvable_tools import ApprovalLevel, Caller, Library
 from evolvable_tools.verbs import DuplicateHints
 
 LEARN_SECONDS = 3.0
-"""How long after the start the sessions are read that ended before: a client's first calls come at once."""
+"""How long after the start the sessions are read that ended before: a client's first calls come at
+once.
+"""
 
 YOUNG_COMMITS = 100
 """Commits of a project that are looked through for the first one while clients wait for answers."""
 
 AGAIN_SECONDS = 5.0
-"""How long what the background could not do, such as for a busy library or a full disk, waits for the next try."""
+"""How long what the background could not do, such as for a busy library or a full disk, waits for
+the next try.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -76,11 +87,14 @@ def _no_notice(_: str) -> None:
 class Serving:
     """A library with a server over it, both in sync with the folders and with other processes."""
 
-    def __init__(self, config: Config, *, shared: bool = False, state_key: StateKey | None = None) -> None:
-        """Open the library, made when it is missing. Raise as Store.open, and InvalidArgument for a setting.
+    def __init__(
+        self, config: Config, *, shared: bool = False, state_key: StateKey | None = None
+    ) -> None:
+        """Open the library, made when it is missing. Raise as Store.open, and InvalidArgument for a
+        setting.
 
-        shared: several clients are served, so this process's own session is none of theirs. state_key: by default
-        the key is this process's own.
+        shared: several clients are served, so this process's own session is none of theirs.
+        state_key: by default the key is this process's own.
         """
         # Before the first thread starts.
         tune_malloc()
@@ -103,12 +117,18 @@ class Serving:
         self._notifier = Notifier(self.library.store)
         self.client_log = ClientLog(self._notifier)
         self._home, self._config = config.home, config
-        # Over HTTP the log of one client may not say what another one wrote: there the next answer has it.
-        self._hints = DuplicateHints(self.library, _no_notice if shared else partial(self.client_log.post, "warning"))
+        # Over HTTP the log of one client may not say what another one wrote: there the next answer
+        # has it.
+        self._hints = DuplicateHints(
+            self.library, _no_notice if shared else partial(self.client_log.post, "warning")
+        )
         self.library.compare_later = self._hints.add
         self._reloader = Watcher(self.library, self._note_changes)
         connection = shared_connection() if shared else client_connection()
-        client = replace(make_caller(config, self.library, Identity(Principal.AGENT, "mcp")), connection=connection)
+        client = replace(
+            make_caller(config, self.library, Identity(Principal.AGENT, "mcp")),
+            connection=connection,
+        )
         if shared:
             client = replace(client, project=None)  # each client works in a folder of its own
         extensions = [SkillsExtension(self.library, client)]
@@ -118,19 +138,32 @@ class Serving:
             subscriptions=self._notifier.bus,
             lifespan=self._lifespan,
             extensions=extensions,
-            request_state_security=RequestStateSecurity(keys=[state_key(config.home)]) if state_key else None,
+            request_state_security=RequestStateSecurity(keys=[state_key(config.home)])
+            if state_key
+            else None,
         )
         hook_session = partial(named_session, config.home, None if shared else connection)
-        sessions = CallSessions(None if shared else config.session, shared=shared, hook_session=hook_session)
-        self.server.take_hints = lambda request: self._hints.take(conversation_of(client, request, sessions))
-        settings, delegates = lazy_review_settings(config, self._open), "delegation" in config.toolsets
+        sessions = CallSessions(
+            None if shared else config.session, shared=shared, hook_session=hook_session
+        )
+        self.server.take_hints = lambda request: self._hints.take(
+            conversation_of(client, request, sessions)
+        )
+        settings, delegates = (
+            lazy_review_settings(config, self._open),
+            "delegation" in config.toolsets,
+        )
         small, self.server.prefix = SMALL in config.toolsets, config.tool_prefix
-        add_lazy_tools(self.server, self.library, client, sessions, settings, delegates=delegates, small=small)
+        add_lazy_tools(
+            self.server, self.library, client, sessions, settings, delegates=delegates, small=small
+        )
         add_hook_event(self.server, config, self.library, client, sessions)
         add_resources(self.server, self.library, client, sessions)
         add_prompts(self.server, self.library, client)
         add_notifications(self.server, self._notifier)
-        add_approvals(self.server, self.library, client, sessions, confirms=config.person.confirm == "session")
+        add_approvals(
+            self.server, self.library, client, sessions, confirms=config.person.confirm == "session"
+        )
         # The first gate that asks about a call makes it, so the order counts.
         self.server.gates.append(LessonGate(self.library, client, sessions))
         self._add_groups(config, client, sessions)
@@ -145,7 +178,11 @@ class Serving:
             add_delegation(self.server, self.library, caller, sessions)
         if config.toolsets:  # else a start reads no metadata of distributions
             plugins.all_hooks().add_tools(
-                server=self.server, library=self.library, caller=caller, sessions=sessions, config=config
+                server=self.server,
+                library=self.library,
+                caller=caller,
+                sessions=sessions,
+                config=config,
             )
 
     @contextlib.asynccontextmanager
@@ -164,7 +201,8 @@ class Serving:
             self._memories_changed.set()
 
     def _follow_memories(self) -> None:
-        """Have the memories say the same where clients read them, at the start and after each change of one.
+        """Have the memories say the same where clients read them, at the start and after each
+        change of one.
 
         What could not be read or written is tried again; it is logged once.
         """
@@ -213,12 +251,15 @@ class Serving:
             self._closed.wait(AGAIN_SECONDS)
 
     def _keep_up(self) -> None:
-        from evolvable_server.upkeep import keep_up_quietly  # with what reads runs, which no answer needs
+        # With what reads runs, which no answer needs.
+        from evolvable_server.upkeep import keep_up_quietly
 
         keep_up_quietly(self.library)
 
     def _learn(self) -> None:
-        """Learn from the sessions that ended since the last start, when the person let the library."""
+        """Learn from the sessions that ended since the last start, when the person let
+        the library.
+        """
         if not consent(self._home) or self._closed.wait(LEARN_SECONDS):
             return
         from evolvable_server.session_learning import learn_ended_sessions  # few let it
@@ -226,14 +267,17 @@ class Serving:
         learn_ended_sessions(self._config, self.library, self._closed.is_set)
 
     def _review(self) -> None:
-        """Start the reviews that are due since the last start, where the person switched automatic reviews on."""
+        """Start the reviews that are due since the last start, where the person switched automatic
+        reviews on.
+        """
         if not read_switch(self._home).projects or self._closed.wait(LEARN_SECONDS):
             return
         from evolvable_server.auto_queue import start_if_due  # few switched them on
 
         try:
             if (started := start_if_due(self._config)) is not None:
-                started.wait()  # else what is left of it stays as long as this process; it outlives us
+                # Else what is left of it stays as long as this process; it outlives us.
+                started.wait()
         except OSError as error:
             log.warning("Sessions were not reviewed: %s", error)
 
@@ -253,7 +297,9 @@ class Serving:
             # The library is served without them.
             except EvolvableError as error:
                 log.warning("Folders are not followed: %s", error.text)
-            threading.Thread(target=self._follow_memories, name="evolvable-memory", daemon=True).start()
+            threading.Thread(
+                target=self._follow_memories, name="evolvable-memory", daemon=True
+            ).start()
             threading.Thread(target=self._keep_up, name="evolvable-upkeep", daemon=True).start()
             self._hints.start()
             threading.Thread(target=self._learn, name="evolvable-learn", daemon=True).start()
@@ -264,7 +310,8 @@ class Serving:
     def close(self) -> None:
         """Stop following and close the library.
 
-        The process may end while this goes on. So what would be lost then comes first: the last rows of evidence.
+        The process may end while this goes on. So what would be lost then comes first: the last
+        rows of evidence.
         """
         self._closed.set()
         self._memories_changed.set()
@@ -276,7 +323,10 @@ class Serving:
 
 
 def serve_stdio(config: Config, early: FastStart | None = None) -> NoReturn:
-    """Serve one client on stdin and stdout; end the process when the client is gone. early: who answers till then."""
+    """Serve one client on stdin and stdout; end the process when the client is gone.
+
+    early: who answers till then.
+    """
     from evolvable_server.transport import run_stdio
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="evolvable: %(message)s")

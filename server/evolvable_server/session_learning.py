@@ -1,4 +1,6 @@
-"""Learn from the transcripts of this person's clients: those that are there, and those of sessions that end later."""
+"""Learn from the transcripts of this person's clients: those that are there, and those of sessions
+that end later.
+"""
 
 import logging
 from collections.abc import Callable
@@ -19,7 +21,9 @@ log = logging.getLogger(__name__)
 
 
 def count_sessions(config: Config) -> int:
-    """Return how many transcripts the clients of this person have written; none of them is opened."""
+    """Return how many transcripts the clients of this person have written; none of them
+    is opened.
+    """
     return count_transcripts(transcript_places(config).folders)
 
 
@@ -29,7 +33,10 @@ def learn_past_sessions(
     progress: Callable[[int, int], None] = lambda done, of: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> PastSessions:
-    """Store what the transcripts of this person's clients teach. Raise Refused without consent, and LibraryBusy."""
+    """Store what the transcripts of this person's clients teach.
+
+    Raise Refused without consent, and LibraryBusy.
+    """
     check_own(config.home)
     if not consent(config.home):
         raise Refused(
@@ -49,23 +56,36 @@ def learn_past_sessions(
                 stop=stop,
             )
     except Timeout:
-        raise LibraryBusy("Another process reads the sessions now.", "Try again in a moment.") from None
+        raise LibraryBusy(
+            "Another process reads the sessions now.", "Try again in a moment."
+        ) from None
 
 
 def describe_past_sessions(done: PastSessions) -> list[str]:
     """Return in lines what a run over past sessions came to."""
     if not done.found:
         return ["No client wrote a session here."]
-    lines = [f"Read {done.read:,} of {count(done.found, 'session')}: {count(done.learned, 'task')} learned."]
+    lines = [
+        (
+            f"Read {done.read:,} of {count(done.found, 'session')}: "
+            f"{count(done.learned, 'task')} learned."
+        )
+    ]
     if done.unreadable:
-        lines.append(f"Left out: {count(done.unreadable, 'file')} that are links, too large, or no transcripts.")
+        lines.append(
+            f"Left out: {count(done.unreadable, 'file')} that are links, too large, or no "
+            "transcripts."
+        )
     if done.learned:
         lines.append("List, correct and remove them: evolvable learn tasks")
     return lines
 
 
 def learn_ended_sessions(config: Config, library: Library, stop: Callable[[], bool]) -> None:
-    """Store what sessions teach that ended since the last run, where the person allows it. Raise nothing."""
+    """Store what sessions teach that ended since the last run, where the person allows it.
+
+    Raise nothing.
+    """
     if config.review == "off" or not consent(config.home):
         return
     try:

@@ -21,8 +21,9 @@ log = logging.getLogger(__name__)
 class FoldedLibrary:
     """What was made coarser or removed, or would be.
 
-    impressions: that became counts of a day. proposals: turned down, that lost their files. runs: that were removed;
-    kept: old runs that something refers to, with what. blobs, bytes: removed with them, as stored.
+    impressions: that became counts of a day. proposals: turned down, that lost their files. runs:
+    that were removed; kept: old runs that something refers to, with what. blobs, bytes: removed
+    with them, as stored.
     """
 
     older_than_days: int
@@ -34,10 +35,13 @@ class FoldedLibrary:
     kept: dict[str, list[str]] = field(default_factory=dict)
 
 
-def fold_library(library: Library, days: int, *, dry_run: bool = False, shrink: bool = False) -> FoldedLibrary:
+def fold_library(
+    library: Library, days: int, *, dry_run: bool = False, shrink: bool = False
+) -> FoldedLibrary:
     """Make coarser what is older than so many days, and remove what nothing needs; return what.
 
-    Each step is written for itself: after an error the next call goes on. Raises LibraryBusy and the like.
+    Each step is written for itself: after an error the next call goes on. Raises LibraryBusy and
+    the like.
     """
     store = library.store
     before = format_time(store.clock() - timedelta(days=days))
@@ -52,14 +56,17 @@ def fold_library(library: Library, days: int, *, dry_run: bool = False, shrink: 
     folding = store.backend.folding
     rows = folding.count(before) if dry_run else folding.fold(before, store.now())
     blobs = collect(store, dry_run, shrink=shrink)
-    return FoldedLibrary(days, rows.impressions, rows.proposals, blobs.blobs, blobs.bytes, removed, kept_runs)
+    return FoldedLibrary(
+        days, rows.impressions, rows.proposals, blobs.blobs, blobs.bytes, removed, kept_runs
+    )
 
 
 def keep_up(library: Library) -> FoldedLibrary | None:
     """Do what a library needs about once a day; return what was folded, None for nothing.
 
-    The trash expires. What is older than a year is planned to be folded after a week of days of use, and folded then. A
-    library of several homes is left to the people who keep it. Raises EvolvableError: then a later call does it.
+    The trash expires. What is older than a year is planned to be folded after a week of days of
+    use, and folded then. A library of several homes is left to the people who keep it. Raises
+    EvolvableError: then a later call does it.
     """
     store = library.store
     Trash(store.home).expire(store.clock().timestamp())

@@ -1,7 +1,7 @@
 """Why no events of the file system come, and what a person does about it.
 
-The owner of the folders notes it beside its sign of life; `status` and `doctor` read it there. Where no server runs,
-they find out whether one could watch the folders now.
+The owner of the folders notes it beside its sign of life; `status` and `doctor` read it there.
+Where no server runs, they find out whether one could watch the folders now.
 """
 
 import errno
@@ -42,14 +42,18 @@ def explain_failure(what: str, error: OSError, seconds: float) -> WatchFailure:
     if what == "library":
         return _make_failure("The server cannot watch the library's log, and polls it", error)
     if error.errno in _UNREADABLE and error.filename:
-        return _make_failure(f"{os.fsdecode(error.filename)} is not watched, and only scanned", error, seconds)
+        return _make_failure(
+            f"{os.fsdecode(error.filename)} is not watched, and only scanned", error, seconds
+        )
     return _make_failure("The folders are not watched, and only scanned", error, seconds)
 
 
 def _make_failure(effect: str, error: OSError, seconds: float = 0) -> WatchFailure:
     why, remedy = _reason(error)
     interval = f" every {seconds:g} seconds" if seconds else ""
-    return WatchFailure(f"{effect}{interval}: {why}.", f"{remedy} The server tries again by itself.")
+    return WatchFailure(
+        f"{effect}{interval}: {why}.", f"{remedy} The server tries again by itself."
+    )
 
 
 def _reason(error: OSError) -> tuple[str, str]:
@@ -62,15 +66,22 @@ def _reason(error: OSError) -> tuple[str, str]:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return "no more files can be opened", "Raise the limit of open files (`ulimit -n`)."
     if error.errno in _UNREADABLE and error.filename:
-        return error.strerror or str(error), f"Let this account read it: chmod u+rx {os.fsdecode(error.filename)}."
-    return error.strerror or str(error), "Programs that watch many files, and network disks, are frequent causes."
+        return error.strerror or str(
+            error
+        ), f"Let this account read it: chmod u+rx {os.fsdecode(error.filename)}."
+    return error.strerror or str(
+        error
+    ), "Programs that watch many files, and network disks, are frequent causes."
 
 
 def _limit(kind: str, why: str) -> tuple[str, str]:
     name, narrower = f"fs.inotify.max_user_{kind}", f"user.max_inotify_{kind}"
     limit, within = _setting(name), _setting(narrower)
     # Four times the limit, because other programs of the account watch files too.
-    remedy = f"Close programs that watch files, or raise the limit: sudo sysctl {name}={max(512, 4 * (limit or 0))}."
+    remedy = (
+        "Close programs that watch files, or raise the limit: sudo sysctl "
+        f"{name}={max(512, 4 * (limit or 0))}."
+    )
     if within is not None and limit is not None and within < limit:
         container = f"Raise {narrower} of the container as well."
         return f"{why} ({narrower} is {within} in this container)", f"{remedy} {container}"
@@ -99,12 +110,20 @@ def format_failures(failures: Iterable[WatchFailure]) -> str:
 
 
 def watch_failures(home: Path, folders: Iterable[Path]) -> list[WatchFailure]:
-    """Return what the server that owns the folders cannot watch; where none runs, what a server could not watch now."""
+    """Return what the server that owns the folders cannot watch; where none runs, what a server
+    could not watch now.
+    """
     note = FolderOwner(home).owner_note()
     if note is None:
         return list(_failures_now([folder for folder in folders if os.path.isdir(folder)]))
     with suppress(ValueError, TypeError):
-        return [WatchFailure(str(what), str(remedy)) for what, remedy in json.loads(note or "[]")]
+        return [
+            WatchFailure(
+                str(what),
+                str(remedy),
+            )
+            for what, remedy in json.loads(note or "[]")
+        ]
     # '' is the note of an owner that can watch everything.
     return []
 

@@ -1,11 +1,13 @@
-"""Follow a library and its folders: what one process changes, every other process and every folder shows.
+"""Follow a library and its folders: what one process changes, every other process and every folder
+shows.
 
-One process owns the folders of a library (see `evolvable_store.workingcopy.folder_lock`): it watches, scans and writes
-them, and a thread of its own says that it lives (`evolvable_server.heartbeat`). The others follow the library alone,
-and wait for the owner's end. Events of the file system only say where to
-look; a slow scan of everything runs beside them, because events get lost. Where the system gives no events, that scan
-is all there is: the owner notes why beside its sign of life, for `status` and `doctor`, and asks again at every scan.
-Changes are found by content, so nothing that a process of ours writes comes back as an edit.
+One process owns the folders of a library (see `evolvable_store.workingcopy.folder_lock`): it
+watches, scans and writes them, and a thread of its own says that it lives
+(`evolvable_server.heartbeat`). The others follow the library alone, and wait for the owner's end.
+Events of the file system only say where to look; a slow scan of everything runs beside them,
+because events get lost. Where the system gives no events, that scan is all there is: the owner
+notes why beside its sign of life, for `status` and `doctor`, and asks again at every scan. Changes
+are found by content, so nothing that a process of ours writes comes back as an edit.
 """
 
 import contextlib
@@ -23,7 +25,12 @@ import evolvable_tools
 from evolvable_server.file_events import EventSource, FileEvents, library_events, tree_events
 from evolvable_server.heartbeat import Heartbeat
 from evolvable_server.index_worker import BurstIndexer
-from evolvable_server.watch_failures import RESCAN_SECONDS, WatchFailure, explain_failure, format_failures
+from evolvable_server.watch_failures import (
+    RESCAN_SECONDS,
+    WatchFailure,
+    explain_failure,
+    format_failures,
+)
 from evolvable_store import Change, workingcopy
 from evolvable_store.errors import EvolvableError, LibraryBusy
 from evolvable_store.storage import WatchedFolder
@@ -37,51 +44,67 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.03
-"""How often the library is asked whether another process changed it, where the system reports no events."""
+"""How often the library is asked whether another process changed it, where the system reports no
+events.
+"""
 
 QUIET_SECONDS = 2.0
 """How often it is asked where it does."""
 
 FIRST_SECONDS = 0.015
-"""How soon after an event the owner asks; each further wait is three times as long, up to QUIET_SECONDS.
+"""How soon after an event the owner asks; each further wait is three times as long, up to
+QUIET_SECONDS.
 
-The event of a commit comes before its end: SQLite writes its log, waits for the disk, and then publishes. The call that
-made the change goes on meanwhile, with other commits, and should have the processor.
+The event of a commit comes before its end: SQLite writes its log, waits for the disk, and then
+publishes. The call that made the change goes on meanwhile, with other commits, and should have the
+processor.
 """
 
 FOLLOWER_SECONDS = 0.035
 """How soon after an event the other servers ask: they have only clients to notify."""
 
 INDEX_SECONDS, INDEX_LATEST = 0.1, 1.0
-"""How long no change comes before the owner brings the text index up to date, and how long that waits at most.
+"""How long no change comes before the owner brings the text index up to date, and how long that
+waits at most.
 
-A search brings it up to date itself, so the only haste is that the processor is free; one of many changes in a row that
-concern one resource is indexed.
+A search brings it up to date itself, so the only haste is that the processor is free; one of many
+changes in a row that concern one resource is indexed.
 """
 
 RESCAN_SHARE, ALONE_SHARE = 250, 20
-"""A scan of everything is followed by at least so many times its own duration without one: with events, and without."""
+"""A scan of everything is followed by at least so many times its own duration without one: with
+events, and without.
+"""
 
 GRACE_SECONDS = 0.4
-"""How long a vanished folder may take to come back: editors and `git checkout` replace folders in two steps."""
+"""How long a vanished folder may take to come back: editors and `git checkout` replace folders in
+two steps.
+"""
 
 AGAIN_SECONDS = (0.3, 2.5)
-"""When a directory is looked at again whose files are too new to be told from a later save by their times."""
+"""When a directory is looked at again whose files are too new to be told from a later save by their
+times.
+"""
 
 GIT_SECONDS = 1.0
 """When a directory is looked at again that waits for git, or that git may have brought."""
 
 ADDED_SECONDS = 2.0
-"""How long after another process added a folder, and imported the last resource of it, the owner scans it.
+"""How long after another process added a folder, and imported the last resource of it, the owner
+scans it.
 
 What was imported is still indexed then, which needs every core.
 """
 
 BEHIND_SECONDS = 0.3
-"""How long the process that made a change has to write it into the folders itself, before the owner does."""
+"""How long the process that made a change has to write it into the folders itself, before the owner
+does.
+"""
 
 TICK_SECONDS = 0.5
-"""How often the owner looks whether a folder was replaced, or is back; a folder above it has no events."""
+"""How often the owner looks whether a folder was replaced, or is back; a folder above it has no
+events.
+"""
 
 END_SECONDS = 2.0
 """How long the threads get to end."""
@@ -93,17 +116,25 @@ Listener = Callable[[Sequence[Change]], None]
 
 
 class Watcher:
-    """Three threads over one library: one follows it, one follows the folders if this process owns them, one beats."""
+    """Three threads over one library: one follows it, one follows the folders if this process owns
+    them, one beats.
+    """
 
-    def __init__(self, library: Library, listener: Listener, *, rescan_seconds: float = RESCAN_SECONDS) -> None:
-        """Watch one library. listener: called, on one of our threads, with every batch of changes that clients can see.
+    def __init__(
+        self, library: Library, listener: Listener, *, rescan_seconds: float = RESCAN_SECONDS
+    ) -> None:
+        """Watch one library. listener: called, on one of our threads, with every batch of changes
+        that clients can see.
 
-        Of skills that is what moves on the stable channel, of everything else what changes in the library.
+        Of skills that is what moves on the stable channel, of everything else what changes in the
+        library.
         """
         self._library, self._listener, self._rescan = library, listener, rescan_seconds
         self._copies: WorkingCopies
         self._owner = FolderOwner(library.store.home)
-        self._heart = Heartbeat(self._owner, self._claim, self._note_claim, partial(self._note_error, self._claim))
+        self._heart = Heartbeat(
+            self._owner, self._claim, self._note_claim, partial(self._note_error, self._claim)
+        )
         self._stop, self._owning = threading.Event(), threading.Event()
         self._library_events: EventSource | None = None
         self._folder_events: EventSource | None = None
@@ -114,7 +145,8 @@ class Watcher:
         self._watched: Sequence[WatchedFolder] = ()
         self._reported: dict[Hashable, set[str]] = {}
         self._later: list[tuple[float, WatchedFolder, set[str]]] = []
-        self._behind: tuple[float, int] | None = None  # when that is due, and the last change that needs nothing
+        # When that is due, and the last change that needs nothing.
+        self._behind: tuple[float, int] | None = None
         self._unindexed: float | None = time.monotonic()
         self._changed = 0.0  # when the last change was seen
         self._indexer = BurstIndexer(library.store.home)
@@ -125,7 +157,10 @@ class Watcher:
         ]
 
     def start(self) -> None:
-        """Start following. If this process owns the folders it looks at them at once, in the background."""
+        """Start following.
+
+        If this process owns the folders it looks at them at once, in the background.
+        """
         self._copies = workingcopy.WorkingCopies(
             self._library.store,
             grace=GRACE_SECONDS,
@@ -138,7 +173,9 @@ class Watcher:
             thread.start()
 
     def stop(self) -> None:
-        """Stop following and give the folders to another process; return when all threads have ended, or after 2 s."""
+        """Stop following and give the folders to another process; return when all threads have
+        ended, or after 2 s.
+        """
         self._stop.set()
         # Wakes the thread that waits to own the folders.
         self._owning.set()
@@ -162,7 +199,10 @@ class Watcher:
     def _poll(self) -> None:
         seen, pause, next_retry = -1, FIRST_SECONDS, time.monotonic() + self._rescan
         attempt = partial(library_events, self._library.store.home, self._owner.place)
-        with self._library.store.backend.watching() as data_version, self._source("library", attempt) as events:
+        with (
+            self._library.store.backend.watching() as data_version,
+            self._source("library", attempt) as events,
+        ):
             self._library_events = events
             while not self._stop.is_set():
                 self._step_library()
@@ -180,7 +220,8 @@ class Watcher:
                 if paths := events.wait(longest):
                     pause = FIRST_SECONDS
                     self._stop.wait(pause if self._owner.owns else FOLLOWER_SECONDS)
-                    if any(path.endswith(".lock") for path in paths):  # one was closed: the owner may have ended
+                    # One was closed: the owner may have ended.
+                    if any(path.endswith(".lock") for path in paths):
                         self._heart.wake()
                 self._note_error(self._poll, None)
 
@@ -191,7 +232,8 @@ class Watcher:
         self._heart.step("folders")
 
     def _claim(self) -> bool:
-        if self._library.store.read_only:  # a newer program has migrated the library: one of its servers takes over
+        # A newer program has migrated the library: one of its servers takes over.
+        if self._library.store.read_only:
             self._owner.release()
             return False
         failures = dict(self._failures)  # another thread notes them; of the folders comes first
@@ -222,7 +264,8 @@ class Watcher:
             self._move = last
 
     def _index_when_quiet(self, pause: float) -> None:
-        """Have the owner index what changed soon after the last change; the others find it done when all is quiet.
+        """Have the owner index what changed soon after the last change; the others find it done
+        when all is quiet.
 
         pause: how long there was no event, about.
         """
@@ -287,10 +330,15 @@ class Watcher:
         with self._source("folders", attempt) as events:
             self._folder_events = events
             # A folder that was added just now is left to the process that imports it, for a while.
-            next_rescan = self._sync_all([watched for watched in self._watched if not added or watched.id in before])
+            next_rescan = self._sync_all(
+                [watched for watched in self._watched if not added or watched.id in before]
+            )
             self._note_error(self._follow_once, None)
             if added:
-                next_rescan, latest = time.monotonic() + ADDED_SECONDS, time.monotonic() + self._rescan
+                next_rescan, latest = (
+                    time.monotonic() + ADDED_SECONDS,
+                    time.monotonic() + self._rescan,
+                )
             while self._owner.owns and not self._folders_changed and not self._stop.is_set():
                 self._step_folders()
                 paths = events.wait(self._until_look(next_rescan))
@@ -301,7 +349,9 @@ class Watcher:
                     self._look(folder, places, again=True)
                 self._look_again()
                 if any(_identity(path) != identity for path, identity in identities.items()):
-                    return  # a folder was replaced, or has come back: its events come from another place now
+                    # A folder was replaced, or has come back: its events come from another place
+                    # now.
+                    return
                 # Events were dropped: the next round scans everything.
                 if events.lost_events():
                     return
@@ -365,7 +415,10 @@ class Watcher:
     def _look(self, folder: WatchedFolder, places: set[str], *, again: bool) -> None:
         copy = self._copies.copy(folder)
         # With the directories that git may have brought, which are looked at again.
-        directories = copy.status.filter_changed(copy.directories_at(places)) | places & copy.recent_imports.directories
+        directories = (
+            copy.status.filter_changed(copy.directories_at(places))
+            | places & copy.recent_imports.directories
+        )
         if not directories:
             return
         if again:  # else they were read before, and what changed since is little
@@ -376,10 +429,15 @@ class Watcher:
         self._look_after_trouble(sync)
         if again and sync.unsettled or sync.waiting:
             now = time.monotonic()
-            self._later += [(now + delay, folder, sync.unsettled | set(sync.missing)) for delay in AGAIN_SECONDS]
+            self._later += [
+                (now + delay, folder, sync.unsettled | set(sync.missing)) for delay in AGAIN_SECONDS
+            ]
 
     def _look_after_git(self, sync: "SyncReport") -> None:
-        waiting = {*sync.waiting_for_git, *self._copies.copy(sync.folder).recent_imports.directories}
+        waiting = {
+            *sync.waiting_for_git,
+            *self._copies.copy(sync.folder).recent_imports.directories,
+        }
         if waiting:
             self._later.append((time.monotonic() + GIT_SECONDS, sync.folder, waiting))
 
@@ -418,7 +476,10 @@ class Watcher:
         return now + max(self._rescan, share * (now - begun))
 
     def _log(self, sync: "SyncReport", looked: Iterable[str] | None = ()) -> None:
-        """Log what went wrong in a sync. looked: the directories that it looked at, None for all."""
+        """Log what went wrong in a sync.
+
+        looked: the directories that it looked at, None for all.
+        """
         issues = [*sync.refused, *sync.conflicts]
         self._forget_fine(sync, looked, {issue.directory for issue in issues})
         for issue in issues:
@@ -428,19 +489,35 @@ class Watcher:
             for line in evolvable_tools.leak_messages(evolvable_tools.leaks(self._library)):
                 self._report_once(line, f"{line}. A person decides on it: `evolvable doctor`.")
 
-    def _forget_fine(self, sync: "SyncReport", looked: Iterable[str] | None, wrong: set[str]) -> None:
-        """Forget the reports on directories that are fine now, or gone: a problem that comes back is logged again."""
+    def _forget_fine(
+        self, sync: "SyncReport", looked: Iterable[str] | None, wrong: set[str]
+    ) -> None:
+        """Forget the reports on directories that are fine now, or gone: a problem that comes back
+        is logged again.
+        """
         if not self._reported or sync.stale:
             return
         # A copy, because the other thread writes it too.
-        every = [what[1] for what in list(self._reported) if isinstance(what, tuple) and what[0] == sync.folder]
-        unsure = wrong | self._copies.copy(sync.folder).status.refused.keys() | {*sync.waiting_for_git, *sync.missing}
+        every = [
+            what[1]
+            for what in list(self._reported)
+            if isinstance(what, tuple) and what[0] == sync.folder
+        ]
+        unsure = (
+            wrong
+            | self._copies.copy(sync.folder).status.refused.keys()
+            | {*sync.waiting_for_git, *sync.missing}
+        )
         for directory in set(every if looked is None else looked) - unsure:
             self._reported.pop((sync.folder, directory), None)
 
     def _report_once(self, what: Hashable, text: str) -> None:
-        """Log what is wrong with a subject. Every scan finds it again; it is logged once, until it is fine again."""
-        # Beyond the limit nothing new is remembered or logged: a broken folder must not fill the memory.
+        """Log what is wrong with a subject.
+
+        Every scan finds it again; it is logged once, until it is fine again.
+        """
+        # Beyond the limit nothing new is remembered or logged: a broken folder must not fill the
+        # memory.
         texts = (
             self._reported.setdefault(what, set())
             if len(self._reported) < MAX_REPORTED

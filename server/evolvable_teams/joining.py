@@ -1,7 +1,9 @@
-"""Join a served library: find its provider, sign in there, and keep the token in the person's own folder.
+"""Join a served library: find its provider, sign in there, and keep the token in the person's own
+folder.
 
-What a server says about itself is hostile input. It names an issuer, which the person confirms; it chooses no command,
-no path and no name. A token that was not made for this very server is never sent to it.
+What a server says about itself is hostile input. It names an issuer, which the person confirms; it
+chooses no command, no path and no name. A token that was not made for this very server is never
+sent to it.
 """
 
 import base64
@@ -51,7 +53,10 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,49}")
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A served library that this account joined, with its tokens. expires: in seconds since 1970."""
+    """A served library that this account joined, with its tokens.
+
+    expires: in seconds since 1970.
+    """
 
     resource: str
     issuer: str
@@ -71,21 +76,32 @@ class ServedLibrary:
 
     @property
     def name(self) -> str:
-        """The name of the membership: made of the address that the person typed, never of what the server says."""
+        """The name of the membership: made of the address that the person typed, never of what the
+        server says.
+        """
         return membership_name(self.resource)
 
 
 def membership_name(resource: str) -> str:
     """Return the name under which a server's membership is kept."""
-    host = re.sub(r"[^a-z0-9]+", "-", urlsplit(resource).netloc.lower()).strip("-")[:40]
+    host = re.sub(
+        r"[^a-z0-9]+",
+        "-",
+        urlsplit(resource).netloc.lower(),
+    ).strip("-")[:40]
     return f"{host}-{hashlib.sha256(resource.encode()).hexdigest()[:6]}"
 
 
 def memberships() -> Path:
-    """Return the folder of the memberships. Raise Refused for an account without a home directory."""
+    """Return the folder of the memberships.
+
+    Raise Refused for an account without a home directory.
+    """
     path = own_path()
     if path is None:
-        raise Refused("This account has no home directory to keep a token in.", "Use an account that has one.")
+        raise Refused(
+            "This account has no home directory to keep a token in.", "Use an account that has one."
+        )
     return path.with_name("joined")
 
 
@@ -95,53 +111,88 @@ def normalize_url(url: str) -> str:
     parts = urlsplit(url)
     # The address becomes the name of a file and the audience of a token, so it has one spelling.
     if parts.query or parts.username or parts.password or not url.isascii():
-        raise InvalidArgument("The address of a server has no user, password or query.", "Such as https://host/mcp.")
-    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path if parts.path not in ('', '/') else '/mcp'}"
+        raise InvalidArgument(
+            "The address of a server has no user, password or query.", "Such as https://host/mcp."
+        )
+    return (
+        f"{parts.scheme}://"
+        f"{parts.netloc.lower()}{parts.path if parts.path not in ('', '/') else '/mcp'}"
+    )
 
 
 async def find_library(url: str) -> ServedLibrary:
-    """Return what a server says of its provider, checked (RFC 9728). Raise InvalidArgument, Refused."""
+    """Return what a server says of its provider, checked (RFC 9728).
+
+    Raise InvalidArgument, Refused.
+    """
     resource = normalize_url(url)
     parts = urlsplit(resource)
     try:
         async with new_client() as client:
-            document = await read_json(client, "GET", f"{parts.scheme}://{parts.netloc}{METADATA}{parts.path}")
+            document = await read_json(
+                client, "GET", f"{parts.scheme}://{parts.netloc}{METADATA}{parts.path}"
+            )
             servers = document.get("authorization_servers")
             # RFC 9728, section 3.3: metadata that names another resource must not be used.
             if document.get("resource") != resource:
-                raise Refused(f"{parts.netloc} says that it is another server than {resource}.", _ASK)
-            if not isinstance(servers, list) or len(servers) != 1 or not isinstance(servers[0], str):
+                raise Refused(
+                    f"{parts.netloc} says that it is another server than {resource}.", _ASK
+                )
+            if (
+                not isinstance(servers, list)
+                or len(servers) != 1
+                or not isinstance(servers[0], str)
+            ):
                 raise Refused(f"{parts.netloc} does not name one provider to sign in at.", _ASK)
             issuer = servers[0]
             check_url(issuer)
             # A remote server could else have the browser talk to a program of this machine.
-            if is_loopback(urlsplit(issuer).hostname or "") and not is_loopback(parts.hostname or ""):
-                raise Refused(f"{parts.netloc} names a provider on this machine, {ascii(issuer[:200])}.", _ASK)
+            if is_loopback(urlsplit(issuer).hostname or "") and not is_loopback(
+                parts.hostname or ""
+            ):
+                raise Refused(
+                    f"{parts.netloc} names a provider on this machine, {ascii(issuer[:200])}.", _ASK
+                )
             return ServedLibrary(resource, issuer, await discover(client, issuer))
     except (httpx2.HTTPError, ValueError) as error:
         hint = "Look at the address; the server says `Serving ...` where it runs."
-        raise Refused(f"{resource} cannot be joined: {ascii(str(error))[:300]}.", hint) from None
+        raise Refused(
+            f"{resource} cannot be joined: {ascii(str(error))[:300]}.",
+            hint,
+        ) from None
 
 
 _ASK = "Ask the person who gave you the address."
 
 
 async def register(found: ServedLibrary, redirect: str) -> str:
-    """Return the id of a client that is registered for this machine at the provider (RFC 7591). Raise Refused."""
+    """Return the id of a client that is registered for this machine at the provider (RFC 7591).
+
+    Raise Refused.
+    """
     if not found.provider.registration:
-        hint = "Ask the person who serves the library for the id of a public client, and pass it with --client-id."
+        hint = (
+            "Ask the person who serves the library for the id of a public client, and pass it "
+            "with --client-id."
+        )
         raise Refused(f"{found.issuer} registers no clients by itself.", hint)
     registration = {
         "client_name": "Evolvable",
         "application_type": "native",
         "redirect_uris": [redirect],
         "response_types": ["code"],
-        "grant_types": ["authorization_code", "refresh_token", *([DEVICE_GRANT] if found.provider.device else [])],
+        "grant_types": [
+            "authorization_code",
+            "refresh_token",
+            *([DEVICE_GRANT] if found.provider.device else []),
+        ],
         "token_endpoint_auth_method": "none",
     }
     answer = await _ask_provider(found.provider.registration, json=registration)
     if not isinstance(answer.get("client_id"), str):
-        raise Refused(f"{found.issuer} did not register a client: {_error(answer)}.", "Pass --client-id.")
+        raise Refused(
+            f"{found.issuer} did not register a client: {_error(answer)}.", "Pass --client-id."
+        )
     return str(answer["client_id"])
 
 
@@ -155,11 +206,14 @@ async def sign_in_by_browser(
 ) -> Membership:
     """Sign in by the code flow with PKCE over a loopback address (RFC 8252).
 
-    tell: shows the person the address to open. wait: returns the answer that came to `redirect` with this state.
+    tell: shows the person the address to open. wait: returns the answer that came to `redirect`
+    with this state.
     """
     # `state` binds the answer to this login, the verifier binds the code to this process (PKCE).
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
-    challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode("ascii")).digest()).rstrip(b"=")
+    challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode("ascii")).digest()).rstrip(
+        b"="
+    )
     query = {
         "response_type": "code",
         "client_id": client,
@@ -178,7 +232,9 @@ async def sign_in_by_browser(
     if answer.get("iss", "" if found.provider.names_issuer else found.issuer) != found.issuer:
         raise Refused("Another provider answered.", "Nothing was stored. Join again.")
     if "code" not in answer:
-        raise Refused(f"{found.issuer} refused: {_error(answer)}.", "Nothing was stored. Join again.")
+        raise Refused(
+            f"{found.issuer} refused: {_error(answer)}.", "Nothing was stored. Join again."
+        )
     form = {
         "grant_type": "authorization_code",
         "code": answer["code"],
@@ -193,18 +249,40 @@ async def sign_in_by_browser(
 async def sign_in_by_device(
     found: ServedLibrary, client: str, scopes: Sequence[str], tell: Callable[[str, str], None]
 ) -> Membership:
-    """Sign in by the device flow (RFC 8628). tell: shows the person the address to open and the code to type there."""
+    """Sign in by the device flow (RFC 8628).
+
+    tell: shows the person the address to open and the code to type there.
+    """
     if not found.provider.device:
-        raise Refused(f"{found.issuer} has no device flow.", "Join from a machine with a browser, without --device.")
+        raise Refused(
+            f"{found.issuer} has no device flow.",
+            "Join from a machine with a browser, without --device.",
+        )
     device_form = {"client_id": client, "scope": " ".join(scopes), "resource": found.resource}
     begun = await _ask_provider(found.provider.device, data=device_form)
-    code, address, user_code = (begun.get(key) for key in ("device_code", "verification_uri", "user_code"))
+    code, address, user_code = (
+        begun.get(key) for key in ("device_code", "verification_uri", "user_code")
+    )
     if not (isinstance(code, str) and isinstance(address, str) and isinstance(user_code, str)):
-        raise Refused(f"{found.issuer} did not begin a device flow: {_error(begun)}.", "Join without --device.")
+        raise Refused(
+            f"{found.issuer} did not begin a device flow: {_error(begun)}.",
+            "Join without --device.",
+        )
     check_url(address)
     tell(address, user_code)
-    pause, end = _number(begun.get("interval"), 5.0), time.monotonic() + DEVICE_SECONDS
-    token_form = {"grant_type": DEVICE_GRANT, "device_code": code, "client_id": client, "resource": found.resource}
+    pause, end = (
+        _number(
+            begun.get("interval"),
+            5.0,
+        ),
+        time.monotonic() + DEVICE_SECONDS,
+    )
+    token_form = {
+        "grant_type": DEVICE_GRANT,
+        "device_code": code,
+        "client_id": client,
+        "resource": found.resource,
+    }
     while time.monotonic() < end:
         await anyio.sleep(min(max(pause, 0.2), 60.0))
         answer = await _ask_provider(found.provider.token, data=token_form)
@@ -217,7 +295,10 @@ async def sign_in_by_device(
 
 
 async def renew_membership(membership: Membership) -> Membership:
-    """Return a membership with a new token. Raise Refused where the provider gives none: the person joins again."""
+    """Return a membership with a new token.
+
+    Raise Refused where the provider gives none: the person joins again.
+    """
     hint = f"Run: evolvable team join {membership.resource}"
     if not membership.refresh:
         raise Refused(f"The sign-in to {membership.resource} has ended.", hint)
@@ -226,7 +307,8 @@ async def renew_membership(membership: Membership) -> Membership:
             provider = await discover(http, membership.issuer)
     except (httpx2.HTTPError, ValueError) as error:
         raise Refused(
-            f"{membership.issuer} cannot be asked: {ascii(str(error))[:200]}.", "Try again in a moment."
+            f"{membership.issuer} cannot be asked: {ascii(str(error))[:200]}.",
+            "Try again in a moment.",
         ) from None
     found = ServedLibrary(membership.resource, membership.issuer, provider)
     form = {
@@ -244,19 +326,29 @@ async def renew_membership(membership: Membership) -> Membership:
 
 
 async def _membership(found: ServedLibrary, client: str, answer: Mapping[str, Any]) -> Membership:
-    """Return what a token answer gives, once the token is known to be made for this server and no other."""
+    """Return what a token answer gives, once the token is known to be made for this server and no
+    other.
+    """
     token = answer.get("access_token")
     if not isinstance(token, str) or str(answer.get("token_type", "")).lower() != "bearer":
-        raise Refused(f"{found.issuer} gave no token: {_error(answer)}.", "Nothing was stored. Join again.")
+        raise Refused(
+            f"{found.issuer} gave no token: {_error(answer)}.", "Nothing was stored. Join again."
+        )
     try:
-        claims = await KeySet(found.issuer, found.provider.keys).access_claims(token, found.resource)
+        claims = await KeySet(found.issuer, found.provider.keys).access_claims(
+            token, found.resource
+        )
     except (httpx2.HTTPError, ValueError) as error:
-        raise Refused(f"The keys of {found.issuer} cannot be read: {ascii(str(error))[:200]}.") from None
+        raise Refused(
+            f"The keys of {found.issuer} cannot be read: {ascii(str(error))[:200]}."
+        ) from None
     # A token for others too could be used there by this server.
     if claims is None or claims["aud"] not in (found.resource, [found.resource]):
         raise Refused(
-            f"{found.issuer} gave a token that is not for {found.resource} alone, so it is not sent there.",
-            "Ask the person who serves the library to have the provider issue JWTs for this resource.",
+            f"{found.issuer} gave a token that is not for {found.resource} alone, so it is not "
+            "sent there.",
+            "Ask the person who serves the library to have the provider issue JWTs for "
+            "this resource.",
         )
     refresh = answer.get("refresh_token")
     return Membership(
@@ -274,7 +366,9 @@ async def _ask_provider(url: str, **body: Any) -> dict[str, Any]:
         async with new_client() as client:
             return (await ask_json(client, "POST", url, **body))[1]
     except (httpx2.HTTPError, ValueError) as error:
-        raise Refused(f"{urlsplit(url).netloc} cannot be asked: {ascii(str(error))[:200]}.", "Try again.") from None
+        raise Refused(
+            f"{urlsplit(url).netloc} cannot be asked: {ascii(str(error))[:200]}.", "Try again."
+        ) from None
 
 
 def _error(answer: Mapping[str, Any]) -> str:
@@ -290,7 +384,10 @@ def save_membership(name: str, membership: Membership) -> Path:
     folder = memberships()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{name}.json"
-    write_private(path, json.dumps({"version": 1, **asdict(membership)}, indent=1) + "\n")
+    write_private(
+        path,
+        json.dumps({"version": 1, **asdict(membership)}, indent=1) + "\n",
+    )
     return path
 
 
@@ -307,15 +404,27 @@ def load_membership(name: str) -> Membership:
         # KeyError for a file without it, which is caught below as a broken one.
         document.pop("version")
         membership = Membership(**document)
-        texts = (membership.resource, membership.issuer, membership.client, membership.token, membership.refresh)
-        if not all(isinstance(text, str) for text in texts) or not isinstance(membership.expires, int | float):
+        texts = (
+            membership.resource,
+            membership.issuer,
+            membership.client,
+            membership.token,
+            membership.refresh,
+        )
+        if not all(isinstance(text, str) for text in texts) or not isinstance(
+            membership.expires, int | float
+        ):
             raise ValueError("types")
         check_url(membership.resource)
         check_url(membership.issuer)
     except FileNotFoundError:
-        raise NotFound(f"No library was joined as {name}.", "`evolvable team join URL` joins one.") from None
+        raise NotFound(
+            f"No library was joined as {name}.", "`evolvable team join URL` joins one."
+        ) from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise InvalidArgument(f"{path} is not a membership.", "Delete it, and join again.") from None
+        raise InvalidArgument(
+            f"{path} is not a membership.", "Delete it, and join again."
+        ) from None
     return membership
 
 
@@ -327,13 +436,16 @@ def membership_file(name: str) -> Path:
 
 
 def name_project(name: str, place: Path, scope: str) -> Path:
-    """Note which project of a joined library a folder is; return the file. It stays on this machine.
+    """Note which project of a joined library a folder is; return the file. It stays on this
+    machine.
 
     Raise InvalidArgument for a name that is none, LibraryBusy.
     """
     folder = _projects_folder(name)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    workingcopy.change_projects(folder, lambda projects: projects.with_projects(workingcopy.Project(place, scope)))
+    workingcopy.change_projects(
+        folder, lambda projects: projects.with_projects(workingcopy.Project(place, scope))
+    )
     return folder / workingcopy.PROJECTS_FILE
 
 

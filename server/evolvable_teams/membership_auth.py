@@ -1,7 +1,9 @@
-"""Show the token of a membership to its server, and renew it before it ends: one process at a time, no lock meanwhile.
+"""Show the token of a membership to its server, and renew it before it ends: one process at a time,
+no lock meanwhile.
 
-A provider may take back all tokens when one refresh token comes twice. So the process that renews writes a lease: until
-it is done, has ended, or has taken too long, the others use the token that they have, or wait for the new one.
+A provider may take back all tokens when one refresh token comes twice. So the process that renews
+writes a lease: until it is done, has ended, or has taken too long, the others use the token that
+they have, or wait for the new one.
 """
 
 import json
@@ -21,16 +23,26 @@ from anyio.to_thread import run_sync
 from evolvable_store import read_regular, write_private
 from evolvable_store.errors import NotFound
 from evolvable_store.workingcopy import exclusive
-from evolvable_teams.joining import Membership, load_membership, membership_file, renew_membership, save_membership
+from evolvable_teams.joining import (
+    Membership,
+    load_membership,
+    membership_file,
+    renew_membership,
+    save_membership,
+)
 
 EARLY_SECONDS = 60.0
 """How long before its end a token is renewed."""
 
 LEASE_SECONDS = 40.0
-"""How long one process may take to renew a token: the provider is asked a handful of times, five seconds each."""
+"""How long one process may take to renew a token: the provider is asked a handful of times, five
+seconds each.
+"""
 
 LOCK_SECONDS = 20.0
-"""How long the lock of a membership is waited for; it is held to read and write small files alone."""
+"""How long the lock of a membership is waited for; it is held to read and write small
+files alone.
+"""
 
 _PAUSE = 0.1
 
@@ -51,7 +63,9 @@ class MembershipAuth(httpx2.Auth):
         """The address of the server."""
         return self._membership.resource
 
-    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Add the token to a request of the membership's own server."""
         if not _is_same_origin(str(request.url), self._membership.resource):
             yield request
@@ -68,7 +82,10 @@ class MembershipAuth(httpx2.Auth):
             yield request
 
     async def _renew(self, tried: str, *, refused: bool) -> None:
-        """Have another token than the one that was tried. refused: it is of no use; else it is, until its end."""
+        """Have another token than the one that was tried.
+
+        refused: it is of no use; else it is, until its end.
+        """
         async with self._lock:
             while self._membership.token == tried:
                 fresh, takes = None, True
@@ -88,7 +105,9 @@ class MembershipAuth(httpx2.Auth):
                 await anyio.sleep(_PAUSE)
 
     def _take_lease(self, tried: str) -> bool:
-        """Return whether this process renews the token now; read the one that another process wrote."""
+        """Return whether this process renews the token now; read the one that another process
+        wrote.
+        """
         with self._exclusive():
             self._membership = load_membership(self._name)
             if self._membership.token != tried or self._is_leased():

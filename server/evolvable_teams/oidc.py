@@ -1,7 +1,9 @@
-"""Talk to an OpenID provider: what its metadata says, the keys it publishes, and whether a token is its own.
+"""Talk to an OpenID provider: what its metadata says, the keys it publishes, and whether a token is
+its own.
 
-PyJWT checks signatures and lifetimes. Which addresses are believed, which algorithms and kinds of token are taken, and
-how often keys are fetched is decided here. Imports no MCP, as the local page uses it too.
+PyJWT checks signatures and lifetimes. Which addresses are believed, which algorithms and kinds of
+token are taken, and how often keys are fetched is decided here. Imports no MCP, as the local page
+uses it too.
 """
 
 import ipaddress
@@ -21,11 +23,25 @@ import jwt
 from evolvable_server import read_person_config
 from evolvable_store.errors import InvalidArgument
 
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+ALGORITHMS = (
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "EdDSA",
+)
 """Signatures with a private key only: who can check a token with a shared key can also make one."""
 
 ACCESS_TYPES = ("jwt", "at+jwt", "application/at+jwt")
-"""Kinds of token that open the server. No other kind may, also when the same key signed it (RFC 9068, section 4)."""
+"""Kinds of token that open the server.
+
+No other kind may, also when the same key signed it (RFC 9068, section 4).
+"""
 
 SIGN_IN_CLAIMS = frozenset(("nonce", "at_hash", "c_hash", "s_hash"))
 """Claims that only an ID token has: many providers write the type JWT for both kinds."""
@@ -55,16 +71,23 @@ def is_loopback(host: str) -> bool:
 
 
 def check_url(url: str) -> None:
-    """Raise InvalidArgument for what is no URL, and for one that is not encrypted beyond this machine."""
+    """Raise InvalidArgument for what is no URL, and for one that is not encrypted beyond this
+    machine.
+    """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError:
         host, port = "", None
     if not host or port == 0 or parts.scheme not in ("http", "https") or parts.fragment:
-        raise InvalidArgument(f"{ascii(url[:200])} is not a URL.", "Write it whole, such as https://login.example.org.")
+        raise InvalidArgument(
+            f"{ascii(url[:200])} is not a URL.",
+            "Write it whole, such as https://login.example.org.",
+        )
     if parts.scheme == "http" and not is_loopback(host):
-        raise InvalidArgument(f"{ascii(url[:200])} is not encrypted.", "Use https beyond this machine.")
+        raise InvalidArgument(
+            f"{ascii(url[:200])} is not encrypted.", "Use https beyond this machine."
+        )
 
 
 _HERE: dict[str, httpx2.AsyncBaseTransport | None] = dict.fromkeys(
@@ -73,11 +96,14 @@ _HERE: dict[str, httpx2.AsyncBaseTransport | None] = dict.fromkeys(
 """Addresses of this machine, which are asked without the proxy."""
 
 
-def new_client(timeout: httpx2.Timeout | float = 0.0, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:
-    """Return a client that follows no redirects and reads nothing from the environment: no secret goes where they say.
+def new_client(
+    timeout: httpx2.Timeout | float = 0.0, auth: httpx2.Auth | None = None
+) -> httpx2.AsyncClient:
+    """Return a client that follows no redirects and reads nothing from the environment: no secret
+    goes where they say.
 
-    A program that chooses the proxy and the certificates could answer as the provider. The proxy is the one of the
-    person's configuration. timeout: TIMEOUT_SECONDS without one.
+    A program that chooses the proxy and the certificates could answer as the provider. The proxy is
+    the one of the person's configuration. timeout: TIMEOUT_SECONDS without one.
     """
     return httpx2.AsyncClient(
         auth=auth,
@@ -128,7 +154,8 @@ _ENDPOINTS = {
 async def discover(client: httpx2.AsyncClient, issuer: str) -> ProviderMetadata:
     """Return the metadata of an issuer (RFC 8414, OpenID Connect Discovery).
 
-    Only a document that names the issuer verbatim counts, and only encrypted endpoints. Raise ValueError.
+    Only a document that names the issuer verbatim counts, and only encrypted endpoints. Raise
+    ValueError.
     """
     url = httpx2.URL(issuer)
     path = url.path.rstrip("/")
@@ -145,11 +172,15 @@ async def discover(client: httpx2.AsyncClient, issuer: str) -> ProviderMetadata:
                 if endpoint:
                     check_url(str(endpoint))
             names = document.get("authorization_response_iss_parameter_supported") is True
-            return ProviderMetadata(issuer, **{name: str(value) for name, value in found.items()}, names_issuer=names)
+            return ProviderMetadata(
+                issuer, **{name: str(value) for name, value in found.items()}, names_issuer=names
+            )
     raise ValueError(f"{issuer} publishes no metadata that names its keys")
 
 
-async def read_json(client: httpx2.AsyncClient, method: str, url: str, **options: Any) -> dict[str, Any]:
+async def read_json(
+    client: httpx2.AsyncClient, method: str, url: str, **options: Any
+) -> dict[str, Any]:
     """Return the object that a URL answers with. Raise httpx2.HTTPError, ValueError."""
     status, document = await ask_json(client, method, url, **options)
     if status >= 300:
@@ -157,8 +188,12 @@ async def read_json(client: httpx2.AsyncClient, method: str, url: str, **options
     return document
 
 
-async def ask_json(client: httpx2.AsyncClient, method: str, url: str, **options: Any) -> tuple[int, dict[str, Any]]:
-    """Return the status and the object that a URL answers with; an error of OAuth is an object too."""
+async def ask_json(
+    client: httpx2.AsyncClient, method: str, url: str, **options: Any
+) -> tuple[int, dict[str, Any]]:
+    """Return the status and the object that a URL answers with; an error of OAuth is an
+    object too.
+    """
     body, headers = bytearray(), {"accept": "application/json", **options.pop("headers", {})}
     async with client.stream(method, url, headers=headers, **options) as answer:
         async for part in answer.aiter_bytes():
@@ -176,9 +211,14 @@ async def ask_json(client: httpx2.AsyncClient, method: str, url: str, **options:
 
 
 class KeySet:
-    """Checks JWTs by the keys that a provider publishes. Keys that it withdraws count for KEYS_SECONDS more at most."""
+    """Checks JWTs by the keys that a provider publishes.
 
-    def __init__(self, issuer: str, address: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+    Keys that it withdraws count for KEYS_SECONDS more at most.
+    """
+
+    def __init__(
+        self, issuer: str, address: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """address: of the keys; '' for the one that the metadata names."""
         self._issuer, self._address, self._clock = issuer, address, clock
         self._keys: dict[str | None, jwt.PyJWK] = {}
@@ -187,26 +227,46 @@ class KeySet:
         self._fetching = anyio.Lock()
 
     async def access_claims(self, token: str, resource: str) -> dict[str, Any] | None:
-        """Return the claims of an access token that was made for a resource, None for any other token."""
+        """Return the claims of an access token that was made for a resource, None for any other
+        token.
+        """
         found = await self._claims(token, resource, ["exp", "iss", "aud"])
         if found is None or found[0] not in ACCESS_TYPES or is_of_sign_in(found[1]):
             return None
         return found[1]
 
     async def identity_claims(self, token: str, client: str, nonce: str) -> dict[str, Any] | None:
-        """Return the claims of an ID token that was made for a client in answer to this nonce, else None."""
+        """Return the claims of an ID token that was made for a client in answer to this nonce, else
+        None.
+        """
         found = await self._claims(token, client, ["exp", "iat", "iss", "aud", "sub", "nonce"])
         if found is None or found[0] != "jwt" or found[1]["nonce"] != nonce:
             return None
         audience = found[1]["aud"]
         others = isinstance(audience, list) and len(audience) > 1
         # OpenID Connect Core, 3.1.3.7: several audiences need `azp`, and it names this client.
-        if found[1].get("azp", client) != client or (others and "azp" not in found[1]):
+        if found[1].get(
+            "azp",
+            client,
+        ) != client or (others and "azp" not in found[1]):
             return None
-        return found[1] if isinstance(found[1]["sub"], str) and found[1]["sub"] else None
+        return (
+            found[1]
+            if isinstance(
+                found[1]["sub"],
+                str,
+            )
+            and found[1]["sub"]
+            else None
+        )
 
-    async def _claims(self, token: str, audience: str, required: list[str]) -> tuple[str, dict[str, Any]] | None:
-        """Return the kind of a valid token and its claims. Raise httpx2.HTTPError or ValueError without the keys."""
+    async def _claims(
+        self, token: str, audience: str, required: list[str]
+    ) -> tuple[str, dict[str, Any]] | None:
+        """Return the kind of a valid token and its claims.
+
+        Raise httpx2.HTTPError or ValueError without the keys.
+        """
         if len(token) > MAX_TOKEN or not token.isascii():
             return None
         try:
@@ -249,7 +309,11 @@ class KeySet:
         async with new_client() as client:
             url = self._address or (await discover(client, self._issuer)).keys
             document = await read_json(client, "GET", url)
-        keys = [key for key in jwt.PyJWKSet.from_dict(document).keys if key.public_key_use in (None, "sig")]
+        keys = [
+            key
+            for key in jwt.PyJWKSet.from_dict(document).keys
+            if key.public_key_use in (None, "sig")
+        ]
         # A token may name no key where there is only one.
         return {key.key_id: key for key in keys} | ({None: keys[0]} if len(keys) == 1 else {})
 
@@ -260,7 +324,12 @@ def is_of_sign_in(claims: Mapping[str, Any]) -> bool:
     Keycloak writes the kind of a token into its claim `typ`: Bearer for an access token.
     """
     kind = claims.get("typ", "Bearer")
-    return bool(SIGN_IN_CLAIMS & claims.keys()) or str(kind).lower() in ("id", "refresh", "offline", "logout")
+    return bool(SIGN_IN_CLAIMS & claims.keys()) or str(kind).lower() in (
+        "id",
+        "refresh",
+        "offline",
+        "logout",
+    )
 
 
 def in_time(claims: Mapping[str, Any]) -> bool:

@@ -31,13 +31,19 @@ def verb_table() -> Path:
 @hookimpl
 def commands() -> Mapping[str, str]:
     """Return the commands of this annex."""
-    return {name: f"{_CLI}.{module}:{name}_command" for module, names in _COMMANDS.items() for name in names}
+    return {
+        name: f"{_CLI}.{module}:{name}_command"
+        for module, names in _COMMANDS.items()
+        for name in names
+    }
 
 
 @hookimpl
 def open_storage(home: Path, create: bool, registered: "Registered") -> "Storage":
     """Open a library in PostgreSQL. Raise as PostgresStorage."""
-    storage: Storage = import_postgres("storage").PostgresStorage(home, create=create, registered=registered)
+    storage: Storage = import_postgres("storage").PostgresStorage(
+        home, create=create, registered=registered
+    )
     return storage
 
 

@@ -1,8 +1,8 @@
 """Sign people in to the page at an OpenID provider: authorization code flow with PKCE.
 
-What a login needs to remember lies in the browser, in a cookie that only this process can read and that counts for ten
-minutes. So no stranger can fill a memory of open logins, and an answer of the provider counts only in the browser that
-asked.
+What a login needs to remember lies in the browser, in a cookie that only this process can read and
+that counts for ten minutes. So no stranger can fill a memory of open logins, and an answer of the
+provider counts only in the browser that asked.
 """
 
 import base64
@@ -30,7 +30,10 @@ LOGIN_SECONDS = 600
 """How long a person may take at the provider."""
 
 SIGNED_IN_SECONDS = 3600.0
-"""How long a session lasts before the provider is asked for a new login. It ends earlier when the provider says so."""
+"""How long a session lasts before the provider is asked for a new login.
+
+It ends earlier when the provider says so.
+"""
 
 MAX_SUBJECT = 255
 
@@ -38,23 +41,31 @@ log = logging.getLogger(__name__)
 
 
 def check_address(address: str) -> str:
-    """Return the origin that browsers see the page at. Raise InvalidArgument for one that cannot hold a cookie alone.
+    """Return the origin that browsers see the page at. Raise InvalidArgument for one that cannot
+    hold a cookie alone.
 
-    Without encryption only a name below localhost will do: browsers send the cookies of 127.0.0.1 and localhost to
-    every port of the machine.
+    Without encryption only a name below localhost will do: browsers send the cookies of 127.0.0.1
+    and localhost to every port of the machine.
     """
     parts = urlsplit(address)
     try:
         port = parts.port
     except ValueError:
         port = 0
-    bare = parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username) and port != 0
+    bare = (
+        parts.path in ("", "/")
+        and not (parts.query or parts.fragment or parts.username)
+        and port != 0
+    )
     host = parts.hostname or ""
-    good = parts.scheme == "https" or (parts.scheme == "http" and host.endswith(".localhost") and port is not None)
+    good = parts.scheme == "https" or (
+        parts.scheme == "http" and host.endswith(".localhost") and port is not None
+    )
     if not bare or not good or not host or not host.isascii():
         raise InvalidArgument(
             f"{ascii(address[:200])} cannot be the address of the page.",
-            "Write `address` of [sign_in] as https://inbox.example.org, or to try it http://NAME.localhost:PORT.",
+            "Write `address` of [sign_in] as https://inbox.example.org, or to try it "
+            "http://NAME.localhost:PORT.",
         )
     return f"{parts.scheme}://{parts.netloc.lower()}"
 
@@ -69,16 +80,25 @@ class LoginFlow:
         secret: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """projects: names of the library, as grants say them. secret: of our client, None for a public one.
+        """projects: names of the library, as grants say them. secret: of our client, None for a
+        public one.
 
         Raise InvalidArgument for settings that name no client or no usable address.
         """
         if not settings.client:
-            hint = "Register the page at the provider, and write its client id as `client` of [sign_in]."
+            hint = (
+                "Register the page at the provider, and write its client id as `client` of "
+                "[sign_in]."
+            )
             raise InvalidArgument("[sign_in] names no client.", hint)
         self.origin = check_address(settings.address)
         self.redirect = self.origin + CALLBACK_PATH
-        self._settings, self._projects, self._secret, self._clock = settings, projects, secret, clock
+        self._settings, self._projects, self._secret, self._clock = (
+            settings,
+            projects,
+            secret,
+            clock,
+        )
         # A key of this process alone: after a restart open logins have to begin again.
         self._seal = Fernet(Fernet.generate_key())
         self._keys = KeySet(settings.issuer)
@@ -90,10 +110,15 @@ class LoginFlow:
         return urlsplit(self._settings.issuer).netloc
 
     async def begin(self) -> tuple[str, str]:
-        """Return where to send a browser, and the value of the cookie that it comes back with. Raise Refused."""
+        """Return where to send a browser, and the value of the cookie that it comes back with.
+
+        Raise Refused.
+        """
         metadata = await self._discover()
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
-        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode("ascii")).digest()).rstrip(b"=")
+        challenge = base64.urlsafe_b64encode(
+            hashlib.sha256(verifier.encode("ascii")).digest()
+        ).rstrip(b"=")
         query = {
             "response_type": "code",
             "client_id": self._settings.client,
@@ -110,13 +135,18 @@ class LoginFlow:
         return f"{metadata.authorization}{joint}{urlencode(query)}", sealed.decode("ascii")
 
     async def finish(self, query: str, cookie: str) -> SignedIn:
-        """Return who came back with this query and this cookie. Raise Refused with what to tell the person."""
+        """Return who came back with this query and this cookie.
+
+        Raise Refused with what to tell the person.
+        """
         try:
             login_state = self._seal.decrypt_at_time(
                 cookie.encode("ascii", "replace"), LOGIN_SECONDS, int(self._clock())
             )
         except InvalidToken:
-            raise Refused("This browser did not begin this login, or began it too long ago.", _AGAIN) from None
+            raise Refused(
+                "This browser did not begin this login, or began it too long ago.", _AGAIN
+            ) from None
         state, nonce, verifier = json.loads(login_state)
         answer = _single(query)
         # In constant time, as the value comes from outside.
@@ -124,14 +154,22 @@ class LoginFlow:
             raise Refused("This answer belongs to another login.", _AGAIN)
         metadata = await self._discover()
         # Another provider's answer (RFC 9207): its code must not be sent to ours.
-        if answer.get("iss", metadata.issuer if not metadata.names_issuer else "") != metadata.issuer:
+        if (
+            answer.get("iss", metadata.issuer if not metadata.names_issuer else "")
+            != metadata.issuer
+        ):
             raise Refused("Another provider than ours answered.", _AGAIN)
         if "error" in answer or not answer.get("code"):
-            raise Refused(f"{self.provider} refused the login: {ascii(answer.get('error', 'no code')[:80])}.", _AGAIN)
+            raise Refused(
+                f"{self.provider} refused the login: {ascii(answer.get('error', 'no code')[:80])}.",
+                _AGAIN,
+            )
         return await self._redeem(metadata, answer["code"], nonce, verifier)
 
     async def recheck(self, signed: SignedIn) -> SignedIn | None:
-        """Return the person with the groups that they have now; None when the provider ended their session."""
+        """Return the person with the groups that they have now; None when the provider ended their
+        session.
+        """
         if not signed.token:
             return signed
         try:
@@ -140,7 +178,9 @@ class LoginFlow:
             return None
         return self._person(signed.claims, own, signed.token, signed.seconds)
 
-    async def _redeem(self, metadata: ProviderMetadata, code: str, nonce: str, verifier: str) -> SignedIn:
+    async def _redeem(
+        self, metadata: ProviderMetadata, code: str, nonce: str, verifier: str
+    ) -> SignedIn:
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -151,9 +191,15 @@ class LoginFlow:
         auth = (self._settings.client, self._secret) if self._secret else None
         try:
             async with new_client() as client:
-                status, answer = await ask_json(client, "POST", metadata.token, data=form, auth=auth)
+                status, answer = await ask_json(
+                    client, "POST", metadata.token, data=form, auth=auth
+                )
             identity = str(answer.get("id_token", ""))
-            claims = await self._keys.identity_claims(identity, self._settings.client, nonce) if status == 200 else None
+            claims = (
+                await self._keys.identity_claims(identity, self._settings.client, nonce)
+                if status == 200
+                else None
+            )
         except (httpx2.HTTPError, ValueError, EvolvableError) as error:
             raise self._unreachable(error) from None
         if status != 200 or claims is None:
@@ -161,43 +207,68 @@ class LoginFlow:
             raise Refused(f"{self.provider} did not confirm the login: {error_text}.", _AGAIN)
         lasts = answer.get("expires_in")
         # The session ends with the access token, because `recheck` needs it.
-        seconds = min(SIGNED_IN_SECONDS, float(lasts)) if isinstance(lasts, int | float) else SIGNED_IN_SECONDS
+        seconds = (
+            min(SIGNED_IN_SECONDS, float(lasts))
+            if isinstance(lasts, int | float)
+            else SIGNED_IN_SECONDS
+        )
         token = answer.get("access_token")
         token = token if isinstance(token, str) and metadata.userinfo else ""
         own: Mapping[str, Any] = {}
         if token:
             own = await self._userinfo(metadata, token, claims["sub"])
-            # What userinfo says once it decides from then on: a claim that it leaves out later is gone.
-            claims = {name: value for name, value in claims.items() if name == "sub" or name not in own}
+            # What userinfo says once it decides from then on: a claim that it leaves out later is
+            # gone.
+            claims = {
+                name: value for name, value in claims.items() if name == "sub" or name not in own
+            }
         signed = self._person(claims, own, token, seconds)
         if signed is None:
-            log.warning("%s signed in, and no grant of [sign_in] lets them read this library", ascii(claims["sub"]))
+            log.warning(
+                "%s signed in, and no grant of [sign_in] lets them read this library",
+                ascii(claims["sub"]),
+            )
             raise Refused(
-                f"{self.provider} knows you as {ascii(claims['sub'][:MAX_SUBJECT])}, and no group of yours may open "
-                "this library.",
+                f"{self.provider} knows you as {ascii(claims['sub'][:MAX_SUBJECT])}, and no group "
+                "of yours may open this library.",
                 "Ask the person who serves this page for a grant.",
             )
         return signed
 
-    async def _userinfo(self, metadata: ProviderMetadata, token: str, subject: str) -> Mapping[str, Any]:
+    async def _userinfo(
+        self, metadata: ProviderMetadata, token: str, subject: str
+    ) -> Mapping[str, Any]:
         headers = {"authorization": f"Bearer {token}"}
         try:
             async with new_client() as client:
                 status, claims = await ask_json(client, "GET", metadata.userinfo, headers=headers)
         except (httpx2.HTTPError, ValueError) as error:
             raise self._unreachable(error) from None
-        if status != 200 or claims.get("sub") != subject:  # another's answer (OpenID Connect Core, 5.3.2)
+        # Another's answer (OpenID Connect Core, 5.3.2)
+        if status != 200 or claims.get("sub") != subject:
             raise Refused(f"{self.provider} ended this session.", _AGAIN)
         return claims
 
-    def _person(self, claims: Mapping[str, Any], own: Mapping[str, Any], token: str, seconds: float) -> SignedIn | None:
-        """Return the person, None without a permission. own: what userinfo says, which counts before the claims."""
+    def _person(
+        self, claims: Mapping[str, Any], own: Mapping[str, Any], token: str, seconds: float
+    ) -> SignedIn | None:
+        """Return the person, None without a permission.
+
+        own: what userinfo says, which counts before the claims.
+        """
         subject = str(claims["sub"])
         if len(subject) > MAX_SUBJECT or not subject.isascii() or not subject.isprintable():
-            raise Refused("The provider named you by an id that is not printable ASCII.", "No action is recorded so.")
+            raise Refused(
+                "The provider named you by an id that is not printable ASCII.",
+                "No action is recorded so.",
+            )
         permissions = self._settings.permissions({**claims, **own}, self._projects)
         identity = Identity(Principal.PERSON, f"oidc:{subject}@{self.provider}")
-        return SignedIn(identity, permissions, subject, claims, token, seconds) if permissions else None
+        return (
+            SignedIn(identity, permissions, subject, claims, token, seconds)
+            if permissions
+            else None
+        )
 
     async def _discover(self) -> ProviderMetadata:
         if self._metadata is None:
@@ -212,7 +283,9 @@ class LoginFlow:
         return self._metadata
 
     def _unreachable(self, error: Exception) -> Refused:
-        log.warning("%s cannot be asked: %s: %s", self._settings.issuer, type(error).__name__, error)
+        log.warning(
+            "%s cannot be asked: %s: %s", self._settings.issuer, type(error).__name__, error
+        )
         return Refused(f"{self.provider} cannot be asked at the moment.", "Try again in a moment.")
 
 
@@ -220,7 +293,9 @@ _AGAIN = "Begin the sign-in again."
 
 
 def _single(query: str) -> dict[str, str]:
-    """Return the parameters of a query that stand in it once; one that is repeated could be read in two ways."""
+    """Return the parameters of a query that stand in it once; one that is repeated could be read in
+    two ways.
+    """
     try:
         found = parse_qs(query, keep_blank_values=True, max_num_fields=20, errors="replace")
     except ValueError:
@@ -229,7 +304,8 @@ def _single(query: str) -> dict[str, str]:
 
 
 def page_flow(config: Config, port: int) -> LoginFlow:
-    """Return the login of the page as `[sign_in]` of the configuration says. port: where the page listens, 0 for any.
+    """Return the login of the page as `[sign_in]` of the configuration says. port: where the page
+    listens, 0 for any.
 
     Raise InvalidArgument.
     """
@@ -240,5 +316,7 @@ def page_flow(config: Config, port: int) -> LoginFlow:
     flow = LoginFlow(settings, library_names(config.home), read_sign_in_secret())
     if flow.origin.startswith("https:") and not (port or settings.listen):
         hint = "Write `listen` of [sign_in], such as 127.0.0.1:8650, or pass --port."
-        raise InvalidArgument("The page needs an address that your proxy passes requests on to.", hint)
+        raise InvalidArgument(
+            "The page needs an address that your proxy passes requests on to.", hint
+        )
     return flow

@@ -1,8 +1,9 @@
 """The bearer tokens of a library: made once, stored as hashes, checked at every request.
 
-Tokens are in a file beside the library and not in it: a backup or an export carries no access, a read-only library can
-still be served to a team, and a server sees a token revoked by another process with one short read. Writers take turns
-by a lock and replace the whole file, so every reader sees a complete one.
+Tokens are in a file beside the library and not in it: a backup or an export carries no access, a
+read-only library can still be served to a team, and a server sees a token revoked by another
+process with one short read. Writers take turns by a lock and replace the whole file, so every
+reader sees a complete one.
 """
 
 import base64
@@ -89,7 +90,9 @@ class TokenFile(BaseModel):
 class Tokens:
     """The tokens of the library in `home`, shared with every other process."""
 
-    def __init__(self, home: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self, home: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         self._home, self._path, self._clock = home, home / FILE, clock
         self._read: bytes | None = None
         self._parsed: tuple[Token, ...] = ()
@@ -97,14 +100,16 @@ class Tokens:
         self._noted: dict[str, datetime] = {}
 
     def is_in_use(self) -> bool:
-        """Return whether a token was ever made here; from then on a server asks everybody for one."""
+        """Return whether a token was ever made here; from then on a server asks
+        everybody for one.
+        """
         return self._path.exists()
 
     def all(self) -> tuple[Token, ...]:
         """Return the tokens by name.
 
-        Raise LibraryCorrupt when their file cannot be read as ours, Refused when another account made it or could
-        have changed it.
+        Raise LibraryCorrupt when their file cannot be read as ours, Refused when another account
+        made it or could have changed it.
         """
         try:
             with open(self._path, "rb", opener=regular_file) as stream:
@@ -113,70 +118,91 @@ class Tokens:
         except FileNotFoundError:
             return ()
         except OSError as error:
-            raise LibraryCorrupt(f"{self._path} cannot be read: {error.strerror}.", _REPAIR_HINT) from None
+            raise LibraryCorrupt(
+                f"{self._path} cannot be read: {error.strerror}.", _REPAIR_HINT
+            ) from None
         # Parsing is the expensive part; the file is read at every request and changes rarely.
         if data != self._read:
             try:
                 self._parsed, self._read = TokenFile.model_validate_json(data).tokens, data
             except ValidationError:
-                raise LibraryCorrupt(f"{self._path} is not a list of tokens.", _REPAIR_HINT) from None
+                raise LibraryCorrupt(
+                    f"{self._path} is not a list of tokens.", _REPAIR_HINT
+                ) from None
         return self._parsed
 
     def _check_owner(self, status: os.stat_result) -> None:
         """Raise Refused for a file that another account made or could have changed."""
         if os.name != "posix":
             return
-        # A home of another account was registered by the person, or nothing would have been opened in it.
+        # A home of another account was registered by the person, or nothing would have been opened
+        # in it.
         owners = {os.geteuid(), self._home.stat().st_uid}
         if status.st_uid in owners and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return
         raise Refused(
-            f"{self._path} is not believed: another account made it or could have changed it (owner {status.st_uid}, "
-            f"mode {stat.S_IMODE(status.st_mode):04o}; this process runs as user {os.geteuid()}).",
-            "Nobody is let in. Look at what stands in it; then delete it and make new tokens, or take it over with "
-            "chown and chmod 600.",
+            f"{self._path} is not believed: another account made it or could have changed it "
+            f"(owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}; this process runs "
+            f"as user {os.geteuid()}).",
+            "Nobody is let in. Look at what stands in it; then delete it and make new tokens, or "
+            "take it over with chown and chmod 600.",
         )
 
-    def add(self, name: str, permissions: Iterable[Permission], lifetime: timedelta | None = None) -> tuple[Token, str]:
+    def add(
+        self, name: str, permissions: Iterable[Permission], lifetime: timedelta | None = None
+    ) -> tuple[Token, str]:
         """Make a token; return it and its secret, which is kept nowhere.
 
-        Every token may read. Raise InvalidArgument, AlreadyExists for a name in use, NoLibrary, LibraryBusy,
-        LibraryReadOnly, LibraryCorrupt.
+        Every token may read. Raise InvalidArgument, AlreadyExists for a name in use, NoLibrary,
+        LibraryBusy, LibraryReadOnly, LibraryCorrupt.
         """
         if not _NAME.fullmatch(name):
             raise InvalidArgument(
                 f"{ascii(name[:80])} is no name for a token.",
-                "Use up to 64 small letters, digits, dots, dashes and underscores, such as alice-laptop.",
+                "Use up to 64 small letters, digits, dots, dashes and underscores, such as "
+                "alice-laptop.",
             )
         if not self._home.is_dir():
             raise NoLibrary(f"There is no library in {self._home}.", "`evolvable init` makes one.")
-        secret = PREFIX + base64.urlsafe_b64encode(secrets.token_bytes(32)).decode("ascii").rstrip("=")
+        secret = PREFIX + base64.urlsafe_b64encode(secrets.token_bytes(32)).decode("ascii").rstrip(
+            "="
+        )
         now = self._clock()
         with self._changing() as tokens:
             if any(token.name == name for token in tokens):
                 raise AlreadyExists(
-                    f"There is a token {name} already.", f"`evolvable team token revoke {name}` ends it."
+                    f"There is a token {name} already.",
+                    f"`evolvable team token revoke {name}` ends it.",
                 )
-            may = tuple(permission for permission in Permission if permission in {Permission.READ, *permissions})
+            may = tuple(
+                permission
+                for permission in Permission
+                if permission in {Permission.READ, *permissions}
+            )
             expires = _iso(now + lifetime) if lifetime is not None else None
             token = Token(name, may, _iso(now), digest_of(secret), expires)
             tokens.append(token)
         return token, secret
 
     def revoke(self, name: str) -> Token:
-        """End a token; servers refuse it from their next request on. Raise NoSuchToken, and as `add`."""
+        """End a token; servers refuse it from their next request on.
+
+        Raise NoSuchToken, and as `add`.
+        """
         with self._changing() as tokens:
             for token in tokens:
                 if token.name == name:
                     tokens.remove(token)
                     return token
-            raise NoSuchToken(f"There is no token {ascii(name[:80])}.", "`evolvable team token list` shows them.")
+            raise NoSuchToken(
+                f"There is no token {ascii(name[:80])}.", "`evolvable team token list` shows them."
+            )
 
     def find(self, secret: str) -> Token | None:
         """Return the valid token of this secret. Raise LibraryCorrupt.
 
-        Every stored hash is compared whole, so the time it takes tells nothing. A plain hash is enough: a secret is
-        256 random bits, which no dictionary holds.
+        Every stored hash is compared whole, so the time it takes tells nothing. A plain hash is
+        enough: a secret is 256 random bits, which no dictionary holds.
         """
         digest, found = digest_of(secret), None
         for token in self.all():
@@ -185,7 +211,9 @@ class Tokens:
         return found if found is not None and found.is_valid(self._clock()) else None
 
     def note_use(self, token: Token) -> None:
-        """Keep that a token was used now, at most once in USE_SECONDS; a home that cannot be written is left alone."""
+        """Keep that a token was used now, at most once in USE_SECONDS; a home that cannot be
+        written is left alone.
+        """
         now = self._clock()
         last = [datetime.fromisoformat(token.last_used)] if token.last_used else []
         last += [self._noted[token.digest]] if token.digest in self._noted else []
@@ -196,11 +224,15 @@ class Tokens:
             contextlib.suppress(TryAgain, LibraryCorrupt, Refused),
             self._changing(patience=1.0) as tokens,
         ):
-            tokens[:] = [replace(t, last_used=_iso(now)) if t.digest == token.digest else t for t in tokens]
+            tokens[:] = [
+                replace(t, last_used=_iso(now)) if t.digest == token.digest else t for t in tokens
+            ]
 
     @contextlib.contextmanager
     def _changing(self, patience: float = _PATIENCE) -> Iterator[list[Token]]:
-        """Yield the tokens to change; what is left of them is written when the block ends without an error."""
+        """Yield the tokens to change; what is left of them is written when the block ends without
+        an error.
+        """
         try:
             # The lock is a file of its own: the file of tokens is replaced, and a lock on it would
             # be lost.
@@ -214,9 +246,13 @@ class Tokens:
         except Timeout:
             raise LibraryBusy("Another process is changing the tokens.", "Try again.") from None
         except PermissionError:
-            raise LibraryReadOnly(f"{self._home} cannot be written.", "Ask the owner of the folder.") from None
+            raise LibraryReadOnly(
+                f"{self._home} cannot be written.", "Ask the owner of the folder."
+            ) from None
         except OSError as error:
-            raise LibraryUnreachable(f"{self._home} cannot be written: {error.strerror}.", "Nothing changed.") from None
+            raise LibraryUnreachable(
+                f"{self._home} cannot be written: {error.strerror}.", "Nothing changed."
+            ) from None
 
 
 _REPAIR_HINT = "Nobody is let in until it is fixed; delete it to begin again, with new tokens."

@@ -1,9 +1,11 @@
-"""The storage layer: resources, their versions, and how they change. Knows no client, no model and no settings.
+"""The storage layer: resources, their versions, and how they change. Knows no client, no model and
+no settings.
 
-Begin with `Store`: it opens a library, and `Store.transaction` is the only way to change a name in it. A change is an
-`Operation` by an `Actor`; a version is a `Manifest` of `File`s. `evolvable_store.resource` has `Ref` and `Kind`,
-`evolvable_store.errors` every error. The tables, the index, the folders and the archives are packages with faces of
-their own: `storage`, `search`, `workingcopy`, `bundle`.
+Begin with `Store`: it opens a library, and `Store.transaction` is the only way to change a name in
+it. A change is an `Operation` by an `Actor`; a version is a `Manifest` of `File`s.
+`evolvable_store.resource` has `Ref` and `Kind`, `evolvable_store.errors` every error. The tables,
+the index, the folders and the archives are packages with faces of their own: `storage`, `search`,
+`workingcopy`, `bundle`.
 """
 
 from evolvable_store.faces import late_names
@@ -11,7 +13,12 @@ from evolvable_store.faces import late_names
 TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
-    from evolvable_store.agent_grants import ALL_TOOLS, plain_key, read_grants, split_outside_brackets
+    from evolvable_store.agent_grants import (
+        ALL_TOOLS,
+        plain_key,
+        read_grants,
+        split_outside_brackets,
+    )
     from evolvable_store.fork_lines import forked_agent, with_fork
     from evolvable_store.frontmatter import (
         DELEGATE_WORDS,
@@ -29,7 +36,14 @@ if TYPE_CHECKING:
         summarize,
     )
     from evolvable_store.fsck import FsckReport, check_library
-    from evolvable_store.gc import DetectedSecret, SecretFindings, SecretOccurrence, blobs_with, collect, purge_content
+    from evolvable_store.gc import (
+        DetectedSecret,
+        SecretFindings,
+        SecretOccurrence,
+        blobs_with,
+        collect,
+        purge_content,
+    )
     from evolvable_store.merge import MergeResult, Overlap, changed_lines, merge_files
     from evolvable_store.objects import (
         ABSENT,
@@ -101,7 +115,12 @@ if TYPE_CHECKING:
     from evolvable_store.power_fields import HeldPowers, different_powers, power_values, written_key
     from evolvable_store.program_files import check_program, guard_imports
     from evolvable_store.provenance import FilePart
-    from evolvable_store.regular_files import private_file, read_regular, regular_file, write_private
+    from evolvable_store.regular_files import (
+        private_file,
+        read_regular,
+        regular_file,
+        write_private,
+    )
     from evolvable_store.review_queue import (
         QueuedSession,
         enqueue,
@@ -136,33 +155,37 @@ else:
             "agent_grants": "ALL_TOOLS plain_key read_grants split_outside_brackets",
             "fork_lines": "forked_agent with_fork",
             "frontmatter": (
-                "DELEGATE_WORDS Delegate Document MAX_DESCRIPTION MAX_FRONTMATTER NO_FRONTMATTER Severity "
-                "find_frontmatter head_text is_frozen is_person_only parse_document summarize"
+                "DELEGATE_WORDS Delegate Document MAX_DESCRIPTION MAX_FRONTMATTER "
+                "NO_FRONTMATTER Severity find_frontmatter head_text is_frozen is_person_only "
+                "parse_document summarize"
             ),
             "fsck": "FsckReport check_library",
             "gc": "DetectedSecret SecretFindings SecretOccurrence blobs_with collect purge_content",
             "merge": "MergeResult Overlap changed_lines merge_files",
             "objects": (
-                "ABSENT EXECUTABLE File Files MAX_FILE MAX_FILES MAX_RESOURCE Manifest PLAIN TOMBSTONES "
-                "Tombstone TreeEntry blob_hash make_manifest pack pack_tombstone unpack"
+                "ABSENT EXECUTABLE File Files MAX_FILE MAX_FILES MAX_RESOURCE Manifest PLAIN "
+                "TOMBSTONES Tombstone TreeEntry blob_hash make_manifest pack "
+                "pack_tombstone unpack"
             ),
             "operation": (
-                "Actor Change Head Identity Intent Operation Principal QUICKSTART Signer implied_principal read_pull"
+                "Actor Change Head Identity Intent Operation Principal QUICKSTART Signer "
+                "implied_principal read_pull"
             ),
             "paths": (
                 "ADDRESS_FILE AGENT_RUNS CARRIED_PLACES CHANGE_MARK CONFIGURATION EMBEDDED_FOLDER "
                 "FOLDER_NAMES GIT_POSITIONS HELD_POWERS INSTALLED_SKILLS LIBRARY_FILE "
-                "LIBRARY_FILES MAX_DEPTH MIRRORS NEAR_DUPLICATES PLACES_FILE PLACES_FILES RUNS Registered "
-                "UNWRITTEN check_home check_path holds_library home_exposure "
-                "is_address is_ignored is_sync_copy no_homes open_elsewhere path_problem running_postgres "
-                "seed_folder work_tree"
+                "LIBRARY_FILES MAX_DEPTH MIRRORS NEAR_DUPLICATES PLACES_FILE PLACES_FILES "
+                "RUNS Registered UNWRITTEN check_home check_path holds_library home_exposure "
+                "is_address is_ignored is_sync_copy no_homes open_elsewhere path_problem "
+                "running_postgres seed_folder work_tree"
             ),
             "power_fields": "HeldPowers different_powers power_values written_key",
             "program_files": "check_program guard_imports",
             "provenance": "FilePart",
             "regular_files": "private_file read_regular regular_file write_private",
             "review_queue": (
-                "QueuedSession enqueue file_name finish_session give_back reclaim take_session waiting_sessions"
+                "QueuedSession enqueue file_name finish_session give_back reclaim "
+                "take_session waiting_sessions"
             ),
             "safe_yaml": "InvalidYaml UnsafeYaml load_yaml",
             "secret_copies": "holds_text unpack_archive without_texts",

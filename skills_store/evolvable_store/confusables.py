@@ -1,6 +1,8 @@
-"""Scripts of letters, and what a name looks like: the two tables of Unicode that Python's own library does not have.
+"""Scripts of letters, and what a name looks like: the two tables of Unicode that Python's own
+library does not have.
 
-The data and the rules are those of UTS 39, Unicode Security Mechanisms. Importing this module reads a megabyte of JSON.
+The data and the rules are those of UTS 39, Unicode Security Mechanisms. Importing this module reads
+a megabyte of JSON.
 """
 
 import unicodedata
@@ -13,14 +15,17 @@ _MIXED = (
     frozenset({"LATIN", "HAN", "BOPOMOFO"}),
     frozenset({"LATIN", "HAN", "HANGUL"}),
 )
-"""The scripts that one word may have together: the restriction level "highly restrictive" of UTS 39, section 5.2."""
+"""The scripts that one word may have together: the restriction level "highly restrictive" of UTS
+39, section 5.2.
+"""
 
 # Digits, punctuation and marks, which every script uses.
 _NEUTRAL = ("COMMON", "INHERITED")
 
 
 def is_one_script(word: str) -> bool:
-    """Return whether the letters of a word belong together: to one script, or to those that a language writes together.
+    """Return whether the letters of a word belong together: to one script, or to those that a
+    language writes together.
 
     Its decimal digits are of one numbering system (UTS 39, section 5.3).
     """
@@ -33,7 +38,8 @@ def is_one_script(word: str) -> bool:
 # Every name of a library is compared with every new one; more names than this are computed again.
 @lru_cache(maxsize=65_536)
 def skeleton(name: str) -> str:
-    """Return the skeleton of a name: names with one skeleton can be mistaken for one another (UTS 39, section 4).
+    """Return the skeleton of a name: names with one skeleton can be mistaken for one another (UTS
+    39, section 4).
 
     Upper and lower case count as alike, as they do for many file systems.
     """
@@ -44,8 +50,9 @@ def skeleton(name: str) -> str:
 def _prototype(letter: str) -> str:
     """Return the letter that represents all letters which look like this one.
 
-    The table names the pairs in both directions. A letter with several partners is the one that stands for them; of two
-    that have only each other the shorter, lower one is taken, in both directions the same.
+    The table names the pairs in both directions. A letter with several partners is the one that
+    stands for them; of two that have only each other the shorter, lower one is taken, in both
+    directions the same.
     """
     partners = confusables.confusables_data.get(letter, ())
     if len(partners) != 1:

@@ -1,12 +1,11 @@
 """Every error that a caller can meet: what happened, which thing, and a hint at what to do next.
 
-EvolvableError
-├── NotFound         NoSuchResource  NoSuchVersion  NoSuchFile  NoSuchOperation  NoSuchScope  NoSuchUse
-├── Conflict         VersionConflict  AlreadyExists  EditConflict
-├── Refused          Frozen  Unsafe
-├── Invalid          InvalidRef  InvalidPath  InvalidResource  InvalidArgument  InvalidArchive  TooLarge
-├── TryAgain         LibraryBusy  LibraryReadOnly  LibraryFull  LibraryUnreachable
-└── LibraryError     NoLibrary  LibraryBusy  LibraryCorrupt  LibraryTooNew  LibraryReadOnly  LibraryFull  UntrustedHome
+EvolvableError ├── NotFound         NoSuchResource  NoSuchVersion  NoSuchFile  NoSuchOperation
+NoSuchScope  NoSuchUse ├── Conflict         VersionConflict  AlreadyExists  EditConflict ├── Refused
+Frozen  Unsafe ├── Invalid          InvalidRef  InvalidPath  InvalidResource  InvalidArgument
+InvalidArchive  TooLarge ├── TryAgain         LibraryBusy  LibraryReadOnly  LibraryFull
+LibraryUnreachable └── LibraryError     NoLibrary  LibraryBusy  LibraryCorrupt  LibraryTooNew
+LibraryReadOnly  LibraryFull  UntrustedHome
                      LibraryUnreachable  RemoteFailed  ProgramReplaced
 """
 
@@ -15,17 +14,22 @@ import re
 from collections.abc import Sequence
 
 RESTART = (
-    "Restart this window (the client or terminal whose server this is): it then runs the program that is installed now."
+    "Restart this window (the client or terminal whose server this is): it then runs the program "
+    "that is installed now."
 )
 """The hint where an older program still runs."""
 
-# Hangul fillers, variation selectors and the like: str.isprintable() is true of them, so repr() leaves them in.
-UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\uffa0\ufe00-\ufe0f\U000e0000-\U000e0fff]")
+# Hangul fillers, variation selectors and the like: str.isprintable() is true of them, so repr()
+# leaves them in.
+UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\uffa0\ufe00-\ufe0f\U000e0000-\U000e0fff]"
+)
 """Letters and marks without a shape, which Python calls printable."""
 
 
 def quote_text(text: str, most: int = 80) -> str:
-    """Return a text in quotation marks for a message, cut to `most` characters; letters of every script stay.
+    """Return a text in quotation marks for a message, cut to `most` characters; letters of every
+    script stay.
 
     Invisible characters, terminal controls and marks of writing direction are written as escapes.
     """
@@ -34,7 +38,10 @@ def quote_text(text: str, most: int = 80) -> str:
 
 
 class EvolvableError(Exception):
-    """The root. `str(error)` is the message; `hint` is a second sentence that says what to try, or ''."""
+    """The root.
+
+    `str(error)` is the message; `hint` is a second sentence that says what to try, or ''.
+    """
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -79,17 +86,20 @@ class Conflict(EvolvableError):
 
 
 class VersionConflict(Conflict):
-    """A write expected another version than the head. Carries both: `expected` and `head` (0: not there).
+    """A write expected another version than the head. Carries both: `expected` and `head` (0: not
+    there).
 
     overlap: what both sides made of the same lines, for the hint.
     """
 
-    # The hint carries the whole procedure, because a model that sees only this message has to recover from it.
+    # The hint carries the whole procedure, because a model that sees only this message has to
+    # recover from it.
     def __init__(self, ref: str, expected: int, head: int, overlap: str = "") -> None:
         here = f"its head is version {head}" if head else "it does not exist (any more)"
         super().__init__(
             f"{ref} is not at version {expected}: {here}.",
-            f"Read the head, apply your change to it, and pass its version as expected_version. {overlap}".rstrip(),
+            "Read the head, apply your change to it, and pass its version as "
+            f"expected_version. {overlap}".rstrip(),
         )
         self.ref, self.expected, self.head, self.overlap = ref, expected, head, overlap
 
@@ -112,7 +122,8 @@ class Frozen(Refused):
     def __init__(self, ref: str, actor: str) -> None:
         super().__init__(
             f'{ref} is frozen (metadata evolvable: "false"); {actor} may not change it.',
-            "Only a person can: by editing its file in a working copy, or with the evolvable command.",
+            "Only a person can: by editing its file in a working copy, or with the "
+            "evolvable command.",
         )
         self.ref, self.actor = ref, actor
 
@@ -124,7 +135,8 @@ class Unsafe(Refused):
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
         super().__init__(
             f"{ref} was not changed: {findings[0]}{more}.",
-            "Leave that out and try again; a person can make the change with the evolvable command.",
+            "Leave that out and try again; a person can make the change with the "
+            "evolvable command.",
         )
         self.ref, self.findings = ref, tuple(findings)
 
@@ -163,10 +175,11 @@ class InvalidResource(Invalid):
 
 
 class TryAgain(EvolvableError):
-    """Trouble that passes by itself: busy, full, read only, unreachable. The same call may succeed later.
+    """Trouble that passes by itself: busy, full, read only, unreachable. The same call may succeed
+    later.
 
-    It says nothing about the thing that was worked on: a background task keeps that thing and tries again. It never
-    notes it as done, refused or gone.
+    It says nothing about the thing that was worked on: a background task keeps that thing and tries
+    again. It never notes it as done, refused or gone.
     """
 
 
@@ -181,10 +194,11 @@ _LASTS = frozenset(
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether an error is about the moment and not about the thing: TryAgain, and most errors of the system.
+    """Return whether an error is about the moment and not about the thing: TryAgain, and most
+    errors of the system.
 
-    An OSError counts unless it says that the path or the file is wrong. Examples that count: no space, no rights, read
-    only, busy, too many open files, an error of the disk.
+    An OSError counts unless it says that the path or the file is wrong. Examples that count: no
+    space, no rights, read only, busy, too many open files, an error of the disk.
     """
     return isinstance(error, TryAgain) or (isinstance(error, OSError) and error.errno not in _LASTS)
 
@@ -234,7 +248,8 @@ class RemoteFailed(LibraryError):
 
 
 class DamagedFile(Exception):
-    """A file that can be rebuilt cannot be used as it is: broken, of another version, program or library.
+    """A file that can be rebuilt cannot be used as it is: broken, of another version, program or
+    library.
 
     It does not reach callers: the module that owns the file sets it aside and makes it again.
     """

@@ -1,8 +1,9 @@
 """The face of a package: its public names, each imported from its module when it is first used.
 
-A package says in its `__init__` which names others may use. Importing all their modules there would make every start
-wait for modules that it does not use, so the `__init__` imports them for type checkers alone, and `late_names` finds
-them at run time (PEP 562). Modules inside of a package import each other directly and never the face.
+A package says in its `__init__` which names others may use. Importing all their modules there would
+make every start wait for modules that it does not use, so the `__init__` imports them for type
+checkers alone, and `late_names` finds them at run time (PEP 562). Modules inside of a package
+import each other directly and never the face.
 """
 
 import sys
@@ -16,14 +17,16 @@ if TYPE_CHECKING:
 
 
 def late_names(package: str, modules: "Mapping[str, str]") -> "Callable[[str], Any]":
-    """Return a `__getattr__` for a package, which imports the module of a public name at the first access.
+    """Return a `__getattr__` for a package, which imports the module of a public name at the first
+    access.
 
-    It caches no value: each access reads the module's attribute again, so a change to the module is visible everywhere.
-    It raises AttributeError for a name that `modules` does not list.
+    It caches no value: each access reads the module's attribute again, so a change to the module is
+    visible everywhere. It raises AttributeError for a name that `modules` does not list.
 
     Args:
         package: the name of the package.
-        modules: the public names, separated by spaces, by the module of the package that defines them.
+        modules: the public names, separated by spaces, by the module of the package that defines
+        them.
     """
     # Flattened once: each later lookup is one access to a dict.
     homes = {}
@@ -37,9 +40,13 @@ def late_names(package: str, modules: "Mapping[str, str]") -> "Callable[[str], A
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            # The fast way first: import_module takes a lock and several times as long for a loaded module.
+            # The fast way first: import_module takes a lock and several times as long for a loaded
+            # module.
             return getattr(sys.modules[module], name)
-        except (KeyError, AttributeError):  # not loaded, or another thread is at it: the import waits for that
+        except (
+            KeyError,
+            AttributeError,
+        ):  # not loaded, or another thread is at it: the import waits for that
             return getattr(import_module(module), name)
 
     return public_name

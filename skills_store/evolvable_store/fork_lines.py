@@ -1,6 +1,7 @@
 """The two lines in the head of a skill by which Claude Code's Skill tool has an agent do the work.
 
-They belong to a copy and to no version: a checkout adds them, and each read of the copy takes them away again.
+They belong to a copy and to no version: a checkout adds them, and each read of the copy takes them
+away again.
 """
 
 from evolvable_store.frontmatter import find_frontmatter, top_level
@@ -9,23 +10,29 @@ _KEYS = ("context", "agent")
 
 
 def forked_agent(data: bytes) -> str:
-    """Return the agent that the Skill tool starts for a main file, '' where it starts none or the client's own one."""
+    """Return the agent that the Skill tool starts for a main file, '' where it starts none or the
+    client's own one.
+    """
     values = _values(data)
     agent = values.get("agent")
     return agent if values.get("context") == "fork" and isinstance(agent, str) else ""
 
 
 def with_fork(data: bytes, agent: str, lying: bytes = b"") -> bytes:
-    """Return a main file with the two lines at the end of its head, or where a copy that lies there has them.
+    """Return a main file with the two lines at the end of its head, or where a copy that lies there
+    has them.
 
-    A file that has one of the keys already, or whose head cannot be read for certain, stays as it is.
+    A file that has one of the keys already, or whose head cannot be read for certain, stays as it
+    is.
     """
     place, before = find_frontmatter(data), _values(data)
-    # Changing a head that a client reads otherwise than this parser could change more than the two lines.
+    # Changing a head that a client reads otherwise than this parser could change more than the two
+    # lines.
     if place is None or not place.closed or not before or any(key in before for key in _KEYS):
         return data
     expected_values = {**before, "context": "fork", "agent": agent}
-    # A client may have moved the two lines in the copy: writing them elsewhere would count as a change on disk.
+    # A client may have moved the two lines in the copy: writing them elsewhere would count as a
+    # change on disk.
     if _values(lying) == expected_values and without_fork(lying, agent) == data:
         return lying
     # The file's own line ends, so that the rest of the head keeps its bytes.
@@ -33,7 +40,8 @@ def with_fork(data: bytes, agent: str, lying: bytes = b"") -> bytes:
     head = data[: place.end]
     head = head if head.endswith(b"\n") else head + end
     changed = head + b"".join(line + end for line in _lines(agent)) + data[place.end :]
-    # The last key may be an open block scalar that swallows the lines; then the file stays as it is.
+    # The last key may be an open block scalar that swallows the lines; then the file stays as it
+    # is.
     return changed if _values(changed) == expected_values else data
 
 
@@ -43,10 +51,15 @@ def without_fork(data: bytes, agent: str) -> bytes:
     Where a key has another value, a person wrote it: both lines are the person's then.
     """
     place, values = find_frontmatter(data), _values(data)
-    if place is None or values.get("context", "fork") != "fork" or values.get("agent", agent) != agent:
+    if (
+        place is None
+        or values.get("context", "fork") != "fork"
+        or values.get("agent", agent) != agent
+    ):
         return data
     lines = data[place.start : place.end].splitlines(keepends=True)
-    # Compared by line, not parsed and rewritten: comments, quotes and order of the person's keys stay.
+    # Compared by line, not parsed and rewritten: comments, quotes and order of the person's keys
+    # stay.
     remaining_lines = [line for line in lines if line.rstrip(b"\r\n") not in _lines(agent)]
     return data[: place.start] + b"".join(remaining_lines) + data[place.end :]
 
@@ -56,7 +69,9 @@ def _lines(agent: str) -> tuple[bytes, bytes]:
 
 
 def _values(data: bytes) -> dict[str, object]:
-    """Return the top-level keys and values of a head, {} for one that cannot be read for certain."""
+    """Return the top-level keys and values of a head, {} for one that cannot be read
+    for certain.
+    """
     place = find_frontmatter(data)
     try:
         found = top_level(data[place.start : place.end].decode()) if place is not None else None

@@ -1,4 +1,6 @@
-"""The head of a main file: reads it from any bytes, says what is wrong with it, and what it says about the resource."""
+"""The head of a main file: reads it from any bytes, says what is wrong with it, and what it says
+about the resource.
+"""
 
 import json
 import re
@@ -19,7 +21,8 @@ MAX_FRONTMATTER = 16 * 1024
 MAX_DESCRIPTION = 1024
 """Characters of a description."""
 
-# A byte order mark and up to 100 blank lines may stand before the first fence; the bound keeps the match linear.
+# A byte order mark and up to 100 blank lines may stand before the first fence; the bound keeps the
+# match linear.
 _OPEN = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t]*\r?\n){0,100}---[ \t]*\r?\n")
 _CLOSE = re.compile(rb"\n---[ \t]*\r?(?=\n|\Z)")
 # Where the closing fence is missing: the body is taken to begin at a blank line or a heading.
@@ -43,10 +46,14 @@ class Severity(StrEnum):
     """Hostile or unreadable: always refused."""
 
     UNFINISHED = "unfinished"
-    """The remains of a crash or an open merge: refused wherever files arrive, but imported within a history."""
+    """The remains of a crash or an open merge: refused wherever files arrive, but imported within a
+    history.
+    """
 
     ERROR = "error"
-    """Breaks a specification: accepted with a warning at every door, and in nothing that a model of ours proposes."""
+    """Breaks a specification: accepted with a warning at every door, and in nothing that a model of
+    ours proposes.
+    """
 
     WARNING = "warning"
     """Readable everywhere; worth saying."""
@@ -54,14 +61,21 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """One thing that is wrong with a main file. `text` goes on after the file's name: "it has ..."."""
+    """One thing that is wrong with a main file.
+
+    `text` goes on after the file's name: "it has ...".
+    """
 
     severity: Severity
     text: str
 
 
-NO_FRONTMATTER = Defect(Severity.ERROR, "it has no frontmatter: start it with ---, name, description, ---")
-UNTERMINATED = Defect(Severity.ERROR, "its frontmatter does not end: put a line --- after the last key")
+NO_FRONTMATTER = Defect(
+    Severity.ERROR, "it has no frontmatter: start it with ---, name, description, ---"
+)
+UNTERMINATED = Defect(
+    Severity.ERROR, "its frontmatter does not end: put a line --- after the last key"
+)
 NO_MAPPING = Defect(Severity.REFUSE, "its frontmatter is not a mapping of keys to values")
 
 
@@ -78,7 +92,10 @@ class Document:
 
 
 def parse_document(data: bytes) -> Document:
-    """Return the document in these bytes. Whatever is wrong is a defect; content never makes it raise."""
+    """Return the document in these bytes.
+
+    Whatever is wrong is a defect; content never makes it raise.
+    """
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -98,13 +115,19 @@ def parse_document(data: bytes) -> Document:
         return Document({}, _text(data), (*defects, NO_FRONTMATTER))
     if not place.closed:
         defects.append(UNTERMINATED)
-    fields, further = _fields(data[place.start : place.end], first_line, not place.closed)
+    fields, further = _fields(
+        data[place.start : place.end],
+        first_line,
+        not place.closed,
+    )
     return Document(fields, _text(data[place.body :]), (*defects, *further))
 
 
 @dataclass(frozen=True, slots=True)
 class FrontmatterPlace:
-    """Where the frontmatter of a main file is: the bytes between its fences, and where the body begins."""
+    """Where the frontmatter of a main file is: the bytes between its fences, and where the body
+    begins.
+    """
 
     start: int
     end: int
@@ -123,14 +146,23 @@ def find_frontmatter(data: bytes) -> FrontmatterPlace | None:
     # From the line feed of the opening fence on, so that an empty frontmatter closes too.
     closing = _CLOSE.search(data, opening.end() - 1)
     if closing is not None:
-        return FrontmatterPlace(opening.end(), closing.start() + 1, min(closing.end() + 1, len(data)))
+        return FrontmatterPlace(
+            opening.end(),
+            closing.start() + 1,
+            min(
+                closing.end() + 1,
+                len(data),
+            ),
+        )
     loose_end = _LOOSE_END.search(data, opening.end())
     end = loose_end.start() + 1 if loose_end else len(data)
     return FrontmatterPlace(opening.end(), end, end, closed=False)
 
 
 def head_text(text: str) -> str:
-    """Return the frontmatter of a text as it is written: '' without any, all of the text where its end is missing."""
+    """Return the frontmatter of a text as it is written: '' without any, all of the text where its
+    end is missing.
+    """
     data = text.encode("utf-8", "replace")
     opening = _OPEN.match(data)
     if opening is None:
@@ -148,17 +180,24 @@ def _character_defects(data: bytes) -> Iterator[Defect]:
     # translate is several times faster than the expression, and few files have a control character.
     if len(data.translate(None, _CONTROLS)) != len(data) and (control := _CONTROL.search(data)):
         line = data.count(b"\n", 0, control.start()) + 1
-        yield Defect(Severity.REFUSE, f"it has the control character {control[0][0]:#04x} in line {line}")
+        yield Defect(
+            Severity.REFUSE, f"it has the control character {control[0][0]:#04x} in line {line}"
+        )
     if data.startswith(b"\xef\xbb\xbf"):
         yield Defect(Severity.WARNING, "it starts with a byte order mark")
     if b"\r" in data:
         bare = data.count(b"\r") > data.count(b"\r\n")
-        yield Defect(Severity.WARNING, "it has bare carriage returns" if bare else "its lines end with CR LF")
+        yield Defect(
+            Severity.WARNING, "it has bare carriage returns" if bare else "its lines end with CR LF"
+        )
 
 
 @lru_cache(maxsize=16)
-def _fields(block: bytes, first_line: int, loose: bool) -> tuple[Mapping[str, object], tuple[Defect, ...]]:
-    """Return the fields of a frontmatter block and its defects. loose: its closing fence is missing.
+def _fields(
+    block: bytes, first_line: int, loose: bool
+) -> tuple[Mapping[str, object], tuple[Defect, ...]]:
+    """Return the fields of a frontmatter block and its defects. loose: its closing fence is
+    missing.
 
     Cached: a change reads the frontmatter of the text before and after for several checks.
     """
@@ -171,25 +210,40 @@ def _fields(block: bytes, first_line: int, loose: bool) -> tuple[Mapping[str, ob
     text, defects = _text(block), list[Defect]()
     try:
         try:
-            plain = safe_yaml.YamlValue(safe_yaml.salvage(text), ()) if loose else safe_yaml.load_yaml(text)
+            plain = (
+                safe_yaml.YamlValue(safe_yaml.salvage(text), ())
+                if loose
+                else safe_yaml.load_yaml(text)
+            )
         except safe_yaml.InvalidYaml as error:
             # A directive also breaks YAML here, but has to be refused, not salvaged.
             if _DIRECTIVE.match(block):
                 raise safe_yaml.UnsafeYaml("it has a directive", error.line) from None
             # The most common fault in heads that people write: `description: Use when: ...`.
-            advice = "; a value with a colon needs quotes" if "mapping values" in error.reason else ""
+            advice = (
+                "; a value with a colon needs quotes" if "mapping values" in error.reason else ""
+            )
             breaks = f"its YAML breaks in line {error.line + first_line}: {error.reason}{advice}"
             defects.append(Defect(Severity.ERROR, breaks))
-            # A skill with a broken head still gets the name and description that a reader would see.
+            # A skill with a broken head still gets the name and description that a reader would
+            # see.
             plain = safe_yaml.YamlValue(safe_yaml.salvage(text), ())
     except safe_yaml.UnsafeYaml as error:
         where = f"near line {error.line + first_line}"
-        return {}, (*defects, Defect(Severity.REFUSE, f"its frontmatter is refused ({where}): {error.reason}"))
+        return {}, (
+            *defects,
+            Defect(Severity.REFUSE, f"its frontmatter is refused ({where}): {error.reason}"),
+        )
     if not isinstance(plain.value, dict | None):
         return {}, (*defects, NO_MAPPING)
     fields = plain.value or {}
     if plain.repeated:
-        defects.append(Defect(Severity.ERROR, f"it has keys more than once: {_abbreviate(', '.join(plain.repeated))}"))
+        defects.append(
+            Defect(
+                Severity.ERROR,
+                f"it has keys more than once: {_abbreviate(', '.join(plain.repeated))}",
+            )
+        )
     return fields, (*defects, *_type_defects(fields))
 
 
@@ -203,7 +257,9 @@ def top_level(text: str) -> "list[YamlEntry] | None":
 def _type_defects(fields: Mapping[str, object]) -> Iterator[Defect]:
     for key in ("name", "description"):
         if key in fields and not isinstance(fields[key], str):
-            yield Defect(Severity.ERROR, f"its {key} is {_abbreviate(fields[key])}, not a text: quote it")
+            yield Defect(
+                Severity.ERROR, f"its {key} is {_abbreviate(fields[key])}, not a text: quote it"
+            )
 
 
 def _abbreviate(value: object) -> str:
@@ -212,7 +268,8 @@ def _abbreviate(value: object) -> str:
 
 
 def describe(document: Document) -> str:
-    """Return a description made from the body: its first paragraph of prose, else its first heading, else ''.
+    """Return a description made from the body: its first paragraph of prose, else its first
+    heading, else ''.
 
     It is one line of at most 1,024 characters.
     """
@@ -229,10 +286,11 @@ def describe(document: Document) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
-    """The agent that the work of a skill is delegated to. agent: its ref as it is written, of several with commas.
+    """The agent that the work of a skill is delegated to. agent: its ref as it is written, of
+    several with commas.
 
-    when: always, or long (only a long task). input: task, or history (also what was said before). returns: summary, or
-    files (the paths of what it wrote).
+    when: always, or long (only a long task). input: task, or history (also what was said before).
+    returns: summary, or files (the paths of what it wrote).
     """
 
     agent: str
@@ -241,7 +299,11 @@ class Delegate:
     returns: str = "summary"
 
 
-DELEGATE_WORDS = {"when": ("always", "long"), "input": ("task", "history"), "returns": ("summary", "files")}
+DELEGATE_WORDS = {
+    "when": ("always", "long"),
+    "input": ("task", "history"),
+    "returns": ("summary", "files"),
+}
 """The words of a delegate's fields; the first is the default."""
 
 
@@ -249,8 +311,8 @@ DELEGATE_WORDS = {"when": ("always", "long"), "input": ("task", "history"), "ret
 class Summary:
     """The description that a document gives of its resource; '' and () for missing parts.
 
-    `triggers`: texts that call for it. `frozen`: only a person may change it. `delegate`: None for most.
-    `person_only`: no model is offered it.
+    `triggers`: texts that call for it. `frozen`: only a person may change it. `delegate`: None for
+    most. `person_only`: no model is offered it.
     """
 
     name: str
@@ -266,9 +328,17 @@ _YES = ("true", "yes", "on", "1")
 
 
 def is_person_only(fields: Mapping[str, object]) -> bool:
-    """Return whether a document says `disable-model-invocation: true`, in a spelling that Claude Code takes for it."""
+    """Return whether a document says `disable-model-invocation: true`, in a spelling that Claude
+    Code takes for it.
+    """
     value = fields.get("disable-model-invocation")
-    return isinstance(value, str | int) and str(value).strip().lower() in _YES
+    return (
+        isinstance(
+            value,
+            str | int,
+        )
+        and str(value).strip().lower() in _YES
+    )
 
 
 def summarize(document: Document) -> Summary:
@@ -287,7 +357,10 @@ def summarize(document: Document) -> Summary:
 
 
 def description_of(fields: Mapping[str, object]) -> str:
-    """Return the text of a description, '' for none. A list gives the texts of its entries, one a line."""
+    """Return the text of a description, '' for none.
+
+    A list gives the texts of its entries, one a line.
+    """
     value = fields.get("description")
     return "\n".join(_words(value)) if isinstance(value, list) else _string(value)
 
@@ -304,13 +377,22 @@ def _words(value: object) -> Iterator[str]:
 
 
 def _delegate(value: object) -> Delegate | None:
-    """Return the delegate of a ref or of a block with the key agent; an unknown word counts as the default."""
+    """Return the delegate of a ref or of a block with the key agent; an unknown word counts as the
+    default.
+    """
     block = value if isinstance(value, dict) else {"agent": value}
     agent_value = block.get("agent")
-    agent = ", ".join(map(_string, agent_value)) if isinstance(agent_value, list) else _string(agent_value)
+    agent = (
+        ", ".join(map(_string, agent_value))
+        if isinstance(agent_value, list)
+        else _string(agent_value)
+    )
     if not agent.strip(" ,"):
         return None
-    options = {key: word if (word := _string(block.get(key))) in words else words[0] for key, words in _WORDS}
+    options = {
+        key: word if (word := _string(block.get(key))) in words else words[0]
+        for key, words in _WORDS
+    }
     return Delegate(agent, **options)
 
 
@@ -328,7 +410,10 @@ def _triggers(value: object) -> tuple[str, ...]:
 
 
 def is_frozen(data: bytes) -> bool:
-    """Return whether a main file says `metadata: evolvable: "false"`. Parses only when the word is in its head."""
+    """Return whether a main file says `metadata: evolvable: "false"`.
+
+    Parses only when the word is in its head.
+    """
     # A search of bytes before a parse: every write asks, and few main files are frozen.
     word = data.find(b"evolvable")
     if word < 0:

@@ -1,4 +1,6 @@
-"""Checks a whole library: the file, every hash, every chain and the log, while other processes go on working."""
+"""Checks a whole library: the file, every hash, every chain and the log, while other processes go
+on working.
+"""
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,15 +55,25 @@ Check = Callable[[Store], Iterable[Fault]]
 """A further check, such as whether an index is up to date."""
 
 
-def check_library(store: Store, progress: Progress | None = None, checks: Sequence[Check] = ()) -> FsckReport:
-    """Return a report on everything in the library as it was when the check began, and on what `checks` find.
+def check_library(
+    store: Store, progress: Progress | None = None, checks: Sequence[Check] = ()
+) -> FsckReport:
+    """Return a report on everything in the library as it was when the check began, and on what
+    `checks` find.
 
-    Never raises for damage. Holds no lock and little memory: the log only grows, so it is read up to its present
-    end in short steps. No hash covers the text of an operation that made no version, of a move of the channel, nor old
-    `frozen` flags.
+    Never raises for damage. Holds no lock and little memory: the log only grows, so it is read up
+    to its present end in short steps. No hash covers the text of an operation that made no version,
+    of a move of the channel, nor old `frozen` flags.
     """
     run = _LibraryCheck(store, progress)
-    parts: list[Callable[[], None]] = [run.file, run.blobs, run.log, run.histories, run.channel, run.evidence]
+    parts: list[Callable[[], None]] = [
+        run.file,
+        run.blobs,
+        run.log,
+        run.histories,
+        run.channel,
+        run.evidence,
+    ]
     parts += (partial(run.extra, check) for check in checks)
     for part in parts:
         run.attempt(part)
@@ -103,7 +115,8 @@ class _LibraryCheck:
         self._faults: dict[Fault, None] = {}
         self.counts = {"blobs": 0, "versions": 0, "operations": 0, "resources": 0}
         self._done = self._total = self._end = 0
-        # Versions of one operation follow each other in the log: nearly every read after the first is of the same few.
+        # Versions of one operation follow each other in the log: nearly every read after the first
+        # is of the same few.
         self._operation = lru_cache(maxsize=256)(self._read_operation)
 
     @property
@@ -118,7 +131,12 @@ class _LibraryCheck:
             part()
         except _TooMany:
             return
-        except (EvolvableError, TypeError, ValueError, AttributeError) as error:  # damage gives values of any type
+        except (
+            EvolvableError,
+            TypeError,
+            ValueError,
+            AttributeError,
+        ) as error:  # damage gives values of any type
             self._faults[Fault(f"it cannot be read on ({error})", self._store.backend.where)] = None
 
     # An index or a signature is checked by its owner: this module knows the tables alone.
@@ -135,12 +153,16 @@ class _LibraryCheck:
         extent = self._rows.extent()
         self._end, self._total = extent.end, extent.rows
         if extent.claimed > extent.end:
-            self._fault(f"it ends with change {extent.end}, the operations go on to {extent.claimed}", "the log")
+            self._fault(
+                f"it ends with change {extent.end}, the operations go on to {extent.claimed}",
+                "the log",
+            )
 
     def blobs(self) -> None:
         """Check every blob against its name and its size."""
         for identity, sha256, size, codec in self._batches(self._rows.blobs_after, 0):
-            # One by one: each may have megabytes. A blob that is collected meanwhile was unreferenced.
+            # One by one: each may have megabytes. A blob that is collected meanwhile was
+            # unreferenced.
             data = self._rows.packed_by_id(identity)
             if data is not None:
                 self._blob(f"blob {sha256[:12]}", sha256, size, codec, data)
@@ -167,17 +189,23 @@ class _LibraryCheck:
         # Two sorted streams, changes and operations, are merged, so that neither is held in memory.
         owners = self._owners()
         due, owner = 1, next(owners, None)
-        for sequence, operation, has_resource in self._batches(self._up_to_end(self._rows.changes_after), 0):
+        for sequence, operation, has_resource in self._batches(
+            self._up_to_end(self._rows.changes_after), 0
+        ):
             if sequence != due:
                 self._fault(
-                    "it is missing from the log", f"change {due}" + (f" to {sequence - 1}" * (sequence > due + 1))
+                    "it is missing from the log",
+                    f"change {due}" + (f" to {sequence - 1}" * (sequence > due + 1)),
                 )
             while owner is not None and owner[1] < sequence:
                 owner = next(owners, None)
             if owner is None or not owner[0] <= sequence <= owner[1]:
                 self._fault("no operation made it", f"change {sequence}")
             elif owner[0] != operation:
-                self._fault(f"it names operation {operation} and lies in operation {owner[0]}", f"change {sequence}")
+                self._fault(
+                    f"it names operation {operation} and lies in operation {owner[0]}",
+                    f"change {sequence}",
+                )
             if not has_resource:
                 self._fault("it belongs to no resource", f"change {sequence}")
             due = sequence + 1
@@ -186,7 +214,9 @@ class _LibraryCheck:
             pass
 
     def _owners(self) -> Iterator[tuple[int, int]]:
-        """Yield the first and last change of every operation; report faults of the operations as they are read."""
+        """Yield the first and last change of every operation; report faults of the operations as
+        they are read.
+        """
         due = 1
         for first, last in self._batches(self._up_to_end(self._rows.operations_after), 0):
             self.counts["operations"] += 1
@@ -208,7 +238,9 @@ class _LibraryCheck:
 
     def histories(self) -> None:
         """Check every resource's rows in the order in which the last one makes its head."""
-        for identity, kind, scope, name in self._batches(self._rows.resources_after, 0, count=False):
+        for identity, kind, scope, name in self._batches(
+            self._rows.resources_after, 0, count=False
+        ):
             self.counts["resources"] += 1
             self._history(identity, _History(_format_ref(kind, scope, name), kind, name))
 
@@ -230,9 +262,13 @@ class _LibraryCheck:
         which, state = f"change {row.sequence} of {was.ref}", was.state
         # Heads are found by the last row, so an order that differs from the log moves a name.
         if row.sequence < was.sequence:
-            self._fault(f"it stands after change {was.sequence}, so the head is not the last change", which)
+            self._fault(
+                f"it stands after change {was.sequence}, so the head is not the last change", which
+            )
         if row.before != state.version:
-            self._fault(f"it says that it followed version {row.before}, that was {state.version}", which)
+            self._fault(
+                f"it says that it followed version {row.before}, that was {state.version}", which
+            )
         if row.after not in (row.latest, None):
             self._fault(f"it points at version {row.after}, the newest is {row.latest}", which)
         if row.manifest is not None:
@@ -241,9 +277,17 @@ class _LibraryCheck:
                 self._fault("it makes a version and points nowhere", which)
         # A removal or a return repeats the newest version's number, tree and hash.
         elif (row.latest, row.tree, row.hash) != (state.latest, state.tree, state.hash):
-            self._fault(f"it names version {row.latest} and makes none; the newest is {state.latest}", which)
+            self._fault(
+                f"it names version {row.latest} and makes none; the newest is {state.latest}", which
+            )
         was.sequence = row.sequence
-        was.state = HeadState(row.after, row.latest, row.tree, row.hash, row.frozen == 1)
+        was.state = HeadState(
+            row.after,
+            row.latest,
+            row.tree,
+            row.hash,
+            row.frozen == 1,
+        )
 
     def _version(self, was: _History, row: _Row, manifest: str) -> None:
         self.counts["versions"] += 1
@@ -300,7 +344,8 @@ class _LibraryCheck:
             return  # found with the blobs
         if says != head.state.frozen and (packed or not entry):
             self._fault(
-                f"its record says that it is {'' if head.state.frozen else 'not '}frozen, its main file the opposite",
+                f"its record says that it is {'' if head.state.frozen else 'not '}frozen, its "
+                "main file the opposite",
                 head.ref,
                 "Save its main file once more with another text.",
             )
@@ -311,11 +356,17 @@ class _LibraryCheck:
         except (ValueError, TypeError, EvolvableError) as error:
             return str(error)
 
-    def _up_to_end(self, read: Callable[[Any, int, int], list[Any]]) -> Callable[[Any, int], list[Any]]:
+    def _up_to_end(
+        self, read: Callable[[Any, int, int], list[Any]]
+    ) -> Callable[[Any, int], list[Any]]:
         return lambda after, limit: read(after, self._end, limit)
 
-    def _batches(self, read: Callable[[Any, int], list[Any]], after: Any, *, count: bool = True) -> Iterator[Any]:
-        """Yield the rows that `read` returns in batches; each begins after the key, or the two keys, of the last."""
+    def _batches(
+        self, read: Callable[[Any, int], list[Any]], after: Any, *, count: bool = True
+    ) -> Iterator[Any]:
+        """Yield the rows that `read` returns in batches; each begins after the key, or the two
+        keys, of the last.
+        """
         while rows := read(after, _BATCH):
             yield from rows
             last = rows[-1][:2] if isinstance(after, tuple) else rows[-1][0]
@@ -336,4 +387,14 @@ class _LibraryCheck:
 
 
 def _format_ref(kind: str, scope: str, name: str) -> str:
-    return str(Ref(Kind(kind), name, scope)) if kind in set(Kind) else f"{kind}:{scope}/{name}"
+    return (
+        str(
+            Ref(
+                Kind(kind),
+                name,
+                scope,
+            )
+        )
+        if kind in set(Kind)
+        else f"{kind}:{scope}/{name}"
+    )

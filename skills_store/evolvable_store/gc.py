@@ -1,9 +1,10 @@
 """Delete unreferenced blobs, purge content, list detected secrets.
 
-Versions are never deleted, so few blobs are unreferenced: those of an import that broke off, or of another program.
+Versions are never deleted, so few blobs are unreferenced: those of an import that broke off, or of
+another program.
 
-A purge replaces a blob by a tombstone with the same name and size. Versions, hashes and lists of files do not change,
-and the same bytes cannot return under that name.
+A purge replaces a blob by a tombstone with the same name and size. Versions, hashes and lists of
+files do not change, and the same bytes cannot return under that name.
 """
 
 import json
@@ -18,7 +19,8 @@ from evolvable_store.secret_copies import holds_text, without_texts
 from evolvable_store.storage import BlobLocation, PurgeJob
 from evolvable_store.store import Store
 
-# Larger batches would save transactions, smaller ones the waiting of other processes; a purge or an import has many.
+# Larger batches would save transactions, smaller ones the waiting of other processes; a purge or an
+# import has many.
 MAX_ITEMS, MAX_BYTES = 200, 8 * 2**20
 """The most that is written under one lock: some 10 ms."""
 
@@ -26,7 +28,8 @@ T = TypeVar("T")
 
 
 def split_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield the items in lists of at most MAX_ITEMS and MAX_BYTES, so that other processes wait for one list only.
+    """Yield the items in lists of at most MAX_ITEMS and MAX_BYTES, so that other processes wait for
+    one list only.
 
     A single item over MAX_BYTES is a list of its own.
     """
@@ -52,7 +55,8 @@ class CollectedBlobs:
 
 
 def collect(store: Store, dry_run: bool = False, *, shrink: bool = False) -> CollectedBlobs:
-    """Delete the unreferenced blobs; return the deleted ones, or with `dry_run` those that would be deleted.
+    """Delete the unreferenced blobs; return the deleted ones, or with `dry_run` those that would be
+    deleted.
 
     Safe beside any number of writers, which wait for one batch at most.
 
@@ -63,9 +67,10 @@ def collect(store: Store, dry_run: bool = False, *, shrink: bool = False) -> Col
         LibraryCorrupt: A manifest cannot be read; nothing was deleted.
         LibraryBusy, LibraryReadOnly: as every write.
     """
-    # A version published from now on has a sequence over `seen`, and each batch looks at those again. Its blobs are
-    # either stored, or sent along with it: a transaction leaves out only blobs that a version refers to already (see
-    # Transaction._known_blobs), and those are never among the unreferenced.
+    # A version published from now on has a sequence over `seen`, and each batch looks at those
+    # again. Its blobs are either stored, or sent along with it: a transaction leaves out only blobs
+    # that a version refers to already (see Transaction._known_blobs), and those are never among the
+    # unreferenced.
     maintenance = store.backend.maintenance
     seen, gone = maintenance.unreferenced_blobs()
     if not dry_run:
@@ -78,17 +83,21 @@ def collect(store: Store, dry_run: bool = False, *, shrink: bool = False) -> Col
 
 
 def blobs_with(store: Store, texts: Iterable[bytes]) -> list[str]:
-    """Return the blobs that hold one of these texts, in any form that `holds_text` knows. Reads every blob."""
+    """Return the blobs that hold one of these texts, in any form that `holds_text` knows.
+
+    Reads every blob.
+    """
     search_texts = tuple(texts)
     contents = store.backend.purges.contents() if search_texts else ()
     return [name for name, data in contents if holds_text(data, search_texts)]
 
 
 def purge_content(store: Store, job: PurgeJob) -> list[str]:
-    """Replace the blobs of a job by tombstones and its texts in every table by a mark; return the blobs' hashes.
+    """Replace the blobs of a job by tombstones and its texts in every table by a mark; return the
+    blobs' hashes.
 
-    Each step is a transaction; a second call does what is left. A blob that holds a text where it cannot be taken out,
-    as in an archive, keeps its bytes: `blobs_with` still returns it.
+    Each step is a transaction; a second call does what is left. A blob that holds a text where it
+    cannot be taken out, as in an archive, keeps its bytes: `blobs_with` still returns it.
     """
     purges = store.backend.purges
     # First whole files, then texts: the search for texts reads every blob that is left.
@@ -102,12 +111,17 @@ def purge_content(store: Store, job: PurgeJob) -> list[str]:
 
 
 _READ_TOGETHER, _STORED_TOGETHER = 200, 2_000
-"""Blobs that are in memory at once, and those whose findings are stored in one transaction: each waits for the disk."""
+"""Blobs that are in memory at once, and those whose findings are stored in one transaction: each
+waits for the disk.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class DetectedSecret:
-    """One secret in a blob. id: the same for the same secret anywhere. line: counted from 1, 0 for a whole file."""
+    """One secret in a blob.
+
+    id: the same for the same secret anywhere. line: counted from 1, 0 for a whole file.
+    """
 
     id: str
     kind: str
@@ -116,7 +130,10 @@ class DetectedSecret:
 
 @dataclass(frozen=True, slots=True)
 class SecretOccurrence:
-    """A secret, and one file of a version that holds it. newest: the version is the resource's head."""
+    """A secret, and one file of a version that holds it.
+
+    newest: the version is the resource's head.
+    """
 
     found: DetectedSecret
     ref: Ref
@@ -130,7 +147,10 @@ SecretDetector = Callable[[bytes], list[DetectedSecret]]
 
 
 class SecretFindings:
-    """The findings of a library. rules: a number that changes with the rules; then every blob is scanned again."""
+    """The findings of a library.
+
+    rules: a number that changes with the rules; then every blob is scanned again.
+    """
 
     def __init__(self, store: Store, look: SecretDetector, rules: int) -> None:
         self._store, self._look, self._rules = store, look, rules
@@ -138,7 +158,8 @@ class SecretFindings:
     def scan_new(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Scan every blob that these rules have not scanned; return how many there were.
 
-        A library that cannot be written is scanned again each time. progress: called with the blobs scanned, and all.
+        A library that cannot be written is scanned again each time. progress: called with the blobs
+        scanned, and all.
         """
         unseen = self._store.backend.secrets.list_unscanned(self._rules)
         findings: list[tuple[str, int, str]] = []
@@ -146,7 +167,9 @@ class SecretFindings:
             end = start + _READ_TOGETHER
             findings += self._scan(unseen[start:end])
             # The last ones are stored even if they are few.
-            if (len(findings) >= _STORED_TOGETHER or end >= len(unseen)) and not self._store.read_only:
+            if (
+                len(findings) >= _STORED_TOGETHER or end >= len(unseen)
+            ) and not self._store.read_only:
                 self._store.backend.secrets.add(findings)
                 findings = []
             if progress is not None:
@@ -163,7 +186,9 @@ class SecretFindings:
             yield (
                 name,
                 self._rules,
-                json.dumps([[secret.id, secret.kind, secret.line] for secret in found]) if found else "",
+                json.dumps([[secret.id, secret.kind, secret.line] for secret in found])
+                if found
+                else "",
             )
 
     def accepted_findings(self) -> dict[str, str]:
@@ -182,26 +207,50 @@ class SecretFindings:
         secrets = self._store.backend.secrets
         accepted = {} if everything else self.accepted_findings()
         by_blob = {
-            sha256: [secret for fields in json.loads(found) if (secret := DetectedSecret(*fields)).id not in accepted]
+            sha256: [
+                secret
+                for fields in json.loads(found)
+                if (secret := DetectedSecret(*fields)).id not in accepted
+            ]
             for sha256, found in secrets.findings().items()
         }
         names = [sha256 for sha256, found in by_blob.items() if found]
         places = secrets.locations(names) if names else []
-        occurrences = [SecretOccurrence(secret, *place) for place in places for secret in by_blob[place[3]]]
+        occurrences = [
+            SecretOccurrence(secret, *place) for place in places for secret in by_blob[place[3]]
+        ]
         return sorted(
-            occurrences, key=lambda secret: (str(secret.ref), -secret.version, secret.path, secret.found.line)
+            occurrences,
+            key=lambda secret: (str(secret.ref), -secret.version, secret.path, secret.found.line),
         )
 
     def add_left(self, blobs: Iterable[str], found: DetectedSecret) -> None:
-        """Store a finding for blobs in which the rules do not detect it, such as archives that a purge left."""
+        """Store a finding for blobs in which the rules do not detect it, such as archives that a
+        purge left.
+        """
         stored = self._store.backend.secrets.findings()
-        rows = {name: {tuple(fields) for fields in json.loads(stored.get(name, "[]"))} for name in blobs}
+        rows = {
+            name: {tuple(fields) for fields in json.loads(stored.get(name, "[]"))} for name in blobs
+        }
         added = [
-            (name, self._rules, json.dumps(sorted({*row, (found.id, found.kind, found.line)})))
+            (
+                name,
+                self._rules,
+                json.dumps(
+                    sorted(
+                        {
+                            *row,
+                            (found.id, found.kind, found.line),
+                        }
+                    )
+                ),
+            )
             for name, row in rows.items()
         ]
         self._store.backend.secrets.add(added)
 
     def locate_paths(self, pattern: str) -> list[BlobLocation]:
-        """Return every file of a version whose path matches a LIKE pattern, unless it was purged."""
+        """Return every file of a version whose path matches a LIKE pattern, unless it
+        was purged.
+        """
         return self._store.backend.secrets.locations_like(pattern)

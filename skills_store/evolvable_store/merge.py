@@ -8,21 +8,29 @@ from difflib import SequenceMatcher
 from evolvable_store.objects import File, Files
 
 _CONFLICT = tuple(re.compile(mark) for mark in (r"<{7}(?: .*)?$", r"={7}$", r">{7}(?: .*)?$"))
-"""The lines that git writes around a conflict, in their order; diff3's mark of the base may stand between them."""
+"""The lines that git writes around a conflict, in their order; diff3's mark of the base may stand
+between them.
+"""
 
-# CommonMark: at most three blanks before a fence, and no backtick in the info string of a backtick fence.
+# CommonMark: at most three blanks before a fence, and no backtick in the info string of a backtick
+# fence.
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)$")
 
 # 2,000 lines changed on each side: SequenceMatcher is quadratic on hostile texts.
 MAX_COMPARED = 4_000_000
-"""Lines of one side times lines of the other, between their first and last difference, that are compared in detail.
+"""Lines of one side times lines of the other, between their first and last difference, that are
+compared in detail.
 
-Beyond it the whole stretch counts as one change: the time stays bounded, and a merge can only become stricter."""
+Beyond it the whole stretch counts as one change: the time stays bounded, and a merge can only
+become stricter.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Lines of a text that both sides changed: the text of each side, and the number of its first line, from 1."""
+    """Lines of a text that both sides changed: the text of each side, and the number of its first
+    line, from 1.
+    """
 
     path: str
     ours_line: int
@@ -35,8 +43,9 @@ class Overlap:
 class MergeResult:
     """The outcome of a merge.
 
-    At the paths in `conflicts` (sorted) both sides changed the same. There `files` has the lines of `theirs` where the
-    two overlap, and every other change of both; without an entry in `overlaps`, the whole file of `theirs`, or none.
+    At the paths in `conflicts` (sorted) both sides changed the same. There `files` has the lines of
+    `theirs` where the two overlap, and every other change of both; without an entry in `overlaps`,
+    the whole file of `theirs`, or none.
     """
 
     files: dict[str, File]
@@ -54,10 +63,11 @@ class _Hunk:
 
 
 def find_conflict(text: str) -> int:
-    """Return the line, counted from 1, where the first of git's three conflict marks stands; 0 without all three.
+    """Return the line, counted from 1, where the first of git's three conflict marks stands; 0
+    without all three.
 
-    Marks in a fenced block of Markdown do not count: a text about merges quotes them there. One pass, so that a hostile
-    text takes no more time than its length.
+    Marks in a fenced block of Markdown do not count: a text about merges quotes them there. One
+    pass, so that a hostile text takes no more time than its length.
     """
     # Nearly every text ends here, without a split into lines.
     if "<<<<<<<" not in text or ">>>>>>>" not in text:
@@ -66,14 +76,16 @@ def find_conflict(text: str) -> int:
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         edge = _FENCE.match(line)
         if fence:
-            # CommonMark: the closing fence is at least as long as the opening one and carries no info string.
+            # CommonMark: the closing fence is at least as long as the opening one and carries no
+            # info string.
             if edge and edge[1].startswith(fence) and not edge[2].strip():
                 fence = ""
         elif edge:
             fence = edge[1]
         elif _CONFLICT[0].match(line):
             seen, first = 1, number
-        # Only the three marks in order count: a heading underlined with ======= alone is no conflict.
+        # Only the three marks in order count: a heading underlined with ======= alone is no
+        # conflict.
         elif seen and _CONFLICT[seen].match(line):
             seen += 1
             if seen == len(_CONFLICT):
@@ -84,24 +96,44 @@ def find_conflict(text: str) -> int:
 def merge_text(base: str, ours: str, theirs: str) -> str | None:
     """Return the text with the changes of both sides, or None when they overlap.
 
-    Lines end with a line feed and nothing else. Equal changes count once. Changes that touch without a common line
-    between them overlap, as in git. The two sides can be exchanged.
+    Lines end with a line feed and nothing else. Equal changes count once. Changes that touch
+    without a common line between them overlap, as in git. The two sides can be exchanged.
     """
     text, overlaps = _merge_lines("", base, ours, theirs)
     return None if overlaps else text
 
 
 def _merge_lines(path: str, base: str, ours: str, theirs: str) -> tuple[str, list[Overlap]]:
-    """Return the merged text and its overlaps; where both sides overlap it has the lines of `theirs`."""
+    """Return the merged text and its overlaps; where both sides overlap it has the lines of
+    `theirs`.
+    """
     lines = _lines(base)
     merged, overlaps = list[str](), list[Overlap]()
     done, ours_line, theirs_line = 0, 1, 1
-    for start, end, ours_there, theirs_there in _regions(_hunks(lines, _lines(ours)), _hunks(lines, _lines(theirs))):
-        mine, yours = _apply(lines, start, end, ours_there), _apply(lines, start, end, theirs_there)
+    for start, end, ours_there, theirs_there in _regions(
+        _hunks(lines, _lines(ours)), _hunks(lines, _lines(theirs))
+    ):
+        mine, yours = (
+            _apply(
+                lines,
+                start,
+                end,
+                ours_there,
+            ),
+            _apply(lines, start, end, theirs_there),
+        )
         ours_line += start - done
         theirs_line += start - done
         if ours_there and theirs_there and mine != yours:
-            overlaps.append(Overlap(path, ours_line, "".join(mine), theirs_line, "".join(yours)))
+            overlaps.append(
+                Overlap(
+                    path,
+                    ours_line,
+                    "".join(mine),
+                    theirs_line,
+                    "".join(yours),
+                )
+            )
         merged += lines[done:start] + (yours if theirs_there else mine)
         ours_line += len(mine)
         theirs_line += len(yours)
@@ -112,28 +144,42 @@ def _merge_lines(path: str, base: str, ours: str, theirs: str) -> tuple[str, lis
 def changed_lines(before: str, after: str) -> list[tuple[int, int, int]]:
     """Return the changes between two texts, in order.
 
-    Each change: the lines start..end (exclusive, from 0) of the text before, and how many lines stand there now.
+    Each change: the lines start..end (exclusive, from 0) of the text before, and how many lines
+    stand there now.
     """
-    return [(hunk.start, hunk.end, len(hunk.lines)) for hunk in _hunks(_lines(before), _lines(after))]
+    return [
+        (hunk.start, hunk.end, len(hunk.lines))
+        for hunk in _hunks(
+            _lines(before),
+            _lines(after),
+        )
+    ]
 
 
 def merge_files(base: Files, ours: Files, theirs: Files) -> MergeResult:
     """Return the files with the changes of both sides.
 
-    A conflict is: both changed a file in overlapping lines, or one that is not UTF-8 text; one changed what the other
-    deleted; both added different files, or names that cannot be in one folder. There `theirs`, the person's side,
-    wins, also where it deleted; of a text it wins in the overlapping lines alone.
+    A conflict is: both changed a file in overlapping lines, or one that is not UTF-8 text; one
+    changed what the other deleted; both added different files, or names that cannot be in one
+    folder. There `theirs`, the person's side, wins, also where it deleted; of a text it wins in the
+    overlapping lines alone.
     """
     files: dict[str, File] = {}
     conflicts, overlaps = set(), list[Overlap]()
     for path in sorted({*base, *ours, *theirs}):
-        file, clean, lines = _merge_file(path, base.get(path), ours.get(path), theirs.get(path))
+        file, clean, lines = _merge_file(
+            path,
+            base.get(path),
+            ours.get(path),
+            theirs.get(path),
+        )
         if file:
             files[path] = file
         if not clean:
             conflicts.add(path)
         overlaps += lines
-    # After the merge of each path: two sides without a conflict of their own can still make an impossible folder.
+    # After the merge of each path: two sides without a conflict of their own can still make an
+    # impossible folder.
     for path in _find_clashes(files, theirs):
         del files[path]
         conflicts.add(path)
@@ -143,7 +189,9 @@ def merge_files(base: Files, ours: Files, theirs: Files) -> MergeResult:
 def _merge_file(
     path: str, base: File | None, ours: File | None, theirs: File | None
 ) -> tuple[File | None, bool, list[Overlap]]:
-    """Return the file (None: there is none), whether it is free of conflict, and where its lines are not."""
+    """Return the file (None: there is none), whether it is free of conflict, and where its lines
+    are not.
+    """
     # A deletion counts as a value here: None equals None, so a file that both deleted is clean.
     if ours == theirs or base == ours:
         return theirs, True, []
@@ -153,7 +201,11 @@ def _merge_file(
         return theirs, False, []
     data, overlaps = _merge_data(path, base.data if base else None, ours.data, theirs.data)
     clean = data is not None and not overlaps
-    return File(theirs.data if data is None else data, _merge_mode(base, ours, theirs)), clean, overlaps
+    return (
+        File(theirs.data if data is None else data, _merge_mode(base, ours, theirs)),
+        clean,
+        overlaps,
+    )
 
 
 def _merge_mode(base: File | None, ours: File, theirs: File) -> int:
@@ -163,8 +215,12 @@ def _merge_mode(base: File | None, ours: File, theirs: File) -> int:
     return theirs.mode if ours.mode == base.mode else ours.mode
 
 
-def _merge_data(path: str, base: bytes | None, ours: bytes, theirs: bytes) -> tuple[bytes | None, list[Overlap]]:
-    """Return the merged bytes, None where no text can be merged, and the lines where both sides overlap."""
+def _merge_data(
+    path: str, base: bytes | None, ours: bytes, theirs: bytes
+) -> tuple[bytes | None, list[Overlap]]:
+    """Return the merged bytes, None where no text can be merged, and the lines where both sides
+    overlap.
+    """
     # The bytes alone are compared here: a side that changed only the mode leaves the other's text.
     if ours == theirs or base == ours:
         return theirs, []
@@ -174,14 +230,18 @@ def _merge_data(path: str, base: bytes | None, ours: bytes, theirs: bytes) -> tu
     if base is None or any(b"\0" in data for data in (base, ours, theirs)):
         return None, []
     try:
-        merged, overlaps = _merge_lines(path, base.decode("utf-8"), ours.decode("utf-8"), theirs.decode("utf-8"))
+        merged, overlaps = _merge_lines(
+            path, base.decode("utf-8"), ours.decode("utf-8"), theirs.decode("utf-8")
+        )
     except UnicodeDecodeError:
         return None, []
     return merged.encode("utf-8"), overlaps
 
 
 def _find_clashes(files: Files, theirs: Files) -> list[str]:
-    """Return the paths that one folder cannot hold beside those of `theirs`: case twins, a file where a folder is."""
+    """Return the paths that one folder cannot hold beside those of `theirs`: case twins, a file
+    where a folder is.
+    """
     places: dict[str, str] = {}
     folders: set[str] = set()
     for path in set(theirs) & set(files):
@@ -190,7 +250,11 @@ def _find_clashes(files: Files, theirs: Files) -> list[str]:
     clashing = []
     for path in sorted(set(files) - set(theirs)):
         folded = path.casefold()
-        if folded in places or folded in folders or any(above in places for above in _parents(path)):
+        if (
+            folded in places
+            or folded in folders
+            or any(above in places for above in _parents(path))
+        ):
             clashing.append(path)
         else:
             places[folded] = path
@@ -209,28 +273,58 @@ def _lines(text: str) -> list[str]:
 
 
 def _hunks(base: list[str], side: list[str]) -> list[_Hunk]:
-    """Return the hunks of `side`, in order; between two of them there is at least one common line."""
-    # Equal ends are cut off first: most changes touch few lines, and the matcher then sees those alone.
+    """Return the hunks of `side`, in order; between two of them there is at least one
+    common line.
+    """
+    # Equal ends are cut off first: most changes touch few lines, and the matcher then sees those
+    # alone.
     first = 0
-    while first < min(len(base), len(side)) and base[first] == side[first]:
+    while (
+        first
+        < min(
+            len(base),
+            len(side),
+        )
+        and base[first] == side[first]
+    ):
         first += 1
     last = 0
-    while last < min(len(base), len(side)) - first and base[-1 - last] == side[-1 - last]:
+    while (
+        last
+        < min(
+            len(base),
+            len(side),
+        )
+        - first
+        and base[-1 - last] == side[-1 - last]
+    ):
         last += 1
     a, b = base[first : len(base) - last], side[first : len(side) - last]
     if not a and not b:
         return []
     if len(a) * len(b) > MAX_COMPARED:
         return [_Hunk(first, first + len(a), b)]
-    # With its junk heuristic: a line that is everywhere (a blank one) is no anchor in a long text, and costs much time.
+    # With its junk heuristic: a line that is everywhere (a blank one) is no anchor in a long text,
+    # and costs much time.
     changes = (code for code in SequenceMatcher(None, a, b).get_opcodes() if code[0] != "equal")
-    return _slide_hunks(base, [_Hunk(first + start, first + end, b[low:high]) for _, start, end, low, high in changes])
+    return _slide_hunks(
+        base,
+        [
+            _Hunk(
+                first + start,
+                first + end,
+                b[low:high],
+            )
+            for _, start, end, low, high in changes
+        ],
+    )
 
 
 def _slide_hunks(base: list[str], hunks: list[_Hunk]) -> list[_Hunk]:
     """Return the hunks as far down as each can go, joined where they meet; git does the same.
 
-    A line added to or taken from a run of equal lines can stand anywhere in it. Both sides must mean the same place.
+    A line added to or taken from a run of equal lines can stand anywhere in it. Both sides must
+    mean the same place.
     """
     result: list[_Hunk] = []
     limits = [hunk.start for hunk in hunks[1:]] + [len(base)]
@@ -253,10 +347,15 @@ def _slide_hunks(base: list[str], hunks: list[_Hunk]) -> list[_Hunk]:
     return result
 
 
-def _regions(ours: list[_Hunk], theirs: list[_Hunk]) -> Iterator[tuple[int, int, list[_Hunk], list[_Hunk]]]:
-    """Yield the stretches of the base that either side changed, as wide as changes of both overlap or touch."""
+def _regions(
+    ours: list[_Hunk], theirs: list[_Hunk]
+) -> Iterator[tuple[int, int, list[_Hunk], list[_Hunk]]]:
+    """Yield the stretches of the base that either side changed, as wide as changes of both overlap
+    or touch.
+    """
     hunks = sorted(
-        [(h.start, h.end, 0, h) for h in ours] + [(h.start, h.end, 1, h) for h in theirs], key=lambda x: x[:3]
+        [(h.start, h.end, 0, h) for h in ours] + [(h.start, h.end, 1, h) for h in theirs],
+        key=lambda x: x[:3],
     )
     while hunks:
         start, end, _, _ = hunks[0]

@@ -1,6 +1,8 @@
-"""The immutable things: files, the manifest of a folder, and the versions that name manifests by hash.
+"""The immutable things: files, the manifest of a folder, and the versions that name manifests by
+hash.
 
-How a blob's bytes are stored: as a zlib stream, which any zlib can read, or as the tombstone of purged bytes.
+How a blob's bytes are stored: as a zlib stream, which any zlib can read, or as the tombstone of
+purged bytes.
 """
 
 import base64
@@ -16,7 +18,8 @@ from typing import TYPE_CHECKING
 from evolvable_store.errors import InvalidPath, TooLarge
 from evolvable_store.paths import check_path
 
-# The whole file is in memory several times in a write: its bytes, packed, and the request that brought it.
+# The whole file is in memory several times in a write: its bytes, packed, and the request that
+# brought it.
 MAX_FILE = 5 * 2**20
 """Bytes of one file."""
 
@@ -25,7 +28,9 @@ MAX_FILES = 500
 """Files of one resource."""
 
 MAX_RESOURCE = 16 * 2**20
-"""Bytes of all files of one resource: the limit that Skills over MCP (SEP-2640) sets for serving it."""
+"""Bytes of all files of one resource: the limit that Skills over MCP (SEP-2640) sets for serving
+it.
+"""
 
 # One encoder for all calls: json.dumps with these options builds a new one each time.
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -57,7 +62,10 @@ class TreeEntry:
 
 @dataclass(frozen=True)
 class Manifest(Mapping[str, TreeEntry]):
-    """Path -> entry over every file of a resource. Two manifests are equal exactly when their `tree` is."""
+    """Path -> entry over every file of a resource.
+
+    Two manifests are equal exactly when their `tree` is.
+    """
 
     entries: Mapping[str, TreeEntry]
 
@@ -79,9 +87,14 @@ class Manifest(Mapping[str, TreeEntry]):
 
     @cached_property
     def tree(self) -> str:
-        """The sha256 (hex) of the lines `mode sha256 size path`, sorted by path: the identity of the content."""
-        # The text that is hashed is part of the format: stored trees and signed operations depend on it.
-        lines = (f"{e.mode:o} {e.sha256} {e.size} {path}\n" for path, e in sorted(self.entries.items()))
+        """The sha256 (hex) of the lines `mode sha256 size path`, sorted by path: the identity of
+        the content.
+        """
+        # The text that is hashed is part of the format: stored trees and signed operations depend
+        # on it.
+        lines = (
+            f"{e.mode:o} {e.sha256} {e.size} {path}\n" for path, e in sorted(self.entries.items())
+        )
         return hashlib.sha256("".join(lines).encode("utf-8")).hexdigest()
 
     @property
@@ -106,9 +119,14 @@ def blob_hash(data: bytes) -> str:
 
 
 def make_manifest(files: Files) -> Manifest:
-    """Return the manifest of these files. Raises InvalidPath or TooLarge where a path or a size breaks a limit."""
+    """Return the manifest of these files.
+
+    Raises InvalidPath or TooLarge where a path or a size breaks a limit.
+    """
     if len(files) > MAX_FILES:
-        raise TooLarge(f"{len(files)} files are too many for one resource.", f"The limit is {MAX_FILES}.")
+        raise TooLarge(
+            f"{len(files)} files are too many for one resource.", f"The limit is {MAX_FILES}."
+        )
     entries = {}
     total = 0
     # A single file cannot clash with anything.
@@ -118,32 +136,43 @@ def make_manifest(files: Files) -> Manifest:
         check_path(path)
         size = len(file.data)
         if size > MAX_FILE:
-            raise TooLarge(f"{path} has {size:,} bytes.", f"The limit for one file is {MAX_FILE:,}.")
+            raise TooLarge(
+                f"{path} has {size:,} bytes.", f"The limit for one file is {MAX_FILE:,}."
+            )
         total += size
         # Any of the three bits counts, as in git: a umask may have taken the others.
-        entries[path] = TreeEntry(blob_hash(file.data), size, EXECUTABLE if file.mode & 0o111 else PLAIN)
+        entries[path] = TreeEntry(
+            blob_hash(file.data), size, EXECUTABLE if file.mode & 0o111 else PLAIN
+        )
     if total > MAX_RESOURCE:
-        raise TooLarge(f"The files have {total:,} bytes together.", f"The limit is {MAX_RESOURCE:,}.")
+        raise TooLarge(
+            f"The files have {total:,} bytes together.", f"The limit is {MAX_RESOURCE:,}."
+        )
     return Manifest(entries)
 
 
 def _check_together(paths: Iterable[str]) -> None:
-    """Raise InvalidPath when two of these cannot lie in one folder: equal but for case, or file and folder."""
+    """Raise InvalidPath when two of these cannot lie in one folder: equal but for case, or file and
+    folder.
+    """
     places: dict[str, str] = {}
     for path in paths:
         folders = [path[: match.end()] for match in re.finditer("/", path)]
         for place in (*folders, path):
             twin = places.setdefault(place.rstrip("/").casefold(), place)
             if twin != place:
-                raise InvalidPath(f"{twin} and {place} cannot lie in one folder.", "Some systems cannot hold both.")
+                raise InvalidPath(
+                    f"{twin} and {place} cannot lie in one folder.",
+                    "Some systems cannot hold both.",
+                )
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
     """One immutable snapshot of a resource.
 
-    `hash` chains: it covers the parent's hash, the number, the tree and the operation, so no version of a
-    history can be changed without changing all after it.
+    `hash` chains: it covers the parent's hash, the number, the tree and the operation, so no
+    version of a history can be changed without changing all after it.
     """
 
     number: int
@@ -158,15 +187,19 @@ class Version:
 
 
 def chain_hash(parent: str, number: int, tree: str, operation_digest: str) -> str:
-    """Return a version's hash (hex sha256) from its parent's ('' for the first) and its own parts."""
+    """Return a version's hash (hex sha256) from its parent's ('' for the first) and its
+    own parts.
+    """
     # The first line names the format, so that another scheme later cannot give the same hash.
     text = f"evolvable version 1\n{parent}\n{number}\n{tree}\n{operation_digest}\n"
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 FASTEST = 0
-"""The level of ISA-L, which writes the same format three times faster than zlib at its fastest, an eighth larger, and
-reads it twice as fast. Packing is the largest part of an update that is not the commit itself."""
+"""The level of ISA-L, which writes the same format three times faster than zlib at its fastest, an
+eighth larger, and reads it twice as fast. Packing is the largest part of an update that is not the
+commit itself.
+"""
 
 if TYPE_CHECKING:
     from zlib import compress, decompress
@@ -183,15 +216,21 @@ else:
 
 
 def pack(data: bytes) -> tuple[bytes, str]:
-    """Return the stored form of a blob and its codec: 'zlib' or, where that gains nothing, 'raw'."""
+    """Return the stored form of a blob and its codec: 'zlib' or, where that gains
+    nothing, 'raw'.
+    """
     # Speed over size: texts of a few kilobytes, read far more often than they are stored.
     packed = compress(data, FASTEST)
     return (packed, "zlib") if len(packed) < len(data) else (data, "raw")
 
 
 def unpack(packed: object, codec: str) -> bytes:
-    """Return the bytes that `pack` took, or the replacement text of a tombstone. Raises zlib.error for damage."""
-    if not isinstance(packed, bytes):  # one wrong bit in the head of a row makes its bytes a text or a number
+    """Return the bytes that `pack` took, or the replacement text of a tombstone.
+
+    Raises zlib.error for damage.
+    """
+    # One wrong bit in the head of a row makes its bytes a text or a number.
+    if not isinstance(packed, bytes):
         raise zlib.error(f"it is {type(packed).__name__}, not bytes")
     if codec in TOMBSTONES:
         return unpack_tombstone(packed).content
@@ -205,7 +244,8 @@ def unpack(packed: object, codec: str) -> bytes:
 
 
 def unpack_verified(sha256: str, packed: object, codec: str) -> bytes:
-    """Return the bytes of a stored blob, checked against its hash, or the replacement text of a tombstone.
+    """Return the bytes of a stored blob, checked against its hash, or the replacement text of a
+    tombstone.
 
     Raises zlib.error for damage.
     """
@@ -218,12 +258,17 @@ def unpack_verified(sha256: str, packed: object, codec: str) -> bytes:
 
 PURGED, ABSENT = "purged", "absent"
 TOMBSTONES = (PURGED, ABSENT)
-"""Codecs of a blob without its bytes: PURGED here, for good; ABSENT was purged in the library of an archive."""
+"""Codecs of a blob without its bytes: PURGED here, for good; ABSENT was purged in the library of an
+archive.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """The record in place of purged bytes. `content`: the text that readers get; `kind`: the kind of the secret."""
+    """The record in place of purged bytes.
+
+    `content`: the text that readers get; `kind`: the kind of the secret.
+    """
 
     at: str
     actor: str
@@ -243,6 +288,12 @@ def unpack_tombstone(packed: bytes) -> Tombstone:
     try:
         fields = json.loads(zlib.decompress(packed))
         content = base64.b64decode(fields["content"], validate=True)
-        return Tombstone(str(fields["at"]), str(fields["actor"]), str(fields["reason"]), str(fields["kind"]), content)
+        return Tombstone(
+            str(fields["at"]),
+            str(fields["actor"]),
+            str(fields["reason"]),
+            str(fields["kind"]),
+            content,
+        )
     except (ValueError, TypeError, KeyError) as error:
         raise zlib.error(f"it is no tombstone: {error}") from error

@@ -21,7 +21,10 @@ class Actor(StrEnum):
 
 
 class Principal(StrEnum):
-    """The party that is responsible for an operation. An actor made a change; a principal answers for it."""
+    """The party that is responsible for an operation.
+
+    An actor made a change; a principal answers for it.
+    """
 
     PERSON = "person"
     """A person at a terminal, in the local page, or who answered a question in the client."""
@@ -44,12 +47,16 @@ class Principal(StrEnum):
 
 def implied_principal(actor: Actor) -> Principal:
     """Return the principal of an operation that records none, as versions before 0.2 wrote it."""
-    return {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}.get(actor, Principal.AGENT)
+    return {Actor.HUMAN: Principal.PERSON, Actor.IMPORT: Principal.IMPORT}.get(
+        actor, Principal.AGENT
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A principal, and how: `terminal`, `page`, `elicitation`, `client:NAME`, `token:NAME`, `hook`, `file`."""
+    """A principal, and how: `terminal`, `page`, `elicitation`, `client:NAME`, `token:NAME`, `hook`,
+    `file`.
+    """
 
     principal: Principal
     via: str = ""
@@ -57,7 +64,8 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Who makes a change, when and why: what an operation and a move of the release channel state alike.
+    """Who makes a change, when and why: what an operation and a move of the release channel state
+    alike.
 
     `at`: ISO 8601 in UTC, for people; order comes from the change sequence, never from clocks.
     """
@@ -72,8 +80,8 @@ class Statement:
 class Intent(Statement):
     """What an operation says of itself, before it has happened.
 
-    `evidence`: free texts or ids that say why. `undoes`: the operations it takes back. `principal`, `via`: as in
-    `Identity`; None and '' in operations of versions before 0.2.
+    `evidence`: free texts or ids that say why. `undoes`: the operations it takes back. `principal`,
+    `via`: as in `Identity`; None and '' in operations of versions before 0.2.
     """
 
     evidence: tuple[str, ...] = ()
@@ -83,9 +91,19 @@ class Intent(Statement):
 
     @property
     def digest(self) -> str:
-        """The sha256 (hex) over all fields; the hash of every version made by the operation covers it."""
-        # The order and form of these fields are part of the format: version hashes and signatures cover the digest.
-        fields: tuple[object, ...] = (self.at, self.actor, self.reason, self.session, self.evidence, self.undoes)
+        """The sha256 (hex) over all fields; the hash of every version made by the operation covers
+        it.
+        """
+        # The order and form of these fields are part of the format: version hashes and signatures
+        # cover the digest.
+        fields: tuple[object, ...] = (
+            self.at,
+            self.actor,
+            self.reason,
+            self.session,
+            self.evidence,
+            self.undoes,
+        )
         if self.principal is not None:  # older operations keep the digest they were made with
             fields += (self.principal, self.via)
         return hashlib.sha256(json.dumps(fields).encode("ascii")).hexdigest()
@@ -94,34 +112,53 @@ class Intent(Statement):
         """Return the intent with this time."""
         # Every update does this. dataclasses.replace takes more than twice as long.
         i = self
-        return Intent(at, i.actor, i.reason, i.session, i.evidence, i.undoes, i.principal, i.via)
+        return Intent(
+            at,
+            i.actor,
+            i.reason,
+            i.session,
+            i.evidence,
+            i.undoes,
+            i.principal,
+            i.via,
+        )
 
 
 def statement_of(intent: Intent, moves: "Sequence[tuple[str, str, str, int | None, str]]") -> bytes:
-    """Return the bytes that a signature of an operation covers: its intent and every move of a name.
+    """Return the bytes that a signature of an operation covers: its intent and every move of a
+    name.
 
     moves: (kind, scope, name, version after, hash of the newest version) of each change, in order.
     """
-    # The first two elements name the format, so that no other signed text can be taken for this one.
-    return json.dumps(["evolvable operation", 1, intent.digest, [list(move) for move in moves]]).encode("ascii")
+    # The first two elements name the format, so that no other signed text can be taken for this
+    # one.
+    return json.dumps(
+        ["evolvable operation", 1, intent.digest, [list(move) for move in moves]]
+    ).encode("ascii")
 
 
 QUICKSTART = Identity(Principal.IMPORT, "quickstart")
-"""The identity of imports by the program itself: its own skills, and quickstart's copies of the person's."""
+"""The identity of imports by the program itself: its own skills, and quickstart's copies of the
+person's.
+"""
 
 PLUGIN_FILES = Identity(Principal.IMPORT, "plugin")
 """The identity of a plugin's files: the people who made the plugin answer for them."""
 
 
 class FollowedPull(NamedTuple):
-    """A pull into a folder whose pulls the person follows: the short name of the commit, and the folder."""
+    """A pull into a folder whose pulls the person follows: the short name of the commit, and the
+    folder.
+    """
 
     commit: str
     folder: str
 
 
 def followed_pull(pull: FollowedPull) -> Identity:
-    """Return the identity of changes that a pull brought to a folder whose pulls the person follows."""
+    """Return the identity of changes that a pull brought to a folder whose pulls the person
+    follows.
+    """
     return Identity(Principal.REPOSITORY, f"{_PULL}{pull.commit}:{pull.folder}")
 
 
@@ -155,8 +192,8 @@ class Signer(Protocol):
 class Operation:
     """One atomic change of where names point. `id` is the sequence of its first change.
 
-    arrived: whether it was made in another library and came here with an archive; what it says of its principal then
-    is history and grants nothing here.
+    arrived: whether it was made in another library and came here with an archive; what it says of
+    its principal then is history and grants nothing here.
     """
 
     id: int
@@ -187,7 +224,8 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One name moved by an operation. `before` and `after` are version numbers; None: it was or is not there.
+    """One name moved by an operation. `before` and `after` are version numbers; None: it was or is
+    not there.
 
     `sequence` grows with every change in the library and is never used twice.
     """
@@ -208,7 +246,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class HeadState:
-    """The state of a name after the changes read so far; by default before the first. The fields are those of Head."""
+    """The state of a name after the changes read so far; by default before the first.
+
+    The fields are those of Head.
+    """
 
     version: int | None = None
     latest: int = 0
@@ -221,9 +262,9 @@ class HeadState:
 class Head(StoredResource):
     """Where one name points now.
 
-    `version` is None when the resource was removed; `latest` is the highest number it ever had (0: none yet), so
-    a returning resource goes on counting. `tree` and `hash` belong to the latest version; `sequence` is the
-    change that moved it here.
+    `version` is None when the resource was removed; `latest` is the highest number it ever had (0:
+    none yet), so a returning resource goes on counting. `tree` and `hash` belong to the latest
+    version; `sequence` is the change that moved it here.
     """
 
     version: int | None

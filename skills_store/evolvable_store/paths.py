@@ -1,8 +1,9 @@
 """Path rules inside a resource, ignored names, and checks of the library's home directory.
 
-A home holds instructions for agents and the tokens of clients, so only its owner may read or write there. Wrong modes
-of this account are repaired; a home of another account is refused, unless the person registered it. These are POSIX
-modes: on Windows the access lists that a home inherits from the user's profile protect it, and nothing is checked.
+A home holds instructions for agents and the tokens of clients, so only its owner may read or write
+there. Wrong modes of this account are repaired; a home of another account is refused, unless the
+person registered it. These are POSIX modes: on Windows the access lists that a home inherits from
+the user's profile protect it, and nothing is checked.
 """
 
 import contextlib
@@ -22,11 +23,13 @@ RESERVED_NAMES = frozenset(
 )
 """Names that Windows takes for devices in any folder, with any ending, in capitals or not."""
 
-# 400 characters are at most 1,600 bytes of UTF-8: a home's own path fits beside them into Linux's limit of 4,096.
+# 400 characters are at most 1,600 bytes of UTF-8: a home's own path fits beside them into Linux's
+# limit of 4,096.
 MAX_PATH = 400
 """Characters of a whole path."""
 
-# Trades deep trees for bounded walks: every reader of a folder stops here, also in a tree made to be endless.
+# Trades deep trees for bounded walks: every reader of a folder stops here, also in a tree made to
+# be endless.
 MAX_DEPTH = 12
 """Components of a path."""
 
@@ -38,7 +41,17 @@ _FORBIDDEN = set('<>:"|?*\\')
 
 DISPOSABLE = (
     # Vim creates and deletes a file 4913 to find out whether it can write into a folder.
-    *(".DS_Store", "Thumbs.db", "desktop.ini", "4913", "__pycache__", "*.pyc", "node_modules", ".venv", "venv"),
+    *(
+        ".DS_Store",
+        "Thumbs.db",
+        "desktop.ini",
+        "4913",
+        "__pycache__",
+        "*.pyc",
+        "node_modules",
+        ".venv",
+        "venv",
+    ),
     *(".mypy_cache", ".pytest_cache", ".ruff_cache"),
 )
 """Ignored names of things that a program makes again by itself."""
@@ -47,20 +60,34 @@ IGNORED = (
     *DISPOSABLE,
     *("*.swp", "*.swo", "*.swx", "*~", ".#*", "#*#", "._*", "~$*", "*.tmp", "*.tmp.*", "*.bak"),
     *(".tmp*", "*.orig", "*.rej", "*.kate-swp", ".~lock.*"),
-    *("*___jb_tmp___", "*___jb_old___", ".goutputstream-*", ".nfs*", ".fuse_hidden*", ".git", ".hg", ".svn"),
+    *(
+        "*___jb_tmp___",
+        "*___jb_old___",
+        ".goutputstream-*",
+        ".nfs*",
+        ".fuse_hidden*",
+        ".git",
+        ".hg",
+        ".svn",
+    ),
 )
-"""Names that are never part of a resource: droppings of editors and systems, caches, version control; in any case."""
+"""Names that are never part of a resource: droppings of editors and systems, caches, version
+control; in any case.
+"""
 
-# The names that Syncthing (first part) and Dropbox or Nextcloud (second part) give to the losing side of a conflict.
-_SYNC_COPY = re.compile(r".+\.sync-conflict-\d{8}-\d{6}.*|.*\([^()]*conflicted copy[^()]*\).*", re.IGNORECASE)
+# The names that Syncthing (first part) and Dropbox or Nextcloud (second part) give to the losing
+# side of a conflict.
+_SYNC_COPY = re.compile(
+    r".+\.sync-conflict-\d{8}-\d{6}.*|.*\([^()]*conflicted copy[^()]*\).*", re.IGNORECASE
+)
 
 
 def check_path(path: str) -> str:
     """Return `path` unchanged when it names a file inside a resource on every system.
 
-    Relative, `/` between components, NFC, no component that a file system or a version control system treats
-    specially (`.`, `..`, `.git`, Windows devices, 8.3 short names, trailing dot or space), no control or
-    invisible characters. Raises InvalidPath with the reason.
+    Relative, `/` between components, NFC, no component that a file system or a version control
+    system treats specially (`.`, `..`, `.git`, Windows devices, 8.3 short names, trailing dot or
+    space), no control or invisible characters. Raises InvalidPath with the reason.
     """
     reason = path_problem(path)
     if reason:
@@ -81,7 +108,8 @@ def path_problem(path: str) -> str:
     if path.startswith("/"):
         return "it is absolute"
     try:
-        # A lone surrogate stands for a byte that the system could not decode; no other system could write the name.
+        # A lone surrogate stands for a byte that the system could not decode; no other system could
+        # write the name.
         path.encode("utf-8")
     except UnicodeEncodeError:
         return "it is not valid Unicode"
@@ -95,8 +123,13 @@ def path_problem(path: str) -> str:
         reason = _component_problem(component)
         if reason:
             return reason
-    # On a file system that ignores case, Skill.md would be the main file for one client and not for another.
-    if len(components) == 1 and path.casefold() == "skill.md" and path not in ("SKILL.md", "skill.md"):
+    # On a file system that ignores case, Skill.md would be the main file for one client and not for
+    # another.
+    if (
+        len(components) == 1
+        and path.casefold() == "skill.md"
+        and path not in ("SKILL.md", "skill.md")
+    ):
         return "it differs from SKILL.md only by case"
     return ""
 
@@ -110,14 +143,18 @@ def _component_problem(component: str) -> str:
     if any(character in _FORBIDDEN for character in component):
         return 'it has one of the characters < > : " | ? * \\'
     # Such characters hide the end of a name, or reverse how it is displayed.
-    if any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") for character in component):
+    if any(
+        unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+        for character in component
+    ):
         return "it has a control or invisible character"
     # A program that normalizes names to NFKC would turn a full-width slash into a separator.
     if unicodedata.normalize("NFKC", component).translate({0x2024: "."}) != component and any(
         special in unicodedata.normalize("NFKC", component) for special in (".", "/", "\\")
     ):
         return "it has a look-alike of a dot or a slash"
-    # Windows drops dots and spaces at the end; a command takes a name with a dash in front for an option.
+    # Windows drops dots and spaces at the end; a command takes a name with a dash in front for an
+    # option.
     if component[-1] in ". " or component[0] in " -":
         return "a component starts with a space or dash, or ends with a dot or space"
     # Some web servers read `..;x` as `..`.
@@ -133,20 +170,27 @@ def _component_problem(component: str) -> str:
 
 
 Registered = Callable[[], Iterable[Path]]
-"""Returns the homes that the person registered. Called only where it matters, as it may have to read a file."""
+"""Returns the homes that the person registered.
+
+Called only where it matters, as it may have to read a file.
+"""
 
 _IsRegistered = Callable[[], bool]
 
 
 @lru_cache(maxsize=4096)
 def is_ignored(name: str) -> bool:
-    """Return whether an entry of this name (one component of a path) is never part of a resource."""
+    """Return whether an entry of this name (one component of a path) is never part of a
+    resource.
+    """
     return bool(_names(IGNORED).match(name))
 
 
 @lru_cache(maxsize=4096)
 def is_sync_copy(name: str) -> bool:
-    """Return whether a file of this name in a resource is a synchroniser's copy of another, and no part of it."""
+    """Return whether a file of this name in a resource is a synchroniser's copy of another, and no
+    part of it.
+    """
     return bool(_SYNC_COPY.fullmatch(name))
 
 
@@ -185,32 +229,65 @@ FOLDER_NAMES = "folder-names.json"
 """By which paths a person named the watched folders."""
 
 HELD_POWERS = "held-powers"
-"""The folder with notes on the powers that directories were given in place of those out of force."""
+"""The folder with notes on the powers that directories were given in place of those out
+of force.
+"""
 
 GIT_POSITIONS = "git-positions.json"
-"""How far the logs of git repositories around watched folders went when the folders were imported."""
+"""How far the logs of git repositories around watched folders went when the folders
+were imported.
+"""
 
 INSTALLED_SKILLS = "installed-skills.json"
-"""The file with the hashes that installers' lock files had when the watched folders were last read."""
+"""The file with the hashes that installers' lock files had when the watched folders
+were last read.
+"""
 
 UNWRITTEN = "unwritten"
 """The folder with rows of evidence that a library did not take before a process ended."""
 
 NEAR_DUPLICATES = "near-duplicates.jsonl"
-"""New descriptions to compare, and near duplicates that a server found; for the next `evolvable status`."""
+"""New descriptions to compare, and near duplicates that a server found; for the next `evolvable
+status`.
+"""
 
 PLACES_FILES = tuple(f"{PLACES_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 LIBRARY_FILES = tuple(f"{LIBRARY_FILE}{end}" for end in ("", "-wal", "-shm", "-journal"))
 
 MIRRORS, RUNS, AGENT_RUNS = "remotes", "evolve", "ags"
-"""Folders of the home that annexes write: mirrors of git remotes, runs of evolution, runs of agents."""
+"""Folders of the home that annexes write: mirrors of git remotes, runs of evolution, runs of
+agents.
+"""
 
 # Hooks, tokens and the queue of reviews can be written before anybody makes a library.
-_BESIDE = frozenset({"ags", "callers", "copies.jsonl", "evolve", "hooks", "locks", "recovery", "redact.txt", "remotes"})
-_BESIDE |= {"projects.json", "reviews", "tokens.json", "tokens.lock", "trash", FOLDER_NAMES, GIT_POSITIONS}
+_BESIDE = frozenset(
+    {
+        "ags",
+        "callers",
+        "copies.jsonl",
+        "evolve",
+        "hooks",
+        "locks",
+        "recovery",
+        "redact.txt",
+        "remotes",
+    }
+)
+_BESIDE |= {
+    "projects.json",
+    "reviews",
+    "tokens.json",
+    "tokens.lock",
+    "trash",
+    FOLDER_NAMES,
+    GIT_POSITIONS,
+}
 _BESIDE |= {HELD_POWERS, INSTALLED_SKILLS, NEAR_DUPLICATES, UNWRITTEN}
-"""Names that may lie in a home before its library does. `_BESIDE_BEGINS` holds beginnings of further names."""
+"""Names that may lie in a home before its library does.
+
+`_BESIDE_BEGINS` holds beginnings of further names.
+"""
 
 _BESIDE_BEGINS = (
     "library.db",
@@ -240,7 +317,8 @@ def is_address(text: str) -> bool:
     return text.startswith(("postgresql://", "postgres://"))
 
 
-# The home itself is private; folders above it that are missing get the mode that a mkdir under the usual umask gives.
+# The home itself is private; folders above it that are missing get the mode that a mkdir under the
+# usual umask gives.
 _FOLDER = 0o700
 _PARENT = 0o755
 
@@ -250,13 +328,15 @@ def no_homes() -> Iterable[Path]:
     return ()
 
 
-def check_home(place: Path | str, registered: Registered = no_homes, *, create: bool = False) -> None:
+def check_home(
+    place: Path | str, registered: Registered = no_homes, *, create: bool = False
+) -> None:
     """Make sure that a library may be opened in a folder, and that only this account can reach it.
 
-    create: make the folder when it is missing. The rights of others in a home of this account are taken away. A folder
-    that holds no library and other files is refused, or left as it is without `create`, unless the person registered
-    it.
-    Raises UntrustedHome for a home that is refused, LibraryReadOnly when the folder cannot be made.
+    create: make the folder when it is missing. The rights of others in a home of this account are
+    taken away. A folder that holds no library and other files is refused, or left as it is without
+    `create`, unless the person registered it. Raises UntrustedHome for a home that is refused,
+    LibraryReadOnly when the folder cannot be made.
     """
     home = Path(place)
     if os.name != "posix":
@@ -267,7 +347,8 @@ def check_home(place: Path | str, registered: Registered = no_homes, *, create: 
     real = Path(os.path.realpath(home))
 
     @lru_cache(maxsize=1)
-    # Read at most once, and only where the answer matters: registered() may read the person's configuration.
+    # Read at most once, and only where the answer matters: registered() may read the person's
+    # configuration.
     def is_registered() -> bool:
         return any(Path(os.path.realpath(path)) == real for path in registered())
 
@@ -281,7 +362,8 @@ def check_home(place: Path | str, registered: Registered = no_homes, *, create: 
         return  # there is none, or it cannot be reached, and opening it reports so
     _check_parents(home, real, is_registered)
     if status.st_uid != os.geteuid():
-        # A home of another account is used as it is, if registered: its modes are not this account's to change.
+        # A home of another account is used as it is, if registered: its modes are not this
+        # account's to change.
         if not is_registered():
             raise _foreign_home(home, home, status)
         return
@@ -289,15 +371,18 @@ def check_home(place: Path | str, registered: Registered = no_homes, *, create: 
     if (other := _foreign_entry(real)) and not is_registered():
         if create:
             raise UntrustedHome(
-                f"{home} holds no library and other files ({quote_text(str(other))}), so it is no folder for one.",
-                f"Name a new folder; or, if you mean this one, add {real} to `homes` in {CONFIGURATION}.",
+                f"{home} holds no library and other files ({quote_text(str(other))}), so it is no "
+                "folder for one.",
+                f"Name a new folder; or, if you mean this one, add {real} to `homes` in "
+                f"{CONFIGURATION}.",
             )
         return
     _repair(real, status)
 
 
 def home_exposure(home: Path) -> str:
-    """Return what other accounts may still do in a home of this account: "read", "read and change", or ''.
+    """Return what other accounts may still do in a home of this account: "read", "read and change",
+    or ''.
 
     `check_home` takes their rights away, which has no effect on a file system without modes.
     """
@@ -313,8 +398,12 @@ def home_exposure(home: Path) -> str:
 
 
 def work_tree(folder: Path) -> Path | None:
-    """Return the innermost folder at or above this one that has a `.git`, None when there is none."""
-    return next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None)
+    """Return the innermost folder at or above this one that has a `.git`, None when
+    there is none.
+    """
+    return next(
+        (above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None
+    )
 
 
 def _check_work_tree(home: Path, real: Path, is_registered: _IsRegistered) -> None:
@@ -340,8 +429,10 @@ def _check_parents(home: Path, real: Path, is_registered: _IsRegistered) -> None
                 _restrict(folder, status.st_mode & ~stat.S_IWOTH)
             elif not is_registered():
                 raise UntrustedHome(
-                    f"{home} lies in {folder}, where every account can replace it ({_describe_owner(status)}).",
-                    f"Move the library to another folder, or add {real} to `homes` in {CONFIGURATION}.",
+                    f"{home} lies in {folder}, where every account can replace it "
+                    f"({_describe_owner(status)}).",
+                    f"Move the library to another folder, or add {real} to `homes` in "
+                    f"{CONFIGURATION}.",
                 )
         if not status.st_mode & stat.S_IXOTH:
             return  # others do not get any further
@@ -358,7 +449,8 @@ def _check_library(home: Path, real: Path, is_registered: _IsRegistered) -> None
 
 
 def _foreign_entry(home: Path) -> str:
-    """Return the name of an entry that no library made, of a folder that holds no library; '' for none.
+    """Return the name of an entry that no library made, of a folder that holds no library; '' for
+    none.
 
     What names the home may be a project's configuration, and a home's modes are changed.
     """
@@ -371,8 +463,10 @@ def _foreign_entry(home: Path) -> str:
 
 def _foreign_home(home: Path, what: Path, status: os.stat_result) -> UntrustedHome:
     return UntrustedHome(
-        f"{what} belongs to another account ({_describe_owner(status)}), and this process runs as user {os.geteuid()}.",
-        f"If you trust that account, add {home} to `homes` in {CONFIGURATION}; else name a folder of your own.",
+        f"{what} belongs to another account ({_describe_owner(status)}), and this process runs as "
+        f"user {os.geteuid()}.",
+        f"If you trust that account, add {home} to `homes` in {CONFIGURATION}; else name a folder "
+        "of your own.",
     )
 
 
@@ -381,11 +475,15 @@ def _describe_owner(status: os.stat_result) -> str:
 
 
 def _repair(real: Path, status: os.stat_result) -> None:
-    """Take the rights of others away. Below the top they are looked at only when others could get there."""
+    """Take the rights of others away.
+
+    Below the top they are looked at only when others could get there.
+    """
     was_open = bool(status.st_mode & _OTHERS)
     if was_open:
         _restrict(real, status.st_mode & _FOLDER)
-    # A closed home hides what lies in it, so a walk over all of it is needed only after it was open.
+    # A closed home hides what lies in it, so a walk over all of it is needed only after it was
+    # open.
     for path, entry_status in _walk_entries(str(real)) if was_open else _entries(str(real)):
         others = entry_status.st_mode & _OTHERS
         if os.path.basename(path) == "tokens.json" and entry_status.st_mode & _OTHERS_WRITE:
@@ -418,7 +516,9 @@ def _restrict(path: Path, mode: int) -> None:
 
 
 def _make(home: Path) -> None:
-    """Make a home that only this account can reach, whatever the umask; folders above it that others can only read."""
+    """Make a home that only this account can reach, whatever the umask; folders above it that
+    others can only read.
+    """
     try:
         # One by one from the top: mkdir(parents=True) would ignore the mode for the folders above.
         for folder in reversed(home.parents):
@@ -429,38 +529,57 @@ def _make(home: Path) -> None:
             # The umask may have taken bits away from the mode of mkdir; chmod is not subject to it.
             home.chmod(_FOLDER)
     except OSError as error:
-        raise LibraryReadOnly(f"{home} cannot be made: {error.strerror}.", "Name another folder.") from error
+        raise LibraryReadOnly(
+            f"{home} cannot be made: {error.strerror}.", "Name another folder."
+        ) from error
 
 
 def seed_folder() -> Path:
-    """Return the folder of the seed resources; those of a kind are below it, such as skills/<name>/SKILL.md.
+    """Return the folder of the seed resources; those of a kind are below it, such as
+    skills/<name>/SKILL.md.
 
-    An installer may have left __pycache__ folders beside the scripts; they are no part of a resource.
+    An installer may have left __pycache__ folders beside the scripts; they are no part of a
+    resource.
     """
     return Path(__file__).resolve().parent / "seed"
 
 
 def running_postgres(data: Path) -> int | None:
-    """Return the process id of the server of a PostgreSQL data folder, None where it ended and left its pid file.
+    """Return the process id of the server of a PostgreSQL data folder, None where it ended and left
+    its pid file.
 
     Where the system does not show processes (Linux does), the file alone decides.
     """
     try:
         number = int((data / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
         command = Path(f"/proc/{number}/cmdline")
-        # The process number of a dead server may belong to another program by now, which does not name the folder.
-        is_server = not Path("/proc/self/cmdline").exists() or os.fsencode(data) in command.read_bytes().split(b"\0")
+        # The process number of a dead server may belong to another program by now, which does not
+        # name the folder.
+        is_server = not Path("/proc/self/cmdline").exists() or os.fsencode(
+            data
+        ) in command.read_bytes().split(b"\0")
     except (OSError, ValueError, IndexError):
         return None
     return number if is_server else None
 
 
 def open_elsewhere(path: Path) -> Iterator[str]:
-    """Yield the other processes of this user that have the file open, where the system shows them (Linux)."""
+    """Yield the other processes of this user that have the file open, where the system shows them
+    (Linux).
+    """
     for process in Path("/proc").glob("[0-9]*"):
         if process.name == str(os.getpid()):
             continue
         with contextlib.suppress(OSError):
-            if any(os.readlink(descriptor) == str(path.resolve()) for descriptor in (process / "fd").iterdir()):
-                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+            if any(
+                os.readlink(descriptor) == str(path.resolve())
+                for descriptor in (process / "fd").iterdir()
+            ):
+                command = (
+                    (process / "cmdline")
+                    .read_bytes()
+                    .replace(b"\0", b" ")
+                    .decode("utf-8", "replace")
+                    .strip()
+                )
                 yield f"{process.name} {command[:200]}"

@@ -1,7 +1,9 @@
-"""The keys of a main file's head that give an agent power in a client, as written, and heads that exchange them.
+"""The keys of a main file's head that give an agent power in a client, as written, and heads that
+exchange them.
 
-A client reads them from the disk: what a checkout writes of them has to be what a person stood for. A head that cannot
-be read for certain is one field as a whole, because clients may read it otherwise.
+A client reads them from the disk: what a checkout writes of them has to be what a person stood for.
+A head that cannot be read for certain is one field as a whole, because clients may read it
+otherwise.
 """
 
 import json
@@ -23,7 +25,16 @@ from evolvable_store.frontmatter import (
 from evolvable_store.operation import Head
 
 POWERS = frozenset(
-    ("allowedtools", "tools", "disallowedtools", "model", "hooks", "permissionmode", "permissions", "permission")
+    (
+        "allowedtools",
+        "tools",
+        "disallowedtools",
+        "model",
+        "hooks",
+        "permissionmode",
+        "permissions",
+        "permission",
+    )
 ) | {"mcpservers", "autoapprove"}
 """Plain keys of the fields that give power. A limit is one too: without it an agent may do more."""
 
@@ -35,8 +46,8 @@ WHOLE = "frontmatter"
 class HeldPowers:
     """Powers that a version names and that are out of force.
 
-    names: plain keys, or WHOLE. version: the base, 0 where there is none; base: its main file, b'' then: a folder is
-    given what that one says. line: says so to a person, and what to do.
+    names: plain keys, or WHOLE. version: the base, 0 where there is none; base: its main file, b''
+    then: a folder is given what that one says. line: says so to a person, and what to do.
     """
 
     names: frozenset[str]
@@ -49,9 +60,13 @@ PowerPolicy = Callable[[Head], HeldPowers | None]
 """Returns which powers of the newest version of a resource are out of force."""
 
 # Finds the name of a power anywhere in a head that does not parse, in quotes or not.
-_POWER = re.compile(rf"(?:{'|'.join(sorted(POWERS))})[\"']?\s*:", re.IGNORECASE)
+_POWER = re.compile(
+    rf"(?:{'|'.join(sorted(POWERS))})[\"']?\s*:",
+    re.IGNORECASE,
+)
 _PLAIN = re.compile("[-_]")
-# Line breaks for YAML but not for str.splitlines-like readers, or the other way round: clients differ.
+# Line breaks for YAML but not for str.splitlines-like readers, or the other way round: clients
+# differ.
 _ODD_BREAKS = re.compile("\r(?!\n)|[\x85\u2028\u2029]")
 
 
@@ -66,7 +81,10 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The head of a main file. unclear: it cannot be read for certain. block: its bytes with the fences."""
+    """The head of a main file.
+
+    unclear: it cannot be read for certain. block: its bytes with the fences.
+    """
 
     entries: tuple[_Entry, ...] = ()
     unclear: bool = False
@@ -77,19 +95,27 @@ class _Head:
 
 
 def power_values(data: bytes) -> Mapping[str, tuple[tuple[str, str], ...]]:
-    """Return plain key -> pairs (key as written, value as JSON) for each power that a main file names.
+    """Return plain key -> pairs (key as written, value as JSON) for each power that a main file
+    names.
 
     A head that cannot be read for certain gives WHOLE with its text.
     """
     head = _head(data)
-    return {WHOLE: ((WHOLE, head.block.decode("utf-8", "replace")),)} if head.unclear else head.by_name
+    return (
+        {WHOLE: ((WHOLE, head.block.decode("utf-8", "replace")),)} if head.unclear else head.by_name
+    )
 
 
 def different_powers(now: bytes, base: bytes) -> list[str]:
-    """Return the powers that two main files say different things of: plain keys, or WHOLE; sorted."""
+    """Return the powers that two main files say different things of: plain keys, or
+    WHOLE; sorted.
+    """
     places = find_frontmatter(now), find_frontmatter(base)
     # Equal heads, the usual case of an edited body, need no parse.
-    first, second = (text[: place.body] if place else b"" for text, place in zip((now, base), places, strict=True))
+    first, second = (
+        text[: place.body] if place else b""
+        for text, place in zip((now, base), places, strict=True)
+    )
     if first == second:
         return []
     values, before = power_values(now), power_values(base)
@@ -106,7 +132,9 @@ def written_key(name: str, *texts: bytes) -> str:
 
 
 def with_powers(data: bytes, source: bytes, names: Collection[str]) -> bytes:
-    """Return a main file with these powers replaced by those of `source`; a power that `source` lacks is removed."""
+    """Return a main file with these powers replaced by those of `source`; a power that `source`
+    lacks is removed.
+    """
     if not names:
         return data
     head, other = _head(data), _head(source)
@@ -116,35 +144,46 @@ def with_powers(data: bytes, source: bytes, names: Collection[str]) -> bytes:
     for name in sorted(names):
         new = [entry for entry in source_entries if plain_key(entry.key) == name]
         # A key keeps its place in the head, so that a diff shows only its value.
-        at = next((number for number, entry in enumerate(lines) if plain_key(entry.key) == name), None)
+        at = next(
+            (number for number, entry in enumerate(lines) if plain_key(entry.key) == name), None
+        )
         lines = [entry for entry in lines if plain_key(entry.key) != name]
         place = _insert_position(lines, source_entries, new) if at is None else at
         lines[place:place] = new
     ended = [entry.text if entry.text.endswith("\n") else entry.text + "\n" for entry in lines]
     text = (head.lead + "".join(ended)).encode()
     changed = data[: head.place.start] + text + data[head.place.end :]
-    # Read back what was written: quotes or anchors around the lines could have changed their meaning.
+    # Read back what was written: quotes or anchors around the lines could have changed their
+    # meaning.
     now, expected = _head(changed), _head(source)
-    same = not now.unclear and all(now.by_name.get(name) == expected.by_name.get(name) for name in names)
+    same = not now.unclear and all(
+        now.by_name.get(name) == expected.by_name.get(name) for name in names
+    )
     return changed if same else _with_head(data, head, other)
 
 
 def restore_powers(disk: bytes, written: bytes, original: bytes, names: Collection[str]) -> bytes:
-    """Return the file on disk with the powers of `original`, except those that changed on disk since `written`."""
+    """Return the file on disk with the powers of `original`, except those that changed on disk
+    since `written`.
+    """
     if disk == written:
         return original
     now, then = _head(disk), _head(written)
     # Only the body was edited: the head goes back exactly as it was.
     if now.block == then.block:
         return _head(original).block + disk[len(now.block) :]
-    untouched = {name for name in names if name != WHOLE and now.by_name.get(name) == then.by_name.get(name)}
+    untouched = {
+        name for name in names if name != WHOLE and now.by_name.get(name) == then.by_name.get(name)
+    }
     if now.unclear or then.unclear or _head(original).unclear:
         return disk
     return with_powers(disk, original, untouched)
 
 
 def _insert_position(lines: list[_Entry], source_entries: list[_Entry], new: list[_Entry]) -> int:
-    """Return the index for a new key: behind the nearest key that it follows in the other head, else the end."""
+    """Return the index for a new key: behind the nearest key that it follows in the other head,
+    else the end.
+    """
     keys = [entry.key for entry in lines]
     at = source_entries.index(new[0]) if new else 0
     for entry in reversed(source_entries[:at]):
@@ -159,7 +198,9 @@ def _with_head(data: bytes, head: _Head, other: _Head) -> bytes:
         return other.block + body
     summary = summarize(parse_document(data))
     names = {"name": summary.name, "description": summary.description}
-    lines = [f"{key}: {json.dumps(text, ensure_ascii=False)}" for key, text in names.items() if text]
+    lines = [
+        f"{key}: {json.dumps(text, ensure_ascii=False)}" for key, text in names.items() if text
+    ]
     return "\n".join(["---", *lines, "---", ""]).encode() + body if head.block else body
 
 
@@ -177,7 +218,9 @@ def _head(data: bytes) -> _Head:
     ]
     text = data[place.start : place.end].decode("utf-8", "replace")
     # A name that is no text breaks the specification and leaves the fields readable.
-    types = [defect for defect in bad if defect.text.startswith(("its name is", "its description is"))]
+    types = [
+        defect for defect in bad if defect.text.startswith(("its name is", "its description is"))
+    ]
     entries = None
     if len(bad) == len(types) and place.closed and not _ODD_BREAKS.search(text):
         entries = _entries(text)
@@ -195,7 +238,11 @@ def _entries(text: str) -> list[_Entry] | None:
     lines = text.splitlines(keepends=True)
     ends = [*(entry.line for entry in found[1:]), len(lines)]
     return [
-        _Entry(entry.key, json.dumps(entry.value, sort_keys=True), "".join(lines[entry.line : end]))
+        _Entry(
+            entry.key,
+            json.dumps(entry.value, sort_keys=True),
+            "".join(lines[entry.line : end]),
+        )
         for entry, end in zip(found, ends, strict=False)
     ]
 

@@ -1,7 +1,8 @@
-"""Notice that the files of this program were replaced while it runs, before it loads one of the new ones.
+"""Notice that the files of this program were replaced while it runs, before it loads one of the new
+ones.
 
-A module of another version beside those in memory fails in any way, or works wrongly. So the question is asked where
-modules are loaded, and nowhere else.
+A module of another version beside those in memory fails in any way, or works wrongly. So the
+question is asked where modules are loaded, and nowhere else.
 """
 
 import os
@@ -20,10 +21,16 @@ VERSION_FILE = Path(__file__).with_name("__init__.py")
 
 
 class ProgramFiles:
-    """Refuses to load modules once the program's files are others. It stands first in `sys.meta_path`."""
+    """Refuses to load modules once the program's files are others.
+
+    It stands first in `sys.meta_path`.
+    """
 
     def __init__(self, version_file: Path = VERSION_FILE) -> None:
-        """Remember the files as they are now. version_file: lies in a package, beside the installer's list of files."""
+        """Remember the files as they are now.
+
+        version_file: lies in a package, beside the installer's list of files.
+        """
         self._version_file = version_file
         self._record = _installers_record(version_file)
         self._marks, self._contents = self._read_marks(), self._read_contents()
@@ -31,10 +38,14 @@ class ProgramFiles:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return None, so that the module is looked for as ever. Raises ProgramReplaced, as `check`."""
+        """Return None, so that the module is looked for as ever.
+
+        Raises ProgramReplaced, as `check`.
+        """
         # Python's own modules are not replaced by an update of this program, and are loaded often.
         if fullname.partition(".")[0] not in sys.stdlib_module_names:
-            # Modules of other packages count as well: an update may have replaced those that this program needs.
+            # Modules of other packages count as well: an update may have replaced those that this
+            # program needs.
             self.check()
         return None
 
@@ -49,8 +60,9 @@ class ProgramFiles:
             return
         if self._read_contents() != self._contents:
             raise ProgramReplaced(
-                f"Evolvable was updated in {self._version_file.parents[1]} while this process runs the program of"
-                " before, so it can load no more of its parts. The library is as it was.",
+                f"Evolvable was updated in {self._version_file.parents[1]} while this process "
+                "runs the program of before, so it can load no more of its parts. The library is "
+                "as it was.",
                 RESTART,
             )
         self._marks = marks
@@ -66,7 +78,9 @@ class ProgramFiles:
 
 
 def _installers_record(version_file: Path) -> Path | None:
-    """Return the installer's list of the program's files and their hashes; None for a clone, which has none."""
+    """Return the installer's list of the program's files and their hashes; None for a clone, which
+    has none.
+    """
     return next(iter(version_file.parents[1].glob("evolvable-*.dist-info/RECORD")), None)
 
 
@@ -91,17 +105,22 @@ running: ProgramFiles | None = None
 
 
 def guard_imports() -> None:
-    """Refuse from now on to load parts of a program that replaced this one; a thread that meets it says a sentence."""
+    """Refuse from now on to load parts of a program that replaced this one; a thread that meets it
+    says a sentence.
+    """
     # Once a process, and first in the path: a finder before it would load the new module.
     global running
     if running is None:
         running = ProgramFiles()
         sys.meta_path.insert(0, running)
-        # A thread has nobody to catch its error; a traceback through mixed modules would only mislead.
+        # A thread has nobody to catch its error; a traceback through mixed modules would only
+        # mislead.
         threading.excepthook = partial(_report, threading.excepthook)
 
 
-def _report(other: Callable[[threading.ExceptHookArgs], object], failure: threading.ExceptHookArgs) -> None:
+def _report(
+    other: Callable[[threading.ExceptHookArgs], object], failure: threading.ExceptHookArgs
+) -> None:
     if not isinstance(failure.exc_value, ProgramReplaced):
         other(failure)
     elif sys.stderr is not None:
@@ -109,6 +128,8 @@ def _report(other: Callable[[threading.ExceptHookArgs], object], failure: thread
 
 
 def check_program() -> None:
-    """Raise ProgramReplaced where a module is loaded that was found before, if the program's files are others now."""
+    """Raise ProgramReplaced where a module is loaded that was found before, if the program's files
+    are others now.
+    """
     if running is not None:
         running.check()

@@ -1,7 +1,8 @@
-"""Provenance: which version brought the bytes of each file, since the version that a person stood for.
+"""Provenance: which version brought the bytes of each file, since the version that a person stood
+for.
 
-It is computed when a version is written. It names versions and never authors: who made a version may be learned later,
-as from a client's hook.
+It is computed when a version is written. It names versions and never authors: who made a version
+may be learned later, as from a client's hook.
 """
 
 import json
@@ -18,7 +19,10 @@ MAX_TEXT = 400_000
 
 # The row of a version would grow with every edit of a file that many versions touched.
 MAX_PARTS = 60
-"""Versions that are named for one file. Of more, the oldest and the newest stay: a stranger's is the oldest."""
+"""Versions that are named for one file.
+
+Of more, the oldest and the newest stay: a stranger's is the oldest.
+"""
 
 # The stored form of a version without parts begins so; it is read without a JSON parser.
 _ONLY_BASE = '{"base": '
@@ -27,7 +31,8 @@ Lines = tuple[int, ...]
 
 
 class FilePart(NamedTuple):
-    """The change of one version to a file: its lines that are still there, from 1, and how many it removed.
+    """The change of one version to a file: its lines that are still there, from 1, and how many it
+    removed.
 
     lines: None where the whole file counts as changed.
     """
@@ -46,36 +51,48 @@ class FilePart(NamedTuple):
 class Provenance:
     """The base, 0 for none, and the versions that changed each file since.
 
-    A file without parts has the bytes of the base, or bytes that a person stood for before. A part stays when its lines
-    are gone, so that touching a stranger's file makes it nobody else's.
+    A file without parts has the bytes of the base, or bytes that a person stood for before. A part
+    stays when its lines are gone, so that touching a stranger's file makes it nobody else's.
     """
 
     base: int
     files: Mapping[str, tuple[FilePart, ...]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return the stored form: `{"base": 1, "files": {"path": [[version, [line, ...] or null, removed], ...]}}`."""
-        return json.dumps({"base": self.base, "files": self.files} if self.files else {"base": self.base})
+        """Return the stored form: `{"base": 1, "files": {"path": [[version, [line, ...] or null,
+        removed], ...]}}`.
+        """
+        return json.dumps(
+            {"base": self.base, "files": self.files} if self.files else {"base": self.base}
+        )
 
     @classmethod
     def from_json(cls, text: str) -> "Provenance":
         """Return the provenance that `to_json` wrote."""
-        if text.startswith(_ONLY_BASE) and text[len(_ONLY_BASE) : -1].isdigit():  # of nearly every version
+        # Of nearly every version.
+        if text.startswith(_ONLY_BASE) and text[len(_ONLY_BASE) : -1].isdigit():
             return cls(int(text[len(_ONLY_BASE) : -1]))
         stored = json.loads(text)
         return cls(
-            int(stored["base"]), {path: tuple(map(_part, rows)) for path, rows in stored.get("files", {}).items()}
+            int(stored["base"]),
+            {path: tuple(map(_part, rows)) for path, rows in stored.get("files", {}).items()},
         )
 
     @property
     def versions(self) -> set[int]:
         """All versions in this record, including the base."""
-        return {part.version for parts in self.files.values() for part in parts} | ({self.base} if self.base else set())
+        return {part.version for parts in self.files.values() for part in parts} | (
+            {self.base} if self.base else set()
+        )
 
 
 def _part(row: tuple[int, list[int] | None, int]) -> FilePart:
     version, lines, removed = row
-    return FilePart(int(version), None if lines is None else tuple(lines), int(removed))
+    return FilePart(
+        int(version),
+        None if lines is None else tuple(lines),
+        int(removed),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +109,11 @@ class CarriedContent:
 
 
 def carry(before: CarriedContent, number: int | None, after: Manifest) -> Provenance:
-    """Return the provenance of a version whose author is responsible only for the lines that changed.
+    """Return the provenance of a version whose author is responsible only for the lines that
+    changed.
 
-    number: of this version; None where the change has no author, as in a purge: each line keeps the version it had.
+    number: of this version; None where the change has no author, as in a purge: each line keeps the
+    version it had.
     """
     files = {}
     # Paths of both, because a file that was deleted has changed too.
@@ -112,9 +131,14 @@ def carry(before: CarriedContent, number: int | None, after: Manifest) -> Proven
 
 
 def carry_restored(before: CarriedContent, restored: Provenance, after: Manifest) -> Provenance:
-    """Return the provenance of a version with the content of an older one. restored: the provenance of that one."""
+    """Return the provenance of a version with the content of an older one.
+
+    restored: the provenance of that one.
+    """
     changed = {
-        path: parts for path, parts in restored.files.items() if not _is_same(after.get(path), before.base.get(path))
+        path: parts
+        for path, parts in restored.files.items()
+        if not _is_same(after.get(path), before.base.get(path))
     }
     return Provenance(before.provenance.base, changed)
 
@@ -127,12 +151,17 @@ class EarlierContent(NamedTuple):
 
 
 def carry_reverted(
-    before: CarriedContent, earlier: Sequence[EarlierContent], undone: Collection[int], number: int, after: Manifest
+    before: CarriedContent,
+    earlier: Sequence[EarlierContent],
+    undone: Collection[int],
+    number: int,
+    after: Manifest,
 ) -> Provenance:
     """Return the provenance of version `number`, which takes changes out of the content before it.
 
-    What stays keeps its author, and what comes back has the one that it had. earlier: the contents before the changes,
-    oldest first. undone: the versions that made them; of these no part stays without a line.
+    What stays keeps its author, and what comes back has the one that it had. earlier: the contents
+    before the changes, oldest first. undone: the versions that made them; of these no part stays
+    without a line.
     """
     files = {}
     # Paths of both, because a file that was deleted has changed too.
@@ -140,7 +169,10 @@ def carry_reverted(
         if _is_same(after.get(path), before.base.get(path)):
             continue
         sides = [(before.manifest.get(path), before.provenance.files.get(path, ()))]
-        sides += [(content.manifest.get(path), content.provenance.files.get(path, ())) for content in earlier]
+        sides += [
+            (content.manifest.get(path), content.provenance.files.get(path, ()))
+            for content in earlier
+        ]
         if parts := _reverted_parts(before, sides, undone, number, after.get(path)):
             files[path] = _shorten(parts)
     return Provenance(before.provenance.base, files)
@@ -166,7 +198,8 @@ def _reverted_parts(
         if entry is None:
             continue  # there was no such file, so no line is from it
         text = _text(content, entry)
-        # The base counts as an owner here, so that its lines are not ascribed to the version that reverts.
+        # The base counts as an owner here, so that its lines are not ascribed to the version that
+        # reverts.
         owners = _line_owners(parts, text or "", with_base=True)
         if after is None or text is None or owners is None:
             return tuple(FilePart(version, None) for version in sorted({*removed, number}))
@@ -176,7 +209,10 @@ def _reverted_parts(
                 # The first side that has a line keeps it: the head comes before the older contents.
                 owner.setdefault(line, version)
     lines_of: dict[int, list[int]] = {version: [] for version in removed}
-    for line in range(1, (after or "").count("\n") + (not (after or "").endswith("\n")) + 1):
+    for line in range(
+        1,
+        (after or "").count("\n") + (not (after or "").endswith("\n")) + 1,
+    ):
         lines_of.setdefault(owner.get(line, number), []).append(line)
     return tuple(
         FilePart(version, tuple(lines), 0 if version in undone else removed.get(version, 0))
@@ -186,17 +222,29 @@ def _reverted_parts(
 
 
 def _line_owners(parts: Sequence[FilePart], text: str, *, with_base: bool) -> dict[int, int] | None:
-    """Return line -> the version that brought it, None where that is not known. with_base: 0 stands for the base."""
+    """Return line -> the version that brought it, None where that is not known.
+
+    with_base: 0 stands for the base.
+    """
     whole = [part.version for part in parts if part.lines is None]
     # Several versions replaced the whole file: which lines are whose is not recorded.
     if len(whole) > 1:
         return None
-    owners = dict.fromkeys(range(1, text.count("\n") + 2), whole[0] if whole else 0) if whole or with_base else {}
+    owners = (
+        dict.fromkeys(
+            range(1, text.count("\n") + 2),
+            whole[0] if whole else 0,
+        )
+        if whole or with_base
+        else {}
+    )
     return owners | {line: part.version for part in parts for line in part.lines or ()}
 
 
 def derive(base: int, manifests: Iterable[tuple[int, Manifest]]) -> Provenance:
-    """Return the provenance of the last of these versions, oldest first, whose first is the base unless that is 0."""
+    """Return the provenance of the last of these versions, oldest first, whose first is the base
+    unless that is 0.
+    """
     files: dict[str, tuple[FilePart, ...]] = {}
     first = last = Manifest({})
     for number, manifest in manifests:
@@ -233,13 +281,25 @@ def _changed_parts(
     before, after = (_text(content, entry) for entry in (old, new))
     if number is None:
         # A purge that keeps the number of lines leaves every line number valid.
-        is_even = before is not None and after is not None and before.count("\n") == after.count("\n")
+        is_even = (
+            before is not None and after is not None and before.count("\n") == after.count("\n")
+        )
         return parts if is_even else tuple(part._replace(lines=None) for part in parts)
     owners = _line_owners(parts, before or "", with_base=False)
     if before is None or after is None or owners is None:
         return (*(part._replace(lines=None) for part in parts), FilePart(number, None))
     kept_lines, added, removed = _move_lines(owners, changed_lines(before, after))
-    older = [part._replace(lines=tuple(kept_lines.get(part.version, ()))) for part in parts]
+    older = [
+        part._replace(
+            lines=tuple(
+                kept_lines.get(
+                    part.version,
+                    (),
+                )
+            )
+        )
+        for part in parts
+    ]
     if not added and not removed:  # only the mode changed
         return (*older, FilePart(number, None))
     return (*older, FilePart(number, tuple(added), removed))
@@ -248,7 +308,9 @@ def _changed_parts(
 def _move_lines(
     owners: Mapping[int, int], changes: Iterable[tuple[int, int, int]]
 ) -> tuple[dict[int, list[int]], list[int], int]:
-    """Return by owner where its lines stand after these changes, the lines that are new, and how many are gone."""
+    """Return by owner where its lines stand after these changes, the lines that are new, and how
+    many are gone.
+    """
     kept_lines: dict[int, list[int]] = {}
     added, removed = list[int](), 0
     # `shifts`: from which line of the old text on, by how many lines the rest moved.
@@ -271,7 +333,9 @@ def _move_lines(
 
 
 def _text(content: CarriedContent, entry: TreeEntry | None) -> str | None:
-    """Return the text of a file, None where its lines cannot be compared: absent, too long, purged or not UTF-8."""
+    """Return the text of a file, None where its lines cannot be compared: absent, too long, purged
+    or not UTF-8.
+    """
     if entry is None or entry.size > MAX_TEXT:
         return None
     data = content.blob(entry.sha256)

@@ -1,9 +1,12 @@
-"""Open what must be a regular file: nobody waits for the other end of a pipe, and no device is read without an end.
+"""Open what must be a regular file: nobody waits for the other end of a pipe, and no device is read
+without an end.
 
-Anybody who may write into a folder can put a pipe, or a link to a device, where a file is expected. Its kind is looked
-at in the open file, so that nothing can take its place between the look and the read.
+Anybody who may write into a folder can put a pipe, or a link to a device, where a file is expected.
+Its kind is looked at in the open file, so that nothing can take its place between the look and the
+read.
 
-Also files that only this account reads, and that are replaced whole: a reader sees the old text or the new one.
+Also files that only this account reads, and that are replaced whole: a reader sees the old text or
+the new one.
 """
 
 import contextlib
@@ -13,7 +16,8 @@ import secrets
 import stat
 from pathlib import Path
 
-# O_NONBLOCK: opening a pipe that nobody writes to returns at once. O_NOCTTY: a terminal does not become ours.
+# O_NONBLOCK: opening a pipe that nobody writes to returns at once. O_NOCTTY: a terminal does not
+# become ours.
 _FLAGS = sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY"))
 
 
@@ -29,7 +33,8 @@ def regular_file(path: "str | os.PathLike[str]", flags: int) -> int:
     """
     descriptor = os.open(path, flags | _FLAGS)
     try:
-        # fstat of the open file: between a stat of the path and the open, another file can take its place.
+        # fstat of the open file: between a stat of the path and the open, another file can take its
+        # place.
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
@@ -42,7 +47,10 @@ def regular_file(path: "str | os.PathLike[str]", flags: int) -> int:
 
 
 def read_regular(path: "str | os.PathLike[str]", limit: int | None = None) -> bytes:
-    """Return the bytes of a regular file. Raises OSError, also for a file of more than `limit` bytes."""
+    """Return the bytes of a regular file.
+
+    Raises OSError, also for a file of more than `limit` bytes.
+    """
     with open(path, "rb", opener=regular_file) as file:
         # One byte more than the limit tells a longer file without a second look at its size.
         data = file.read() if limit is None else file.read(limit + 1)
@@ -62,9 +70,11 @@ def private_file(path: str, flags: int) -> int:
 def write_private(path: Path, text: str, *, durable: bool = True) -> None:
     """Replace a file whole by one that only this account can read.
 
-    durable: flush the file to the disk before the rename; not needed for what can be computed again. Raises OSError.
+    durable: flush the file to the disk before the rename; not needed for what can be computed
+    again. Raises OSError.
     """
-    # In the same folder, as a rename over another file system is a copy; the random part keeps two writers apart.
+    # In the same folder, as a rename over another file system is a copy; the random part keeps two
+    # writers apart.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
         with open(draft, "x", encoding="utf-8", opener=private_file) as file:

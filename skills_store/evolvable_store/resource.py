@@ -13,7 +13,10 @@ USER_SCOPE = "user"
 """The scope that everything belongs to which no project claims."""
 
 PLUGIN = "plugin:"
-"""The prefix of a plugin's scope; the plugin's name follows. Only the plugin's own files change its resources."""
+"""The prefix of a plugin's scope; the plugin's name follows.
+
+Only the plugin's own files change its resources.
+"""
 
 MAX_NAME = 64
 """Characters of a name."""
@@ -57,12 +60,14 @@ def main_file(kind: Kind, name: str) -> str:
 
 
 def check_name(kind: Kind, name: str) -> str:
-    """Return `name` unchanged when a resource of this kind may have it; raise InvalidRef with the rule.
+    """Return `name` unchanged when a resource of this kind may have it; raise InvalidRef with the
+    rule.
 
-    The rule is the Agent Skills specification's, for letters of every script: 1 to 64 lower-case letters, digits and
-    single hyphens, none at an end, in normal form KC, at most 192 bytes. The letters of one word are of one script, or
-    of those that one language writes together (UTS 39). The memories SOUL, USER and MEMORY keep their capital names.
-    A Windows device name is refused as well.
+    The rule is the Agent Skills specification's, for letters of every script: 1 to 64 lower-case
+    letters, digits and single hyphens, none at an end, in normal form KC, at most 192 bytes. The
+    letters of one word are of one script, or of those that one language writes together (UTS 39).
+    The memories SOUL, USER and MEMORY keep their capital names. A Windows device name is refused as
+    well.
     """
     if kind is Kind.MEMORY and name in MEMORY_NAMES:
         return name
@@ -74,30 +79,53 @@ def check_name(kind: Kind, name: str) -> str:
 
 
 def slugify(text: str) -> str:
-    """Return the nearest allowed name to the text of a folder or a heading, '' when nothing is left.
+    """Return the nearest allowed name to the text of a folder or a heading, '' when nothing is
+    left.
 
-    Letters of any script stay. A word whose letters are of several scripts is divided where the script changes.
+    Letters of any script stay. A word whose letters are of several scripts is divided where the
+    script changes.
     """
     # A dot above an i is what the capital of the Turkish alphabet leaves.
     # Cut before normalizing: one character can become 18, and a heading can be a whole page.
-    plain = unicodedata.normalize("NFKC", text[: 8 * MAX_NAME]).lower().replace("i\u0307", "i")
-    words = [part for word in _words(plain) for part in ([word] if word.isascii() else _split_scripts(word))]
+    plain = (
+        unicodedata.normalize("NFKC", text[: 8 * MAX_NAME])
+        .lower()
+        .replace(
+            "i\u0307",
+            "i",
+        )
+    )
+    words = [
+        part
+        for word in _words(plain)
+        for part in ([word] if word.isascii() else _split_scripts(word))
+    ]
     name = _cut("-".join(words), MAX_NAME, MAX_NAME_BYTES)
     # Windows cannot make a folder con or aux.
     return f"{name}-x" if name in RESERVED_NAMES else name
 
 
 def is_plain(name: str) -> bool:
-    """Return whether a name keeps the stricter rule of the Agent Skills specification: a-z, 0-9 and hyphens."""
+    """Return whether a name keeps the stricter rule of the Agent Skills specification: a-z, 0-9 and
+    hyphens.
+    """
     return _PLAIN.fullmatch(name) is not None
 
 
 def is_name(name: str) -> bool:
-    """Return whether a text may be the name of a resource or a project. It has to be in Unicode's normal form KC."""
+    """Return whether a text may be the name of a resource or a project.
+
+    It has to be in Unicode's normal form KC.
+    """
     # The usual case, without tables of Unicode.
     if is_plain(name):
         return len(name) <= MAX_NAME
-    if not name or name.isascii() or len(name) > MAX_NAME or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
+    if (
+        not name
+        or name.isascii()
+        or len(name) > MAX_NAME
+        or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES
+    ):
         return False
     if unicodedata.normalize("NFKC", name) != name or name.lower() != name:
         return False
@@ -120,12 +148,23 @@ def add_number(name: str, number: int) -> str:
 
 
 def _cut(name: str, characters: int, size: int) -> str:
-    # Cut by bytes last, dropping half a letter ("ignore"), then a hyphen that the cut left at the end.
-    return name[:characters].encode("utf-8")[:size].decode("utf-8", "ignore").strip("-")
+    # Cut by bytes last, dropping half a letter ("ignore"), then a hyphen that the cut left at the
+    # end.
+    return (
+        name[:characters]
+        .encode("utf-8")[:size]
+        .decode(
+            "utf-8",
+            "ignore",
+        )
+        .strip("-")
+    )
 
 
 def _words(text: str) -> list[str]:
-    """Return the runs of letters, digits and marks in a text; a mark belongs to the letter before it."""
+    """Return the runs of letters, digits and marks in a text; a mark belongs to the letter before
+    it.
+    """
     if text.isascii():
         return re.findall("[a-z0-9]+", text)
     words, current = list[str](), ""
@@ -177,9 +216,11 @@ def near_names(name: str, names: Iterable[str], most: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """How a resource is written: `skill:pdf`, `skill:acme/pdf` (scope acme), `skill:pdf@7` (version 7).
+    """How a resource is written: `skill:pdf`, `skill:acme/pdf` (scope acme), `skill:pdf@7` (version
+    7).
 
-    `scope` is None when the text names none: the reader then looks in the scopes it sees, nearest first.
+    `scope` is None when the text names none: the reader then looks in the scopes it sees, nearest
+    first.
     """
 
     kind: Kind
@@ -189,7 +230,10 @@ class Ref:
 
     @classmethod
     def parse(cls, text: str, default_kind: Kind = Kind.SKILL) -> "Ref":
-        """Return the ref that `text` writes; a bare name is of `default_kind`. Raises InvalidRef."""
+        """Return the ref that `text` writes; a bare name is of `default_kind`.
+
+        Raises InvalidRef.
+        """
         # The colon of a plugin's scope (plugin:name/skill) is no colon after a kind.
         kind_text, colon, rest = text.partition(":")
         if colon and not text.startswith(PLUGIN):
@@ -224,14 +268,21 @@ def parse_kind(text: str) -> Kind:
     try:
         return Kind(text)
     except ValueError:
-        raise InvalidRef(f"{quote_text(text)} is not a kind.", f"The kinds are {', '.join(Kind)}.") from None
+        raise InvalidRef(
+            f"{quote_text(text)} is not a kind.", f"The kinds are {', '.join(Kind)}."
+        ) from None
 
 
 def check_scope(scope: str) -> str:
-    """Return `scope` unchanged when it may be one: a name, or `plugin:` and one. Raises InvalidRef."""
+    """Return `scope` unchanged when it may be one: a name, or `plugin:` and one.
+
+    Raises InvalidRef.
+    """
     if is_name(scope.removeprefix(PLUGIN)):
         return scope
-    raise InvalidRef(f"{quote_text(scope)} is not a scope.", f"A scope is 'user' or a project's name. {RULE}")
+    raise InvalidRef(
+        f"{quote_text(scope)} is not a scope.", f"A scope is 'user' or a project's name. {RULE}"
+    )
 
 
 def is_plugins(scope: str | None) -> bool:
@@ -240,9 +291,14 @@ def is_plugins(scope: str | None) -> bool:
 
 
 def check_not_plugins(ref: Ref) -> None:
-    """Raise Refused for a resource of a plugin, which nothing but the plugin's own files changes."""
+    """Raise Refused for a resource of a plugin, which nothing but the plugin's own
+    files changes.
+    """
     if is_plugins(ref.scope):
-        why = f"{ref} belongs to the plugin {(ref.scope or '').removeprefix(PLUGIN)}, and changes with it alone."
+        why = (
+            f"{ref} belongs to the plugin {(ref.scope or '').removeprefix(PLUGIN)}, and changes "
+            "with it alone."
+        )
         raise Refused(why, "Make a copy of your own: update_resource with create and copy_of.")
 
 
@@ -256,7 +312,10 @@ def parse_version(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StoredResource:
-    """Which resource a record is about: its `id` in the store, and its name. The base of such records."""
+    """Which resource a record is about: its `id` in the store, and its name.
+
+    The base of such records.
+    """
 
     id: int
     kind: Kind

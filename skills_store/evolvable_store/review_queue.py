@@ -1,6 +1,7 @@
 """The queue of sessions that wait for a review.
 
-A hook calls `enqueue` while its client waits, so this module imports little of the standard library and nothing else.
+A hook calls `enqueue` while its client waits, so this module imports little of the standard library
+and nothing else.
 """
 
 import json
@@ -13,7 +14,9 @@ EVENT_KEYS = ("session_id", "transcript_path", "cwd", "client", "event", "time")
 """The fields of an event, all texts."""
 
 KEYS = (*EVENT_KEYS, "tries", "why")
-"""The fields of a queue entry: also how many reviews of it failed since its last event, and why the last one did."""
+"""The fields of a queue entry: also how many reviews of it failed since its last event, and why the
+last one did.
+"""
 
 # Bounds the folder where no review ever runs.
 MAX_WAITING = 500
@@ -25,10 +28,12 @@ MAX_TEXT = 4_096
 
 
 def enqueue(home: str, event: Mapping[str, object]) -> bool:
-    """Queue the session of an event for review; return False when it names none, or there is no library.
+    """Queue the session of an event for review; return False when it names none, or there is no
+    library.
 
-    One file for each session, `home/reviews/queue/NAME.json`, which is replaced whole: a reader sees the old entry or
-    the new one. A later event updates the entry; keys that it lacks keep their values. Raises OSError.
+    One file for each session, `home/reviews/queue/NAME.json`, which is replaced whole: a reader
+    sees the old entry or the new one. A later event updates the entry; keys that it lacks keep
+    their values. Raises OSError.
     """
     session = event.get("session_id")
     # Without a library the hook must not make a home that nobody asked for.
@@ -38,19 +43,31 @@ def enqueue(home: str, event: Mapping[str, object]) -> bool:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     place = os.path.join(folder, f"{file_name(session)}.json")
     before = read_entry(place)
-    updates = {key: value[:MAX_TEXT] for key in EVENT_KEYS if isinstance(value := event.get(key), str) and value}
-    previous = {key: value for key, value in (before or {}).items() if key in EVENT_KEYS}  # what failed is tried afresh
+    updates = {
+        key: value[:MAX_TEXT]
+        for key in EVENT_KEYS
+        if isinstance(value := event.get(key), str) and value
+    }
+    # What failed is tried afresh.
+    previous = {key: value for key, value in (before or {}).items() if key in EVENT_KEYS}
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     _replace(place, json.dumps({**previous, **updates, "time": now}))
     if before is None:
-        _make_room(folder)  # only now: on a full disk nothing gives way for what could not be written
+        # Only now: on a full disk nothing gives way for what could not be written.
+        _make_room(folder)
     return True
 
 
 def file_name(session: str) -> str:
-    """Return a name for the files of a session: itself where that is safe on every system, else its hash."""
+    """Return a name for the files of a session: itself where that is safe on every system, else its
+    hash.
+    """
     # 100 characters leave room for the process number, the time and the suffixes of drafts.
-    plain = len(session) <= 100 and session.isascii() and session.replace("-", "").replace("_", "").isalnum()
+    plain = (
+        len(session) <= 100
+        and session.isascii()
+        and session.replace("-", "").replace("_", "").isalnum()
+    )
     if plain and not (len(session) <= 4 and _is_device(session)):
         return session
     # Late: nearly every session has a plain UUID, and the client waits for this import.
@@ -68,16 +85,19 @@ def _is_device(session: str) -> bool:
 def read_entry(place: str) -> dict[str, str] | None:
     """Return the entry in a file, None when there is none or it is broken.
 
-    Raises OSError for one that is there and cannot be read now: nobody knows what it says, so it stays.
+    Raises OSError for one that is there and cannot be read now: nobody knows what it says, so it
+    stays.
     """
-    if not os.path.lexists(place):  # as for the first event of each session; a client waits, so no more is imported
+    # As for the first event of each session; a client waits, so no more is imported.
+    if not os.path.lexists(place):
         return None
     from evolvable_store.errors import may_pass
     from evolvable_store.regular_files import regular_file
 
     try:
         with open(place, encoding="utf-8", opener=regular_file) as file:
-            # More than the eight texts of an entry with every character escaped; a huge file is read no further.
+            # More than the eight texts of an entry with every character escaped; a huge file is
+            # read no further.
             entry = json.loads(file.read(64 * MAX_TEXT))
     except OSError as error:
         if may_pass(error):
@@ -95,12 +115,14 @@ def _open_private(path: str, flags: int) -> int:
 
 
 def _replace(place: str, text: str) -> None:
-    # The process number and the time keep drafts of several hooks apart; .new keeps them out of the queue.
+    # The process number and the time keep drafts of several hooks apart; .new keeps them out of the
+    # queue.
     draft = f"{place}.{os.getpid()}-{time.time_ns():x}.new"
     try:
         with open(draft, "x", encoding="utf-8", opener=_open_private) as file:
             file.write(text)
-        # Not flushed to the disk: a lost event costs one review, a flush would delay every turn of the client.
+        # Not flushed to the disk: a lost event costs one review, a flush would delay every turn of
+        # the client.
         os.replace(draft, place)
     except OSError:
         with suppress(OSError):
@@ -130,11 +152,14 @@ def _by_age(folder: str, suffix: str) -> list[str]:
 
 # Trades an hour of waiting after a crash for no session that two processes review at once.
 RECLAIM_SECONDS = 3_600.0
-"""Seconds after which an entry that was taken and not finished counts as forgotten: its process is gone."""
+"""Seconds after which an entry that was taken and not finished counts as forgotten: its process is
+gone.
+"""
 
 
 class QueuedSession:
-    """One session to review, with the texts of its last event, '' for a missing one. at: ISO 8601 in UTC.
+    """One session to review, with the texts of its last event, '' for a missing one. at: ISO 8601
+    in UTC.
 
     tries: reviews that failed. why: why the last one did. place: the file of the entry.
     """
@@ -146,11 +171,16 @@ class QueuedSession:
         self.session, self.transcript, self.cwd, self.client, self.event, self.at = texts
         tries = entry.get("tries", "")
         # A file that was edited by hand may hold any text here.
-        self.tries, self.why = int(tries) if len(tries) == 1 and tries in "123456789" else 0, entry.get("why", "")
+        self.tries, self.why = (
+            int(tries) if len(tries) == 1 and tries in "123456789" else 0,
+            entry.get("why", ""),
+        )
         self.place = place
 
     def seconds_waiting(self) -> float:
-        """Return how long ago the entry was written: by its last event, or by the review that failed."""
+        """Return how long ago the entry was written: by its last event, or by the review that
+        failed.
+        """
         try:
             return time.time() - os.stat(self.place).st_mtime
         except OSError:
@@ -158,7 +188,9 @@ class QueuedSession:
 
 
 def waiting_sessions(home: "str | os.PathLike[str]") -> list[QueuedSession]:
-    """Return the entries that no process has taken, the oldest first; none that is broken or cannot be read."""
+    """Return the entries that no process has taken, the oldest first; none that is broken or cannot
+    be read.
+    """
     found: list[QueuedSession] = []
     for path in _by_age(_folder(home, "queue"), ".json"):
         with suppress(OSError):  # it stays, and is looked at the next time
@@ -167,10 +199,14 @@ def waiting_sessions(home: "str | os.PathLike[str]") -> list[QueuedSession]:
     return found
 
 
-def take_session(home: "str | os.PathLike[str]", session: str | None = None) -> QueuedSession | None:
-    """Take the oldest entry, or that of a session, so that no other process gets it; return None when there is none.
+def take_session(
+    home: "str | os.PathLike[str]", session: str | None = None
+) -> QueuedSession | None:
+    """Take the oldest entry, or that of a session, so that no other process gets it; return None
+    when there is none.
 
-    Call `finish_session` when its review is done, or `give_back`. Raises OSError when the library cannot be written.
+    Call `finish_session` when its review is done, or `give_back`. Raises OSError when the library
+    cannot be written.
     """
     folder = _folder(home, "taken")
     for entry in waiting_sessions(home):
@@ -178,8 +214,12 @@ def take_session(home: "str | os.PathLike[str]", session: str | None = None) -> 
             continue
         os.makedirs(folder, mode=0o700, exist_ok=True)
         name = os.path.basename(entry.place).removesuffix(".json")
-        target = os.path.join(folder, f"{name}.{os.getpid()}-{time.time_ns():x}.json")
-        # Of several who rename one file one succeeds. A later event may have replaced it since it was read.
+        target = os.path.join(
+            folder,
+            f"{name}.{os.getpid()}-{time.time_ns():x}.json",
+        )
+        # Of several who rename one file one succeeds. A later event may have replaced it since it
+        # was read.
         with suppress(FileNotFoundError):
             os.rename(entry.place, target)
             # The time of taking, from which `reclaim` counts; a rename keeps the old time.
@@ -210,7 +250,16 @@ def give_back(home: "str | os.PathLike[str]", entry: QueuedSession, failure: str
     name = os.path.basename(entry.place).partition(".")[0]
     place = os.path.join(_folder(home, "queue"), f"{name}.json")
     if failure and (stored := read_entry(entry.place)) is not None:
-        _replace(entry.place, json.dumps({**stored, "tries": str(min(9, entry.tries + 1)), "why": failure[:MAX_TEXT]}))
+        _replace(
+            entry.place,
+            json.dumps(
+                {
+                    **stored,
+                    "tries": str(min(9, entry.tries + 1)),
+                    "why": failure[:MAX_TEXT],
+                }
+            ),
+        )
     with suppress(FileNotFoundError):
         # The newer event knows more of the session; the entry that was taken is superseded.
         if os.path.exists(place):
@@ -220,14 +269,18 @@ def give_back(home: "str | os.PathLike[str]", entry: QueuedSession, failure: str
 
 
 def reclaim(home: "str | os.PathLike[str]", older: float = RECLAIM_SECONDS) -> int:
-    """Give back entries that were taken so long ago and never finished, remove old drafts; return how many.
+    """Give back entries that were taken so long ago and never finished, remove old drafts; return
+    how many.
 
-    older: 0 for the only process that takes entries: every taken one was left by a process that is gone.
+    older: 0 for the only process that takes entries: every taken one was left by a process that is
+    gone.
     """
     since = time.time() - RECLAIM_SECONDS
     taken_files = _by_age(_folder(home, "taken"), ".json")
     # The time of the file is the time of taking (see `take_session`).
-    forgotten = [path for path in taken_files if older <= 0 or os.stat(path).st_mtime < time.time() - older]
+    forgotten = [
+        path for path in taken_files if older <= 0 or os.stat(path).st_mtime < time.time() - older
+    ]
     for path in forgotten:
         try:
             entry = _read(path)

@@ -1,8 +1,10 @@
 """The plain part of YAML: mappings, lists and scalars, built straight from parser events.
 
-Nothing that a tag or an alias names is ever constructed. Importing this module imports PyYAML; do it late.
+Nothing that a tag or an alias names is ever constructed. Importing this module imports PyYAML; do
+it late.
 
-What can still be read of frontmatter whose YAML is broken: most often a description with a colon in it.
+What can still be read of frontmatter whose YAML is broken: most often a description with a colon in
+it.
 """
 
 import math
@@ -41,12 +43,16 @@ class InvalidYaml(_YamlError):
 
 
 class UnsafeYaml(_YamlError):
-    """YAML that asks for more than plain values: a tag, an alias, a merge, a directive, too much depth."""
+    """YAML that asks for more than plain values: a tag, an alias, a merge, a directive, too much
+    depth.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class YamlValue:
-    """The content of a text: a JSON-like `value`, and the keys that were `repeated` (the first value counts)."""
+    """The content of a text: a JSON-like `value`, and the keys that were `repeated` (the first
+    value counts).
+    """
 
     value: object
     repeated: tuple[str, ...]
@@ -55,18 +61,22 @@ class YamlValue:
 def load_yaml(text: str) -> YamlValue:
     """Return the one document in `text`; None for an empty one.
 
-    Keys are the text as written. Scalars are str, int, finite float, bool or None; anything else YAML knows (a
-    date, an infinity) stays the text as written. Raises InvalidYaml or UnsafeYaml.
+    Keys are the text as written. Scalars are str, int, finite float, bool or None; anything else
+    YAML knows (a date, an infinity) stays the text as written. Raises InvalidYaml or UnsafeYaml.
     """
     try:
         reader = _Reader(text)
         return YamlValue(reader.document(), tuple(dict.fromkeys(reader.repeated)))
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position)
-        raise UnsafeYaml(f"it has the character {error.character!r}, which YAML does not allow", line) from None
+        raise UnsafeYaml(
+            f"it has the character {error.character!r}, which YAML does not allow", line
+        ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise InvalidYaml(error.problem or "it cannot be parsed", mark.line if mark else 0) from None
+        raise InvalidYaml(
+            error.problem or "it cannot be parsed", mark.line if mark else 0
+        ) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # The parser in Python lets chr() fail on an escape such as "\UFFFFFFFF".
         raise InvalidYaml(str(error) or "it cannot be parsed", 0) from None
@@ -84,7 +94,8 @@ class YamlEntry:
 def top_level(text: str) -> list[YamlEntry] | None:
     """Return every key of the one mapping in `text`, repeated keys included.
 
-    Return None where lines do not separate the keys: in a mapping in braces, and in a text that is no plain YAML.
+    Return None where lines do not separate the keys: in a mapping in braces, and in a text that is
+    no plain YAML.
     """
     try:
         return _Reader(text).entries()
@@ -125,7 +136,9 @@ class _Reader:
             return [] if isinstance(event, yaml.ScalarEvent) and not event.value else None
         found = list[YamlEntry]()
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
-            found.append(YamlEntry(self._key(event), self._value(self._next(), 2), event.start_mark.line))
+            found.append(
+                YamlEntry(self._key(event), self._value(self._next(), 2), event.start_mark.line)
+            )
         lines = [entry.line for entry in found]
         # Two keys that begin in one line: the text cannot be cut by lines.
         return found if len(set(lines)) == len(lines) else None
@@ -136,7 +149,9 @@ class _Reader:
             return self._scalar(event)
         if depth > MAX_DEPTH:
             raise UnsafeYaml(f"it is nested deeper than {MAX_DEPTH}", event.start_mark.line)
-        return self._mapping(depth) if isinstance(event, yaml.MappingStartEvent) else self._list(depth)
+        return (
+            self._mapping(depth) if isinstance(event, yaml.MappingStartEvent) else self._list(depth)
+        )
 
     def _mapping(self, depth: int) -> dict[str, object]:
         values: dict[str, object] = {}
@@ -204,10 +219,11 @@ _BLOCK_SCALAR = re.compile(r"[|>][-+0-9]*")
 
 
 def salvage(text: str, depth: int = 1) -> dict[str, object]:
-    """Return key -> value for every `key: value` at the left margin of `text`, its indented lines included.
+    """Return key -> value for every `key: value` at the left margin of `text`, its indented lines
+    included.
 
-    A value that is good YAML is read as YAML; of any other the plain text is taken, or, where it is a
-    mapping, the fields that can be salvaged from it. Raises UnsafeYaml as `load_yaml` does.
+    A value that is good YAML is read as YAML; of any other the plain text is taken, or, where it is
+    a mapping, the fields that can be salvaged from it. Raises UnsafeYaml as `load_yaml` does.
     """
     if depth > MAX_DEPTH:
         raise UnsafeYaml(f"it is nested deeper than {MAX_DEPTH}", 0)
@@ -237,13 +253,19 @@ def _value(head: str, lines: list[str], depth: int) -> object:
     except InvalidYaml:
         value = None
     # More than one key: lines at the margin that were meant as part of the text before them.
-    return next(iter(value.values())) if isinstance(value, dict) and len(value) == 1 else _loose(head, lines[1:], depth)
+    return (
+        next(iter(value.values()))
+        if isinstance(value, dict) and len(value) == 1
+        else _loose(head, lines[1:], depth)
+    )
 
 
 def _loose(head: str, rest: list[str], depth: int) -> object:
     # After a block mark or an open quote, lines at the margin were meant to belong to the value.
     loose = not head or head[0] in "|>\"'"
-    lines = [line for line in rest if line.strip() and (line[0] in " \t" or (loose and line[0] != "#"))]
+    lines = [
+        line for line in rest if line.strip() and (line[0] in " \t" or (loose and line[0] != "#"))
+    ]
     inner = dedent("\n".join(lines))
     if not head and _KEY.match(inner.partition("\n")[0]):
         return salvage(inner, depth + 1)

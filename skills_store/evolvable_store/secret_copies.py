@@ -1,8 +1,9 @@
-"""Copies of a secret in other forms: how a purge finds them in any bytes, and which it can take out.
+"""Copies of a secret in other forms: how a purge finds them in any bytes, and which it can take
+out.
 
-A text is found as it stands, in the notation of JSON, in base64, hex and UTF-16, and inside gzip and zip. It is taken
-out of a text; what is inside an archive is left, because an archive that is packed again is another file than its sizes
-and signatures say.
+A text is found as it stands, in the notation of JSON, in base64, hex and UTF-16, and inside gzip
+and zip. It is taken out of a text; what is inside an archive is left, because an archive that is
+packed again is another file than its sizes and signatures say.
 """
 
 import base64
@@ -16,7 +17,9 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
 MIN_ENCODED = 8
-"""Bytes of the shortest text that is looked for in an encoding: of a shorter one other texts have the same."""
+"""Bytes of the shortest text that is looked for in an encoding: of a shorter one other texts have
+the same.
+"""
 
 # Bounds the memory that a bomb takes; bytes behind the limit are not searched.
 MAX_UNPACKED = 64 * 2**20
@@ -46,11 +49,15 @@ def holds_text(data: bytes, texts: Iterable[bytes], depth: int = MAX_DEPTH) -> b
             return True
         if len(text) >= MIN_ENCODED and _hex(text) in joined.lower():
             return True
-    return depth > 0 and any(holds_text(part, search_texts, depth - 1) for part in unpack_archive(data))
+    return depth > 0 and any(
+        holds_text(part, search_texts, depth - 1) for part in unpack_archive(data)
+    )
 
 
 def unpack_archive(data: bytes) -> Iterator[bytes]:
-    """Yield the content of a gzip file or of the entries of a zip, MAX_UNPACKED bytes at most; nothing else."""
+    """Yield the content of a gzip file or of the entries of a zip, MAX_UNPACKED bytes at most;
+    nothing else.
+    """
     # By its first bytes, not by a name: a secret's file may have any.
     if data.startswith(b"\x1f\x8b"):
         yield _gunzip(data)
@@ -74,7 +81,8 @@ def _entries(data: bytes) -> Iterator[bytes]:
     left = MAX_UNPACKED
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            # A comment and the names of entries are stored unpacked, and can hold the secret as well.
+            # A comment and the names of entries are stored unpacked, and can hold the secret as
+            # well.
             yield archive.comment
             for member in archive.infolist():
                 yield member.filename.encode("utf-8", "replace")
@@ -100,22 +108,31 @@ def _entries(data: bytes) -> Iterator[bytes]:
 
 
 def without_texts(data: bytes, texts: Sequence[bytes], mark: bytes) -> bytes:
-    """Return bytes with the texts replaced by a mark in the same form. An archive comes back as it was.
+    """Return bytes with the texts replaced by a mark in the same form. An archive comes back as it
+    was.
 
     What could not be taken out is still found by `holds_text`.
     """
     # Replacing bytes inside an archive would only break it.
     if next(unpack_archive(data), None) is not None:
         return data
-    # The longest first: a text that is part of another would otherwise leave the rest of that one behind.
+    # The longest first: a text that is part of another would otherwise leave the rest of that one
+    # behind.
     for text in sorted(texts, key=len, reverse=True):
         data = data.replace(text, mark)
         for notation in _notations(text):
-            data = data.replace(notation, json.dumps(mark.decode("utf-8", "replace"))[1:-1].encode())
+            data = data.replace(
+                notation, json.dumps(mark.decode("utf-8", "replace"))[1:-1].encode()
+            )
         for wide, encoding in zip(_wide(text), _UTF16, strict=True):
             data = data.replace(wide, mark.decode("utf-8", "replace").encode(encoding))
         if len(text) >= MIN_ENCODED:
-            data = re.sub(re.escape(_hex(text)), mark.hex().encode(), data, flags=re.IGNORECASE)
+            data = re.sub(
+                re.escape(_hex(text)),
+                mark.hex().encode(),
+                data,
+                flags=re.IGNORECASE,
+            )
             data = _without_encoded(data, text, mark)
     return data
 
@@ -132,7 +149,9 @@ def _without_encoded(data: bytes, text: bytes, mark: bytes) -> bytes:
         altchars = b"-_" if b"-" in encoded or b"_" in encoded else b"+/"
         try:
             plain = base64.b64decode(
-                encoded.rstrip(b"=") + b"=" * (-len(encoded.rstrip(b"=")) % 4), altchars, validate=True
+                encoded.rstrip(b"=") + b"=" * (-len(encoded.rstrip(b"=")) % 4),
+                altchars,
+                validate=True,
             )
         except binascii.Error:
             return encoded
@@ -146,7 +165,13 @@ def _without_encoded(data: bytes, text: bytes, mark: bytes) -> bytes:
 def _notations(text: bytes) -> list[bytes]:
     """Return a text as it stands and as JSON writes it."""
     string = text.decode("utf-8", "replace")
-    return list({text, json.dumps(string)[1:-1].encode(), json.dumps(string, ensure_ascii=False)[1:-1].encode()})
+    return list(
+        {
+            text,
+            json.dumps(string)[1:-1].encode(),
+            json.dumps(string, ensure_ascii=False)[1:-1].encode(),
+        }
+    )
 
 
 def _wide(text: bytes) -> list[bytes]:

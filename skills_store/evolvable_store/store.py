@@ -17,7 +17,16 @@ from evolvable_store.errors import (
     quote_text,
 )
 from evolvable_store.objects import File, Manifest, Version
-from evolvable_store.operation import Actor, Change, Head, Identity, Intent, Operation, Principal, Signer
+from evolvable_store.operation import (
+    Actor,
+    Change,
+    Head,
+    Identity,
+    Intent,
+    Operation,
+    Principal,
+    Signer,
+)
 from evolvable_store.paths import ADDRESS_FILE, Registered, no_homes
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, near_names
 from evolvable_store.storage import Storage
@@ -25,7 +34,9 @@ from evolvable_store.storage.sqlite import SqliteStorage
 from evolvable_store.transaction import Transaction, format_time
 
 OPENER = "evolvable_server.plugins:open_storage"
-"""The function that opens a library elsewhere, by name: the seam lies above the store, and few libraries need it."""
+"""The function that opens a library elsewhere, by name: the seam lies above the store, and few
+libraries need it.
+"""
 
 
 def utc_now() -> datetime:
@@ -33,7 +44,8 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-# A human's change without an identity is one that nobody vouches for: callers that know the person say so.
+# A human's change without an identity is one that nobody vouches for: callers that know the person
+# say so.
 _WITHOUT_IDENTITY = {Actor.HUMAN: Principal.UNKNOWN, Actor.IMPORT: Principal.IMPORT}
 
 
@@ -48,7 +60,9 @@ class HistoryEntry:
 class Store:
     """One library. Shared freely between threads; every read sees one committed state."""
 
-    def __init__(self, backend: Storage, home: Path, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self, backend: Storage, home: Path, clock: Callable[[], datetime] = utc_now
+    ) -> None:
         self.backend, self.home, self.clock = backend, home, clock
 
     @classmethod
@@ -62,10 +76,12 @@ class Store:
     ) -> Self:
         """Return the library in the folder `home`; with `create`, make it when it is missing.
 
-        registered: returns the homes that the person registered, which may belong to another account or lie in a work
-        tree. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryCorrupt or LibraryReadOnly.
+        registered: returns the homes that the person registered, which may belong to another
+        account or lie in a work tree. Raises UntrustedHome, NoLibrary, LibraryTooNew,
+        LibraryCorrupt or LibraryReadOnly.
         """
-        # The address file decides before the SQLite file: a library that moved to PostgreSQL may have left one behind.
+        # The address file decides before the SQLite file: a library that moved to PostgreSQL may
+        # have left one behind.
         if os.path.exists(os.path.join(home, ADDRESS_FILE)):
             # By name: an import here would make the store depend on packages above it.
             backend: Storage = pkgutil.resolve_name(OPENER)(home, create, registered)
@@ -106,8 +122,9 @@ class Store:
     ) -> Transaction:
         """Return a transaction; use it as `with store.transaction(...) as tx:`.
 
-        identity: on whose behalf it is made; without one, a human actor's change counts as of an unknown principal.
-        signer: signs the operation, where the person locked approvals. address: from where, for the audit log.
+        identity: on whose behalf it is made; without one, a human actor's change counts as of an
+        unknown principal. signer: signs the operation, where the person locked approvals. address:
+        from where, for the audit log.
         """
         effective_identity = identity or Identity(_WITHOUT_IDENTITY.get(actor, Principal.AGENT))
         # The time is that of publishing (see `Transaction._publish`), not that of this call.
@@ -124,7 +141,8 @@ class Store:
         return Transaction(self.backend, self.clock, intent, signer, address)
 
     def head(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head:
-        """Return the living head that `ref` names, looking in its own scope or else in `scopes`, in order.
+        """Return the living head that `ref` names, looking in its own scope or else in `scopes`, in
+        order.
 
         Raises NoSuchResource, which says when it was removed and what is called nearly the same.
         """
@@ -138,7 +156,10 @@ class Store:
 
         Resources that a repository brought and nobody trusts come after all others of the name.
         """
-        found = [self.backend.head(ref.kind, scope, ref.name) for scope in ((ref.scope,) if ref.scope else scopes)]
+        found = [
+            self.backend.head(ref.kind, scope, ref.name)
+            for scope in ((ref.scope,) if ref.scope else scopes)
+        ]
         existing = [head for head in found if head is not None]
         living = [head for head in existing if head.version is not None]
         # The query on trust is made only where two scopes have the name.
@@ -148,7 +169,9 @@ class Store:
             living.sort(key=lambda head: head.id in last)
         return next(iter([*living, *existing]), None)
 
-    def _missing_error(self, ref: Ref, scopes: Sequence[str], removed: Head | None) -> NoSuchResource:
+    def _missing_error(
+        self, ref: Ref, scopes: Sequence[str], removed: Head | None
+    ) -> NoSuchResource:
         if removed is not None:
             return NoSuchResource(
                 f"{removed.ref} was removed; its {removed.latest} versions are kept.",
@@ -160,7 +183,8 @@ class Store:
         near = elsewhere or near_names(ref.name, {head.name for head in heads}, 3)
         suggestion = f"Did you mean {' or '.join(near)}? " if near else ""
         return NoSuchResource(
-            f"There is no {ref.kind} named {ref.name}" + (f" in scope {ref.scope}." if ref.scope else "."),
+            f"There is no {ref.kind} named {ref.name}"
+            + (f" in scope {ref.scope}." if ref.scope else "."),
             f"{suggestion}find_skill searches by task, list_resources shows all names.",
         )
 
@@ -185,12 +209,24 @@ class Store:
         return manifest
 
     def files(self, head: Head, number: int | None = None) -> dict[str, File]:
-        """Return all files of one version, by default the newest. Raises NoSuchVersion, LibraryCorrupt."""
+        """Return all files of one version, by default the newest.
+
+        Raises NoSuchVersion, LibraryCorrupt.
+        """
         return self.files_of(self.manifest(head, number))
 
     def files_of(self, manifest: Manifest) -> dict[str, File]:
-        """Return the files that a manifest names. Raises LibraryCorrupt when a blob is missing or damaged."""
-        return {path: File(self.blob(entry.sha256), entry.mode) for path, entry in manifest.items()}
+        """Return the files that a manifest names.
+
+        Raises LibraryCorrupt when a blob is missing or damaged.
+        """
+        return {
+            path: File(
+                self.blob(entry.sha256),
+                entry.mode,
+            )
+            for path, entry in manifest.items()
+        }
 
     def file(self, head: Head, path: str, number: int | None = None) -> File:
         """Return one file. Raises NoSuchFile, which lists the files there are; NoSuchVersion."""
@@ -200,7 +236,8 @@ class Store:
             # A message for a model: 20 names are enough to see the pattern.
             paths = ", ".join(sorted(manifest)[:20]) + (", ..." if len(manifest) > 20 else "")
             raise NoSuchFile(
-                f"{head.ref.at(number or head.latest)} has no file {quote_text(path, 200)}.", f"Its files: {paths}."
+                f"{head.ref.at(number or head.latest)} has no file {quote_text(path, 200)}.",
+                f"Its files: {paths}.",
             )
         return File(self.blob(entry.sha256), entry.mode)
 
@@ -240,4 +277,6 @@ class Store:
 
 
 def _no_version(head: Head, number: int) -> NoSuchVersion:
-    return NoSuchVersion(f"{head.ref} has no version {number}.", f"It has versions 1 to {head.latest}.")
+    return NoSuchVersion(
+        f"{head.ref} has no version {number}.", f"It has versions 1 to {head.latest}."
+    )

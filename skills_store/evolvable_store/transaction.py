@@ -1,7 +1,7 @@
 """Write, then publish: the only way to move a name.
 
-A transaction hashes and packs while nobody waits, and takes the write lock only to check what it expects and to
-store the result. Either everything in it happens, as one operation, or nothing does.
+A transaction hashes and packs while nobody waits, and takes the write lock only to check what it
+expects and to store the result. Either everything in it happens, as one operation, or nothing does.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -40,7 +40,14 @@ from evolvable_store.provenance import (
     carry_restored,
     carry_reverted,
 )
-from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, check_not_plugins, check_scope
+from evolvable_store.resource import (
+    USER_SCOPE,
+    Kind,
+    Ref,
+    check_name,
+    check_not_plugins,
+    check_scope,
+)
 from evolvable_store.storage import (
     ArrivedStep,
     Binding,
@@ -59,7 +66,8 @@ from evolvable_store.validation import main_path
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The result of a write. `version` is None after a removal; `changed` is False when nothing had to be done.
+    """The result of a write. `version` is None after a removal; `changed` is False when nothing had
+    to be done.
 
     `id` is that of the resource, as in Head.
     """
@@ -73,7 +81,10 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """A content to publish. files: its bytes, where they are in memory. before: the manifest of the head, if known."""
+    """A content to publish.
+
+    files: its bytes, where they are in memory. before: the manifest of the head, if known.
+    """
 
     manifest: Manifest
     frozen: bool
@@ -90,10 +101,11 @@ class _Content:
 
 
 class Transaction:
-    """Collects writes and publishes them as one operation when the `with` block ends without an exception.
+    """Collects writes and publishes them as one operation when the `with` block ends without an
+    exception.
 
-    Afterwards `operation` is the operation made, or None when nothing changed, and `written` holds one result
-    for each write, in order.
+    Afterwards `operation` is the operation made, or None when nothing changed, and `written` holds
+    one result for each write, in order.
     """
 
     def __init__(
@@ -104,7 +116,10 @@ class Transaction:
         signer: Signer | None = None,
         address: str = "",
     ) -> None:
-        """intent: of the operation, whose time is the one of publishing. signer: signs it. address: from where."""
+        """intent: of the operation, whose time is the one of publishing.
+
+        signer: signs it. address: from where.
+        """
         if not intent.reason.strip():
             raise InvalidArgument("A change needs a reason.", "Say in a few words why it is made.")
         self._backend, self._clock, self._intent, self._signer = backend, clock, intent, signer
@@ -134,16 +149,22 @@ class Transaction:
     ) -> None:
         """Make these files the whole content of the resource; new names are created.
 
-        expected_version: the head it must have when published, 0 for none; without it the last write wins.
-        create: refuse a name that is taken. base: the manifest of a version in this library, whose files need not be
-        stored again; without it, that of the head is read. carries: this is nobody's own change, as in a purge: a
-        person who makes it stands for no more of the text than before. reverts: the files are the head without the
-        changes from each of these versions to the one beside it, oldest first. Raises TooLarge or InvalidPath at once;
-        at the end of the block VersionConflict, AlreadyExists, Frozen, or Refused for a plugin's resource without an
-        approved proposal.
+        expected_version: the head it must have when published, 0 for none; without it the last
+        write wins. create: refuse a name that is taken. base: the manifest of a version in this
+        library, whose files need not be stored again; without it, that of the head is read.
+        carries: this is nobody's own change, as in a purge: a person who makes it stands for no
+        more of the text than before. reverts: the files are the head without the changes from each
+        of these versions to the one beside it, oldest first. Raises TooLarge or InvalidPath at
+        once; at the end of the block VersionConflict, AlreadyExists, Frozen, or Refused for a
+        plugin's resource without an approved proposal.
         """
-        # Blobs that some version refers to are never collected, so they need not be packed and stored again.
-        stored_hashes = {entry.sha256 for entry in base.values()} if base is not None else self._known_blobs(ref, files)
+        # Blobs that some version refers to are never collected, so they need not be packed and
+        # stored again.
+        stored_hashes = (
+            {entry.sha256 for entry in base.values()}
+            if base is not None
+            else self._known_blobs(ref, files)
+        )
         manifest = make_manifest(files)
         blobs = tuple(
             (entry.sha256, entry.size, *pack(files[path].data))
@@ -155,16 +176,24 @@ class Transaction:
         content = _Content(manifest, main is not None and is_frozen(main.data), blobs, files, base)
         self._refs.append(ref)
         self._plans.append(
-            lambda publication: publication.put(ref, content, expected_version, create, carries, reverts)
+            lambda publication: publication.put(
+                ref, content, expected_version, create, carries, reverts
+            )
         )
 
     def restore(self, ref: Ref, version: int, *, expected_version: int | None = None) -> None:
-        """Make a new version with the content of an old one. Raises at the end as `put`, or NoSuchVersion."""
+        """Make a new version with the content of an old one.
+
+        Raises at the end as `put`, or NoSuchVersion.
+        """
         self._note_ref(ref)
         self._plans.append(lambda publication: publication.restore(ref, version, expected_version))
 
     def remove(self, ref: Ref, *, expected_version: int | None = None) -> None:
-        """Make the name point nowhere; its versions stay. Raises at the end as `put`, or NoSuchResource."""
+        """Make the name point nowhere; its versions stay.
+
+        Raises at the end as `put`, or NoSuchResource.
+        """
         self._note_ref(ref)
         self._plans.append(lambda publication: publication.remove(ref, expected_version))
 
@@ -174,16 +203,21 @@ class Transaction:
             self._refs.append(ref)
 
     def bind(self, folder: int, directory: str, signature: str, conflict: str = "") -> None:
-        """Record, together with the last write, that a directory of a folder now holds the version it makes."""
+        """Record, together with the last write, that a directory of a folder now holds the version
+        it makes.
+        """
         plan = len(self._plans) - 1
 
         def note(writer: Writer, written: Sequence[WriteResult]) -> None:
-            writer.bind(folder, directory, written[plan].id, written[plan].version, signature, conflict)
+            writer.bind(
+                folder, directory, written[plan].id, written[plan].version, signature, conflict
+            )
 
         self._bindings.append(note)
 
     def bind_new(self, places: Iterable[tuple[int, str]]) -> None:
-        """Note, together with the last write, in which folders and directories it is to lie if it makes a resource.
+        """Note, together with the last write, in which folders and directories it is to lie if it
+        makes a resource.
 
         A sync writes it there, also when the process ends before it has done so itself.
         """
@@ -198,19 +232,26 @@ class Transaction:
         self._bindings.append(note)
 
     def bind_pending(
-        self, binding: Binding, old: DirectoryMark, new: DirectoryMark, boot: str, part: PendingPart | None = None
+        self,
+        binding: Binding,
+        old: DirectoryMark,
+        new: DirectoryMark,
+        boot: str,
+        part: PendingPart | None = None,
     ) -> None:
-        """Record, together with the last write, that a directory is about to hold the version it makes.
+        """Record, together with the last write, that a directory is about to hold the version it
+        makes.
 
-        binding: what the directory holds. old, new: the marks of the two directories. boot: the run of the system.
-        part: what of the directory is put in place, None for the whole.
+        binding: what the directory holds. old, new: the marks of the two directories. boot: the run
+        of the system. part: what of the directory is put in place, None for the whole.
         """
         plan = len(self._plans) - 1
 
         def note(writer: Writer, written: Sequence[WriteResult]) -> None:
             done = written[plan]
             if done.changed and done.version is not None and binding.version is not None:
-                # In the transaction of the version: after a crash the row says which of two directories may lie there.
+                # In the transaction of the version: after a crash the row says which of two
+                # directories may lie there.
                 text = str(PendingCheckout(boot, binding.version, old, done.version, new, part))
                 writer.bind(binding.folder, binding.directory, done.id, binding.version, text, "")
 
@@ -219,13 +260,14 @@ class Transaction:
     def approve(self, proposal: int, decision: str) -> None:
         """Close an open proposal together with the change it asked for.
 
-        Raises at the end of the block InvalidArgument when somebody else has decided on it; then nothing changes.
+        Raises at the end of the block InvalidArgument when somebody else has decided on it; then
+        nothing changes.
         """
         self._approved.append((proposal, decision))
 
     def _known_blobs(self, ref: Ref, files: Files) -> set[str]:
-        # What a version refers to is never collected, so it need not be packed and sent again. A single file is
-        # nearly always the one that changed: not worth a look.
+        # What a version refers to is never collected, so it need not be packed and sent again. A
+        # single file is nearly always the one that changed: not worth a look.
         if len(files) < 2:
             return set()
         head = self._backend.head(ref.kind, ref.scope or USER_SCOPE, ref.name)
@@ -244,7 +286,10 @@ class Transaction:
         # Before the lock: writers that wait keep the time at which they were ready.
         intent = self._intent.with_time(format_time(self._clock()))
         # Checked before the lock is taken, as it depends on nothing in the library.
-        if Identity(intent.principal or Principal.UNKNOWN, intent.via) != PLUGIN_FILES and not self._approved:
+        if (
+            Identity(intent.principal or Principal.UNKNOWN, intent.via) != PLUGIN_FILES
+            and not self._approved
+        ):
             for ref in self._refs:
                 check_not_plugins(ref)
         with self._backend.write() as writer:
@@ -252,7 +297,8 @@ class Transaction:
             written = [plan(publication) for plan in self._plans]
             for note in self._bindings:
                 note(writer, written)
-            # After all changes, as the operation's row names the last one; before all rows that name the operation.
+            # After all changes, as the operation's row names the last one; before all rows that
+            # name the operation.
             operation = publication.close()
             if operation and self._signer:
                 # Signed inside the transaction: an unsigned decision is never visible to others.
@@ -261,8 +307,11 @@ class Transaction:
             if operation and publication.skills:
                 writer.follow(_note(operation.id, intent), publication.skills)
             for proposal, decision in self._approved:
-                # Under the lock: of two people who approve at once, the second one's change is rolled back.
-                if not writer.close_proposal(proposal, "approved", decision, operation.id if operation else None):
+                # Under the lock: of two people who approve at once, the second one's change is
+                # rolled back.
+                if not writer.close_proposal(
+                    proposal, "approved", decision, operation.id if operation else None
+                ):
                     why = f"Proposal {proposal} was decided on already."
                     raise InvalidArgument(why, "`evolvable inbox` lists the rest.")
             if decisions := self._decisions(intent, written, operation):
@@ -272,14 +321,18 @@ class Transaction:
         if operation is not None and self.when_made is not None:
             self.when_made(operation)
 
-    def _decisions(self, intent: Intent, written: Sequence[WriteResult], operation: Operation | None) -> list[Decision]:
+    def _decisions(
+        self, intent: Intent, written: Sequence[WriteResult], operation: Operation | None
+    ) -> list[Decision]:
         name = self.decision or ("approve" if self._approved else "")
         if not name:
             return []
         identity = Identity(intent.principal or Principal.UNKNOWN, intent.via)
         proposals = [f"proposal {proposal}" for proposal, _ in self._approved]
         what = [
-            f"{result.ref}@{result.version}" if result.version is not None else f"{result.ref} removed"
+            f"{result.ref}@{result.version}"
+            if result.version is not None
+            else f"{result.ref} removed"
             for result in written
         ]
         of = f" ({', '.join(proposals)})" if proposals else ""
@@ -294,13 +347,15 @@ def replay(
     *,
     at: str | None = None,
 ) -> list[Operation]:
-    """Make operations of another library happen here as they were, all of them or none, and return them.
+    """Make operations of another library happen here as they were, all of them or none, and return
+    them.
 
-    operations: in order; read while the write lock is held, so what it finds in the library before it yields the
-    first one still holds. moves: called at their end with the newest operation, to move the channel as it was moved
-    there; where it leaves a skill alone, the policy here decides, once for all that happened to the skill.
-    at: when they came here (ISO 8601 in UTC), None for a history that is only copied inside this library.
-    Raises InvalidArchive when a step does not lead to the version it claims, Frozen.
+    operations: in order; read while the write lock is held, so what it finds in the library before
+    it yields the first one still holds. moves: called at their end with the newest operation, to
+    move the channel as it was moved there; where it leaves a skill alone, the policy here decides,
+    once for all that happened to the skill. at: when they came here (ISO 8601 in UTC), None for a
+    history that is only copied inside this library. Raises InvalidArchive when a step does not lead
+    to the version it claims, Frozen.
     """
     with backend.write() as writer:
         done: list[Operation] = []
@@ -316,7 +371,13 @@ def replay(
                 skills[skill] = (skills.get(skill, (before, None))[0], after)
         if done:
             moves(writer, done[-1].id)
-            note = MoveNote(done[-1].at, Actor.IMPORT, "imported", None, done[-1].id)
+            note = MoveNote(
+                done[-1].at,
+                Actor.IMPORT,
+                "imported",
+                None,
+                done[-1].id,
+            )
             writer.follow(note, skills)
     return done
 
@@ -330,12 +391,13 @@ def arrive(
     *,
     at: str,
 ) -> list[Operation]:
-    """Apply the operations of another library on top of this one, and return the operations made here.
+    """Apply the operations of another library on top of this one, and return the operations made
+    here.
 
-    Unlike `replay`, the resources may have changed here as well: each content becomes the next version, and one that
-    is the newest version already makes none. expected: the sequence that the library must still have. packed: returns a
-    blob that a step names. finish: called at the end, inside the transaction. at: the time here (ISO 8601 in UTC).
-    All of it is stored or nothing.
+    Unlike `replay`, the resources may have changed here as well: each content becomes the next
+    version, and one that is the newest version already makes none. expected: the sequence that the
+    library must still have. packed: returns a blob that a step names. finish: called at the end,
+    inside the transaction. at: the time here (ISO 8601 in UTC). All of it is stored or nothing.
     Raises VersionConflict when the library has another sequence.
     """
     with backend.write() as writer:
@@ -353,18 +415,25 @@ def arrive(
             for skill, (before, after) in publication.skills.items():
                 skills[skill] = (skills.get(skill, (before, None))[0], after)
         if done:
-            writer.follow(_note(done[-1].id, done[-1].intent), skills)
+            writer.follow(
+                _note(done[-1].id, done[-1].intent),
+                skills,
+            )
         finish(writer)
     return done
 
 
 def rename(
-    backend: Storage, intent: Intent, names: Iterable[tuple[Head, Ref]], finish: Callable[[Writer], None]
+    backend: Storage,
+    intent: Intent,
+    names: Iterable[tuple[Head, Ref]],
+    finish: Callable[[Writer], None],
 ) -> Operation | None:
     """Give resources other names, with all that is known of them, and return the operation.
 
-    names: each resource with its new scope and name. finish: called at the end, inside the transaction. All of it is
-    stored or nothing. Raises AlreadyExists for a name that ever was another's, VersionConflict when a resource moved.
+    names: each resource with its new scope and name. finish: called at the end, inside the
+    transaction. All of it is stored or nothing. Raises AlreadyExists for a name that ever was
+    another's, VersionConflict when a resource moved.
     """
     with backend.write() as writer:
         publication = _Publication(writer, intent)
@@ -387,8 +456,20 @@ def format_time(moment: datetime) -> str:
 class _Publication:
     """The moment of publishing: all of it runs while the write lock is held."""
 
-    def __init__(self, writer: Writer, intent: Intent, *, arrived: bool = False, arrived_at: str | None = None) -> None:
-        self._writer, self._intent, self._arrived, self._arrived_at = writer, intent, arrived, arrived_at
+    def __init__(
+        self,
+        writer: Writer,
+        intent: Intent,
+        *,
+        arrived: bool = False,
+        arrived_at: str | None = None,
+    ) -> None:
+        self._writer, self._intent, self._arrived, self._arrived_at = (
+            writer,
+            intent,
+            arrived,
+            arrived_at,
+        )
         self._digest = intent.digest
         # What a person takes back is as it was before, with its authors.
         by_person = intent.principal is Principal.PERSON or (
@@ -396,19 +477,24 @@ class _Publication:
         )
         # A principal of another library grants nothing here.
         self._stands = by_person and not arrived and not intent.undoes
-        # Read at the first change, after the head: a storage beyond a network then answers both at once.
+        # Read at the first change, after the head: a storage beyond a network then answers both at
+        # once.
         self._first = self._next = 0
         self.moved: list[tuple[str, str, str, int | None, str]] = []
         """Of every change: kind, scope, name, version after, hash of the newest version."""
         self.skills: dict[int, tuple[int | None, int | None]] = {}
-        """The skills that were moved, each with the version its name pointed to before and after."""
+        """The skills that were moved, each with the version its name pointed to before
+        and after.
+        """
 
     def close(self) -> Operation | None:
         """Store the operation if it changed anything, and return it, else None."""
         # Nothing moved: no operation, and no number is used.
         if self._next == self._first:
             return None
-        self._writer.add_operation(self._first, self._next - 1, self._intent, self._arrived, self._arrived_at)
+        self._writer.add_operation(
+            self._first, self._next - 1, self._intent, self._arrived, self._arrived_at
+        )
         return Operation(self._first, self._intent, self._arrived)
 
     def put(
@@ -423,7 +509,10 @@ class _Publication:
         head = self._head(ref)
         # A removed resource may be created again; it goes on counting its versions.
         if create and head is not None and head.version is not None:
-            raise AlreadyExists(f"{ref} exists already (version {head.version}).", "Update it, or choose a new name.")
+            raise AlreadyExists(
+                f"{ref} exists already (version {head.version}).",
+                "Update it, or choose a new name.",
+            )
         # In this order: a name that is taken is a clearer answer than a version conflict.
         self._check(ref, head, expected)
         if head is None:
@@ -437,9 +526,18 @@ class _Publication:
             self._writer.add_blob(*blob)
         if reverts:
             earlier = [self._earlier_content(head, version) for version, _ in reverts]
-            undone = {number for first, last in reverts for number in range(first + 1, last + 1)}
+            undone = {
+                number
+                for first, last in reverts
+                for number in range(
+                    first + 1,
+                    last + 1,
+                )
+            }
             replaced = self._content_before(head, content)
-            provenance = carry_reverted(replaced, earlier, undone, head.latest + 1, content.manifest)
+            provenance = carry_reverted(
+                replaced, earlier, undone, head.latest + 1, content.manifest
+            )
         elif self._stands and not carries:
             provenance = Provenance(head.latest + 1)
         else:
@@ -484,18 +582,25 @@ class _Publication:
         self._check(ref, head, expected)
         manifest = self._writer.manifest(head.id, number) if 1 <= number <= head.latest else None
         if manifest is None:
-            raise NoSuchVersion(f"{ref} has no version {number}.", f"It has versions 1 to {head.latest}.")
+            raise NoSuchVersion(
+                f"{ref} has no version {number}.", f"It has versions 1 to {head.latest}."
+            )
         content = _Content(manifest, self._was_frozen(head, manifest))
         if head.tree == manifest.tree:
             return self._point(head, head.latest, content.frozen)
         restored = self._writer.provenance(head.id, number)
-        return self._advance(head, content, carry_restored(self._content_before(head, content), restored, manifest))
+        return self._advance(
+            head, content, carry_restored(self._content_before(head, content), restored, manifest)
+        )
 
     def remove(self, ref: Ref, expected: int | None) -> WriteResult:
         head = self._existing(ref)
         self._check(ref, head, expected)
         if head.version is None:
-            raise NoSuchResource(f"{ref} is removed already.", "Its history is kept; restore_resource brings it back.")
+            raise NoSuchResource(
+                f"{ref} is removed already.",
+                "Its history is kept; restore_resource brings it back.",
+            )
         return self._point(head, None, head.frozen)
 
     def rename(self, old_head: Head, ref: Ref) -> None:
@@ -503,10 +608,13 @@ class _Publication:
         # A removed resource still has its name.
         if head.id != old_head.id or self._head(ref) is not None:
             raise AlreadyExists(
-                f"{ref} cannot be the name of {old_head.ref}.", "One of them was made since; try again."
+                f"{ref} cannot be the name of {old_head.ref}.",
+                "One of them was made since; try again.",
             )
         self._check(head.ref, head, old_head.version or 0)
-        self._writer.rename(head.id, check_scope(ref.scope or USER_SCOPE), check_name(ref.kind, ref.name))
+        self._writer.rename(
+            head.id, check_scope(ref.scope or USER_SCOPE), check_name(ref.kind, ref.name)
+        )
         # The index and other processes learn of it from the log; it points where it did.
         renamed_head = replace(head, scope=ref.scope or USER_SCOPE, name=ref.name)
         self._move(renamed_head, head.version, head.frozen, (head.latest, head.tree, head.hash))
@@ -522,7 +630,9 @@ class _Publication:
         head = self._existing(step.ref)
         # The hash chain of the archive has to be reproduced exactly, else all of it is rolled back.
         if (head.version, head.latest, head.hash) != (step.after, step.latest, step.hash):
-            raise InvalidArchive(f"{step.ref} does not become its version {step.latest}.", "Nothing was imported.")
+            raise InvalidArchive(
+                f"{step.ref} does not become its version {step.latest}.", "Nothing was imported."
+            )
 
     def arrive(self, step: ArrivedStep, packed: Callable[[str], Packed]) -> None:
         head = self._head(step.ref)
@@ -531,9 +641,17 @@ class _Publication:
                 self._check(step.ref, head, None)
                 self._point(head, None, head.frozen)
             return
-        before = self._writer.manifest(head.id, head.latest) if head is not None and head.latest else None
+        before = (
+            self._writer.manifest(head.id, head.latest)
+            if head is not None and head.latest
+            else None
+        )
         stored_hashes = {entry.sha256 for entry in before.values()} if before else set[str]()
-        blobs = tuple(packed(entry.sha256) for entry in step.manifest.values() if entry.sha256 not in stored_hashes)
+        blobs = tuple(
+            packed(entry.sha256)
+            for entry in step.manifest.values()
+            if entry.sha256 not in stored_hashes
+        )
         self.put(step.ref, _Content(step.manifest, step.frozen, blobs), None, False)
 
     def _head(self, ref: Ref) -> Head | None:
@@ -550,8 +668,14 @@ class _Publication:
         if expected is not None and expected != at:
             raise VersionConflict(str(ref), expected, at)
         # What an agent is told to be is its person's decision alone.
-        if (ref.kind, ref.name) == (Kind.MEMORY, "SOUL") and self._intent.actor not in (Actor.HUMAN, Actor.IMPORT):
-            raise Refused("memory:SOUL is written by a person alone.", "Propose it: a person decides (propose=true).")
+        if (ref.kind, ref.name) == (Kind.MEMORY, "SOUL") and self._intent.actor not in (
+            Actor.HUMAN,
+            Actor.IMPORT,
+        ):
+            raise Refused(
+                "memory:SOUL is written by a person alone.",
+                "Propose it: a person decides (propose=true).",
+            )
         if head is not None and head.frozen and self._intent.actor is not Actor.HUMAN:
             raise Frozen(str(ref), self._intent.actor)
 
@@ -576,17 +700,25 @@ class _Publication:
     ) -> WriteResult:
         """Point the name of a head to a version.
 
-        newest: number, tree and hash of its newest version afterwards. manifest, provenance: of the version which this
-        makes.
+        newest: number, tree and hash of its newest version afterwards. manifest, provenance: of the
+        version which this makes.
         """
         if not self._first:
             # Sequences have no gaps: the write lock keeps others from taking this one.
             self._first = self._next = self._writer.sequence() + 1
-        moved = Head(head.id, head.kind, head.scope, head.name, version, *newest, frozen, self._next)
+        moved = Head(
+            head.id, head.kind, head.scope, head.name, version, *newest, frozen, self._next
+        )
         self._writer.add_change(moved, self._first, head.version, manifest, provenance)
         self.moved.append((head.kind, head.scope, head.name, version, moved.hash))
         self._next += 1
         if head.kind is Kind.SKILL:
             # The first state before and the last one after, if a skill moves more than once.
-            self.skills[head.id] = (self.skills.get(head.id, (head.version, None))[0], version)
+            self.skills[head.id] = (
+                self.skills.get(
+                    head.id,
+                    (head.version, None),
+                )[0],
+                version,
+            )
         return WriteResult(head.ref, version, head.version, True, head.id)

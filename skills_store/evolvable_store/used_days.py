@@ -1,7 +1,7 @@
 """Count the days on which a home is used, so that a wrong clock ages nothing.
 
-An entry of the trash stays for so many days of use. A clock that jumps, in either direction and as far as it
-likes, makes one more day at most.
+An entry of the trash stays for so many days of use. A clock that jumps, in either direction and as
+far as it likes, makes one more day at most.
 """
 
 import contextlib
@@ -23,15 +23,21 @@ def days_of_use(home: Path) -> int:
 
 
 def count_day(home: Path, now: float) -> int:
-    """Count today, unless less than a day went by since the last one that was counted; return all of them.
+    """Count today, unless less than a day went by since the last one that was counted; return all
+    of them.
 
-    now: seconds of the clock. A clock that was set back starts a new day. Nothing is counted in a home that
-    cannot be written.
+    now: seconds of the clock. A clock that was set back starts a new day. Nothing is counted in a
+    home that cannot be written.
     """
     record = _read(home)
     # Both bounds: without the lower one, a clock set back by a year would count nothing for a year.
     if record.last is None or not record.last <= now < record.last + DAY_SECONDS:
-        _write(home, replace(record, last=now, days=record.days + (record.last is not None and now > record.last)))
+        _write(
+            home,
+            replace(
+                record, last=now, days=record.days + (record.last is not None and now > record.last)
+            ),
+        )
     return _read(home).days
 
 
@@ -49,7 +55,10 @@ def plan_day(home: Path, day: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Days:
-    """The content of the file. last: when the last day began, in seconds; days: count; planned: the day of the plan."""
+    """The content of the file.
+
+    last: when the last day began, in seconds; days: count; planned: the day of the plan.
+    """
 
     last: float | None = None
     days: int = 0
@@ -60,9 +69,12 @@ def _read(home: Path) -> _Days:
     try:
         found = json.loads((home / USED_DAYS_FILE).read_text(encoding="utf-8"))
         planned = found.get("planned")
-        return _Days(float(found["last"]), int(found["days"]), None if planned is None else int(planned))
+        return _Days(
+            float(found["last"]), int(found["days"]), None if planned is None else int(planned)
+        )
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        # A damaged file starts from zero: entries of the trash stay longer, and nothing is deleted early.
+        # A damaged file starts from zero: entries of the trash stay longer, and nothing is deleted
+        # early.
         return _Days()
 
 

@@ -18,7 +18,15 @@ from evolvable_store.frontmatter import (
 from evolvable_store.merge import find_conflict
 from evolvable_store.objects import MAX_FILE, MAX_FILES, MAX_RESOURCE, Files
 from evolvable_store.paths import is_ignored, is_sync_copy, path_problem
-from evolvable_store.resource import MAX_NAME, Kind, check_name, is_name, is_plain, main_file, normal_name
+from evolvable_store.resource import (
+    MAX_NAME,
+    Kind,
+    check_name,
+    is_name,
+    is_plain,
+    main_file,
+    normal_name,
+)
 
 __all__ = [
     "Problem",
@@ -35,7 +43,14 @@ SKILL_KEYS = ("name", "description", "license", "compatibility", "metadata", "al
 """The six keys of the Agent Skills specification."""
 
 CLIENT_KEYS = (
-    *("when_to_use", "argument-hint", "arguments", "disable-model-invocation", "user-invocable", "disallowed-tools"),
+    *(
+        "when_to_use",
+        "argument-hint",
+        "arguments",
+        "disable-model-invocation",
+        "user-invocable",
+        "disallowed-tools",
+    ),
     *("model", "effort", "context", "agent", "hooks", "paths", "shell"),
 )
 """The further keys of a skill that Claude Code documents."""
@@ -58,17 +73,34 @@ _BLANK = b" \t\r\n\f\v\0"
 _TAG = re.compile(r"<[/!?]?[A-Za-z]")
 # The spellings of "every command" that Claude Code takes.
 _ANY_TOOL = {"*", "Bash", "Bash(*)", "Bash(:*)"}
-_AGENT_FOLDERS = {".claude", ".codex", ".agents", ".cursor", ".gemini", ".vscode", ".claude-plugin", ".mcp.json"}
+_AGENT_FOLDERS = {
+    ".claude",
+    ".codex",
+    ".agents",
+    ".cursor",
+    ".gemini",
+    ".vscode",
+    ".claude-plugin",
+    ".mcp.json",
+}
 # Clients read these from any folder above the file that they work on.
 _INSTRUCTIONS = {"claude.md", "claude.local.md", "agents.md", "agents.override.md", "gemini.md"}
 _SECRET_FOLDERS = {".ssh", ".aws", ".gnupg"}
 _SECRET_FILE = re.compile(
-    r"\.env(?:\..*)?|\.netrc|\.npmrc|\.pypirc|\.pgpass|id_(?:rsa|dsa|ecdsa|ed25519)|.*\.(?:pem|key|p12|pfx)"
+    r"\.env(?:\..*)?|\.netrc|\.npmrc|\.pypirc|\.pgpass|id_(?:rsa|dsa|ecdsa|ed25519)|.*\.(?:pem|"
+    r"key|p12|pfx)"
 )
 # .env.example and the like are meant to be shared.
 _NO_SECRET = (".example", ".sample", ".template")
-# The first bytes of ELF, and of Mach-O in both word sizes and byte orders; PE is recognized by MZ and a NUL.
-_PROGRAMS = (b"\x7fELF", b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe")
+# The first bytes of ELF, and of Mach-O in both word sizes and byte orders; PE is recognized by MZ
+# and a NUL.
+_PROGRAMS = (
+    b"\x7fELF",
+    b"\xfe\xed\xfa\xce",
+    b"\xfe\xed\xfa\xcf",
+    b"\xce\xfa\xed\xfe",
+    b"\xcf\xfa\xed\xfe",
+)
 
 
 _MAPPINGS = ("run", "mcp")
@@ -82,7 +114,8 @@ MEMORY_CAPS = {"USER": (2_000, 40), "MEMORY": (4_000, 80)}
 class Problem:
     """One thing wrong with the file at `path`, or with the resource as a whole where `path` is ''.
 
-    capability: it says what the resource may do. That is worth saying of a stranger's; its owner wrote it on purpose.
+    capability: it says what the resource may do. That is worth saying of a stranger's; its owner
+    wrote it on purpose.
     """
 
     severity: Severity
@@ -114,40 +147,60 @@ def named_problems(path: str) -> list[Problem]:
 
 
 def blocking_problems(problems: Sequence[Problem]) -> list[Problem]:
-    """Return those problems that refuse the resource, whether it comes as a folder, an archive, a call or a commit."""
-    return [problem for problem in problems if problem.severity in (Severity.REFUSE, Severity.UNFINISHED)]
+    """Return those problems that refuse the resource, whether it comes as a folder, an archive, a
+    call or a commit.
+    """
+    return [
+        problem
+        for problem in problems
+        if problem.severity in (Severity.REFUSE, Severity.UNFINISHED)
+    ]
 
 
 def hostile_problems(problems: Sequence[Problem]) -> list[Problem]:
-    """Return those problems that refuse a version of a history that was made elsewhere, long ago."""
+    """Return those problems that refuse a version of a history that was made elsewhere,
+    long ago.
+    """
     return [problem for problem in problems if problem.severity is Severity.REFUSE]
 
 
 def broken_rules(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems that refuse a model's proposal: all but warnings. People's files with them are accepted."""
+    """Return the problems that refuse a model's proposal: all but warnings.
+
+    People's files with them are accepted.
+    """
     return [problem for problem in problems if problem.severity is not Severity.WARNING]
 
 
 def lost_files(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems of files that no reading of a folder would find again, so that they would look deleted."""
+    """Return the problems of files that no reading of a folder would find again, so that they would
+    look deleted.
+    """
     return [problem for problem in problems if problem.text == LEFT_OUT]
 
 
 def unclear_problems(kind: Kind, name: str, files: Files) -> list[Problem]:
     """Return the problems that refuse an agent's write and only warn about a person's file.
 
-    These are heads that programs read differently, and memories that are longer than a model reads whole.
+    These are heads that programs read differently, and memories that are longer than a model reads
+    whole.
     """
     path = main_path(kind, name, files)
     if not path or len(files[path].data) > MAX_FILE:
         return []
     document = parse_document(files[path].data)
     defects = _cap_rule(name, document) if kind is Kind.MEMORY else document.defects
-    return [Problem(defect.severity, path, defect.text) for defect in defects if defect.severity is Severity.ERROR]
+    return [
+        Problem(defect.severity, path, defect.text)
+        for defect in defects
+        if defect.severity is Severity.ERROR
+    ]
 
 
 def main_path(kind: Kind, name: str, files: Container[str]) -> str:
-    """Return the path of the main file among these: `skill.md` too where there is no SKILL.md; '' for none."""
+    """Return the path of the main file among these: `skill.md` too where there is no SKILL.md; ''
+    for none.
+    """
     path = main_file(kind, name)
     if path in files:
         return path
@@ -156,7 +209,8 @@ def main_path(kind: Kind, name: str, files: Container[str]) -> str:
 
 def _path_problems(files: Files) -> Iterator[Problem]:
     seen: dict[str, str] = {}
-    # One pass over all paths first, so that a file and a folder of one name are found in either order.
+    # One pass over all paths first, so that a file and a folder of one name are found in either
+    # order.
     written = {path.casefold() for path in files}
     for path in files:
         reason = path_problem(path)
@@ -178,10 +232,18 @@ def _path_problems(files: Files) -> Iterator[Problem]:
 
 def _size_problems(files: Files) -> Iterator[Problem]:
     if len(files) > MAX_FILES:
-        yield Problem(Severity.REFUSE, "", f"it has {len(files):,} files, the limit is {MAX_FILES}")
+        yield Problem(
+            Severity.REFUSE,
+            "",
+            f"it has {len(files):,} files, the limit is {MAX_FILES}",
+        )
     total = sum(len(file.data) for file in files.values())
     if total > MAX_RESOURCE:
-        yield Problem(Severity.REFUSE, "", f"its files have {total:,} bytes together, the limit is {MAX_RESOURCE:,}")
+        yield Problem(
+            Severity.REFUSE,
+            "",
+            f"its files have {total:,} bytes together, the limit is {MAX_RESOURCE:,}",
+        )
     for path, file in files.items():
         if len(file.data) > MAX_FILE:
             text = f"it has {len(file.data):,} bytes, the limit for one file is {MAX_FILE:,}"
@@ -195,10 +257,19 @@ def _content_problems(path: str, data: bytes) -> Iterator[Problem]:
         yield Problem(Severity.WARNING, path, "it may hold secrets; every version of it is kept")
     planted = _AGENT_FOLDERS.intersection(parts)
     if planted:
-        yield Problem(Severity.WARNING, path, f"it configures an agent ({min(planted)}), which no resource needs to")
+        yield Problem(
+            Severity.WARNING,
+            path,
+            f"it configures an agent ({min(planted)}), which no resource needs to",
+        )
     if parts[-1].casefold() in _INSTRUCTIONS:
-        yield Problem(Severity.WARNING, path, "agents take a file of this name as instructions, wherever it lies")
-    # In Markdown the marks are an unfinished merge; a program or its test may contain them on purpose.
+        yield Problem(
+            Severity.WARNING,
+            path,
+            "agents take a file of this name as instructions, wherever it lies",
+        )
+    # In Markdown the marks are an unfinished merge; a program or its test may contain them on
+    # purpose.
     if line := _conflict_line(data):
         yield _conflict(path, line, Severity.UNFINISHED if is_markdown(path) else Severity.WARNING)
     if data.startswith(_PROGRAMS) or (data.startswith(b"MZ") and b"\0" in data[:64]):
@@ -206,12 +277,16 @@ def _content_problems(path: str, data: bytes) -> Iterator[Problem]:
 
 
 def is_markdown(path: str) -> bool:
-    """Return whether a file is Markdown, by its name: only there a fence tells a quoted conflict mark."""
+    """Return whether a file is Markdown, by its name: only there a fence tells a quoted conflict
+    mark.
+    """
     return path.lower().endswith(_MARKDOWN)
 
 
 def _conflict(path: str, line: int, severity: Severity) -> Problem:
-    return Problem(severity, path, f"it has git's conflict marks from line {line} on: an unfinished merge")
+    return Problem(
+        severity, path, f"it has git's conflict marks from line {line} on: an unfinished merge"
+    )
 
 
 def _conflict_line(data: bytes) -> int:
@@ -220,11 +295,17 @@ def _conflict_line(data: bytes) -> int:
 
 
 def added_conflicts(before: Files, after: Files) -> list[Problem]:
-    """Return which files other than Markdown have conflict marks that their known content does not have.
+    """Return which files other than Markdown have conflict marks that their known content does not
+    have.
 
-    A new file may be made to have them, such as an example for a program that reads them; no mark of Markdown tells.
+    A new file may be made to have them, such as an example for a program that reads them; no mark
+    of Markdown tells.
     """
-    lines = {path: _conflict_line(after[path].data) for path in before if path in after and not is_markdown(path)}
+    lines = {
+        path: _conflict_line(after[path].data)
+        for path in before
+        if path in after and not is_markdown(path)
+    }
     return [
         _conflict(path, line, Severity.UNFINISHED)
         for path, line in lines.items()
@@ -276,7 +357,11 @@ def _defects(kind: Kind, name: str, document: Document) -> Iterator[Defect]:
     """Yield the defects of the document, and then those by the rules of the kind."""
     if kind is Kind.MEMORY:
         yield from _cap_rule(name, document)
-        yield from (_as_warning(d) for d in document.defects if d not in (NO_FRONTMATTER, UNTERMINATED, NO_MAPPING))
+        yield from (
+            _as_warning(d)
+            for d in document.defects
+            if d not in (NO_FRONTMATTER, UNTERMINATED, NO_MAPPING)
+        )
         return
     yield from document.defects
     # Without fields that could be read, "it has no name" would only repeat the defect of the head.
@@ -289,13 +374,21 @@ def _cap_rule(name: str, document: Document) -> Iterator[Defect]:
     most, most_lines = MEMORY_CAPS.get(name, (MAX_FILE, MAX_FILE))
     length, lines = len(document.body), document.body.count("\n")
     if length > most:
-        yield Defect(Severity.ERROR, f"it has {length:,} characters; a memory is read whole, the limit is {most:,}")
+        yield Defect(
+            Severity.ERROR,
+            f"it has {length:,} characters; a memory is read whole, the limit is {most:,}",
+        )
     if lines > most_lines:
-        yield Defect(Severity.ERROR, f"it has {lines:,} lines; a memory is read whole, the limit is {most_lines}")
+        yield Defect(
+            Severity.ERROR,
+            f"it has {lines:,} lines; a memory is read whole, the limit is {most_lines}",
+        )
 
 
 def _as_warning(defect: Defect) -> Defect:
-    """Return an error as a warning, since a memory follows no specification; other defects unchanged."""
+    """Return an error as a warning, since a memory follows no specification; other defects
+    unchanged.
+    """
     return Defect(Severity.WARNING, defect.text) if defect.severity is Severity.ERROR else defect
 
 
@@ -314,15 +407,22 @@ def _name_rule(name: str, document: Document) -> Iterator[Defect]:
     if not value:
         yield Defect(Severity.ERROR, "it has no name")
     elif len(value) > MAX_NAME:
-        yield Defect(Severity.ERROR, f"its name has {len(value):,} characters, the limit is {MAX_NAME}")
+        yield Defect(
+            Severity.ERROR, f"its name has {len(value):,} characters, the limit is {MAX_NAME}"
+        )
     elif reason := _name_reason(Kind.SKILL, value):
         yield Defect(Severity.ERROR, f"its name breaks the rule: {reason}")
     elif value != name:
-        yield Defect(Severity.WARNING, f"its name is {value}, its folder's is {quote_text(name)[1:-1]}")
+        yield Defect(
+            Severity.WARNING, f"its name is {value}, its folder's is {quote_text(name)[1:-1]}"
+        )
 
 
 def _given_name_rule(name: str, document: Document) -> Iterator[Defect]:
-    """Yield the defects of a declared name. A prompt needs none: a command of Claude Code has the name of its file."""
+    """Yield the defects of a declared name.
+
+    A prompt needs none: a command of Claude Code has the name of its file.
+    """
     if _declared_name(document) != "":
         yield from _name_rule(name, document)
 
@@ -330,7 +430,10 @@ def _given_name_rule(name: str, document: Document) -> Iterator[Defect]:
 def _plain_name_rule(name: str, document: Document) -> Iterator[Defect]:
     value = _declared_name(document)
     if value and is_name(value) and not is_plain(value):
-        text = "its name has letters that the Agent Skills specification (a-z) lacks; a strict client does not load it"
+        text = (
+            "its name has letters that the Agent Skills specification (a-z) lacks; a strict "
+            "client does not load it"
+        )
         yield Defect(Severity.WARNING, text)
 
 
@@ -363,14 +466,20 @@ def _keys_rule(name: str, document: Document) -> Iterator[Defect]:
     if unknown:
         key_list = ", ".join(ascii(key[:40])[1:-1] for key in unknown[:10])
         more = f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
-        yield Defect(Severity.WARNING, f"it has keys that the specification does not know: {key_list}{more}")
+        yield Defect(
+            Severity.WARNING, f"it has keys that the specification does not know: {key_list}{more}"
+        )
     for key in ("license", "compatibility", "allowed-tools"):
-        is_list = key == "allowed-tools" and isinstance(document.fields.get(key), list)  # as Claude Code takes it
+        # As Claude Code takes it.
+        is_list = key == "allowed-tools" and isinstance(document.fields.get(key), list)
         if key in document.fields and not isinstance(document.fields[key], str) and not is_list:
             yield Defect(Severity.WARNING, f"its {key} is not a text")
     compatibility = document.fields.get("compatibility")
     if isinstance(compatibility, str) and len(compatibility) > MAX_COMPATIBILITY:
-        text = f"its compatibility has {len(compatibility):,} characters, the limit is {MAX_COMPATIBILITY}"
+        text = (
+            f"its compatibility has {len(compatibility):,} characters, the limit is "
+            f"{MAX_COMPATIBILITY}"
+        )
         yield Defect(Severity.WARNING, text)
 
 
@@ -382,11 +491,16 @@ def _metadata_rule(name: str, document: Document) -> Iterator[Defect]:
     texts = ((key, value) for key, value in metadata.items() if key not in _MAPPINGS)
     others = [ascii(key[:40])[1:-1] for key, value in texts if not isinstance(value, str)]
     if others:
-        yield Defect(Severity.WARNING, f"its metadata has values that are not texts: {', '.join(others[:10])}")
+        yield Defect(
+            Severity.WARNING,
+            f"its metadata has values that are not texts: {', '.join(others[:10])}",
+        )
     # Any other word leaves the resource unfrozen, which its author may not expect.
     evolvable = str(metadata.get("evolvable", "true")).strip()
     if evolvable.lower() not in ("true", "false"):
-        text = f'its metadata says evolvable: {ascii(evolvable[:40])}; only "false" freezes a resource'
+        text = (
+            f'its metadata says evolvable: {ascii(evolvable[:40])}; only "false" freezes a resource'
+        )
         yield Defect(Severity.WARNING, text)
 
 
@@ -396,10 +510,18 @@ def _capability_rule(name: str, document: Document) -> Iterator[Defect]:
         yield Defect(Severity.WARNING, "its hooks run commands on the machine of every user")
     tools = fields.get("allowed-tools")
     # The specification separates tools by blanks, Claude Code by commas too.
-    texts = re.split(r"[\s,]+", tools) if isinstance(tools, str) else tools if isinstance(tools, list) else []
+    texts = (
+        re.split(r"[\s,]+", tools)
+        if isinstance(tools, str)
+        else tools
+        if isinstance(tools, list)
+        else []
+    )
     free = [text for text in texts if isinstance(text, str) and text in _ANY_TOOL]
     if free:
-        yield Defect(Severity.WARNING, f"its allowed-tools let it run any command without asking ({free[0]})")
+        yield Defect(
+            Severity.WARNING, f"its allowed-tools let it run any command without asking ({free[0]})"
+        )
     if fields.get("permissionMode") == "bypassPermissions":
         yield Defect(Severity.WARNING, "its permissionMode lets it do anything without asking")
 

@@ -1,4 +1,6 @@
-"""Fixtures that ask the client something: elicitation, sampling and roots, in both eras of the protocol."""
+"""Fixtures that ask the client something: elicitation, sampling and roots, in both eras of the
+protocol.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -13,7 +15,9 @@ Answers = Mapping[str, Any]
 
 def form(message: str, **properties: dict[str, Any]) -> types.ElicitRequest:
     schema = {"type": "object", "properties": properties, "required": list(properties)}
-    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
+    return types.ElicitRequest(
+        params=types.ElicitRequestFormParams(message=message, requested_schema=schema)
+    )
 
 
 def sample(words: str, max_tokens: int) -> types.CreateMessageRequest:
@@ -41,8 +45,12 @@ def eliciting(**properties: dict[str, Any]) -> Callable[..., Any]:
     async def tool(ctx: Context, message: str = "Please fill this in") -> str:
         asked = form(message, **properties).params
         assert isinstance(asked, types.ElicitRequestFormParams)
-        answer = await ctx.session.elicit_form(asked.message, asked.requested_schema, ctx.request_id)
-        return f"Elicitation completed: action={answer.action}, content={json.dumps(answer.content)}"
+        answer = await ctx.session.elicit_form(
+            asked.message, asked.requested_schema, ctx.request_id
+        )
+        return (
+            f"Elicitation completed: action={answer.action}, content={json.dumps(answer.content)}"
+        )
 
     return tool
 
@@ -61,8 +69,15 @@ DEFAULTS = {
 ENUMS = {
     "untitledSingle": {"type": "string", "enum": ["option1", "option2", "option3"]},
     "titledSingle": {"type": "string", "oneOf": titled("value1", "value2", "value3")},
-    "legacyEnum": {"type": "string", "enum": ["opt1", "opt2"], "enumNames": ["Option One", "Option Two"]},
-    "untitledMulti": {"type": "array", "items": {"type": "string", "enum": ["option1", "option2", "option3"]}},
+    "legacyEnum": {
+        "type": "string",
+        "enum": ["opt1", "opt2"],
+        "enumNames": ["Option One", "Option Two"],
+    },
+    "untitledMulti": {
+        "type": "array",
+        "items": {"type": "string", "enum": ["option1", "option2", "option3"]},
+    },
     "titledMulti": {"type": "array", "items": {"anyOf": titled("value1", "value2", "value3")}},
 }
 
@@ -70,8 +85,12 @@ ENUMS = {
 # 2026-07-28: the result asks, and the client calls again with the answers.
 
 
-def needing(requests: Requests, said: Callable[[Answers], str], state: str | None = None) -> Callable[..., Any]:
-    """Returns a tool that asks until every request is answered, and then says what `said` makes of the answers."""
+def needing(
+    requests: Requests, said: Callable[[Answers], str], state: str | None = None
+) -> Callable[..., Any]:
+    """Returns a tool that asks until every request is answered, and then says what `said` makes of
+    the answers.
+    """
 
     async def tool(ctx: Context) -> str | types.InputRequiredResult:
         answers = ctx.input_responses or {}
@@ -119,10 +138,18 @@ ASKING: dict[str, Callable[..., Any]] = {
         {"client_roots": types.ListRootsRequest()},
         lambda answers: f"Roots: {[str(root.uri) for root in answers['client_roots'].roots]}",
     ),
-    "test_input_required_result_request_state": needing({"confirm": CONFIRM}, lambda _: "state-ok", "first"),
-    "test_input_required_result_tampered_state": needing({"confirm": CONFIRM}, lambda _: "state-ok", "first"),
+    "test_input_required_result_request_state": needing(
+        {"confirm": CONFIRM}, lambda _: "state-ok", "first"
+    ),
+    "test_input_required_result_tampered_state": needing(
+        {"confirm": CONFIRM}, lambda _: "state-ok", "first"
+    ),
     "test_input_required_result_multiple_inputs": needing(
-        {"user_name": NAME, "greeting": sample("Generate a greeting", 50), "client_roots": types.ListRootsRequest()},
+        {
+            "user_name": NAME,
+            "greeting": sample("Generate a greeting", 50),
+            "client_roots": types.ListRootsRequest(),
+        },
         lambda answers: f"All {len(answers)} answers are here.",
         "first",
     ),

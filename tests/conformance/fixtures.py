@@ -1,4 +1,5 @@
-"""The tools, resources and prompts with fixed names that the conformance suite calls, added to the real server.
+"""The tools, resources and prompts with fixed names that the conformance suite calls, added to the
+real server.
 
 What each has to say is laid down by the suite's scenarios. Nothing of this is part of the product.
 """
@@ -18,9 +19,13 @@ from pydantic import Field
 
 from evolvable_server.mcp.server import LibraryServer
 
-PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/iZk9HQAAAABJRU5ErkJggg=="
+PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/"
+    "iZk9HQAAAABJRU5ErkJggg=="
+)
 WAV = base64.b64encode(
-    b"RIFF\x26\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x80\x3e\0\0\x02\0\x10\0data\x02\0\0\0\0\0"
+    b"RIFF\x26\0\0\0WAVEfmt "
+    b"\x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x80\x3e\0\0\x02\0\x10\0data\x02\0\0\0\0\0"
 ).decode()
 
 
@@ -50,11 +55,15 @@ def test_image_content() -> types.CallToolResult:
 
 
 def test_audio_content() -> types.CallToolResult:
-    return types.CallToolResult(content=[types.AudioContent(type="audio", data=WAV, mime_type="audio/wav")])
+    return types.CallToolResult(
+        content=[types.AudioContent(type="audio", data=WAV, mime_type="audio/wav")]
+    )
 
 
 def test_embedded_resource() -> types.CallToolResult:
-    return types.CallToolResult(content=[embedded("test://embedded-resource", "This is an embedded resource content.")])
+    return types.CallToolResult(
+        content=[embedded("test://embedded-resource", "This is an embedded resource content.")]
+    )
 
 
 def test_multiple_content_types() -> types.CallToolResult:
@@ -83,7 +92,9 @@ async def test_tool_with_progress(ctx: Context) -> str:
 
 async def test_sampling(prompt: str, ctx: Context) -> str:
     asked = [types.SamplingMessage(role="user", content=text(prompt))]
-    answer = await ctx.session.create_message(asked, max_tokens=100, related_request_id=ctx.request_id)
+    answer = await ctx.session.create_message(
+        asked, max_tokens=100, related_request_id=ctx.request_id
+    )
     return f"LLM response: {getattr(answer.content, 'text', '')}"
 
 
@@ -113,7 +124,9 @@ async def test_trigger_prompt_change(ctx: Context) -> str:
     return "said"
 
 
-def test_x_mcp_header(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})] = "none") -> str:
+def test_x_mcp_header(
+    region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})] = "none",
+) -> str:
     return f"region={region}"
 
 
@@ -168,7 +181,9 @@ def add_tools(server: LibraryServer) -> None:
     for function in TOOLS:
         server.add_tool(function, description="a fixture", structured_output=False)
     for name, function in ASKING.items():
-        server.add_tool(function, name=name, description="a fixture that asks", structured_output=False)
+        server.add_tool(
+            function, name=name, description="a fixture that asks", structured_output=False
+        )
     schema = server._tool_manager.get_tool("json_schema_2020_12_tool")
     assert schema is not None
     schema.parameters = SCHEMA_2020_12
@@ -194,7 +209,9 @@ def read(uri: str) -> types.TextResourceContents | types.BlobResourceContents | 
     return types.TextResourceContents(uri=uri, text=words, mime_type=mime)
 
 
-def prompt(params: types.GetPromptRequestParams) -> types.GetPromptResult | types.InputRequiredResult | None:
+def prompt(
+    params: types.GetPromptRequestParams,
+) -> types.GetPromptResult | types.InputRequiredResult | None:
     """Returns what the fixture of this name says, None for any other prompt."""
     values = params.arguments or {}
     said: list[types.ContentBlock]
@@ -210,11 +227,15 @@ def prompt(params: types.GetPromptRequestParams) -> types.GetPromptResult | type
     elif params.name == "test_input_required_result_prompt":
         answer = (params.input_responses or {}).get("user_context")
         if not isinstance(answer, types.ElicitResult):
-            return types.InputRequiredResult(input_requests={"user_context": form("Which context?", context=TEXT)})
+            return types.InputRequiredResult(
+                input_requests={"user_context": form("Which context?", context=TEXT)}
+            )
         said = [text(f"Use this context: {(answer.content or {}).get('context')}")]
     else:
         return None
-    return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=block) for block in said])
+    return types.GetPromptResult(
+        messages=[types.PromptMessage(role="user", content=block) for block in said]
+    )
 
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
@@ -222,7 +243,10 @@ Handler = Callable[[Any, Any], Awaitable[Any]]
 
 def add_resources_and_prompts(server: LibraryServer) -> None:
     low = server._lowlevel_server
-    resources, prompts = low.get_request_handler("resources/read"), low.get_request_handler("prompts/get")
+    resources, prompts = (
+        low.get_request_handler("resources/read"),
+        low.get_request_handler("prompts/get"),
+    )
     assert resources is not None and prompts is not None
     read_real: Handler = resources.handler
     prompt_real: Handler = prompts.handler

@@ -1,4 +1,6 @@
-"""`evolvable serve` with the fixtures of the conformance suite: python tests/conformance/serve.py --http HOST:PORT"""
+"""`evolvable serve` with the fixtures of the conformance suite: python tests/conformance/serve.py
+--http HOST:PORT
+"""
 
 import functools
 import sys
@@ -24,7 +26,9 @@ class Events(EventStore):
         self._kept.append((next(self._numbers), stream_id, message))
         return str(self._kept[-1][0])
 
-    async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
+    async def replay_events_after(
+        self, last_event_id: EventId, send_callback: EventCallback
+    ) -> StreamId | None:
         last = int(last_event_id)
         stream = next((name for number, name, _ in self._kept if number == last), None)
         for number, name, message in self._kept:

@@ -1,4 +1,6 @@
-"""What an AGENT.md brings is a capability: an agent's change that adds or widens one waits for a person."""
+"""What an AGENT.md brings is a capability: an agent's change that adds or widens one waits for a
+person.
+"""
 
 from collections.abc import Callable
 
@@ -14,7 +16,10 @@ from evolvable_tools.file_edits import TextEdit
 from evolvable_tools.verbs import edit
 
 CLERK = Ref.parse("agent:clerk")
-BASE = "tools: Read, Bash(git log:*)\nmodel: haiku\ndisallowedTools: WebFetch, WebSearch\nskills: filing\n"
+BASE = (
+    "tools: Read, Bash(git log:*)\nmodel: haiku\ndisallowedTools: WebFetch, WebSearch\n"
+    "skills: filing\n"
+)
 
 
 def text(head: str) -> str:
@@ -23,7 +28,10 @@ def text(head: str) -> str:
 
 @pytest.fixture
 def held(library, person, agent) -> Callable[..., bool]:
-    """Whether an agent's change from one head to another waits, or is refused. before: None for a new agent."""
+    """Whether an agent's change from one head to another waits, or is refused.
+
+    before: None for a new agent.
+    """
     numbers = iter(range(1000))
 
     def changed(before: str | None, after: str, *, raw: bool = False) -> bool:
@@ -37,7 +45,9 @@ def held(library, person, agent) -> Callable[..., bool]:
                 tx.put(ref.within("user"), {"AGENT.md": File(old.encode())})
         try:
             more = {"create": True} if old is None else {"expected_version": 1}
-            made = edit.update_resource(library, agent, ref, "a change", files={"AGENT.md": new}, **more)
+            made = edit.update_resource(
+                library, agent, ref, "a change", files={"AGENT.md": new}, **more
+            )
         except EvolvableError:
             return True
         return made.proposal_id is not None
@@ -70,7 +80,9 @@ def test_each_capability_that_is_added_or_widened_waits(held):
         ("skills: filing", "skills: filing, deploying"),
     ):
         assert old in BASE and held(BASE, BASE.replace(old, new)), new
-    wide = "hooks: {PreToolUse: [{command: x}]}\nmcpServers: {a: {command: x}}\npermissionMode: plan\n"
+    wide = (
+        "hooks: {PreToolUse: [{command: x}]}\nmcpServers: {a: {command: x}}\npermissionMode: plan\n"
+    )
     for old, new in (
         ("[{command: x}]", "[{command: x}, {command: y}]"),
         ("[{command: x}]}", "[{command: x}], Stop: [{command: x}]}"),
@@ -95,7 +107,9 @@ def test_what_narrows_or_says_the_same_in_other_words_goes_live(held):
     ):
         assert old in BASE and not held(BASE, BASE.replace(old, new)), new
     assert not held("permissionMode: acceptEdits\n", "")
-    assert not held("mcpServers: {a: {command: x}, b: {command: x}}\n", "mcpServers: {b: {command: x}}\n")
+    assert not held(
+        "mcpServers: {a: {command: x}, b: {command: x}}\n", "mcpServers: {b: {command: x}}\n"
+    )
 
 
 def test_yaml_that_clients_may_read_otherwise_waits_or_is_refused(held):
@@ -152,21 +166,32 @@ def test_another_name_for_the_main_file_hides_nothing(library, person, agent):
     assert made.proposal_id is not None
 
 
-def test_a_new_agent_that_names_a_capability_waits_and_one_that_names_none_does_not(held, library, agent, person):
-    """A copy of a trusted agent is a new one, and so is one that is made where another was removed."""
+def test_a_new_agent_that_names_a_capability_waits_and_one_that_names_none_does_not(
+    held, library, agent, person
+):
+    """A copy of a trusted agent is a new one, and so is one that is made where another
+    was removed.
+    """
     for head in (
-        "tools: Read\n", "model: opus\n", "permissionMode: acceptEdits\n", "hooks: {Stop: [{command: x}]}\n",
+        "tools: Read\n", "model: opus\n", "permissionMode: acceptEdits\n", ("hooks: {Stop: "
+"[{command: x}]}\n"),
         "mcpServers: [files]\n", "delegate: agent:other\n",
     ):  # fmt: skip
         assert held(None, head), head
     assert not held(None, "")
-    edit.update_resource(library, person, CLERK, "x", files={"AGENT.md": text("tools: Read, Bash\n")}, create=True)
-    copied = edit.update_resource(library, agent, Ref.parse("agent:mine"), "x", create=True, copy_of=CLERK)
+    edit.update_resource(
+        library, person, CLERK, "x", files={"AGENT.md": text("tools: Read, Bash\n")}, create=True
+    )
+    copied = edit.update_resource(
+        library, agent, Ref.parse("agent:mine"), "x", create=True, copy_of=CLERK
+    )
     assert copied.proposal_id is not None
 
 
 def test_an_agents_change_of_a_skills_delegate_waits(library, agent, skill):
-    """Otherwise an agent could have a trusted skill run by an agent with the tools that it wants."""
+    """Otherwise an agent could have a trusted skill run by an agent with the tools that
+    it wants.
+    """
     new = skill("papers", metadata="metadata:\n  delegate: agent:clerk\n", caller=agent)
     assert library.store.head_or_none(new) is None, "a new one waits too"
     ref = skill("filing", metadata="metadata:\n  x: y\n")
@@ -183,19 +208,28 @@ def test_an_agents_change_of_a_skills_delegate_waits(library, agent, skill):
 
 
 def test_a_restore_of_a_wider_version_waits(library, person, agent):
-    edit.update_resource(library, person, CLERK, "x", files={"AGENT.md": text("tools: Read, Bash\n")}, create=True)
+    edit.update_resource(
+        library, person, CLERK, "x", files={"AGENT.md": text("tools: Read, Bash\n")}, create=True
+    )
     edit.update_resource(library, person, CLERK, "x", files={"AGENT.md": text("tools: Read\n")})
 
     assert edit.restore_resource(library, agent, CLERK, 1, "back").proposal_id is not None
 
 
-def test_an_agent_file_that_an_agent_wrote_is_held_and_a_repositorys_new_one_is_served_as_untrusted(library, tmp_path):
+def test_an_agent_file_that_an_agent_wrote_is_held_and_a_repositorys_new_one_is_served_as_untrusted(
+    library, tmp_path
+):
     folder = WatchedFolder(1, "user", Kind.AGENT, tmp_path)
-    new, wider = ({"AGENT.md": File(text(head).encode())} for head in ("tools: Read\n", "tools: Read, Bash\n"))
+    new, wider = (
+        {"AGENT.md": File(text(head).encode())} for head in ("tools: Read\n", "tools: Read, Bash\n")
+    )
 
     def held(before, files, principal) -> bool:
         who = Identity(principal, "hook:claude-code")
-        return library.gate(IncomingDirectory(folder, "clerk.md", CLERK, None, before, files, who)) is not None
+        return (
+            library.gate(IncomingDirectory(folder, "clerk.md", CLERK, None, before, files, who))
+            is not None
+        )
 
     assert held({}, new, Principal.AGENT) and held(new, wider, Principal.AGENT)
     assert held(new, wider, Principal.REPOSITORY) and not held({}, new, Principal.REPOSITORY)

@@ -1,4 +1,6 @@
-"""Agents as the single files NAME.md that Claude Code reads: in step both ways, and no edit of a person is lost."""
+"""Agents as the single files NAME.md that Claude Code reads: in step both ways, and no edit of a
+person is lost.
+"""
 
 import os
 import time
@@ -40,15 +42,23 @@ class Desk:
 
     def agent(self, content, ref=REVIEWER, **more):
         """A change whose process died before it could write the folder."""
-        files = {"AGENT.md": File(content.encode()), **{f"{n}.txt": File(t.encode()) for n, t in more.items()}}
+        files = {
+            "AGENT.md": File(content.encode()),
+            **{f"{n}.txt": File(t.encode()) for n, t in more.items()},
+        }
         with self.store.transaction(Actor.AGENT, "an agent's change") as tx:
             tx.put(ref, files)
 
     def files(self, ref=REVIEWER):
-        return {path: file.data.decode() for path, file in self.store.files(self.store.head(ref)).items()}
+        return {
+            path: file.data.decode()
+            for path, file in self.store.files(self.store.head(ref)).items()
+        }
 
     def contents(self):
-        return sorted(p.relative_to(self.folder).as_posix() for p in self.folder.rglob("*") if p.is_file())
+        return sorted(
+            p.relative_to(self.folder).as_posix() for p in self.folder.rglob("*") if p.is_file()
+        )
 
 
 @pytest.fixture
@@ -73,7 +83,11 @@ def test_single_files_with_frontmatter_are_agents_and_nothing_else_is(desk):
 
     sync = add(desk)
 
-    assert sorted(str(taken.ref) for taken in sync.taken) == ["agent:planner", "agent:reviewer", "agent:tester"]
+    assert sorted(str(taken.ref) for taken in sync.taken) == [
+        "agent:planner",
+        "agent:reviewer",
+        "agent:tester",
+    ]
     assert sync.refused == []  # the link is the agent that it leads to
     assert desk.files() == {"AGENT.md": text("reviewer")}
 
@@ -115,11 +129,15 @@ def test_of_two_edits_in_one_place_the_persons_is_live_and_the_other_is_kept(des
 
     assert len(sync.conflicts) == 1
     assert desk.read() == text("reviewer", "the person's")
-    assert desk.store.file(desk.store.head(REVIEWER), "AGENT.md", 2).data.decode() == text("reviewer", "the agent's")
+    assert desk.store.file(desk.store.head(REVIEWER), "AGENT.md", 2).data.decode() == text(
+        "reviewer", "the agent's"
+    )
 
 
 def headed(tools, *lines, more=""):
-    return text("reviewer", *lines).replace("\n---\n\n", f"\n{tools}\nx: 1\ny: 2\nz: 3\n{more}---\n\n", 1)
+    return text("reviewer", *lines).replace(
+        "\n---\n\n", f"\n{tools}\nx: 1\ny: 2\nz: 3\n{more}---\n\n", 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,7 +147,10 @@ def headed(tools, *lines, more=""):
         (headed("tools: Read", "one", "two", "by the agent"), headed("tools: Read, Write")),
         (headed("tools: Read, Bash"), headed("tools: Read", more="model: opus\n")),
         (headed("x: 0\ny: 0"), headed("tools: Read", "one by the person", "two", "three")),
-        (headed("tools: Read\nTools: Bash"), headed("tools: Read", "one by the person", "two", "three")),
+        (
+            headed("tools: Read\nTools: Bash"),
+            headed("tools: Read", "one by the person", "two", "three"),
+        ),
     ],
 )
 def test_a_merge_never_grants_what_one_side_does_not(desk, ours, theirs):
@@ -170,7 +191,10 @@ def test_what_lies_beside_the_main_file_survives_every_edit_of_the_single_file(d
     desk.agent(text("reviewer", "by hand"), checklist="be strict")
     desk.save(text("reviewer", "by hand again"))
     desk.copies.sync()
-    assert desk.files() == {"AGENT.md": text("reviewer", "by hand again"), "checklist.txt": "be strict"}
+    assert desk.files() == {
+        "AGENT.md": text("reviewer", "by hand again"),
+        "checklist.txt": "be strict",
+    }
 
 
 def test_a_deleted_file_removes_the_agent_and_a_removed_agent_its_file(desk):
@@ -257,7 +281,9 @@ def test_a_crash_in_the_middle_loses_nothing(desk, monkeypatch, crash, can_excha
     with monkeypatch.context() as broken:
         if not can_exchange:
             broken.setattr(
-                atomic_dir, "_exchange", lambda *_: (_ for _ in ()).throw(OSError(atomic_dir.errno.ENOSYS, "no"))
+                atomic_dir,
+                "_exchange",
+                lambda *_: (_ for _ in ()).throw(OSError(atomic_dir.errno.ENOSYS, "no")),
             )
         if crash == "after":
             broken.setattr(atomic_dir, "finish_swap", die)

@@ -35,7 +35,9 @@ def evolvable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
 
 
 def propose(evolvable: CommandLine, old: str = "one", new: str = "1") -> str:
-    made = evolvable("update", "pdf", "--edit", "SKILL.md", old, new, "--propose", "-m", "shorter", "--json")
+    made = evolvable(
+        "update", "pdf", "--edit", "SKILL.md", old, new, "--propose", "-m", "shorter", "--json"
+    )
     return str(made.json["proposal_id"])
 
 
@@ -69,7 +71,9 @@ def test_without_the_passphrase_nothing_is_approved(evolvable: CommandLine, type
     assert len(evolvable("inbox", "--json").json["proposals"]) == 1
 
 
-def test_an_approval_that_was_written_without_a_signature_does_not_count_and_is_named(evolvable: CommandLine) -> None:
+def test_an_approval_that_was_written_without_a_signature_does_not_count_and_is_named(
+    evolvable: CommandLine,
+) -> None:
     """A program of the same account can write the database; the lock makes it show."""
     evolvable.person = False
     number = propose(evolvable)
@@ -85,19 +89,27 @@ def test_a_signature_of_one_operation_is_none_of_another(evolvable: CommandLine)
     for old, new in (("one", "1"), ("two", "2")):
         evolvable("inbox", "approve", propose(evolvable, old, new), stdin=f"{WORDS}\n")
     with Store.open(evolvable.home) as store, store.backend.writing() as db:
-        rows = db.execute("SELECT operation, signature FROM signature ORDER BY operation").fetchall()
-        db.execute("UPDATE signature SET signature = ? WHERE operation = ?", (rows[0][1], rows[1][0]))
+        rows = db.execute(
+            "SELECT operation, signature FROM signature ORDER BY operation"
+        ).fetchall()
+        db.execute(
+            "UPDATE signature SET signature = ? WHERE operation = ?", (rows[0][1], rows[1][0])
+        )
     assert author(evolvable) == "agent"
     assert evolvable("approvals", "--json").json["unsigned"] == [rows[1][0]]
 
 
-def test_an_edit_at_a_terminal_is_not_signed_and_counts_as_an_agents(evolvable: CommandLine) -> None:
+def test_an_edit_at_a_terminal_is_not_signed_and_counts_as_an_agents(
+    evolvable: CommandLine,
+) -> None:
     evolvable("update", "pdf", "--edit", "SKILL.md", "one", "1", "-m", "shorter")
     assert author(evolvable) == "agent"
     assert "[text of another" in evolvable("load", "pdf", CLAUDECODE="1").out
 
 
-def test_settings_that_were_changed_without_a_signature_are_the_strictest(evolvable: CommandLine) -> None:
+def test_settings_that_were_changed_without_a_signature_are_the_strictest(
+    evolvable: CommandLine,
+) -> None:
     path = evolvable.user / ".config/evolvable/config.toml"
     path.write_text(f'approve = "off"\n[executors.evil]\ncommand = ["true"]\n{path.read_text()}')
     found = read_person_config()
@@ -128,7 +140,9 @@ async def test_an_answer_in_the_client_decides_nothing(evolvable: CommandLine) -
         command=sys.executable, args=arguments, env=evolvable.environment, cwd=evolvable.project
     )
     async with Client(server, elicitation_callback=yes) as client:
-        result = await client.call_tool("review_inbox", {"action": "approve", "proposal_id": number})
+        result = await client.call_tool(
+            "review_inbox", {"action": "approve", "proposal_id": number}
+        )
         removed = await client.call_tool("remove_resource", {"ref": "pdf", "reason": "no need"})
     assert result.is_error and "locked" in result.content[0].text
     assert "locked" in json.dumps(removed.structured_content)
@@ -189,10 +203,14 @@ def test_without_the_passphrase_no_token_is_made_and_nothing_is_moved(
 def forget_configuration(evolvable: CommandLine) -> None:
     """Do what a program of the account can do to the lock."""
     path = evolvable.user / ".config/evolvable/config.toml"
-    path.write_text("".join(part for part in path.read_text().splitlines(True) if "public_key" not in part))
+    path.write_text(
+        "".join(part for part in path.read_text().splitlines(True) if "public_key" not in part)
+    )
 
 
-def test_a_library_whose_lock_is_gone_from_the_configuration_says_so(evolvable: CommandLine) -> None:
+def test_a_library_whose_lock_is_gone_from_the_configuration_says_so(
+    evolvable: CommandLine,
+) -> None:
     forget_configuration(evolvable)
     assert "were locked with key" in evolvable("list").err
     assert "were locked with key" in evolvable("doctor", code=None).out
@@ -214,17 +232,23 @@ def test_a_lock_with_another_key_does_not_hide_the_one_before(evolvable: Command
     assert "were locked with key" not in evolvable("list").err
 
 
-def test_a_lock_that_was_ended_with_its_passphrase_leaves_no_message(evolvable: CommandLine) -> None:
+def test_a_lock_that_was_ended_with_its_passphrase_leaves_no_message(
+    evolvable: CommandLine,
+) -> None:
     evolvable("approvals", "unlock", stdin=f"{WORDS}\n")
     assert "locked with key" not in evolvable("list").err
 
 
 def test_without_the_passphrase_no_secret_is_kept(evolvable: CommandLine) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
-    evolvable.save(evolvable.user / ".claude/skills", "pdf", skill_text("pdf", body=f"token {secret}"))
+    evolvable.save(
+        evolvable.user / ".claude/skills", "pdf", skill_text("pdf", body=f"token {secret}")
+    )
     evolvable("sync")
     (found,) = evolvable("purge", "--list", "--json").json["secrets"]
-    assert evolvable("purge", "--accept", found["id"], stdin="wrong passphrase\n", code=None).code != 0
+    assert (
+        evolvable("purge", "--accept", found["id"], stdin="wrong passphrase\n", code=None).code != 0
+    )
     assert evolvable("purge", "--list", "--json").json["secrets"]
     evolvable("purge", "--accept", found["id"], stdin=f"{WORDS}\n")
     assert not evolvable("purge", "--list", "--json").json["secrets"]

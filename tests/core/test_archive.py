@@ -15,9 +15,23 @@ from soundness import all_changes, assert_sound, replayed
 from evolvable_store.bundle import archive_reader as stream_module
 from evolvable_store.bundle.export import export_json
 from evolvable_store.bundle.import_ import ImportReport, import_json
-from evolvable_store.errors import EvolvableError, InvalidArchive, LibraryError, NoSuchResource, TooLarge
+from evolvable_store.errors import (
+    EvolvableError,
+    InvalidArchive,
+    LibraryError,
+    NoSuchResource,
+    TooLarge,
+)
 from evolvable_store.fsck import check_library
-from evolvable_store.objects import EXECUTABLE, File, Manifest, TreeEntry, blob_hash, chain_hash, make_manifest
+from evolvable_store.objects import (
+    EXECUTABLE,
+    File,
+    Manifest,
+    TreeEntry,
+    blob_hash,
+    chain_hash,
+    make_manifest,
+)
 from evolvable_store.operation import Actor, Intent
 from evolvable_store.resource import Ref
 from evolvable_store.storage.protocol import ReplayStep
@@ -25,16 +39,34 @@ from evolvable_store.store import Store
 from evolvable_store.transaction import replay
 
 PDF, TOOL = Ref.parse("skill:user/pdf"), Ref.parse("tool:acme/t")
-BYTES = [b"", b"\xff\xfe", b"\xef\xbb\xbfbom", b"a\0b", b"a\r\nb\rc", "\u2028\U0001f600\u0301".encode(), b'"\\\x1b[31m']
+BYTES = [
+    b"",
+    b"\xff\xfe",
+    b"\xef\xbb\xbfbom",
+    b"a\0b",
+    b"a\r\nb\rc",
+    "\u2028\U0001f600\u0301".encode(),
+    b'"\\\x1b[31m',
+]
 
 
 @pytest.fixture
 def full(store: Store) -> Store:
     """A library in which everything has happened that can."""
     for number in range(3):
-        with store.transaction(Actor.AGENT, f"write {number}", session="s", evidence=["seen", "twice"]) as tx:
-            tx.put(PDF, {**skill(f"text {number}"), **{f"{n}.bin": File(data) for n, data in enumerate(BYTES)}})
-            tx.put(TOOL, {"TOOL.md": File(b"t%d" % number), "run.sh": File(b"#!/bin/sh\n", EXECUTABLE)})
+        with store.transaction(
+            Actor.AGENT, f"write {number}", session="s", evidence=["seen", "twice"]
+        ) as tx:
+            tx.put(
+                PDF,
+                {
+                    **skill(f"text {number}"),
+                    **{f"{n}.bin": File(data) for n, data in enumerate(BYTES)},
+                },
+            )
+            tx.put(
+                TOOL, {"TOOL.md": File(b"t%d" % number), "run.sh": File(b"#!/bin/sh\n", EXECUTABLE)}
+            )
     change(store, PDF, None)
     change(store, PDF, "text back")
     with store.transaction(Actor.REVIEW, "restore", undoes=[1, 3]) as tx:
@@ -66,11 +98,15 @@ def imported(store: Store, document: object) -> ImportReport:
 
 
 def histories(document: dict[str, Any]) -> dict[str, list[Any]]:
-    """Returns the whole history of each resource as an archive tells it, but for the ids of one library."""
+    """Returns the whole history of each resource as an archive tells it, but for the ids of one
+    library.
+    """
     operations = {operation.pop("id"): operation for operation in document["operations"]}
     told: dict[str, list[Any]] = {}
     for step in document["changes"]:
-        told.setdefault(step.pop("ref"), []).append({**step, "operation": operations[step["operation"]]})
+        told.setdefault(step.pop("ref"), []).append(
+            {**step, "operation": operations[step["operation"]]}
+        )
     return told
 
 
@@ -80,15 +116,21 @@ def grouped(document: dict[str, Any]) -> list[list[str]]:
     return [[step["ref"] for step in document["changes"] if step["operation"] == i] for i in ids]
 
 
-def test_an_empty_library_gets_everything_as_it_was(full: Store, other: Store, tmp_path: Path) -> None:
+def test_an_empty_library_gets_everything_as_it_was(
+    full: Store, other: Store, tmp_path: Path
+) -> None:
     refs = export_json(full, tmp_path / "all.json")
     assert [str(ref) for ref in refs] == ["skill:kept", "skill:pdf", "tool:acme/t"]
-    assert import_json(other, tmp_path / "all.json") == ImportReport(None, added=[PDF, TOOL, refs[0]])
+    assert import_json(other, tmp_path / "all.json") == ImportReport(
+        None, added=[PDF, TOOL, refs[0]]
+    )
     assert histories(exported(other)) == histories(exported(full))
     assert grouped(exported(other)) == grouped(exported(full))
     assert exported(other)["blobs"] == exported(full)["blobs"]
     assert replayed(all_changes(other)) == replayed(all_changes(full))
-    assert [other.files(head) for head in other.heads()] == [full.files(head) for head in full.heads()]
+    assert [other.files(head) for head in other.heads()] == [
+        full.files(head) for head in full.heads()
+    ]
     assert [head.frozen for head in other.heads()] == [head.frozen for head in full.heads()]
     assert_sound(other)
     assert check_library(other).faults == ()
@@ -98,7 +140,9 @@ def test_the_same_again_changes_nothing(full: Store, other: Store) -> None:
     document = exported(full)
     imported(other, document)
     before = other.sequence()
-    assert imported(other, document) == ImportReport(None, unchanged=[PDF, TOOL, Ref.parse("skill:user/kept")])
+    assert imported(other, document) == ImportReport(
+        None, unchanged=[PDF, TOOL, Ref.parse("skill:user/kept")]
+    )
     assert imported(full, document).added == []
     assert other.sequence() == before
 
@@ -143,7 +187,9 @@ def test_a_library_that_is_ahead_stays_as_it_is(full: Store, other: Store) -> No
 
 
 @pytest.mark.parametrize(
-    "ours, theirs", [("a", "b"), (None, "b"), ("a", None), (None, None)], ids=["both", "removed here", "there", "twice"]
+    "ours, theirs",
+    [("a", "b"), (None, "b"), ("a", None), (None, None)],
+    ids=["both", "removed here", "there", "twice"],
 )
 def test_what_went_another_way_is_left_alone_and_said(
     store: Store, other: Store, ours: str | None, theirs: str | None
@@ -233,24 +279,50 @@ def changed(document: dict[str, Any], where: str, index: int, **fields: Any) -> 
 
 
 FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "a file's text": (lambda d: changed(d, "blobs", 0, text="eno"), "is missing or does not match its hash"),
-    "a file's name": (lambda d: changed(d, "blobs", 0, sha256="0" * 64), "is missing or does not match its hash"),
+    "a file's text": (
+        lambda d: changed(d, "blobs", 0, text="eno"),
+        "is missing or does not match its hash",
+    ),
+    "a file's name": (
+        lambda d: changed(d, "blobs", 0, sha256="0" * 64),
+        "is missing or does not match its hash",
+    ),
     "a missing file": (lambda d: d["blobs"].pop(0), "is missing or does not match its hash"),
-    "a hash": (lambda d: changed(d, "changes", 0, hash="0" * 64), "version 1 does not match its hash"),
-    "a reason": (lambda d: changed(d, "operations", 0, reason="forged"), "version 1 does not match its hash"),
-    "an actor": (lambda d: changed(d, "operations", 0, actor="human"), "version 1 does not match its hash"),
-    "a time": (lambda d: changed(d, "operations", 0, at="2020-01-01T00:00:00Z"), "version 1 does not match its hash"),
-    "evidence": (lambda d: changed(d, "operations", 0, evidence=["forged"]), "version 1 does not match its hash"),
+    "a hash": (
+        lambda d: changed(d, "changes", 0, hash="0" * 64),
+        "version 1 does not match its hash",
+    ),
+    "a reason": (
+        lambda d: changed(d, "operations", 0, reason="forged"),
+        "version 1 does not match its hash",
+    ),
+    "an actor": (
+        lambda d: changed(d, "operations", 0, actor="human"),
+        "version 1 does not match its hash",
+    ),
+    "a time": (
+        lambda d: changed(d, "operations", 0, at="2020-01-01T00:00:00Z"),
+        "version 1 does not match its hash",
+    ),
+    "evidence": (
+        lambda d: changed(d, "operations", 0, evidence=["forged"]),
+        "version 1 does not match its hash",
+    ),
     "a number": (lambda d: changed(d, "changes", 0, after=2), "after version 0 comes version 2"),
     "a missing version": (lambda d: d["changes"].pop(0), "after version 0 comes version 2"),
     "an order": (lambda d: d["changes"].reverse(), "after version 0 it points at version None"),
     "a missing operation": (lambda d: d["operations"].pop(0), "its operation 1 is missing"),
-    "a removal of nothing": (lambda d: d["changes"].append(d["changes"][-1]), "it points at version None"),
+    "a removal of nothing": (
+        lambda d: d["changes"].append(d["changes"][-1]),
+        "it points at version None",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_what_does_not_match_is_refused_and_the_rest_goes_on(store: Store, other: Store, name: str) -> None:
+def test_what_does_not_match_is_refused_and_the_rest_goes_on(
+    store: Store, other: Store, name: str
+) -> None:
     for text in ("one", "two", None):
         change(store, PDF, text)
     change(store, TOOL, "sound")
@@ -277,20 +349,43 @@ class Forger:
         self.document |= {"operations": [], "changes": [], "blobs": []}
         self._hash, self._number = "", 0
 
-    def add(self, actor: str, files: dict[str, tuple[bytes, int]], ref: str = "skill:pdf", larger: int = 0) -> "Forger":
+    def add(
+        self,
+        actor: str,
+        files: dict[str, tuple[bytes, int]],
+        ref: str = "skill:pdf",
+        larger: int = 0,
+    ) -> "Forger":
         intent = Intent("2026-01-01T00:00:00Z", Actor(actor), "forged")
         manifest = Manifest(
-            {path: TreeEntry(blob_hash(data), len(data) + larger, mode) for path, (data, mode) in files.items()}
+            {
+                path: TreeEntry(blob_hash(data), len(data) + larger, mode)
+                for path, (data, mode) in files.items()
+            }
         )
         self._number += 1
         self._hash = chain_hash(self._hash, self._number, manifest.tree, intent.digest)
-        record = {"id": self._number, "at": intent.at, "actor": actor, "reason": "forged", "session": None}
+        record = {
+            "id": self._number,
+            "at": intent.at,
+            "actor": actor,
+            "reason": "forged",
+            "session": None,
+        }
         self.document["operations"].append({**record, "evidence": [], "undoes": []})
         listed = json.loads(manifest.to_json())
-        step = {"operation": self._number, "ref": ref, "after": self._number, "hash": self._hash, "files": listed}
+        step = {
+            "operation": self._number,
+            "ref": ref,
+            "after": self._number,
+            "hash": self._hash,
+            "files": listed,
+        }
         self.document["changes"].append(step)
         for data, _ in files.values():
-            self.document["blobs"].append({"sha256": blob_hash(data), "text": data.decode("latin-1")})
+            self.document["blobs"].append(
+                {"sha256": blob_hash(data), "text": data.decode("latin-1")}
+            )
         return self
 
 
@@ -310,7 +405,10 @@ def test_a_forged_archive_that_is_sound_is_taken(store: Store) -> None:
 
 def test_an_agent_cannot_have_changed_what_was_frozen(store: Store) -> None:
     frozen = {"SKILL.md": (FROZEN.encode(), 0o644)}
-    assert refusal(store, Forger().add("human", frozen).add("agent", MAIN)) == "agent changed it while it was frozen"
+    assert (
+        refusal(store, Forger().add("human", frozen).add("agent", MAIN))
+        == "agent changed it while it was frozen"
+    )
     assert imported(store, Forger().add("agent", frozen).add("human", MAIN).document).added == [PDF]
 
 
@@ -325,7 +423,9 @@ def test_a_mode_that_no_file_has_is_refused(store: Store, mode: int) -> None:
 
 @pytest.mark.parametrize("case", attacks("path", "reject"), ids=lambda case: case["id"])
 def test_a_path_that_leads_elsewhere_is_refused(store: Store, case: dict[str, Any]) -> None:
-    assert "version 1: " in refusal(store, Forger().add("agent", {**MAIN, case["input"]: (b"x", 0o644)}))
+    assert "version 1: " in refusal(
+        store, Forger().add("agent", {**MAIN, case["input"]: (b"x", 0o644)})
+    )
 
 
 def test_hostile_frontmatter_is_refused_in_any_version(store: Store) -> None:
@@ -336,37 +436,65 @@ def test_hostile_frontmatter_is_refused_in_any_version(store: Store) -> None:
 
 
 def test_a_version_without_a_change_is_refused(store: Store) -> None:
-    assert "has the content of version 1" in refusal(store, Forger().add("agent", MAIN).add("agent", MAIN))
+    assert "has the content of version 1" in refusal(
+        store, Forger().add("agent", MAIN).add("agent", MAIN)
+    )
 
 
-def test_what_a_library_of_ours_may_hold_is_taken_though_it_breaks_a_specification(store: Store) -> None:
+def test_what_a_library_of_ours_may_hold_is_taken_though_it_breaks_a_specification(
+    store: Store,
+) -> None:
     """A library can be moved with everything in it; only what is hostile is refused."""
-    assert imported(store, Forger().add("human", {"SKILL.md": (b"no frontmatter", 0o644)}).document).added == [PDF]
+    assert imported(
+        store, Forger().add("human", {"SKILL.md": (b"no frontmatter", 0o644)}).document
+    ).added == [PDF]
 
 
-@pytest.mark.parametrize("ref", ["skill:../x", "skill:Pdf", "spell:pdf", "skill:a/b/c", "", "skill:\ud800"])
+@pytest.mark.parametrize(
+    "ref", ["skill:../x", "skill:Pdf", "spell:pdf", "skill:a/b/c", "", "skill:\ud800"]
+)
 def test_a_name_that_is_none_refuses_the_archive(store: Store, ref: str) -> None:
     with pytest.raises(InvalidArchive):
         imported(store, Forger().add("agent", MAIN, ref).document)
 
 
 BAD_RECORDS: dict[str, dict[str, Any]] = {
-    "operations": {"id": "1", "at": 5, "actor": "nobody", "reason": " ", "session": [], "evidence": [5], "undoes": "1"},
+    "operations": {
+        "id": "1",
+        "at": 5,
+        "actor": "nobody",
+        "reason": " ",
+        "session": [],
+        "evidence": [5],
+        "undoes": "1",
+    },
     "changes": {"operation": 2**70, "ref": 5, "after": 0, "hash": 5, "files": [5]},
     "blobs": {"text": "\ud800"},
 }
 
 
-@pytest.mark.parametrize("where, field", [(where, field) for where in BAD_RECORDS for field in BAD_RECORDS[where]])
-def test_a_record_of_another_shape_refuses_the_archive(store: Store, where: str, field: str) -> None:
-    document = changed(Forger().add("agent", MAIN).document, where, 0, **{field: BAD_RECORDS[where][field]})
+@pytest.mark.parametrize(
+    "where, field", [(where, field) for where in BAD_RECORDS for field in BAD_RECORDS[where]]
+)
+def test_a_record_of_another_shape_refuses_the_archive(
+    store: Store, where: str, field: str
+) -> None:
+    document = changed(
+        Forger().add("agent", MAIN).document, where, 0, **{field: BAD_RECORDS[where][field]}
+    )
     with pytest.raises(InvalidArchive):
         imported(store, document)
     assert store.sequence() == 0
 
 
 SHA = 64 * "0"
-BAD_FILES = [{"x": 5}, {"x": ["00", 1, 420]}, {"x": [SHA, "1", 420]}, {"x": [SHA, 1]}, {"\ud800": [SHA, 1, 420]}]
+BAD_FILES = [
+    {"x": 5},
+    {"x": ["00", 1, 420]},
+    {"x": [SHA, "1", 420]},
+    {"x": [SHA, 1]},
+    {"\ud800": [SHA, 1, 420]},
+]
 
 
 @pytest.mark.parametrize("files", BAD_FILES)
@@ -426,7 +554,9 @@ def test_an_archive_of_a_newer_program_asks_for_an_update(store: Store) -> None:
     assert "Update this program" in raised.value.text
 
 
-def test_a_piece_without_end_is_not_read_to_its_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_piece_without_end_is_not_read_to_its_end(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Endless(io.RawIOBase):
         taken = 0
 
@@ -456,8 +586,16 @@ def test_an_archive_may_come_in_any_pieces() -> None:
         def read(self, size: int | None = -1) -> bytes:
             return super().read(1)
 
-    document = {"number": 1234, "text": "\u2028\U0001f600", "list": [12, -3.5e2, {"a": [1]}], "none": [], "last": 99}
-    pieces = list(stream_module.iterate_members(Trickle(json.dumps(document, ensure_ascii=False).encode())))
+    document = {
+        "number": 1234,
+        "text": "\u2028\U0001f600",
+        "list": [12, -3.5e2, {"a": [1]}],
+        "none": [],
+        "last": 99,
+    }
+    pieces = list(
+        stream_module.iterate_members(Trickle(json.dumps(document, ensure_ascii=False).encode()))
+    )
     listed = [("list", element) for element in document["list"]]  # type: ignore[attr-defined]
     assert pieces == [("number", 1234), ("text", document["text"]), *listed, ("last", 99)]
 
@@ -491,7 +629,9 @@ def act(store: Store, happened: list[Act]) -> None:
     for name, what, number in happened:
         ref = Ref.parse(f"skill:user/{name}")
         try:
-            with store.transaction(Actor.HUMAN, f"{name} {what} {number}", session=str(number) * number) as tx:
+            with store.transaction(
+                Actor.HUMAN, f"{name} {what} {number}", session=str(number) * number
+            ) as tx:
                 match what:
                     case 0 | 1:
                         tx.put(ref, skill(f"text {number}", notes=f"{what}"))
@@ -507,14 +647,21 @@ def act(store: Store, happened: list[Act]) -> None:
 
 
 @pytest.mark.process
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(first=acts, then=acts, here=acts)
 def test_any_history_can_be_moved_and_continued(
     tmp_path_factory: pytest.TempPathFactory, first: list[Act], then: list[Act], here: list[Act]
 ) -> None:
-    """Whatever happened: what went on where we ended is appended, the rest is left alone, and nothing is unsound."""
+    """Whatever happened: what went on where we ended is appended, the rest is left alone, and
+    nothing is unsound.
+    """
     folder = tmp_path_factory.mktemp("moved")
-    with Store.open(folder / "a", create=True) as source, Store.open(folder / "b", create=True) as target:
+    with (
+        Store.open(folder / "a", create=True) as source,
+        Store.open(folder / "b", create=True) as target,
+    ):
         act(source, first)
         imported(target, exported(source))
         assert histories(exported(target)) == histories(exported(source))

@@ -9,7 +9,13 @@ from samples import FROZEN
 from soundness import assert_sound
 
 from evolvable_store.bundle.folders import export_folders, import_folders
-from evolvable_store.errors import InvalidArchive, InvalidArgument, InvalidPath, LibraryError, NoSuchResource
+from evolvable_store.errors import (
+    InvalidArchive,
+    InvalidArgument,
+    InvalidPath,
+    LibraryError,
+    NoSuchResource,
+)
 from evolvable_store.objects import EXECUTABLE, File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
@@ -38,7 +44,11 @@ def write(folder: Path, name: str, **more: str) -> Path:
 
 
 def test_skills_go_out_and_come_in_again(store: Store, other: Store, tmp_path: Path) -> None:
-    put(store, "pdf", {**good("pdf"), "scripts/run.sh": File(b"#!/bin/sh\n", EXECUTABLE), "empty": File(b"")})
+    put(
+        store,
+        "pdf",
+        {**good("pdf"), "scripts/run.sh": File(b"#!/bin/sh\n", EXECUTABLE), "empty": File(b"")},
+    )
     put(store, "docx", good("docx"))
     target = tmp_path / "deep" / "skills"
     assert [ref.name for ref in export_folders(store, target)] == ["docx", "pdf"]
@@ -47,10 +57,14 @@ def test_skills_go_out_and_come_in_again(store: Store, other: Store, tmp_path: P
     assert not os.access(target / "pdf" / "SKILL.md", os.X_OK)
     result = import_folders(other, target)
     assert [ref.name for ref in result.added] == ["docx", "pdf"]
-    assert [other.files(head) for head in other.heads()] == [store.files(head) for head in store.heads()]
+    assert [other.files(head) for head in other.heads()] == [
+        store.files(head) for head in store.heads()
+    ]
     assert other.operation(result.operation or 0).actor is Actor.IMPORT
     assert len(other.operations(10)) == 1
-    assert import_folders(other, target, replace=True).operation is None, "equal content makes no version"
+    assert import_folders(other, target, replace=True).operation is None, (
+        "equal content makes no version"
+    )
     assert_sound(other)
 
 
@@ -75,7 +89,9 @@ def test_what_is_not_here_or_cannot_be_written_is_named(store: Store, tmp_path: 
         export_folders(store, tmp_path / "file")
 
 
-def test_a_library_that_somebody_forged_cannot_write_elsewhere(store: Store, tmp_path: Path) -> None:
+def test_a_library_that_somebody_forged_cannot_write_elsewhere(
+    store: Store, tmp_path: Path
+) -> None:
     put(store, "pdf", good("pdf"))
     with store.backend.writing() as db:
         path = "../../evil.sh"
@@ -88,7 +104,9 @@ def test_a_library_that_somebody_forged_cannot_write_elsewhere(store: Store, tmp
     assert not list(tmp_path.rglob("evil*"))
 
 
-def test_folders_are_found_below_and_a_skill_is_found_by_its_own_folder(store: Store, tmp_path: Path) -> None:
+def test_folders_are_found_below_and_a_skill_is_found_by_its_own_folder(
+    store: Store, tmp_path: Path
+) -> None:
     write(tmp_path / "in" / "a" / "b", "deep")
     outer = write(tmp_path / "in", "outer")
     write(outer / "examples", "inner")

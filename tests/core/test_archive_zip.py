@@ -1,4 +1,6 @@
-"""Skills as a zip: what goes out comes in again, and what is hostile stays out whole (attacks.json, archive)."""
+"""Skills as a zip: what goes out comes in again, and what is hostile stays out whole (attacks.json,
+archive).
+"""
 
 import contextlib
 import io
@@ -20,7 +22,14 @@ from soundness import assert_sound
 from evolvable_store.bundle import zip_reader
 from evolvable_store.bundle.folders import export_zip, import_zip
 from evolvable_store.bundle.import_ import FolderImport, ImportCandidate, ImportReport
-from evolvable_store.errors import Invalid, InvalidArchive, InvalidArgument, InvalidPath, InvalidRef, TooLarge
+from evolvable_store.errors import (
+    Invalid,
+    InvalidArchive,
+    InvalidArgument,
+    InvalidPath,
+    InvalidRef,
+    TooLarge,
+)
 from evolvable_store.objects import EXECUTABLE, MAX_FILES, PLAIN, File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.paths import is_ignored, path_problem
@@ -32,8 +41,13 @@ MAIN = "---\nname: {}\ndescription: Does things.\n---\nDo it.\n"
 
 
 def good(name: str = "pdf", **more: bytes) -> dict[str, File]:
-    """Returns the files of a skill that every door takes; others by keyword (`notes` is notes.md)."""
-    return {"SKILL.md": File(MAIN.format(name).encode()), **{f"{n}.md": File(data) for n, data in more.items()}}
+    """Returns the files of a skill that every door takes; others by keyword (`notes` is
+    notes.md).
+    """
+    return {
+        "SKILL.md": File(MAIN.format(name).encode()),
+        **{f"{n}.md": File(data) for n, data in more.items()},
+    }
 
 
 def put(store: Store, ref: str, files: Files) -> None:
@@ -74,7 +88,11 @@ def test_skills_go_out_and_come_in_again(store: Store, other: Store, tmp_path: P
     put(
         store,
         "pdf",
-        {**good(), "scripts/run.sh": File(b"#!/bin/sh\n", EXECUTABLE), "a/b/c.bin": File(bytes(range(256)))},
+        {
+            **good(),
+            "scripts/run.sh": File(b"#!/bin/sh\n", EXECUTABLE),
+            "a/b/c.bin": File(bytes(range(256))),
+        },
     )
     put(store, "docx", good("docx"))
     put(store, "memory:m", {"MEMORY.md": File(b"not a skill")})
@@ -82,7 +100,9 @@ def test_skills_go_out_and_come_in_again(store: Store, other: Store, tmp_path: P
     assert [ref.name for ref in refs] == ["docx", "pdf"]
     result = import_zip(other, tmp_path / "all.zip")
     assert set(result.added) == set(refs)
-    assert [other.files(head) for head in other.heads()] == [store.files(store.head(ref)) for ref in refs]
+    assert [other.files(head) for head in other.heads()] == [
+        store.files(store.head(ref)) for ref in refs
+    ]
     operation = other.operation(result.operation or 0)
     assert (operation.actor, operation.reason) == (Actor.IMPORT, "imported from all.zip")
     assert len(other.operations(10)) == 1, "all of an archive is one operation"
@@ -90,7 +110,9 @@ def test_skills_go_out_and_come_in_again(store: Store, other: Store, tmp_path: P
 
 
 def renamed(stream: io.BytesIO, names: dict[str, str]) -> io.BytesIO:
-    """Returns the zip with other names of the same length, which `zipfile` would write otherwise."""
+    """Returns the zip with other names of the same length, which `zipfile` would write
+    otherwise.
+    """
     data = stream.getvalue()
     for name, other in names.items():
         data = data.replace(name.encode(), other.encode())
@@ -100,7 +122,10 @@ def renamed(stream: io.BytesIO, names: dict[str, str]) -> io.BytesIO:
 @pytest.mark.parametrize(
     "stream",
     [
-        renamed(packed([("pdf/SKILL.md", MAIN.format("pdf").encode())]), {"pdf/SKILL.md": "pdf\\SKILL.md"}),
+        renamed(
+            packed([("pdf/SKILL.md", MAIN.format("pdf").encode())]),
+            {"pdf/SKILL.md": "pdf\\SKILL.md"},
+        ),
         packed([("./pdf/SKILL.md", MAIN.format("pdf").encode())]),
         packed([("./", b""), ("./pdf/", b""), ("./pdf/SKILL.md", MAIN.format("pdf").encode())]),
     ],
@@ -143,12 +168,18 @@ def test_equal_content_gives_an_equal_zip(store: Store) -> None:
         assert archive.namelist() == ["pdf/SKILL.md"]
 
 
-def test_other_kinds_go_out_when_named_and_come_in_as_what_they_are(store: Store, other: Store) -> None:
+def test_other_kinds_go_out_when_named_and_come_in_as_what_they_are(
+    store: Store, other: Store
+) -> None:
     put(store, "agent:acme/helper", {"AGENT.md": File(MAIN.format("helper").encode())})
     put(store, "pdf", good())
     stream = io.BytesIO()
-    assert export_zip(store, stream, [Ref.parse("agent:acme/helper")]) == (Ref(Kind.AGENT, "helper", "acme"),)
-    assert import_zip(other, stream, kind=Kind.AGENT, scope="team").added == [Ref(Kind.AGENT, "helper", "team")]
+    assert export_zip(store, stream, [Ref.parse("agent:acme/helper")]) == (
+        Ref(Kind.AGENT, "helper", "acme"),
+    )
+    assert import_zip(other, stream, kind=Kind.AGENT, scope="team").added == [
+        Ref(Kind.AGENT, "helper", "team")
+    ]
 
 
 def test_two_resources_cannot_share_a_folder(store: Store) -> None:
@@ -161,7 +192,9 @@ def test_two_resources_cannot_share_a_folder(store: Store) -> None:
 def test_equal_content_makes_no_version(store: Store) -> None:
     assert import_zip(store, zipped("pdf", "docx")).operation == 1
     result = import_zip(store, zipped("pdf", "docx"), replace=True)
-    assert result == ImportReport(None, unchanged=[Ref.parse("skill:user/pdf"), Ref.parse("skill:user/docx")])
+    assert result == ImportReport(
+        None, unchanged=[Ref.parse("skill:user/pdf"), Ref.parse("skill:user/docx")]
+    )
     assert store.sequence() == 2
 
 
@@ -169,9 +202,13 @@ def test_what_is_here_is_replaced_only_when_told(store: Store) -> None:
     put(store, "pdf", good(notes=b"mine"))
     result = import_zip(store, zipped("pdf", "docx"))
     assert (result.added, result.updated) == ([Ref.parse("skill:user/docx")], [])
-    assert result.refused == [("pdf", ("it is here with other content (version 1); say that it is to be replaced",))]
+    assert result.refused == [
+        ("pdf", ("it is here with other content (version 1); say that it is to be replaced",))
+    ]
     assert store.head(Ref.parse("pdf")).version == 1
-    assert import_zip(store, zipped("pdf", "docx"), replace=True).updated == [Ref.parse("skill:user/pdf")]
+    assert import_zip(store, zipped("pdf", "docx"), replace=True).updated == [
+        Ref.parse("skill:user/pdf")
+    ]
     assert store.files(store.head(Ref.parse("pdf"))) == good()
 
 
@@ -222,11 +259,16 @@ def test_folders_are_found_at_any_depth_and_the_rest_is_left_out(store: Store) -
         ]
     )
     assert import_zip(store, stream).added == [Ref.parse("skill:user/pdf")]
-    assert sorted(store.files(store.head(Ref.parse("pdf")))) == ["SKILL.md", "examples/other/SKILL.md"]
+    assert sorted(store.files(store.head(Ref.parse("pdf")))) == [
+        "SKILL.md",
+        "examples/other/SKILL.md",
+    ]
 
 
 def test_bare_files_take_the_name_that_they_give_themselves(store: Store) -> None:
-    assert import_zip(store, packed([("SKILL.md", MAIN.format("pdf").encode()), ("a/b.md", b"b")])).added
+    assert import_zip(
+        store, packed([("SKILL.md", MAIN.format("pdf").encode()), ("a/b.md", b"b")])
+    ).added
     assert sorted(store.files(store.head(Ref.parse("pdf")))) == ["SKILL.md", "a/b.md"]
     assert import_zip(store, packed([("SKILL.md", b"no name")])).refused[0][0] == "the archive"
 
@@ -240,18 +282,27 @@ def test_a_name_in_utf8_is_read_whether_it_says_so_or_not(store: Store) -> None:
         while (at := content.find(mark, at + 1)) >= 0:
             content[at + offset + 1] &= ~0x08
     assert import_zip(store, io.BytesIO(content)).added
-    assert sorted(store.files(store.head(Ref.parse("pdf")))) == ["SKILL.md", "grün.md", "\u00fcber.md"]
+    assert sorted(store.files(store.head(Ref.parse("pdf")))) == [
+        "SKILL.md",
+        "grün.md",
+        "\u00fcber.md",
+    ]
 
 
 def test_what_breaks_a_rule_is_reported_and_the_others_go_on(store: Store) -> None:
-    """What breaks the specification comes in, as from a person's own folder; what is hostile or unclear does not."""
+    """What breaks the specification comes in, as from a person's own folder; what is hostile or
+    unclear does not.
+    """
     stream = packed(
         [
             ("good/SKILL.md", MAIN.format("good").encode()),
             ("bare/SKILL.md", b"no frontmatter"),
             ("Bad Name/SKILL.md", MAIN.format("Bad Name").encode()),
             ("lower/skill.md", MAIN.format("lower").encode()),
-            ("hostile/SKILL.md", b"---\nname: hostile\ndescription: !!python/name:os.system\n---\n"),
+            (
+                "hostile/SKILL.md",
+                b"---\nname: hostile\ndescription: !!python/name:os.system\n---\n",
+            ),
             ("a/good/SKILL.md", MAIN.format("good").encode()),
         ]
     )
@@ -275,7 +326,9 @@ def test_a_resource_over_its_limits_is_refused_unread(store: Store) -> None:
 
 
 def padded(stream: io.BytesIO) -> io.BytesIO:
-    """Returns the zip with so much that does not pack well that it unpacks to few times its size."""
+    """Returns the zip with so much that does not pack well that it unpacks to few times
+    its size.
+    """
     with zipfile.ZipFile(stream, "a", zipfile.ZIP_STORED) as archive:
         archive.writestr("padding", bytes(400_000))
     return stream
@@ -301,9 +354,13 @@ contents = st.builds(File, st.binary(max_size=200), st.sampled_from([PLAIN, EXEC
 
 
 @pytest.mark.process
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(files=st.dictionaries(paths, contents, max_size=8))
-def test_any_files_come_back_as_they_were(store: Store, other: Store, files: dict[str, File]) -> None:
+def test_any_files_come_back_as_they_were(
+    store: Store, other: Store, files: dict[str, File]
+) -> None:
     name = f"any-{store.sequence()}"
     try:
         put(store, name, {**files, **good(name)})
@@ -358,7 +415,9 @@ def tar(name: str) -> io.BytesIO:
 
 
 def attack(case: dict[str, Any]) -> io.BytesIO:
-    """Returns the archive that a case of attacks.json describes, with a good skill beside what is hostile."""
+    """Returns the archive that a case of attacks.json describes, with a good skill beside what is
+    hostile.
+    """
     spec, name = case["spec"], case["entry"]
     if case["format"] == "tar":
         return tar(name)
@@ -378,11 +437,16 @@ def attack(case: dict[str, Any]) -> io.BytesIO:
         return many(spec["count"])
     if "encrypted" in spec:
         return patched(
-            patched(zipped("pdf"), b"PK\3\4\x14\0\0", b"PK\3\4\x14\0\1"), b"\x14\x03\x14\0\0", b"\x14\x03\x14\0\1"
+            patched(zipped("pdf"), b"PK\3\4\x14\0\0", b"PK\3\4\x14\0\1"),
+            b"\x14\x03\x14\0\0",
+            b"\x14\x03\x14\0\1",
         )
     if "setuid" in spec:
         return packed(
-            [("pdf/SKILL.md", MAIN.format("pdf").encode()), (entry(f"pdf/{name}", 0o100000 | spec["setuid"]), b"x")]
+            [
+                ("pdf/SKILL.md", MAIN.format("pdf").encode()),
+                (entry(f"pdf/{name}", 0o100000 | spec["setuid"]), b"x"),
+            ]
         )
     if "truncated" in spec:
         return io.BytesIO(zipped("pdf").getvalue()[:-40])
@@ -394,7 +458,9 @@ def attack(case: dict[str, Any]) -> io.BytesIO:
             archive.comment = b"c" * spec["comment_len"]
         return stream
     if "\0" in name:
-        return patched(zipped("pdf", **{f"pdf/{name.replace(chr(0), '@')}": b"x"}), b"na@me", b"na\0me")
+        return patched(
+            zipped("pdf", **{f"pdf/{name.replace(chr(0), '@')}": b"x"}), b"na@me", b"na\0me"
+        )
     return zipped("pdf", **{name: b"x"})
 
 
@@ -414,7 +480,11 @@ def test_a_hostile_archive_is_refused_whole(store: Store, case: dict[str, Any]) 
 
 
 def test_a_tar_is_told_what_would_be_taken(store: Store) -> None:
-    for stream in (tar("x"), io.BytesIO(b"\x1f\x8b" + bytes(50)), io.BytesIO(b"7z\xbc\xaf\x27\x1c" + bytes(50))):
+    for stream in (
+        tar("x"),
+        io.BytesIO(b"\x1f\x8b" + bytes(50)),
+        io.BytesIO(b"7z\xbc\xaf\x27\x1c" + bytes(50)),
+    ):
         with pytest.raises(InvalidArchive) as raised:
             import_zip(store, stream)
         assert "Only zip archives are imported" in raised.value.hint
@@ -447,25 +517,38 @@ def test_limits_hold_for_what_is_no_bomb(store: Store, monkeypatch: pytest.Monke
 
 HOSTILE: dict[str, tuple[Callable[[], io.BytesIO], str]] = {
     "something before it": (lambda: io.BytesIO(b"#!/bin/sh\n" + zipped("pdf").getvalue()), "before or behind"),
-    "something behind it": (lambda: io.BytesIO(zipped("pdf").getvalue() + b"more"), "something before or behind"),
-    "a second end in its comment": (lambda: commented(b"PK\5\6" + bytes(18)), "something before or behind"),
+    "something behind it": (lambda: io.BytesIO(zipped("pdf").getvalue() + b"more"), ("something "
+"before or behind")),
+    ("a second end in "
+"its comment"): (lambda: commented(b"PK\5\6" + bytes(18)), "something before or behind"),
     "a second disk": (lambda: patched(zipped("pdf"), b"PK\5\6\0", b"PK\5\6\1"), "several parts"),
-    "another name in front": (lambda: patched(zipped("pdf"), b"SKILL.md", b"SKILL.me", 1), "described in two ways"),
-    "another method in front": (lambda: patched(zipped("pdf"), b"\4\x14\0\0\0\x08", b"\4\x14\0\0\0\0"), "two ways"),
+    ("another "
+"name in front"): (lambda: patched(zipped("pdf"), b"SKILL.md", b"SKILL.me", 1), ("described "
+"in two ways")),
+    ("another "
+"method in front"): (lambda: patched(zipped("pdf"), b"\4\x14\0\0\0\x08", b"\4\x14\0\0\0\0"), "two ways"),
     "a block device": (lambda: with_entry(entry("x", stat.S_IFBLK)), "'x' is a link or a device"),
-    "a link made on Windows": (lambda: with_entry(entry("x", stat.S_IFLNK, 0)), "'x' is a link or a device"),
+    "a link made on Windows": (lambda: with_entry(entry("x", stat.S_IFLNK, 0)), ("'x' is a link "
+"or a device")),
     "a reparse point": (lambda: with_entry(windows("x", 0x400)), "'x' is a link or a device"),
     "a folder with content": (lambda: zipped("pdf", **{"x/": b"x"}), "a folder and a file"),
-    "a folder that is a file by its mode": (lambda: with_entry(entry("x", stat.S_IFDIR)), "a folder and a file"),
-    "a file that is a folder too": (lambda: zipped("pdf", **{"pdf/a": b"x", "pdf/A/b": b"x"}), "a folder and a file"),
+    ("a folder that is a file "
+"by its mode"): (lambda: with_entry(entry("x", stat.S_IFDIR)), "a folder and a file"),
+    ("a file that is a "
+"folder too"): (lambda: zipped("pdf", **{"pdf/a": b"x", "pdf/A/b": b"x"}), "a folder and a file"),
     "a method that few know": (lambda: method(zipfile.ZIP_BZIP2), "packed in a way"),
-    "a wrong checksum": (lambda: patched(zipped("pdf"), crc("pdf"), b"\1\2\3\4"), "what the directory says"),
-    "a shorter size": (lambda: patched(zipped("pdf"), size("pdf"), struct.pack("<L", 5)), "what the directory says"),
-    "a longer size": (lambda: patched(zipped("pdf"), size("pdf"), struct.pack("<L", 500)), "what the directory says"),
+    "a wrong checksum": (lambda: patched(zipped("pdf"), crc("pdf"), b"\1\2\3\4"), ("what the "
+"directory says")),
+    "a shorter size": (lambda: patched(zipped("pdf"), size("pdf"), struct.pack("<L", 5)), ("what the "
+"directory says")),
+    "a longer size": (lambda: patched(zipped("pdf"), size("pdf"), struct.pack("<L", 500)), ("what the "
+"directory says")),
     "bytes behind a file": (lambda: handmade("pdf/SKILL.md", MAIN.format("pdf").encode(), b"more"), "is damaged"),
     "damaged bytes": (lambda: damaged(zipped("pdf")), "is damaged"),
-    "an end that counts none": (lambda: patched(zipped("pdf"), END + b"\1\0\1", END + bytes(3)), "other entries"),
-    "an end that counts twice": (lambda: patched(zipped("pdf"), END + b"\1", END + b"\2"), "directory is damaged"),
+    ("an end that "
+"counts none"): (lambda: patched(zipped("pdf"), END + b"\1\0\1", END + bytes(3)), "other entries"),
+    ("an end that "
+"counts twice"): (lambda: patched(zipped("pdf"), END + b"\1", END + b"\2"), "directory is damaged"),
     "an entry inside another": (lambda: quoted(), "its entries overlap"),
     "the format for huge archives": (lambda: huge(), "zip64"),
     "nothing": (lambda: io.BytesIO(), "it is no zip"),
@@ -482,7 +565,9 @@ def handmade(name: str, data: bytes, more: bytes) -> io.BytesIO:
     """Returns a zip with one file, behind whose packed bytes there are more."""
     packing = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     body = packing.compress(data) + packing.flush() + more
-    both = struct.pack("<3L", zlib.crc32(data), len(body), len(data)) + struct.pack("<2H", len(name), 0)
+    both = struct.pack("<3L", zlib.crc32(data), len(body), len(data)) + struct.pack(
+        "<2H", len(name), 0
+    )
     local = b"PK\3\4" + struct.pack("<5H", 20, 0, 8, 0, 0) + both + name.encode()
     central = b"PK\1\2" + struct.pack("<6H", 20, 20, 0, 8, 0, 0) + both + bytes(14) + name.encode()
     end = END + struct.pack("<2H2LH", 1, 1, len(central), len(local + body), 0)
@@ -539,7 +624,9 @@ def huge() -> io.BytesIO:
     end = content.rindex(b"PK\5\6")
     with_locator = content[:end] + b"PK\6\7" + bytes(16) + content[end:]
     length = struct.unpack_from("<L", content, end + 12)[0] + 20
-    return io.BytesIO(with_locator[: end + 32] + struct.pack("<L", length) + with_locator[end + 36 :])
+    return io.BytesIO(
+        with_locator[: end + 32] + struct.pack("<L", length) + with_locator[end + 36 :]
+    )
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -550,9 +637,13 @@ def test_what_can_be_read_in_two_ways_is_not_read(store: Store, name: str) -> No
     assert store.sequence() == 0
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(at=st.integers(0, 10**6), value=st.integers(0, 255), cut=st.booleans())
-def test_a_broken_byte_never_breaks_the_reader(store: Store, at: int, value: int, cut: bool) -> None:
+def test_a_broken_byte_never_breaks_the_reader(
+    store: Store, at: int, value: int, cut: bool
+) -> None:
     """Whatever stands in it: the zip is taken, or refused with a reason."""
     content = bytearray(zipped("pdf", "docx", other=b"x").getvalue())
     at %= len(content)

@@ -1,4 +1,6 @@
-"""No answer in a client counts as a person's where no person gives it: hooks, agents' shells, clients without one."""
+"""No answer in a client counts as a person's where no person gives it: hooks, agents' shells,
+clients without one.
+"""
 
 import json
 from pathlib import Path
@@ -32,8 +34,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("place", "text"),
     [
         ("work/project/.claude/settings.json", SETTINGS),
-        ("work/project/.claude/settings.local.json", json.dumps({"hooks": {"ElicitationResult": []}})),
-        ("work/project/.claude/settings.json", SETTINGS.replace("Elicitation", "\\u0045licitation")),
+        (
+            "work/project/.claude/settings.local.json",
+            json.dumps({"hooks": {"ElicitationResult": []}}),
+        ),
+        (
+            "work/project/.claude/settings.json",
+            SETTINGS.replace("Elicitation", "\\u0045licitation"),
+        ),
         ("work/project/.claude/settings.json", "\ufeff" + SETTINGS),
         ("work/project/.claude/settings.json", SETTINGS + "// a remark"),
         ("work/project/.claude/settings.json", "{" + " " * MAX_BYTES + "}"),
@@ -41,11 +49,26 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("work/.claude/settings.json", SETTINGS),
         ("user/.claude/settings.json", SETTINGS),
         ("user/.claude/plugins/cache/market/tools/1.0/hooks/hooks.json", SETTINGS),
-        ("user/.claude/plugins/tools/.claude-plugin/plugin.json", json.dumps({"name": "tools", **HOOK})),
-        ("work/project/.claude/skills/pdf/SKILL.md", "---\nname: pdf\nhooks:\n  Elicitation: []\n---\nText.\n"),
-        ("work/project/.claude/skills/pdf/SKILL.md", '---\n"\\x68ooks":\n  "\\x45licitation": []\n---\nText.\n'),
-        ("work/project/.claude/skills/pdf/SKILL.md", "---\nhooks: {}\nhooks:\n  Elicitation: []\n---\nText.\n"),
-        ("work/project/.claude/agents/sub/helper.md", "---\nhooks: !!map {Elicitation: []}\n---\nText.\n"),
+        (
+            "user/.claude/plugins/tools/.claude-plugin/plugin.json",
+            json.dumps({"name": "tools", **HOOK}),
+        ),
+        (
+            "work/project/.claude/skills/pdf/SKILL.md",
+            "---\nname: pdf\nhooks:\n  Elicitation: []\n---\nText.\n",
+        ),
+        (
+            "work/project/.claude/skills/pdf/SKILL.md",
+            '---\n"\\x68ooks":\n  "\\x45licitation": []\n---\nText.\n',
+        ),
+        (
+            "work/project/.claude/skills/pdf/SKILL.md",
+            "---\nhooks: {}\nhooks:\n  Elicitation: []\n---\nText.\n",
+        ),
+        (
+            "work/project/.claude/agents/sub/helper.md",
+            "---\nhooks: !!map {Elicitation: []}\n---\nText.\n",
+        ),
     ],
 )
 def test_a_hook_that_may_answer_is_named_wherever_the_client_reads_it(
@@ -59,8 +82,14 @@ def test_a_hook_that_may_answer_is_named_wherever_the_client_reads_it(
 @pytest.mark.parametrize(
     ("place", "text"),
     [
-        ("settings.json", json.dumps({"hooks": {"PreToolUse": []}, "permissions": {"allow": ["Elicitation"]}})),
-        ("skills/hooks/SKILL.md", "---\nname: hooks\ndescription: Elicitation hooks.\n---\nhooks: Elicitation\n"),
+        (
+            "settings.json",
+            json.dumps({"hooks": {"PreToolUse": []}, "permissions": {"allow": ["Elicitation"]}}),
+        ),
+        (
+            "skills/hooks/SKILL.md",
+            "---\nname: hooks\ndescription: Elicitation hooks.\n---\nhooks: Elicitation\n",
+        ),
         ("commands/ask.md", "Elicitation of requirements, without a head.\n"),
     ],
 )
@@ -78,7 +107,10 @@ def test_settings_and_skills_without_such_a_hook_leave_the_answer_to_the_person(
         ("user/.claude/plugins/tools/tsconfig.json", "{ // a remark, with \\u0041\n}"),
         ("user/.claude/plugins/tools/package-lock.json", "{" + " " * MAX_BYTES + "}"),
         ("user/.claude/plugins/tools/node_modules/x/a.json", SETTINGS),
-        ("user/.claude/skills/x/SKILL.md", "---\nname: x\ndescription: About: git hooks in C:\\x\n---\n"),
+        (
+            "user/.claude/skills/x/SKILL.md",
+            "---\nname: x\ndescription: About: git hooks in C:\\x\n---\n",
+        ),
     ],
 )
 def test_files_that_are_no_settings_leave_the_answer_to_the_person(
@@ -89,7 +121,9 @@ def test_files_that_are_no_settings_leave_the_answer_to_the_person(
     assert why_unattended({}, project) is None
 
 
-def test_the_folder_that_the_client_names_as_its_own_is_searched(project: Path, tmp_path: Path) -> None:
+def test_the_folder_that_the_client_names_as_its_own_is_searched(
+    project: Path, tmp_path: Path
+) -> None:
     save(tmp_path / "elsewhere/settings.json", SETTINGS)
 
     assert why_unattended({"CLAUDE_CONFIG_DIR": str(tmp_path / "elsewhere")}, project)
@@ -102,7 +136,9 @@ def test_doctor_names_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     evolvable("init", "--yes")
 
     said = " ".join(evolvable("doctor", code=None).out.split())
-    assert f"approves anything here: {evolvable.user / '.claude/settings.json'} names a hook" in said
+    assert (
+        f"approves anything here: {evolvable.user / '.claude/settings.json'} names a hook" in said
+    )
 
 
 @pytest.mark.process

@@ -1,4 +1,6 @@
-"""The audit log: every decision is in it, and a row that was changed, removed, moved or cut off shows."""
+"""The audit log: every decision is in it, and a row that was changed, removed, moved or cut off
+shows.
+"""
 
 import json
 from collections.abc import Iterator
@@ -23,13 +25,17 @@ REMOTE = replace(PERSON, via="oidc:ada@login.example.org", address="192.0.2.7")
 
 
 def text(body: str) -> dict[str, bytes]:
-    return {"SKILL.md": f"---\nname: pdf\ndescription: Works with PDF files.\n---\n\n{body}\n".encode()}
+    return {
+        "SKILL.md": f"---\nname: pdf\ndescription: Works with PDF files.\n---\n\n{body}\n".encode()
+    }
 
 
 @pytest.fixture
 def library(tmp_path: Path) -> Iterator[Library]:
     with Library.open(tmp_path / "library", create=True) as opened:
-        edit.update_resource(opened, PERSON, Ref.parse("pdf"), "made", files=text("one"), create=True)
+        edit.update_resource(
+            opened, PERSON, Ref.parse("pdf"), "made", files=text("one"), create=True
+        )
         yield opened
 
 
@@ -37,7 +43,9 @@ def proposed(library: Library, body: str) -> int:
     ref = Ref.parse("skill:user/pdf")
     base = library.store.head(ref).version or 0
     changed = {
-        "SKILL.md": replace(library.store.files(library.store.head(ref))["SKILL.md"], data=text(body)["SKILL.md"])
+        "SKILL.md": replace(
+            library.store.files(library.store.head(ref))["SKILL.md"], data=text(body)["SKILL.md"]
+        )
     }
     return proposal_inbox.propose(library, AGENT, ref, base, changed, "shorter")
 
@@ -50,14 +58,18 @@ def decisions(library: Library) -> list[tuple[str, str]]:
     return [(one.decision, one.subject) for one in entries(library)]
 
 
-def test_decisions_are_recorded_with_who_what_and_from_where_and_other_changes_are_not(library: Library) -> None:
+def test_decisions_are_recorded_with_who_what_and_from_where_and_other_changes_are_not(
+    library: Library,
+) -> None:
     first, second = proposed(library, "two"), proposed(library, "three")
     approved = proposal_inbox.approve_together(library, REMOTE, [first], "clear")[0]
     proposal_inbox.reject(library, second, "no", PERSON)
     proposal_inbox.reopen(library, PERSON, second)
     versions.undo(library, PERSON, "back", operation=approved.operation)
     release.set_policy(library, PERSON, "live", "all of it")
-    edit.update_resource(library, AGENT, Ref.parse("pdf"), "an edit", files=text("four"), expected_version=3)
+    edit.update_resource(
+        library, AGENT, Ref.parse("pdf"), "an edit", files=text("four"), expected_version=3
+    )
 
     assert decisions(library) == [
         ("approve", "skill:pdf@2 (proposal 1)"),
@@ -67,7 +79,11 @@ def test_decisions_are_recorded_with_who_what_and_from_where_and_other_changes_a
         ("set policy", "channel live"),
     ]
     one = entries(library)[0]
-    assert (one.principal, one.via, one.address) == ("person", "oidc:ada@login.example.org", "192.0.2.7")
+    assert (one.principal, one.via, one.address) == (
+        "person",
+        "oidc:ada@login.example.org",
+        "192.0.2.7",
+    )
     assert (one.session, one.operation) == ("s-1", approved.operation)
     assert entries(library)[1].address  # this machine's name
     assert audit.verify_log(library).intact
@@ -87,14 +103,21 @@ def filled(library: Library, rows: int = 4) -> str:
     """Record some decisions; return the head."""
     who = Identity(Principal.PERSON, "page")
     log = library.store.backend.audit
-    log.add(*(Decision(f"2026-11-23T10:00:0{n}Z", "reject", f"skill:s{n}", who, "127.0.0.1") for n in range(rows)))
+    log.add(
+        *(
+            Decision(f"2026-11-23T10:00:0{n}Z", "reject", f"skill:s{n}", who, "127.0.0.1")
+            for n in range(rows)
+        )
+    )
     return audit.verify_log(library).head
 
 
 def tamper(library: Library, *statements: str) -> None:
     """Write to the file as its owner can: without the triggers."""
     with dbapi.connect(library.store.home / "library.db") as db:
-        triggers = [row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'")]
+        triggers = [
+            row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'")
+        ]
         for name in ("audit_is_not_changed", "audit_is_not_removed"):
             db.execute(f"DROP TRIGGER {name}")
         for one in statements:
@@ -105,7 +128,9 @@ def tamper(library: Library, *statements: str) -> None:
     db.close()
 
 
-@pytest.mark.parametrize("statement", ["UPDATE audit SET via = 'terminal'", "DELETE FROM audit WHERE number = 4"])
+@pytest.mark.parametrize(
+    "statement", ["UPDATE audit SET via = 'terminal'", "DELETE FROM audit WHERE number = 4"]
+)
 def test_the_library_refuses_to_change_or_remove_a_row(library: Library, statement: str) -> None:
     filled(library)
     with (
@@ -117,7 +142,10 @@ def test_the_library_refuses_to_change_or_remove_a_row(library: Library, stateme
 
 
 TAMPERED = {
-    "a row changed": (["UPDATE audit SET subject = 'skill:x' WHERE number = 2"], "row 2 was changed"),
+    "a row changed": (
+        ["UPDATE audit SET subject = 'skill:x' WHERE number = 2"],
+        "row 2 was changed",
+    ),
     "a row removed": (["DELETE FROM audit WHERE number = 2"], "row 2 is missing"),
     "rows exchanged": (
         [
@@ -138,12 +166,15 @@ TAMPERED = {
     "the first row removed": (["DELETE FROM audit WHERE number = 1"], "row 1 is missing"),
     "a row put in": (
         [
-            "INSERT INTO audit SELECT 5, at, decision, 'skill:y', principal, via, address, session, operation, hash, "
-            "hash FROM audit WHERE number = 4"
+            "INSERT INTO audit SELECT 5, at, decision, 'skill:y', principal, via, address, "
+            "session, operation, hash, hash FROM audit WHERE number = 4"
         ],
         "row 5 was changed",
     ),
-    "the time changed": (["UPDATE audit SET at = '2026-11-24' WHERE number = 4"], "row 4 was changed"),
+    "the time changed": (
+        ["UPDATE audit SET at = '2026-11-24' WHERE number = 4"],
+        "row 4 was changed",
+    ),
 }
 
 
@@ -152,7 +183,9 @@ def test_tampering_shows_in_the_chain(library: Library, statements: list[str], s
     filled(library)
     tamper(library, *statements)
     report = audit.verify_log(library)
-    assert not report.intact and any(says in problem for problem in report.problems), report.problems
+    assert not report.intact and any(says in problem for problem in report.problems), (
+        report.problems
+    )
 
 
 def test_a_cut_off_end_shows_only_against_a_head_that_was_noted(library: Library) -> None:
@@ -163,7 +196,9 @@ def test_a_cut_off_end_shows_only_against_a_head_that_was_noted(library: Library
     assert report.problems == ["the row 4 that was noted is not there, or is another one now"]
 
 
-def test_a_log_that_was_written_anew_shows_only_against_a_head_that_was_noted(library: Library) -> None:
+def test_a_log_that_was_written_anew_shows_only_against_a_head_that_was_noted(
+    library: Library,
+) -> None:
     head = filled(library)
     tamper(library, "DELETE FROM audit")
     filled(library, 5)

@@ -1,4 +1,6 @@
-"""Automatic reviews: which sessions they take, who is asked, what they may cost, and what becomes of a failure."""
+"""Automatic reviews: which sessions they take, who is asked, what they may cost, and what becomes
+of a failure.
+"""
 
 import json
 import os
@@ -27,7 +29,10 @@ from evolvable_store.store import Store
 from evolvable_tools.library import Library
 from evolvable_tools.verbs import proposal_inbox
 
-pytestmark = [pytest.mark.process, pytest.mark.skipif(os.name != "posix", reason="the stand-ins are scripts")]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.name != "posix", reason="the stand-ins are scripts"),
+]
 
 BY_NAME = {one.name: one for one in labelled()}
 SESSION, QUIET = BY_NAME["alembic"], next(one for one in labelled() if not one.learn)
@@ -58,7 +63,9 @@ print(json.dumps({{"type": "result", "is_error": False, "result": json.dumps(ans
 
 
 class Window:
-    """A person's machine on which `claude` answers a review, and automatic reviews of the project are on."""
+    """A person's machine on which `claude` answers a review, and automatic reviews of the project
+    are on.
+    """
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.evolvable, self.bin = CommandLine(root), root / "bin"
@@ -97,7 +104,12 @@ class Window:
     def ends(self, session: Labelled = SESSION, event: str = "SessionEnd", **more: str) -> None:
         """A session of the project ends, as its client's hook says."""
         path = session.write(self.evolvable.project)
-        named = {"transcript_path": str(path), "cwd": str(self.evolvable.project), "client": session.client, **more}
+        named = {
+            "transcript_path": str(path),
+            "cwd": str(self.evolvable.project),
+            "client": session.client,
+            **more,
+        }
         assert enqueue(str(self.home), {"session_id": session.session_id, "event": event, **named})
 
     def runs(self) -> list[str]:
@@ -113,14 +125,20 @@ def window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Window:
     return Window(tmp_path, monkeypatch)
 
 
-def test_a_session_that_ended_is_reviewed_once_by_its_client_and_the_lesson_waits(window: Window) -> None:
+def test_a_session_that_ended_is_reviewed_once_by_its_client_and_the_lesson_waits(
+    window: Window,
+) -> None:
     window.ends()
     os.environ["CLAUDECODE"] = "1"
 
     assert window.runs() == ["done"] and window.runs() == []
     (asked,) = window.asked
     assert window.waiting() == ["skill:db-migrations"] and waiting_sessions(window.home) == []
-    assert asked["argv"][1] == "-p" and asked["env"]["EVOLVABLE_REVIEWING"] == "1" and asked["cwd"] == str(window.home)
+    assert (
+        asked["argv"][1] == "-p"
+        and asked["env"]["EVOLVABLE_REVIEWING"] == "1"
+        and asked["cwd"] == str(window.home)
+    )
     left = window.auto()["left"]
     assert (left["of_tokens"] - left["tokens"], left["of_money"] - left["money"]) == (27, 0.25)
 
@@ -165,11 +183,15 @@ def test_a_client_gets_the_address_of_its_models_from_the_person_alone(
     monkeypatch.setenv("COPILOT_PROVIDER_BASE_URL", "http://of.a.project")
     config = read_config()
     assert "COPILOT_PROVIDER_BASE_URL" not in model_command_environment(config)
-    own = replace(config, person=replace(config.person, models={"copilot_provider": "http://127.0.0.1:9/v1"}))
+    own = replace(
+        config, person=replace(config.person, models={"copilot_provider": "http://127.0.0.1:9/v1"})
+    )
     assert model_command_environment(own)["COPILOT_PROVIDER_BASE_URL"] == "http://127.0.0.1:9/v1"
 
 
-def test_only_sessions_that_ended_in_a_project_where_it_is_on_are_taken(window: Window, tmp_path: Path) -> None:
+def test_only_sessions_that_ended_in_a_project_where_it_is_on_are_taken(
+    window: Window, tmp_path: Path
+) -> None:
     window.ends(event="Stop")
     assert window.runs() == []
     window.ends(cwd=str(tmp_path))
@@ -187,7 +209,9 @@ def test_a_session_without_a_signal_costs_nothing(window: Window) -> None:
     assert waiting_sessions(window.home) == []
 
 
-def test_a_failed_review_is_tried_once_more_and_then_left_to_the_person_who_is_told(window: Window) -> None:
+def test_a_failed_review_is_tried_once_more_and_then_left_to_the_person_who_is_told(
+    window: Window,
+) -> None:
     (window.bin / "down").touch()
     window.ends()
 
@@ -216,7 +240,9 @@ def test_answers_that_cannot_be_used_count_as_failures(window: Window) -> None:
     assert entry.tries == 1 and "could not be used" in entry.why
 
 
-def test_a_session_waits_for_a_new_day_when_the_budget_is_spent_and_counts_as_no_failure(window: Window) -> None:
+def test_a_session_waits_for_a_new_day_when_the_budget_is_spent_and_counts_as_no_failure(
+    window: Window,
+) -> None:
     window.auto("on", "--budget", "tokens=1000,money=2")
     window.ends()
 
@@ -228,7 +254,9 @@ def test_a_session_waits_for_a_new_day_when_the_budget_is_spent_and_counts_as_no
     assert window.runs() == ["done"]
 
 
-def test_what_ends_while_a_review_runs_is_taken_by_that_worker_and_no_second_one_asks(window: Window) -> None:
+def test_what_ends_while_a_review_runs_is_taken_by_that_worker_and_no_second_one_asks(
+    window: Window,
+) -> None:
     """A second window ends and starts its own worker, which finds the lock and goes."""
     other = BY_NAME["short-commits"]
     path = other.write(window.evolvable.project)
@@ -266,7 +294,9 @@ def test_what_a_killed_worker_had_taken_is_reviewed_by_the_next(window: Window) 
     assert window.waiting() == ["skill:db-migrations"]
 
 
-def test_a_session_that_ends_while_the_library_is_busy_waits(window: Window, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_ends_while_the_library_is_busy_waits(
+    window: Window, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "GIVE_UP_SECONDS", 0.05)
     window.ends()
     with Store.open(window.home) as store, busy(store.backend):
@@ -284,7 +314,9 @@ def test_a_lesson_of_a_named_skill_is_made_at_once_with_its_provenance_and_taken
     assert window.runs() == ["done"] and window.waiting() == []
     assert "With alembic revision." in window.evolvable("show", "db-migrations").out
     (newest, *_) = window.evolvable("history", "db-migrations", "--json").json["versions"]
-    assert any("learn review auto --skill skill:db-migrations" in line for line in newest["evidence"])
+    assert any(
+        "learn review auto --skill skill:db-migrations" in line for line in newest["evidence"]
+    )
     window.evolvable("undo", str(newest["operation"]), "--yes", code=None)
     assert "By hand." in window.evolvable("show", "db-migrations").out
 
@@ -313,10 +345,16 @@ def has_no_worker(home: Path) -> Callable[[], bool]:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_the_hook_of_a_sessions_end_starts_the_worker_and_no_process_stays(window: Window) -> None:
     path = SESSION.write(window.evolvable.project)
-    payload = {"session_id": SESSION.session_id, "transcript_path": str(path), "cwd": str(window.evolvable.project)}
+    payload = {
+        "session_id": SESSION.session_id,
+        "transcript_path": str(path),
+        "cwd": str(window.evolvable.project),
+    }
     hook = "from evolvable_server.hooks.command import main; main()"
     command = [sys.executable, "-P", "-c", hook, "SessionEnd", "claude-code"]
-    done = subprocess.run(command, input=json.dumps(payload).encode(), capture_output=True, timeout=60, check=True)
+    done = subprocess.run(
+        command, input=json.dumps(payload).encode(), capture_output=True, timeout=60, check=True
+    )
 
     assert (done.stdout, done.stderr) == (b"", b"")
     poll(lambda: waiting_sessions(window.home) == [] and window.waiting(), "the lesson to wait")
@@ -329,7 +367,9 @@ def left_alone(window: Window) -> None:
     window.ends(event="Stop")
     (entry,) = waiting_sessions(window.home)
     said = json.loads(Path(entry.place).read_text(encoding="utf-8"))
-    Path(entry.place).write_text(json.dumps({**said, "time": "2026-01-01T00:00:00Z"}), encoding="utf-8")
+    Path(entry.place).write_text(
+        json.dumps({**said, "time": "2026-01-01T00:00:00Z"}), encoding="utf-8"
+    )
 
 
 def prompt_hook(window: Window, folder: Path, **environment: str) -> None:
@@ -338,12 +378,16 @@ def prompt_hook(window: Window, folder: Path, **environment: str) -> None:
     hook = "from evolvable_server.hooks.command import main; main()"
     command = [sys.executable, "-P", "-c", hook, "UserPromptSubmit", "qwen"]
     whole = {**os.environ, **environment}
-    done = subprocess.run(command, input=json.dumps(payload).encode(), capture_output=True, timeout=60, env=whole)
+    done = subprocess.run(
+        command, input=json.dumps(payload).encode(), capture_output=True, timeout=60, env=whole
+    )
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_the_first_prompt_of_a_session_takes_what_a_client_left_that_told_no_end(window: Window) -> None:
+def test_the_first_prompt_of_a_session_takes_what_a_client_left_that_told_no_end(
+    window: Window,
+) -> None:
     left_alone(window)
     prompt_hook(window, window.evolvable.project.parent)
     prompt_hook(window, window.evolvable.project, EVOLVABLE_REVIEWING="1")
@@ -367,7 +411,9 @@ def test_the_start_of_a_server_takes_what_a_client_left_that_told_no_end(window:
     assert waiting_sessions(window.home) == [] and window.waiting() == ["skill:db-migrations"]
 
 
-def test_a_process_of_ours_that_ends_a_session_queues_nothing(window: Window, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_ours_that_ends_a_session_queues_nothing(
+    window: Window, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from evolvable_server.hooks.command import run
 
     monkeypatch.setenv("EVOLVABLE_REVIEWING", "1")

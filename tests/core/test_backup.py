@@ -21,7 +21,9 @@ Put = Callable[..., object]
 
 
 @ON_SQLITE
-def test_a_backup_opens_as_a_library_with_the_same_content(store: Store, put: Put, tmp_path: Path) -> None:
+def test_a_backup_opens_as_a_library_with_the_same_content(
+    store: Store, put: Put, tmp_path: Path
+) -> None:
     put("pdf", "one")
     put("pdf", "two")
     target = tmp_path / "deep" / "backup"
@@ -36,19 +38,30 @@ def test_a_backup_opens_as_a_library_with_the_same_content(store: Store, put: Pu
 @ON_SQLITE
 def test_a_backup_of_a_backup_is_the_library_too(store: Store, put: Put, tmp_path: Path) -> None:
     put("pdf", "one")
-    with Store.open(backup(store, tmp_path / "first")) as first, Store.open(backup(first, tmp_path / "second")) as copy:
+    with (
+        Store.open(backup(store, tmp_path / "first")) as first,
+        Store.open(backup(first, tmp_path / "second")) as copy,
+    ):
         assert all_changes(copy) == all_changes(store)
 
 
 @ON_SQLITE
-def test_a_backup_can_be_read_where_nothing_can_be_written(store: Store, put: Put, tmp_path: Path) -> None:
-    """It needs no log beside it: a medium that is mounted read-only holds files with this mode and no others."""
+def test_a_backup_can_be_read_where_nothing_can_be_written(
+    store: Store, put: Put, tmp_path: Path
+) -> None:
+    """It needs no log beside it: a medium that is mounted read-only holds files with this mode and
+    no others.
+    """
     put("pdf", "one")
     target = backup(store, tmp_path / "backup")
-    assert (target / "library.db").read_bytes()[18:20] == b"\1\1", "the file says that it has a write-ahead log"
+    assert (target / "library.db").read_bytes()[18:20] == b"\1\1", (
+        "the file says that it has a write-ahead log"
+    )
 
 
-def test_a_write_after_every_step_does_not_start_it_anew(store: Store, put: Put, tmp_path: Path) -> None:
+def test_a_write_after_every_step_does_not_start_it_anew(
+    store: Store, put: Put, tmp_path: Path
+) -> None:
     """As SQLite's copy in steps does by itself: it would never end."""
     if store.backend.journal != "wal":
         pytest.skip("with a rollback journal, writers wait for the backup")
@@ -67,13 +80,17 @@ def test_a_write_after_every_step_does_not_start_it_anew(store: Store, put: Put,
 
 
 @pytest.mark.process
-def test_a_backup_ends_while_others_write_without_a_pause(children: Children, tmp_path: Path) -> None:
+def test_a_backup_ends_while_others_write_without_a_pause(
+    children: Children, tmp_path: Path
+) -> None:
     home, gate = tmp_path / "home", Gate(tmp_path / "gate")
     with Store.open(home, create=True) as store:
         with store.transaction(Actor.AGENT, "make it large") as tx:
             for number in range(100):
                 tx.put(Ref.parse(f"large-{number}"), skill(os.urandom(60_000).hex()))
-        writers = [children.start("acknowledge", home, gate.folder, worker) for worker in ("w1", "w2")]
+        writers = [
+            children.start("acknowledge", home, gate.folder, worker) for worker in ("w1", "w2")
+        ]
         gate.wait_for(*writers)
         poll(lambda: store.sequence() > 150, "the first writes")
         for number in range(3):
@@ -129,12 +146,21 @@ def test_an_empty_folder_is_taken(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_nothing_but_an_older_backup_makes_room(store: Store, tmp_path: Path, replace: bool) -> None:
+def test_nothing_but_an_older_backup_makes_room(
+    store: Store, tmp_path: Path, replace: bool
+) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("x", encoding="utf-8")
     (tmp_path / "link").symlink_to(tmp_path / "gone")
-    for target in (tmp_path / "file", tmp_path / "full", tmp_path / "link", store.home, tmp_path, Path("/")):
+    for target in (
+        tmp_path / "file",
+        tmp_path / "full",
+        tmp_path / "link",
+        store.home,
+        tmp_path,
+        Path("/"),
+    ):
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(InvalidArgument):
             backup(store, target, replace=replace)

@@ -27,13 +27,25 @@ def told(found: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> list[tuple
     """The text of each task that its library can answer, with the names of the right skills."""
     skills, tasks = found
     names = {skill["id"]: skill["name"] for skill in skills}
-    return [(task["text"], [names[id_] for id_ in task["gold"]]) for task in answerable(tasks, set(names))]
+    return [
+        (task["text"], [names[id_] for id_ in task["gold"]])
+        for task in answerable(tasks, set(names))
+    ]
 
 
 def test_skillret_has_its_labels_in_a_file_of_their_own(tmp_path: Path) -> None:
-    skill = {"id": "s1", "name": "pdf", "description": "Fills forms", "body": "Steps", "repo": "a/b"}
+    skill = {
+        "id": "s1",
+        "name": "pdf",
+        "description": "Fills forms",
+        "body": "Steps",
+        "repo": "a/b",
+    }
     saved(tmp_path / "data/skills/test.jsonl", skill, skill | {"id": "s2", "name": "csv"})
-    saved(tmp_path / "data/queries/test.jsonl", {"id": "q1", "query": "fill it in", "skill_ids": ["s1"], "k": 1})
+    saved(
+        tmp_path / "data/queries/test.jsonl",
+        {"id": "q1", "query": "fill it in", "skill_ids": ["s1"], "k": 1},
+    )
     labels = [
         {"query_id": "q1", "skill_id": "s1", "relevance": 1},
         {"query_id": "q1", "skill_id": "s2", "relevance": 0},
@@ -48,16 +60,32 @@ def test_sra_bench_has_one_corpus_and_a_file_for_each_family_of_tasks(tmp_path: 
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus/corpus.json").write_text(json.dumps(corpus))
     (tmp_path / "instances").mkdir()
-    rows = [{"instance_id": "i1", "dataset": "theoremqa", "question": "expand sin x", "skill_annotations": ["t_0"]}]
+    rows = [
+        {
+            "instance_id": "i1",
+            "dataset": "theoremqa",
+            "question": "expand sin x",
+            "skill_annotations": ["t_0"],
+        }
+    ]
     (tmp_path / "instances/theoremqa.json").write_text(json.dumps(rows))
 
     assert told(sra_bench(tmp_path)) == [("expand sin x", ["Taylor"])]
 
 
 def test_skillrouter_leaves_out_tasks_that_no_one_skill_is_for(tmp_path: Path) -> None:
-    saved(tmp_path / "easy/part-00000.jsonl.gz", {"skill_id": "a", "name": "pdf", "desc": "Forms", "body": "Steps"})
-    saved(tmp_path / "tasks.jsonl", *({"task_id": f"t{n}", "instruction_text": f"task {n}"} for n in (1, 2)))
-    known = {"t1": {"task_type": "single", "gt_skill_ids": ["a"]}, "t2": {"task_type": "generic_only"}}
+    saved(
+        tmp_path / "easy/part-00000.jsonl.gz",
+        {"skill_id": "a", "name": "pdf", "desc": "Forms", "body": "Steps"},
+    )
+    saved(
+        tmp_path / "tasks.jsonl",
+        *({"task_id": f"t{n}", "instruction_text": f"task {n}"} for n in (1, 2)),
+    )
+    known = {
+        "t1": {"task_type": "single", "gt_skill_ids": ["a"]},
+        "t2": {"task_type": "generic_only"},
+    }
     (tmp_path / "relevance.json").write_text(json.dumps(known))
 
     skills, tasks = skillrouter(tmp_path)
@@ -76,8 +104,16 @@ def test_foreign_skills_are_read_at_the_commit_that_a_task_names(tmp_path: Path)
         (clone / "SKILL.md").write_text(f"---\nname: pdf\ndescription: {description}\n---\nSteps\n")
         subprocess.run([*git, "add", "."], check=True)
         subprocess.run([*git, "commit", "-qm", description], check=True)
-    first = subprocess.run([*git, "rev-parse", "HEAD~"], check=True, capture_output=True, text=True).stdout.strip()
-    row = {"qid": "1", "text": "fill it in", "gold": ["acme/skills:"], "repo": "acme/skills", "skill": "SKILL.md"}
+    first = subprocess.run(
+        [*git, "rev-parse", "HEAD~"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    row = {
+        "qid": "1",
+        "text": "fill it in",
+        "gold": ["acme/skills:"],
+        "repo": "acme/skills",
+        "skill": "SKILL.md",
+    }
     saved(tmp_path / "tasks.jsonl", row | {"commit": first})
 
     (skill,), tasks = foreign(tmp_path, tasks=tmp_path / "tasks.jsonl")
@@ -94,7 +130,9 @@ def test_every_foreign_task_names_its_origin_and_a_permissive_licence() -> None:
 
     assert len({row["qid"] for row in rows}) == len(rows) == 518
     assert {row["licence"] for row in rows} <= {"MIT", "Apache-2.0", "BSD-3-Clause", "CC-BY-4.0"}
-    assert all(len(row["commit"]) == 40 and row["path"] and row["repo"] and row["skill"] for row in rows)
+    assert all(
+        len(row["commit"]) == 40 and row["path"] and row["repo"] and row["skill"] for row in rows
+    )
 
 
 def example(name: str, body: str, description: str = "Fills forms.") -> dict[str, Any]:

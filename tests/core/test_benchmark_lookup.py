@@ -12,7 +12,16 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from lookup.copies import Copies
 from lookup.data import Library, answerable, drawn, take_in, tiled
 from lookup.none_fits import right_ids, without_the_right
-from lookup.scoring import Score, Verdict, abstention, calibration_error, family, quality, reliability, score
+from lookup.scoring import (
+    Score,
+    Verdict,
+    abstention,
+    calibration_error,
+    family,
+    quality,
+    reliability,
+    score,
+)
 
 from evolvable_store.store import Store
 
@@ -24,13 +33,23 @@ def task(source: str, gold: str) -> dict[str, object]:
 
 
 def record(number: int, name: str = "pdf") -> dict[str, str]:
-    return {"id": f"id-{number}", "name": name, "description": "d", "body": "b", "repo": "a/b", "path": "x/SKILL.md"}
+    return {
+        "id": f"id-{number}",
+        "name": name,
+        "description": "d",
+        "body": "b",
+        "repo": "a/b",
+        "path": "x/SKILL.md",
+    }
 
 
 @pytest.mark.process
 def test_the_benchmark_can_be_imported_without_the_packages_of_the_embedders() -> None:
     missing = "import sys; sys.modules |= dict.fromkeys(('numpy', 'onnxruntime', 'tokenizers')); "
-    program = f"{missing}sys.path += {sys.path!r}; import lookup.none_fits, lookup.datasets, lookup.scoring"
+    program = (
+        f"{missing}sys.path += {sys.path!r}; import lookup.none_fits, lookup.datasets, "
+        "lookup.scoring"
+    )
 
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -129,7 +148,11 @@ def test_an_overconfident_bin_weighs_by_its_answers() -> None:
 
 
 def test_only_tasks_whose_right_skill_is_there_are_asked_with_those_of_them_that_are() -> None:
-    queries = [{"kind": "positive", "gold": ["a", "b"]}, {"kind": "positive", "gold": ["b"]}, {"kind": "neg_library"}]
+    queries = [
+        {"kind": "positive", "gold": ["a", "b"]},
+        {"kind": "positive", "gold": ["b"]},
+        {"kind": "neg_library"},
+    ]
 
     assert answerable(queries, {"a"}) == [{"kind": "positive", "gold": ["a"]}]
 
@@ -158,7 +181,14 @@ def test_a_tiled_library_has_as_many_names_as_it_has_skills() -> None:
 
 def skill(repo: str, name: str, description: str) -> dict[str, str]:
     id_ = f"{repo}:{name}"
-    return {"id": id_, "name": name, "description": description, "body": "b", "repo": repo, "path": f"{name}/SKILL.md"}
+    return {
+        "id": id_,
+        "name": name,
+        "description": description,
+        "body": "b",
+        "repo": repo,
+        "path": f"{name}/SKILL.md",
+    }
 
 
 COLLECTION = [
@@ -189,10 +219,15 @@ def test_a_copy_is_a_right_answer_where_copies_are_marked() -> None:
     query = task("x", "a/b:popups")
 
     assert right_ids(query) == {"a/b:popups"}
-    assert right_ids(Copies(Library.of(COLLECTION)).marked(query)) == {"a/b:popups", "c/d:popup-cro"}
+    assert right_ids(Copies(Library.of(COLLECTION)).marked(query)) == {
+        "a/b:popups",
+        "c/d:popup-cro",
+    }
 
 
-def test_with_a_repository_the_copies_of_its_skills_are_taken_out_and_nothing_else(tmp_path: Path) -> None:
+def test_with_a_repository_the_copies_of_its_skills_are_taken_out_and_nothing_else(
+    tmp_path: Path,
+) -> None:
     library = Library.of(COLLECTION)
     take_in(tmp_path / "home", library)
     query = {**task("x", "a/b:popups"), "source_repo": "a/b"}
@@ -205,4 +240,6 @@ def test_with_a_repository_the_copies_of_its_skills_are_taken_out_and_nothing_el
             for its, _ in without_the_right(store, library, [query], copies):
                 assert its == [query]
                 assert {head.name for head in store.heads() if head.version is not None} == left
-        assert {head.name for head in store.heads() if head.version is not None} == set(library.skills)
+        assert {head.name for head in store.heads() if head.version is not None} == set(
+            library.skills
+        )

@@ -1,4 +1,6 @@
-"""What an agent asks of a search and reads of a listing: how many bytes, and what is left out first."""
+"""What an agent asks of a search and reads of a listing: how many bytes, and what is left out
+first.
+"""
 
 import json
 from pathlib import Path
@@ -29,12 +31,17 @@ def size(answer: Any) -> int:
 
 
 def test_a_page_of_a_listing_has_at_most_six_thousand_bytes() -> None:
-    resources = [ListedResource(f"skill:{'n' * 58}-{at}", 12, LONG, "Budding", 0, None, "you") for at in range(25)]
+    resources = [
+        ListedResource(f"skill:{'n' * 58}-{at}", 12, LONG, "Budding", 0, None, "you")
+        for at in range(25)
+    ]
     used = ListedResource("skill:pdf", 2, "Fill forms.", "Growing", 7, 0.5, "you")
 
     page = listing_answer(Listing(resources, "a cursor"), limit=25, detail=False)
 
-    assert size(page) <= 6_000 and len(page["resources"]) == 25 and page["next_cursor"] == "a cursor"
+    assert (
+        size(page) <= 6_000 and len(page["resources"]) == 25 and page["next_cursor"] == "a cursor"
+    )
     assert listing_answer(Listing([used]), limit=25, detail=False)["resources"] == [
         {
             "ref": "skill:pdf",
@@ -49,7 +56,9 @@ def test_a_page_of_a_listing_has_at_most_six_thousand_bytes() -> None:
 
 
 @pytest.mark.anyio
-async def test_an_agent_that_names_the_task_type_gets_near_ties_ordered_by_it(tmp_path: Path) -> None:
+async def test_an_agent_that_names_the_task_type_gets_near_ties_ordered_by_it(
+    tmp_path: Path,
+) -> None:
     serving = Serving(Config(tmp_path / "home", tmp_path, embedder="off"))
     library = serving.library
     for name in ("left", "right"):
@@ -63,12 +72,18 @@ async def test_an_agent_that_names_the_task_type_gets_near_ties_ordered_by_it(tm
             create=True,
         )
     for number in range(4):
-        for name, good, bad in (("left", "fill a.pdf", "test a.py"), ("right", "test a.py", "fill a.pdf")):
+        for name, good, bad in (
+            ("left", "fill a.pdf", "test a.py"),
+            ("right", "test a.py", "fill a.pdf"),
+        ):
             verified(library, f"{name}-form", f"{name}-good-{number}", "succeeded", task=good)
             verified(library, f"{name}-form", f"{name}-bad-{number}", "failed", task=bad)
 
     async with Client(serving.server, mode="legacy") as client:
-        for task_type, best in (("test python", "skill:right-form"), ("convert documents", "skill:left-form")):
+        for task_type, best in (
+            ("test python", "skill:right-form"),
+            ("convert documents", "skill:left-form"),
+        ):
             asked = {"task": "fill in a form", "task_type": task_type}
             found = (await client.call_tool("find_skill", asked)).structured_content
             assert best_of(found) == best, task_type

@@ -37,7 +37,9 @@ class Vectors:
 
 
 def frames(frame: FrameType | None) -> Iterator[str]:
-    """Yields our functions on the stack, innermost first; comprehensions are parts of their function."""
+    """Yields our functions on the stack, innermost first; comprehensions are parts of their
+    function.
+    """
     while frame is not None:
         module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
         if module.startswith("evolvable_") and (not name.startswith("<") or name == "<lambda>"):
@@ -70,14 +72,21 @@ def test_find_skill_reaches_sql_in_seven_frames(
     skill("written-by-an-agent", description="Fill a form in a PDF.", caller=agent)
     used = load.load_skill(library, agent, Ref.parse("written-by-an-agent"))
     load.report_outcome(library, agent, outcome="succeeded", use_id=used.use_id)
-    more = {f"skill-{number}": f"Fill form {number} in a PDF." for number in range(size - len(OFFICE))}
-    texts = {name: f"---\nname: {name}\ndescription: {text}\n---\n" for name, text in (OFFICE | more).items()}
+    more = {
+        f"skill-{number}": f"Fill form {number} in a PDF." for number in range(size - len(OFFICE))
+    }
+    texts = {
+        name: f"---\nname: {name}\ndescription: {text}\n---\n"
+        for name, text in (OFFICE | more).items()
+    }
     put_texts(library.store, texts)
     library.dependencies = SearchDependencies(embedder)  # type: ignore[arg-type]
     caller = Caller(Actor.AGENT, session="one", scopes=("acme", "user"))
     tools = Tools(library, caller, CallSessions("one"))
     request = SimpleNamespace(request=None, meta=None)
-    context: Any = SimpleNamespace(request_context=request, session=SimpleNamespace(client_params=None))
+    context: Any = SimpleNamespace(
+        request_context=request, session=SimpleNamespace(client_params=None)
+    )
     task = "fill the report of a form in the office with SQL"
     # The first search brings the index up to date, which takes more than reading it.
     stacks(tools.find_skill, task, context)

@@ -78,7 +78,9 @@ def stages(found: FoundSkills) -> dict[str, str]:
     "task",
     ["csv-tables", "csv tables", "use the csv-tables skill", PLAIN, "!?"],
 )
-def test_no_model_is_asked_what_is_plain(office: Library, model: Model, thinks: SearchDependencies, task: str) -> None:
+def test_no_model_is_asked_what_is_plain(
+    office: Library, model: Model, thinks: SearchDependencies, task: str
+) -> None:
     found = find_skill(office, CALLER, task, dependencies=thinks)
 
     assert "judge" not in stages(found) and found.verdict != "choose"
@@ -94,7 +96,9 @@ def test_a_mode_of_one_stage_asks_no_model(
     assert model.asked == []
 
 
-def test_what_the_model_chose_comes_first(office: Library, model: Model, thinks: SearchDependencies) -> None:
+def test_what_the_model_chose_comes_first(
+    office: Library, model: Model, thinks: SearchDependencies
+) -> None:
     alone = find_skill(office, CALLER, UNSURE)
     assert alone.matches[0].ref != "skill:latex-tables"
 
@@ -109,7 +113,9 @@ def test_what_the_model_chose_comes_first(office: Library, model: Model, thinks:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_as_many_come_back_as_were_asked_for(office: Library, thinks: SearchDependencies, limit: int) -> None:
+def test_as_many_come_back_as_were_asked_for(
+    office: Library, thinks: SearchDependencies, limit: int
+) -> None:
     found = find_skill(office, CALLER, UNSURE, limit=limit, dependencies=thinks)
 
     assert (len(found.matches), found.matches[0].ref) == (limit, "skill:latex-tables")
@@ -130,7 +136,9 @@ def test_when_the_model_says_none_nothing_fits_and_the_nearest_are_listed(
 def test_when_the_model_fails_the_answer_stands_and_says_so(office: Library, status: int) -> None:
     alone = find_skill(office, CALLER, UNSURE)
     with ModelApi(fails(status, "not now")) as api, asking(api) as thinker:
-        found = find_skill(office, CALLER, UNSURE, dependencies=SearchDependencies(judge_model=thinker))
+        found = find_skill(
+            office, CALLER, UNSURE, dependencies=SearchDependencies(judge_model=thinker)
+        )
 
     assert (found.matches, found.verdict) == (alone.matches, alone.verdict)
     assert stages(found)["judge"] and "sk-ant" not in stages(found)["judge"]
@@ -140,9 +148,13 @@ def test_when_the_model_fails_the_answer_stands_and_says_so(office: Library, sta
 @pytest.mark.parametrize("task", ["UNSURE", "Formulare ausfüllen und zusammenfügen"])
 def test_when_the_model_fails_the_caller_gets_the_choice(office: Library, task: str) -> None:
     task = UNSURE if task == "UNSURE" else task
-    alone = find_skill(office, replace(CALLER, session="other"), task, dependencies=SearchDependencies())
+    alone = find_skill(
+        office, replace(CALLER, session="other"), task, dependencies=SearchDependencies()
+    )
     with ModelApi(fails(500, "not now")) as api, asking(api) as thinker:
-        found = find_skill(office, CALLER, task, dependencies=SearchDependencies(judge_model=thinker))
+        found = find_skill(
+            office, CALLER, task, dependencies=SearchDependencies(judge_model=thinker)
+        )
 
     assert (found.verdict, found.further) == ("choose", alone.further)
     assert found.matches == alone.matches and stages(found)["judge"]
@@ -160,15 +172,23 @@ FOREIGN = {
 
 
 def test_a_task_in_the_language_of_a_library_is_measured_by_its_own_words(library: Library) -> None:
-    teach(library.store, "rechnung", "Prüft die Rechnungen des Monats und bucht sie auf die Konten.")
-    teach(library.store, "urlaub", "Plant den Urlaub der Mitarbeiter und trägt ihn in den Kalender ein.")
+    teach(
+        library.store, "rechnung", "Prüft die Rechnungen des Monats und bucht sie auf die Konten."
+    )
+    teach(
+        library.store,
+        "urlaub",
+        "Plant den Urlaub der Mitarbeiter und trägt ihn in den Kalender ein.",
+    )
 
     found = find_skill(library, CALLER, "bitte eine Rechnung buchen")
 
     assert [match.name for match in found.matches] == ["rechnung"] and found.verdict != "none"
     assert library.index.search("bitte eine Rechnung").unknown == 0, "no resource says 'invoice'"
     strange = find_skill(library, CALLER, "eine Stimme für das Klavier")
-    assert (strange.verdict, strange.matches) == ("choose", []), "words of two languages tell nothing"
+    assert (strange.verdict, strange.matches) == ("choose", []), (
+        "words of two languages tell nothing"
+    )
 
 
 @pytest.mark.parametrize(("task", "wanted"), FOREIGN.items())
@@ -182,7 +202,12 @@ def test_a_model_chooses_among_all_of_a_small_library_when_no_word_is_known(
     found = find_skill(office, CALLER, task, dependencies=thinks)
 
     best = found.matches[0]
-    assert (best.ref, best.stage, best.confidence, found.verdict) == (f"skill:{wanted}", "judge", 0.7, "sure")
+    assert (best.ref, best.stage, best.confidence, found.verdict) == (
+        f"skill:{wanted}",
+        "judge",
+        0.7,
+        "sure",
+    )
     assert len(model.shown[0]["choices"]) == len(OFFICE)
 
 
@@ -207,14 +232,23 @@ def test_a_model_is_not_asked_what_nothing_is_near_to(
 def test_a_caller_gets_the_same_answer_however_often_and_from_whatever_session_it_asks(
     office: Library, task: str
 ) -> None:
-    callers = [Caller(Actor.AGENT, name, connection=link) for name in ("one", "two", None) for link in ("a", "b")]
+    callers = [
+        Caller(Actor.AGENT, name, connection=link)
+        for name in ("one", "two", None)
+        for link in ("a", "b")
+    ]
 
-    answers = [found_answer(find_skill(office, caller, task), detail=True) for caller in (*callers, *callers)]
+    answers = [
+        found_answer(find_skill(office, caller, task), detail=True)
+        for caller in (*callers, *callers)
+    ]
 
     assert all(answer | {"search_id": ""} == answers[0] | {"search_id": ""} for answer in answers)
 
 
-def test_a_task_in_another_language_is_given_all_of_a_small_library_to_choose_from(office: Library) -> None:
+def test_a_task_in_another_language_is_given_all_of_a_small_library_to_choose_from(
+    office: Library,
+) -> None:
     answer = found_answer(find_skill(office, CALLER, "accélérer mes requêtes"))
 
     shown = {choice["ref"]: choice["about"] for choice in answer["choices"]}
@@ -226,7 +260,10 @@ def test_the_list_of_a_larger_library_has_the_nearest_the_proven_and_those_with_
 ) -> None:
     for number in range(60):
         teach(
-            office.store, f"other-{number:02}", f"Paint the {number}th wall of a house.", body="A tableau hangs there."
+            office.store,
+            f"other-{number:02}",
+            f"Paint the {number}th wall of a house.",
+            body="A tableau hangs there.",
         )
     proven, far = (office.store.head(Ref.parse(name)) for name in ("release-notes", "other-59"))
     use = load_skill(office, CALLER, proven.ref).use_id
@@ -245,7 +282,9 @@ def test_the_list_of_a_larger_library_has_the_nearest_the_proven_and_those_with_
 # Remembered
 
 
-def test_the_same_question_is_asked_once(office: Library, model: Model, thinks: SearchDependencies) -> None:
+def test_the_same_question_is_asked_once(
+    office: Library, model: Model, thinks: SearchDependencies
+) -> None:
     first, second = (find_skill(office, CALLER, UNSURE, dependencies=thinks) for _ in range(2))
 
     assert len(model.asked) == 1
@@ -253,10 +292,14 @@ def test_the_same_question_is_asked_once(office: Library, model: Model, thinks: 
     assert stages(second)["judge"].endswith("(remembered)")
 
 
-def test_that_none_fits_is_remembered_too(office: Library, model: Model, thinks: SearchDependencies) -> None:
+def test_that_none_fits_is_remembered_too(
+    office: Library, model: Model, thinks: SearchDependencies
+) -> None:
     model.wanted = "nothing here"
 
-    assert {find_skill(office, CALLER, UNSURE, dependencies=thinks).verdict for _ in range(2)} == {"none"}
+    assert {find_skill(office, CALLER, UNSURE, dependencies=thinks).verdict for _ in range(2)} == {
+        "none"
+    }
 
     assert len(model.asked) == 1
 
@@ -272,7 +315,9 @@ def test_an_answer_is_remembered_by_every_process_of_the_library(
     assert (first.matches, len(model.asked)) == (second.matches, 1)
 
 
-def test_a_failure_is_not_remembered(office: Library, model: Model, thinks: SearchDependencies) -> None:
+def test_a_failure_is_not_remembered(
+    office: Library, model: Model, thinks: SearchDependencies
+) -> None:
     with ModelApi(fails(500, "not now")) as api, asking(api) as thinker:
         find_skill(office, CALLER, UNSURE, dependencies=SearchDependencies(judge_model=thinker))
 
@@ -323,7 +368,9 @@ def test_the_list_has_what_was_added_since_and_comes_again_after_a_load(office: 
     assert listed() == listed() == sorted([*before, "skill:harp-tuning"])
 
 
-def test_a_model_is_asked_rather_than_the_caller(office: Library, thinks: SearchDependencies) -> None:
+def test_a_model_is_asked_rather_than_the_caller(
+    office: Library, thinks: SearchDependencies
+) -> None:
     found = find_skill(office, CALLER, UNSURE, dependencies=thinks)
 
     assert (found.verdict, found.matches[0].stage) == ("sure", "judge")
@@ -334,22 +381,50 @@ def test_the_threshold_decides_which_matches_fit(office: Library) -> None:
 
     def fitting(task: str, fits: float) -> list[str]:
         return [
-            match.name for match in find_skill(office, CALLER, task, dependencies=SearchDependencies(fits=fits)).fitting
+            match.name
+            for match in find_skill(
+                office, CALLER, task, dependencies=SearchDependencies(fits=fits)
+            ).fitting
         ]
 
     assert fitting(PLAIN, best) == ["sql-review"] and fitting(PLAIN, best + 0.001) == []
     assert fitting("tables", 0) and fitting(UNSURE, 1) == []
-    assert fitting("the sql-review skill", 1) == ["sql-review"], "what is called by its name fits at any threshold"
+    assert fitting("the sql-review skill", 1) == ["sql-review"], (
+        "what is called by its name fits at any threshold"
+    )
 
 
 def test_good_siblings_that_share_the_probability_are_not_told_as_nothing(office: Library) -> None:
-    for language in ("go", "rust", "java", "ruby", "php", "swift", "kotlin", "scala", "perl", "lua", "dart", "julia"):
-        teach(office.store, f"{language}-helper", f"Deploys {language} services to kubernetes with helm charts.")
+    for language in (
+        "go",
+        "rust",
+        "java",
+        "ruby",
+        "php",
+        "swift",
+        "kotlin",
+        "scala",
+        "perl",
+        "lua",
+        "dart",
+        "julia",
+    ):
+        teach(
+            office.store,
+            f"{language}-helper",
+            f"Deploys {language} services to kubernetes with helm charts.",
+        )
 
     found = find_skill(office, CALLER, "deploy my service")
 
-    assert found.verdict != "none" and found.fitting == [] and found.matches[0].name.endswith("-helper")
-    assert {find_skill(office, CALLER, "deploy my service", limit=limit).verdict for limit in (1, 3, 20)} == {"choose"}
+    assert (
+        found.verdict != "none"
+        and found.fitting == []
+        and found.matches[0].name.endswith("-helper")
+    )
+    assert {
+        find_skill(office, CALLER, "deploy my service", limit=limit).verdict for limit in (1, 3, 20)
+    } == {"choose"}
     assert find_skill(office, CALLER, "tell me a joke about bread").verdict == "none"
 
 
@@ -369,10 +444,14 @@ class Descriptions:
     def trouble(self) -> str:
         return ""
 
-    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
+    def similar(
+        self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int
+    ) -> SimilarResources:
         return SimilarResources()
 
-    def described(self, kind: Kind, scopes: Sequence[str] | None, *, within: float) -> NearestDescription:
+    def described(
+        self, kind: Kind, scopes: Sequence[str] | None, *, within: float
+    ) -> NearestDescription:
         return NearestDescription(self.best, "stand-in", True)
 
 
@@ -382,7 +461,9 @@ class Nearest(Descriptions):
     def __init__(self, ids: tuple[int, ...]) -> None:
         self.best, self.ids = None, ids
 
-    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
+    def similar(
+        self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int
+    ) -> SimilarResources:
         return SimilarResources({}, self.ids, "stand-in", True)
 
 
@@ -400,7 +481,11 @@ def test_the_paper_s_stages_follow_each_other_only_until_one_answers(
     assert asked("start the presentation", 0.9) == (["keyword"], "skill:art", 1.0)
     assert asked("set it nicely", 0.6) == (["keyword", "embedding"], "skill:latex-tables", 0.6)
     assert model.asked == []
-    assert asked("set it nicely", 0.59) == (["keyword", "embedding", "llm"], "skill:latex-tables", 0.7)
+    assert asked("set it nicely", 0.59) == (
+        ["keyword", "embedding", "llm"],
+        "skill:latex-tables",
+        0.7,
+    )
     assert len(model.asked) == 1
     assert len(model.shown[0]["choices"]) == 7
 
@@ -415,8 +500,12 @@ def test_in_the_paper_s_mode_nothing_fits_when_no_stage_answers(office: Library)
 # Other kinds
 
 
-@pytest.mark.parametrize("kind", [Kind.PROMPT, Kind.AGENT, Kind.MEMORY, Kind.TOOL, Kind.ENVIRONMENT])
-def test_every_kind_is_found_and_judged_the_same_way(library: Library, thinks: SearchDependencies, kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [Kind.PROMPT, Kind.AGENT, Kind.MEMORY, Kind.TOOL, Kind.ENVIRONMENT]
+)
+def test_every_kind_is_found_and_judged_the_same_way(
+    library: Library, thinks: SearchDependencies, kind: Kind
+) -> None:
     for name, description in OFFICE.items():
         teach(library.store, f"{kind}:{name}", description)
 

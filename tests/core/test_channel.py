@@ -1,4 +1,6 @@
-"""The stable channel in the store: what moves it, what it survives, and what is found when it is damaged."""
+"""The stable channel in the store: what moves it, what it survives, and what is found when it is
+damaged.
+"""
 
 import sqlite3
 from collections.abc import Callable
@@ -18,7 +20,13 @@ from evolvable_store.fsck import check_library
 from evolvable_store.gc import collect
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
-from evolvable_store.storage.release_channel import Channel, ChannelEntry, ChannelState, MoveNote, ReleasePolicy
+from evolvable_store.storage.release_channel import (
+    Channel,
+    ChannelEntry,
+    ChannelState,
+    MoveNote,
+    ReleasePolicy,
+)
 from evolvable_store.store import Store
 from evolvable_store.transaction import WriteResult
 
@@ -46,7 +54,9 @@ def remove(store: Store, ref: Ref = PDF) -> None:
 
 def publish(store: Store, *refs: Ref) -> int | None:
     heads = [store.head(ref) for ref in refs]
-    return store.backend.channel.place(NOTE, {head.id: ChannelState(head.version) for head in heads})
+    return store.backend.channel.place(
+        NOTE, {head.id: ChannelState(head.version) for head in heads}
+    )
 
 
 def under(store: Store, policy: ReleasePolicy) -> Channel:
@@ -91,8 +101,12 @@ def test_setting_the_policy_that_is_in_force_is_no_move(store: Store) -> None:
     assert under(store, ReleasePolicy.MANUAL).set_policy(NOTE, ReleasePolicy.MANUAL) is None
 
 
-def test_a_removed_skill_is_not_seen_and_returns_as_it_was_seen_before(store: Store, put: Put) -> None:
-    """Hiding shows no host what its user did not approve; what returns unpublished must not either."""
+def test_a_removed_skill_is_not_seen_and_returns_as_it_was_seen_before(
+    store: Store, put: Put
+) -> None:
+    """Hiding shows no host what its user did not approve; what returns unpublished must
+    not either.
+    """
     put("pdf", "one")
     put("pdf", "two")
     remove(store)
@@ -110,7 +124,9 @@ def test_a_removal_that_was_published_makes_the_name_new_again(store: Store, put
 
 
 @pytest.mark.parametrize("policy", [ReleasePolicy.NEW, ReleasePolicy.LIVE])
-def test_a_withdrawn_skill_stays_off_whatever_happens_to_it(store: Store, put: Put, policy: ReleasePolicy) -> None:
+def test_a_withdrawn_skill_stays_off_whatever_happens_to_it(
+    store: Store, put: Put, policy: ReleasePolicy
+) -> None:
     channel = under(store, policy)
     put("pdf", "one")
     channel.place(NOTE, {held(store).resource: ChannelState(None, withdrawn=True)})
@@ -138,7 +154,9 @@ def test_the_heads_that_some_changes_moved_are_read_at_once(store: Store, put: P
     put("csv", "three")
     remove(store, PDF)
 
-    heads = {head.ref.name: head.version for head in store.backend.changed_heads(since, store.sequence())}
+    heads = {
+        head.ref.name: head.version for head in store.backend.changed_heads(since, store.sequence())
+    }
     assert heads == {"csv": 3, "pdf": None}
     assert [head.ref.name for head in store.backend.changed_heads(since, since + 1)] == ["csv"]
     assert store.backend.changed_heads(store.sequence(), store.sequence() + 5) == []
@@ -147,7 +165,10 @@ def test_the_heads_that_some_changes_moved_are_read_at_once(store: Store, put: P
 def test_a_change_that_fails_moves_nothing(store: Store, put: Put) -> None:
     under(store, ReleasePolicy.LIVE)
     put("pdf", "one")
-    with pytest.raises(Exception, match="not at version 7"), store.transaction(Actor.AGENT, "two at once") as tx:
+    with (
+        pytest.raises(Exception, match="not at version 7"),
+        store.transaction(Actor.AGENT, "two at once") as tx,
+    ):
         tx.put(CSV, skill("new"))
         tx.put(PDF, skill("two"), expected_version=7)
     assert [str(h.ref) for h in store.backend.channel.list_entries()] == ["skill:pdf"]
@@ -189,7 +210,9 @@ def exported(store: Store, refs: list[Ref] | None = None) -> BytesIO:
     return BytesIO(stream.getvalue())
 
 
-def test_a_history_brings_its_channel_along(store: Store, put: Put, tmp_path: Path, clock: Clock) -> None:
+def test_a_history_brings_its_channel_along(
+    store: Store, put: Put, tmp_path: Path, clock: Clock
+) -> None:
     under(store, ReleasePolicy.MANUAL)
     for name in ("pdf", "csv", "pdf"):
         put(name, f"{name} {store.sequence()}")
@@ -204,7 +227,9 @@ def test_a_history_brings_its_channel_along(store: Store, put: Put, tmp_path: Pa
         assert check_library(other).faults == ()
 
 
-def test_an_import_never_moves_what_hosts_see_already(store: Store, put: Put, tmp_path: Path, clock: Clock) -> None:
+def test_an_import_never_moves_what_hosts_see_already(
+    store: Store, put: Put, tmp_path: Path, clock: Clock
+) -> None:
     put("pdf", "one")
     with Store.open(tmp_path / "new", create=True, clock=clock) as other:
         import_json(other, exported(store))
@@ -256,7 +281,10 @@ def test_a_channel_that_cannot_be_is_refused_whole(
     ("damage", "found"),
     [
         ("UPDATE placing SET after = 7", "hosts are shown version 7, which is missing"),
-        ("UPDATE placing SET before = 1 WHERE move = 1", "it says that it followed version 1, that was None"),
+        (
+            "UPDATE placing SET before = 1 WHERE move = 1",
+            "it says that it followed version 1, that was None",
+        ),
         ("UPDATE placing SET withdrawn = 1", "it is withdrawn and shown"),
         ("UPDATE placing SET resource = 2 WHERE move = 1", "it is no skill"),
         ("DELETE FROM move WHERE id = 1", "its move is missing"),
@@ -275,4 +303,6 @@ def test_damage_to_the_channel_is_found(store: Store, put: Put, damage: str, fou
     assert check_library(store).faults == ()
     with closing(sqlite3.connect(store.backend.path)) as db, db:
         assert db.execute(damage).rowcount
-    assert any(found in fault.what for fault in check_library(store).faults), check_library(store).faults
+    assert any(found in fault.what for fault in check_library(store).faults), check_library(
+        store
+    ).faults

@@ -4,7 +4,10 @@ import pytest
 
 from evolvable_tools.retrieval.clauses import Excerpts, cut_at_words
 
-SHARED = "Use this skill when designing, reviewing or debugging the automation of a customer service team"
+SHARED = (
+    "Use this skill when designing, reviewing or debugging the automation of a customer "
+    "service team"
+)
 
 
 @pytest.mark.parametrize("length", range(1, 40))
@@ -27,7 +30,10 @@ def test_lines_become_one() -> None:
 
 
 def test_near_equal_texts_begin_with_the_clause_in_which_they_differ() -> None:
-    texts = [f"{SHARED}; for inbound calls over the telephone.", f"{SHARED}; for outbound campaigns by letter."]
+    texts = [
+        f"{SHARED}; for inbound calls over the telephone.",
+        f"{SHARED}; for outbound campaigns by letter.",
+    ]
     excerpts = Excerpts(texts)
 
     assert excerpts.excerpt(0, 60) == "…for inbound calls over the telephone."
@@ -36,13 +42,19 @@ def test_near_equal_texts_begin_with_the_clause_in_which_they_differ() -> None:
 
 
 def test_a_difference_among_the_first_characters_needs_no_other_beginning() -> None:
-    texts = [f"For inbound calls. {SHARED} of a bank.", f"For outbound letters. {SHARED} of a bank."]
+    texts = [
+        f"For inbound calls. {SHARED} of a bank.",
+        f"For outbound letters. {SHARED} of a bank.",
+    ]
 
     assert Excerpts(texts).excerpt(0, 60).startswith("For inbound calls. Use this skill")
 
 
 def test_texts_that_are_unlike_begin_with_their_first_words() -> None:
-    texts = [f"{SHARED}; for inbound calls.", "Merges PDF forms and signs them with a certificate of the person. " * 3]
+    texts = [
+        f"{SHARED}; for inbound calls.",
+        "Merges PDF forms and signs them with a certificate of the person. " * 3,
+    ]
 
     assert Excerpts(texts).excerpt(0, 60).startswith("Use this skill")
     assert Excerpts(texts).excerpt(1, 60).startswith("Merges PDF")
@@ -51,4 +63,6 @@ def test_texts_that_are_unlike_begin_with_their_first_words() -> None:
 def test_equal_and_empty_texts_are_cut_as_they_are() -> None:
     for texts in ([SHARED, SHARED], ["", ""], ["", SHARED], [], [SHARED]):
         excerpts = Excerpts(texts)
-        assert [excerpts.excerpt(at, 30) for at in range(len(texts))] == [cut_at_words(text, 30) for text in texts]
+        assert [excerpts.excerpt(at, 30) for at in range(len(texts))] == [
+            cut_at_words(text, 30) for text in texts
+        ]

@@ -49,9 +49,21 @@ def pdf(run: CommandLine) -> CommandLine:
     return run
 
 
-def put(run: CommandLine, name: str, actor: Actor = Actor.AGENT, session: str | None = None, **files: bytes) -> int:
-    """Writes a skill past the command line; returns the operation. `SKILL` is SKILL.md, any other name name.txt."""
-    content = {f"{path}.md" if path == "SKILL" else f"{path}.txt": File(data) for path, data in files.items()}
+def put(
+    run: CommandLine,
+    name: str,
+    actor: Actor = Actor.AGENT,
+    session: str | None = None,
+    **files: bytes,
+) -> int:
+    """Writes a skill past the command line; returns the operation.
+
+    `SKILL` is SKILL.md, any other name name.txt.
+    """
+    content = {
+        f"{path}.md" if path == "SKILL" else f"{path}.txt": File(data)
+        for path, data in files.items()
+    }
     with Store.open(run.home, create=True) as store:
         with store.transaction(actor, f"write {name}", session=session) as tx:
             tx.put(Ref.parse(name), content)
@@ -69,7 +81,11 @@ def test_every_mcp_tool_has_a_command_of_the_same_verb_and_a_section_in_the_manu
         tools = [tool.name for tool in anyio.run(serving.server.list_tools)]
     finally:
         serving.close()
-    headings = [line[3:] for line in MANUAL.read_text(encoding="utf-8").splitlines() if line.startswith("## ")]
+    headings = [
+        line[3:]
+        for line in MANUAL.read_text(encoding="utf-8").splitlines()
+        if line.startswith("## ")
+    ]
 
     assert tools == list(TOOLS)
     assert {command.split()[0] for command in TOOLS.values()} <= set(COMMANDS)
@@ -101,11 +117,20 @@ def test_the_name_of_a_tool_is_understood_as_its_command(run, tool):
 
 
 def test_messages_speak_the_language_of_the_command_line():
-    said = "restore_resource with version 3 brings it back; pass its version as expected_version. undo takes it back."
-    heard = "`evolvable restore` with version 3 brings it back; pass its version as --expect. undo takes it back."
+    said = (
+        "restore_resource with version 3 brings it back; pass its version as expected_version. "
+        "undo takes it back."
+    )
+    heard = (
+        "`evolvable restore` with version 3 brings it back; pass its version as --expect. undo "
+        "takes it back."
+    )
 
     assert to_cli_words(said) == heard
-    assert to_cli_words("`find_skill` my_find_skill find_skills") == "`find_skill` my_find_skill find_skills"
+    assert (
+        to_cli_words("`find_skill` my_find_skill find_skills")
+        == "`find_skill` my_find_skill find_skills"
+    )
 
 
 # Errors and exit codes
@@ -115,14 +140,19 @@ def test_without_a_library_a_command_says_how_to_make_one(run):
     ran = run("history", "pdf", code=1)
 
     assert ran.out == ""
-    assert ran.err == f"Error: There is no library in {run.home}.\nHint: `evolvable init` makes one.\n"
+    assert (
+        ran.err == f"Error: There is no library in {run.home}.\nHint: `evolvable init` makes one.\n"
+    )
 
 
 def test_with_json_an_error_is_an_object_on_stdout(run):
     """A script reads one stream, and knows an error by its exit code and by the key."""
     ran = run("history", "pdf", "--json", code=1)
 
-    assert ran.json == {"error": f"There is no library in {run.home}.", "hint": "`evolvable init` makes one."}
+    assert ran.json == {
+        "error": f"There is no library in {run.home}.",
+        "hint": "`evolvable init` makes one.",
+    }
     assert ran.err == ""
 
 
@@ -133,7 +163,13 @@ def test_with_json_an_error_is_an_object_on_stdout(run):
         (["get", "Bad Name"], "'Bad Name' is not a name."),
         (["get", "recipe:pdf"], "'recipe' is not a kind."),
         (["get", "pdf@0"], "'0' is not a version."),
-        (["get", "pdff"], "Did you mean pdf? `evolvable find` searches by task, `evolvable list` shows all names."),
+        (
+            ["get", "pdff"],
+            (
+                "Did you mean pdf? `evolvable find` searches by task, `evolvable list` shows "
+                "all names."
+            ),
+        ),
         (["get", "pdf@7"], "skill:pdf has no version 7."),
         (["get", "pdf", "--path", "notes.md"], "skill:pdf@1 has no file 'notes.md'."),
         (["get", "pdf", "--path", "../../etc/passwd"], "skill:pdf@1 has no file"),
@@ -142,8 +178,14 @@ def test_with_json_an_error_is_an_object_on_stdout(run):
         (["undo", "77"], "`evolvable log`"),
         (["undo", "--session", "none"], "Session 'none' changed nothing."),
         (["report", "use-000000000000", "failed"], "There is no use"),
-        (["update", "pdf", "--create", "--edit", "SKILL.md", "one", "1"], "skill:pdf exists already (version 1)."),
-        (["update", "pdf", "--edit", "SKILL.md", "four", "4"], "The old text is not there in SKILL.md"),
+        (
+            ["update", "pdf", "--create", "--edit", "SKILL.md", "one", "1"],
+            "skill:pdf exists already (version 1).",
+        ),
+        (
+            ["update", "pdf", "--edit", "SKILL.md", "four", "4"],
+            "The old text is not there in SKILL.md",
+        ),
         (["update", "pdf", "--delete", "notes.md"], "There is no file notes.md to delete."),
         (["update", "pdf"], "Pass --file, --edit, --delete or --editor."),
         (["update", "pdf", "--file", "../x=-"], "'../x' is not a path"),
@@ -166,7 +208,10 @@ def test_a_mistake_ends_with_1_and_says_what_and_what_next(pdf, arguments, says)
     "arguments, says",
     [
         (["lost"], "No such command 'lost'. Did you mean 'list'?"),
-        (["frobnicate"], "No such command 'frobnicate'. `evolvable help --all` lists all commands."),
+        (
+            ["frobnicate"],
+            "No such command 'frobnicate'. `evolvable help --all` lists all commands.",
+        ),
         (["get"], "Missing argument 'REF'."),
         (["get", "pdf", "--wat"], "No such option"),
         (["undo"], "Name an operation, or a session"),
@@ -177,7 +222,10 @@ def test_a_mistake_ends_with_1_and_says_what_and_what_next(pdf, arguments, says)
         (["update", "pdf", "--path", "x"], "--path goes with --editor."),
         (["update", "pdf", "--editor", "--delete", "x"], "--editor goes with none of"),
         (["update", "pdf", "--file", "SKILL.md"], "is not PATH=SOURCE"),
-        (["update", "pdf", "--file", "SKILL.md=/no/such"], "'/no/such': No such file or directory."),
+        (
+            ["update", "pdf", "--file", "SKILL.md=/no/such"],
+            "'/no/such': No such file or directory.",
+        ),
         (["update", "pdf", "--file", "a=-", "--delete", "a"], "a is named twice."),
         (["report", "pdf", "splendid"], "'splendid' is not one of"),
         (["serve", "--http", "8000"], "'8000' is not HOST:PORT"),
@@ -274,7 +322,11 @@ def test_no_text_can_steer_a_terminal(text):
     """attacks.json unicode-09: ANSI and OSC sequences in text that is shown."""
     shown = safe(text)
 
-    assert not [c for c in shown if not (c.isprintable() or c in "\n\t\u200c\u200d" or c.isspace() and c >= "\xa0")]
+    assert not [
+        c
+        for c in shown
+        if not (c.isprintable() or c in "\n\t\u200c\u200d" or c.isspace() and c >= "\xa0")
+    ]
     assert all(end not in shown for end in "\r\x85\u2028\u2029")
     shown.encode("utf-8")
 
@@ -295,14 +347,26 @@ def test_ordinary_text_is_shown_as_it_is():
 
 
 def test_numbers_agree_with_their_nouns():
-    assert [count(1, "memory"), count(2, "memory"), count(1200, "skill")] == ["1 memory", "2 memories", "1,200 skills"]
+    assert [count(1, "memory"), count(2, "memory"), count(1200, "skill")] == [
+        "1 memory",
+        "2 memories",
+        "1,200 skills",
+    ]
 
 
 @pytest.mark.process
 def test_hostile_text_in_the_library_reaches_no_output(pdf):
     evil = "\x1b[2J\x1b]0;pwn\x07"
-    put(pdf, "pdf", SKILL=skill_text("pdf", body=evil).encode(), notes=f"a\rb {evil} \u202e".encode())
-    with Store.open(pdf.home) as store, store.transaction(Actor.AGENT, f"{evil} why\nnew line", session=evil) as tx:
+    put(
+        pdf,
+        "pdf",
+        SKILL=skill_text("pdf", body=evil).encode(),
+        notes=f"a\rb {evil} \u202e".encode(),
+    )
+    with (
+        Store.open(pdf.home) as store,
+        store.transaction(Actor.AGENT, f"{evil} why\nnew line", session=evil) as tx,
+    ):
         tx.put(Ref.parse("pdf"), {"SKILL.md": File(skill_text("pdf").encode())})
 
     shown = [
@@ -329,20 +393,31 @@ def test_hostile_text_in_the_library_reaches_no_output(pdf):
 def test_a_change_is_made_seen_restored_and_undone(pdf):
     """The same verbs under the same names as over MCP."""
     changed = pdf("update", "pdf", "--edit", "SKILL.md", "two", "second", "-m", "clearer")
-    assert changed.out == "skill:pdf is now version 2, before it was 1: SKILL.md\nTake it back: evolvable undo 2\n"
+    assert (
+        changed.out
+        == "skill:pdf is now version 2, before it was 1: SKILL.md\nTake it back: evolvable undo 2\n"
+    )
     assert "-two\n+second\n" in pdf("history", "pdf", "--diff", "1..2").out
 
     assert pdf("restore", "pdf", 1).out.startswith("skill:pdf is now version 3, before it was 2")
     assert "\ntwo\n" in pdf("get", "pdf").out
 
-    assert pdf("undo", 3).out == "restored: skill:pdf@4\nThis is operation 4; it took back 1 operation.\n"
+    assert (
+        pdf("undo", 3).out
+        == "restored: skill:pdf@4\nThis is operation 4; it took back 1 operation.\n"
+    )
     assert "\nsecond\n" in pdf("get", "pdf").out
 
     assert pdf("remove", "pdf").out.startswith("skill:pdf is removed; its versions are kept.")
     assert "`evolvable restore skill:pdf 4` brings it back." in pdf("history", "pdf").out
     assert pdf("restore", "pdf@4").out.startswith("skill:pdf is now version 4")
     reasons = [operation["reason"] for operation in pdf("log", "--json").json["operations"]]
-    done = ["version 4 restored", "removed on the command line", "operation 3 undone", "version 1 restored"]
+    done = [
+        "version 4 restored",
+        "removed on the command line",
+        "operation 3 undone",
+        "version 1 restored",
+    ]
     assert reasons[:4] == done
 
 
@@ -351,7 +426,15 @@ def test_files_come_from_files_and_from_stdin_byte_for_byte(pdf, tmp_path):
     data = bytes(range(256)) + b"\r\n"
     (tmp_path / "picture.bin").write_bytes(data)
 
-    pdf("update", "pdf", "--file", f"assets/picture.bin={tmp_path / 'picture.bin'}", "--file", "a.txt=-", stdin="a\r\n")
+    pdf(
+        "update",
+        "pdf",
+        "--file",
+        f"assets/picture.bin={tmp_path / 'picture.bin'}",
+        "--file",
+        "a.txt=-",
+        stdin="a\r\n",
+    )
 
     assert pdf("get", "pdf", "--path", "assets/picture.bin").data == data
     assert pdf("get", "pdf", "--path", "a.txt").data == b"a\r\n"
@@ -388,18 +471,28 @@ def test_the_editor_opens_the_main_file_and_keeps_its_line_ends(pdf, tmp_path):
     crlf = skill_text("pdf").replace("\n", "\r\n").encode()
     put(pdf, "pdf", SKILL=crlf)
 
-    pdf("update", "pdf", "--editor", EDITOR=editor(tmp_path, "data = data.replace(b'two', b'second')"), VISUAL="")
+    pdf(
+        "update",
+        "pdf",
+        "--editor",
+        EDITOR=editor(tmp_path, "data = data.replace(b'two', b'second')"),
+        VISUAL="",
+    )
 
     assert pdf("get", "pdf").data == crlf.replace(b"two", b"second")
 
 
 @pytest.mark.process
 def test_the_editor_makes_a_new_resource(pdf, tmp_path):
-    write = "data = data.replace(b'description: ', b'description: Reads CSV files.') + b'Do this.\\n'"
+    write = (
+        "data = data.replace(b'description: ', b'description: Reads CSV files.') + b'Do this.\\n'"
+    )
 
     pdf("update", "csv", "--create", "--editor", EDITOR=editor(tmp_path, write), VISUAL="")
 
-    assert pdf("get", "csv").out == "---\nname: csv\ndescription: Reads CSV files.\n---\n\nDo this.\n"
+    assert (
+        pdf("get", "csv").out == "---\nname: csv\ndescription: Reads CSV files.\n---\n\nDo this.\n"
+    )
 
 
 @pytest.mark.process
@@ -413,11 +506,12 @@ def test_an_editor_that_saves_nothing_changes_nothing(pdf, tmp_path):
 def test_what_was_written_in_the_editor_is_kept_when_the_library_does_not_take_it(pdf, tmp_path):
     """A person's edit is never lost."""
     change = (
-        "from pathlib import Path; from evolvable_store.store import Store; from evolvable_store.objects import File;"
-        "from evolvable_store.operation import Actor; from evolvable_store.resource import Ref;"
-        f"store = Store.open(Path({str(pdf.home)!r}));"
-        "tx = store.transaction(Actor.AGENT, 'faster'); tx.put(Ref.parse('pdf'), {'SKILL.md': File(b'x')});"
-        "tx.__exit__(None, None, None); store.close(); data = data.replace(b'two', b'mine')"
+        "from pathlib import Path; from evolvable_store.store import Store; from "
+        "evolvable_store.objects import File;from evolvable_store.operation import Actor; from "
+        f"evolvable_store.resource import Ref;store = Store.open(Path({str(pdf.home)!r}));tx = "
+        "store.transaction(Actor.AGENT, 'faster'); tx.put(Ref.parse('pdf'), {'SKILL.md': "
+        "File(b'x')});tx.__exit__(None, None, None); store.close(); data = "
+        "data.replace(b'two', b'mine')"
     )
     ran = pdf("update", "pdf", "--editor", EDITOR=editor(tmp_path, change), VISUAL="", code=1)
 
@@ -438,7 +532,13 @@ def proposed_crlf(pdf) -> bytes:
 def test_an_edited_proposal_keeps_its_line_ends_and_its_byte_order_mark(pdf, tmp_path):
     data = proposed_crlf(pdf)
 
-    pdf("inbox", "edit", 1, EDITOR=editor(tmp_path, "data = data.replace(b'two', b'mine')"), VISUAL="")
+    pdf(
+        "inbox",
+        "edit",
+        1,
+        EDITOR=editor(tmp_path, "data = data.replace(b'two', b'mine')"),
+        VISUAL="",
+    )
 
     assert pdf("get", "pdf", "--path", "notes.md").data == data.replace(b"two", b"mine")
 
@@ -471,16 +571,22 @@ LATIN_1 = "latin = data.replace(b'two', 'K\u00e4se'.encode('latin-1'))"
 @pytest.mark.process
 def test_a_proposal_saved_in_another_encoding_is_opened_again_until_it_is_text(pdf, tmp_path):
     data = proposed_crlf(pdf)
-    again = f"{LATIN_1}; data = data[3:].decode('latin-1').encode('utf-8') if b'K' in data else latin"
+    again = (
+        f"{LATIN_1}; data = data[3:].decode('latin-1').encode('utf-8') if b'K' in data else latin"
+    )
 
     ran = pdf("inbox", "edit", 1, EDITOR=editor(tmp_path, again), VISUAL="", stdin="y\n")
 
     assert "What was saved of notes.md is not text in UTF-8." in ran.err
-    assert pdf("get", "pdf", "--path", "notes.md").data == data[3:].replace(b"two", "K\u00e4se".encode())
+    assert pdf("get", "pdf", "--path", "notes.md").data == data[3:].replace(
+        b"two", "K\u00e4se".encode()
+    )
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("answer", "end"), [("n\n", "Nothing was changed."), ("", "Open it again?")])
+@pytest.mark.parametrize(
+    ("answer", "end"), [("n\n", "Nothing was changed."), ("", "Open it again?")]
+)
 def test_a_proposal_saved_in_another_encoding_and_given_up_is_kept(pdf, tmp_path, answer, end):
     data = proposed_crlf(pdf)
     edit = editor(tmp_path, f"{LATIN_1}; data = latin")
@@ -496,7 +602,18 @@ def test_a_proposal_saved_in_another_encoding_and_given_up_is_kept(pdf, tmp_path
 
 @pytest.mark.process
 def test_texts_of_a_proposal_are_kept_when_a_later_editor_fails(pdf, tmp_path):
-    pdf("update", "pdf", "--file", "a.md=-", "--edit", "SKILL.md", "two", "2", "--propose", stdin="one\n")
+    pdf(
+        "update",
+        "pdf",
+        "--file",
+        "a.md=-",
+        "--edit",
+        "SKILL.md",
+        "two",
+        "2",
+        "--propose",
+        stdin="one\n",
+    )
     last = "data = data.replace(b'2', b'mine') if b'name' in data else sys.exit(3)"
 
     ran = pdf("inbox", "edit", 1, EDITOR=editor(tmp_path, last), VISUAL="", code=1)
@@ -521,11 +638,16 @@ def test_a_session_is_listed_and_taken_back(pdf):
     put(pdf, "csv", SKILL=b"one", session="s-1")
     put(pdf, "xml", SKILL=b"one", session="s-1")
 
-    assert [o["changes"][0]["ref"] for o in pdf("log", "--session", "s-1", "--json").json["operations"]] == [
+    assert [
+        o["changes"][0]["ref"] for o in pdf("log", "--session", "s-1", "--json").json["operations"]
+    ] == [
         "skill:xml",
         "skill:csv",
     ]
-    assert pdf("undo", "--session", "s-1", "--json").json["restored"] == ["skill:csv removed", "skill:xml removed"]
+    assert pdf("undo", "--session", "s-1", "--json").json["restored"] == [
+        "skill:csv removed",
+        "skill:xml removed",
+    ]
 
 
 @pytest.mark.process
@@ -536,7 +658,9 @@ def test_the_log_shows_sessions_and_their_beginning_names_one(pdf):
 
     assert " 0199aaaa-cccc... " in pdf("log").out
     assert "2 sessions begin so" in pdf("undo", "--session", "0199aaaa", code=1).err
-    assert pdf("undo", "--session", "0199aaaa-cccc...", "--json").json["restored"] == ["skill:xml removed"]
+    assert pdf("undo", "--session", "0199aaaa-cccc...", "--json").json["restored"] == [
+        "skill:xml removed"
+    ]
 
 
 @pytest.mark.process
@@ -568,11 +692,15 @@ def test_directories_that_go_from_the_disk_are_named(run, tmp_path):
 
 
 @pytest.mark.process
-def test_an_undo_keeps_what_the_person_saved_on_disk_since_and_shows_both_sides_of_an_overlap(run, tmp_path):
+def test_an_undo_keeps_what_the_person_saved_on_disk_since_and_shows_both_sides_of_an_overlap(
+    run, tmp_path
+):
     run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
     run("init", tmp_path / "skills")
     agent = {"CLAUDECODE": "1", "EVOLVABLE_SESSION": "s1"}
-    spoiled = run("update", "pdf", "--edit", "SKILL.md", "one", "spoiled", "--json", **agent).json["operation"]
+    spoiled = run("update", "pdf", "--edit", "SKILL.md", "one", "spoiled", "--json", **agent).json[
+        "operation"
+    ]
     file = tmp_path / "skills/pdf/SKILL.md"
     file.write_text(file.read_text().replace("three", "three, improved"))
 
@@ -580,7 +708,9 @@ def test_an_undo_keeps_what_the_person_saved_on_disk_since_and_shows_both_sides_
 
     assert file.read_text() == skill_text("pdf").replace("three", "three, improved")
     assert "taken back already" in run("undo", spoiled).out
-    spoiled = run("update", "pdf", "--edit", "SKILL.md", "one", "spoiled", "--json", **agent).json["operation"]
+    spoiled = run("update", "pdf", "--edit", "SKILL.md", "one", "spoiled", "--json", **agent).json[
+        "operation"
+    ]
     file.write_text(file.read_text().replace("spoiled", "mended"))
     skipped = run("undo", spoiled, code=4).out
     assert "in the same place: SKILL.md (line 6)" in skipped
@@ -613,13 +743,17 @@ def test_a_loaded_skill_names_its_use_and_the_report_counts(pdf):
 
 @pytest.mark.process
 def test_a_proposal_waits_until_a_person_decides(pdf):
-    proposed = pdf("update", "pdf", "--edit", "SKILL.md", "two", "2", "--propose", "-m", "shorter", "--json").json
+    proposed = pdf(
+        "update", "pdf", "--edit", "SKILL.md", "two", "2", "--propose", "-m", "shorter", "--json"
+    ).json
     assert (proposed["version"], proposed["proposal_id"]) == (None, 1)
     assert "\ntwo\n" in pdf("get", "pdf").out
     assert "skill:pdf" in pdf("inbox").out and "shorter" in pdf("inbox").out
     assert "-two\n+2\n" in pdf("inbox", "show", 1).out
 
-    assert pdf("inbox", "approve", 1).out.startswith("Proposal 1 is approved; skill:pdf is now version 2.")
+    assert pdf("inbox", "approve", 1).out.startswith(
+        "Proposal 1 is approved; skill:pdf is now version 2."
+    )
     assert "\n2\n" in pdf("get", "pdf").out
     assert pdf("inbox").out == "Nothing waits for a decision.\n"
     assert "approved already" in pdf("inbox", "reject", 1, code=1).err
@@ -634,7 +768,12 @@ def test_files_given_with_an_approval_are_stored_byte_for_byte(pdf, tmp_path):
 
     missing = pdf("inbox", "approve", 1, "--file", f"logo.png={tmp_path / 'none.png'}", code=2)
     assert "none.png': No such file" in " ".join(missing.err.split())
-    pdf("inbox", "approve", 1, *(word for name in contents for word in ("--file", f"{name}={tmp_path / name}")))
+    pdf(
+        "inbox",
+        "approve",
+        1,
+        *(word for name in contents for word in ("--file", f"{name}={tmp_path / name}")),
+    )
 
     assert {name: pdf("get", "pdf", "--path", name).data for name in contents} == contents
 
@@ -665,7 +804,11 @@ def test_a_listing_goes_on_from_its_cursor(pdf):
     page = pdf("list", "--limit", 2, "--json").json
     rest = pdf("list", "--cursor", page["next_cursor"], "--json").json
 
-    assert [r["ref"] for r in page["resources"] + rest["resources"]] == ["skill:csv", "skill:pdf", "skill:xml"]
+    assert [r["ref"] for r in page["resources"] + rest["resources"]] == [
+        "skill:csv",
+        "skill:pdf",
+        "skill:xml",
+    ]
     assert "Works with xml files." in pdf("list", "xml").out
     assert pdf("list", "nothing-like-it").out.startswith("Nothing.")
 
@@ -681,18 +824,31 @@ def filled(value):
 
 @pytest.mark.process
 @pytest.mark.anyio
-async def test_json_is_what_the_tools_structured_content_holds_with_the_fields_that_are_empty(pdf, anyio_backend):
+async def test_json_is_what_the_tools_structured_content_holds_with_the_fields_that_are_empty(
+    pdf, anyio_backend
+):
     """Ids that are drawn anew each time are left out."""
     pdf.configure('approve = "off"')
     server = StdioServerParameters(
-        command=sys.executable, args=["-P", "-m", "evolvable_server", "serve"], env=pdf.environment, cwd=pdf.project
+        command=sys.executable,
+        args=["-P", "-m", "evolvable_server", "serve"],
+        env=pdf.environment,
+        cwd=pdf.project,
     )
     pairs = [
-        ("find_skill", {"task": "work with pdf files", "detail": True}, ["find", "work with pdf files"]),
+        (
+            "find_skill",
+            {"task": "work with pdf files", "detail": True},
+            ["find", "work with pdf files"],
+        ),
         ("list_resources", {"kind": "skill", "detail": True}, ["list", "--kind", "skill"]),
         ("resource_history", {"ref": "pdf", "to_version": 1}, ["history", "pdf", "--diff", "1"]),
         ("report_outcome", {"ref": "pdf", "outcome": "unknown"}, None),
-        ("restore_resource", {"ref": "pdf", "version": 1, "reason": "r"}, ["restore", "pdf", "1", "-m", "r"]),
+        (
+            "restore_resource",
+            {"ref": "pdf", "version": 1, "reason": "r"},
+            ["restore", "pdf", "1", "-m", "r"],
+        ),
     ]
     with anyio.fail_after(30):
         async with Client(server) as client:
@@ -720,8 +876,15 @@ def test_init_takes_in_the_folders_named_and_says_what_to_type_next(run, tmp_pat
     assert "Next: evolvable find" in ran.out
 
     again = run("init", tmp_path / "skills", "--json").json
-    assert (again["made"], again["folders"][0]["taken"], again["folders"][0]["refused"]) == (False, [], [])
-    assert [head["ref"] for head in run("list", "--json").json["resources"]] == ["skill:csv", "skill:pdf"]
+    assert (again["made"], again["folders"][0]["taken"], again["folders"][0]["refused"]) == (
+        False,
+        [],
+        [],
+    )
+    assert [head["ref"] for head in run("list", "--json").json["resources"]] == [
+        "skill:csv",
+        "skill:pdf",
+    ]
 
 
 @pytest.mark.process
@@ -729,7 +892,9 @@ def test_init_tells_every_reason_why_a_folder_is_refused(run, tmp_path):
     """Every problem of every folder at once."""
     run.save(tmp_path / "skills", "anchor", "---\nname: anchor\ndescription: &a [*a]\n---\n")
     (tmp_path / "skills/tag").mkdir()
-    (tmp_path / "skills/tag/SKILL.md").write_bytes(b"---\nname: !!python/object:os.system x\ndescription: d\n---\n")
+    (tmp_path / "skills/tag/SKILL.md").write_bytes(
+        b"---\nname: !!python/object:os.system x\ndescription: d\n---\n"
+    )
     run.save(tmp_path / "skills", "fine", skill_text("fine"))
 
     ran = run("init", tmp_path / "skills")
@@ -743,7 +908,10 @@ def test_init_tells_every_reason_why_a_folder_is_refused(run, tmp_path):
 def test_with_verbose_init_shows_every_warning(run, tmp_path):
     run.save(tmp_path / "skills", "csv", skill_text("csv", more="color: red\n"))
 
-    assert "keys that the specification does not know: color" in run("init", tmp_path / "skills", "--verbose").out
+    assert (
+        "keys that the specification does not know: color"
+        in run("init", tmp_path / "skills", "--verbose").out
+    )
 
 
 def test_a_folder_that_is_a_skill_itself_is_refused_with_its_parents_name(run, tmp_path):
@@ -771,7 +939,10 @@ def test_without_folders_init_shows_those_of_the_clients_and_asks(run):
 
     taken = run("init", "--json", stdin="y\ny\n").json
     assert [folder["scope"] for folder in taken["folders"]] == ["user", "project"]
-    assert [r["ref"] for r in run("list", "--json").json["resources"]] == ["skill:project/csv", "skill:pdf"]
+    assert [r["ref"] for r in run("list", "--json").json["resources"]] == [
+        "skill:project/csv",
+        "skill:pdf",
+    ]
 
 
 @pytest.mark.process
@@ -796,7 +967,9 @@ def test_a_scope_can_be_named(run, tmp_path):
     run("init", tmp_path / "skills", "--scope", "acme")
 
     assert run("get", "acme/pdf", "--json").json["ref"] == "skill:acme/pdf"
-    assert "'Ac me' is not a scope" in run("init", tmp_path / "skills", "--scope", "Ac me", code=1).err
+    assert (
+        "'Ac me' is not a scope" in run("init", tmp_path / "skills", "--scope", "Ac me", code=1).err
+    )
 
 
 @pytest.mark.process
@@ -852,7 +1025,9 @@ def test_a_sync_counts_the_directories_that_hold_what_the_library_has(run, tmp_p
     run("remove", "tar")
     run.save(tmp_path / "skills", "pdf", skill_text("pdf", body="by hand"))
 
-    counts = [(len(one["taken"]), one["unchanged"]) for one in run("sync", "--json").json["folders"]]
+    counts = [
+        (len(one["taken"]), one["unchanged"]) for one in run("sync", "--json").json["folders"]
+    ]
 
     assert counts == [(1, 1)]
     assert [one["unchanged"] for one in run("sync", "--json").json["folders"]] == [2]
@@ -882,7 +1057,9 @@ def test_status_says_of_a_directory_that_is_refused_where_the_reason_stands(run,
 
 
 @pytest.mark.process
-def test_a_tracked_file_that_is_too_large_is_named_by_sync_and_doctor_and_counted_by_status(run, tmp_path):
+def test_a_tracked_file_that_is_too_large_is_named_by_sync_and_doctor_and_counted_by_status(
+    run, tmp_path
+):
     run.save(tmp_path / "skills", "pdf", skill_text("pdf"))
     data = tmp_path / "skills/pdf/data.bin"
     data.write_bytes(b"small")
@@ -960,7 +1137,10 @@ def test_an_import_refuses_what_would_be_overwritten_and_ends_with_1(pdf, tmp_pa
     pdf.save(tmp_path / "theirs", "pdf", skill_text("pdf", body="theirs"))
 
     ran = pdf("import", tmp_path / "theirs", "--yes", code=4)
-    assert "refused: pdf\n  - it is here with other content (version 1); --replace does that\n" in ran.out
+    assert (
+        "refused: pdf\n  - it is here with other content (version 1); --replace does that\n"
+        in ran.out
+    )
     assert "updated: skill:pdf\n" in pdf("import", tmp_path / "theirs", "--yes", "--replace").out
 
 
@@ -977,7 +1157,8 @@ def test_an_imported_resource_reaches_the_folders(pdf, tmp_path):
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "name, says", [("x.tar", "is none of .json, .zip and .skill"), ("x.zip", "refused"), ("x.json", "JSON")]
+    "name, says",
+    [("x.tar", "is none of .json, .zip and .skill"), ("x.zip", "refused"), ("x.json", "JSON")],
 )
 def test_what_is_no_archive_is_an_error(pdf, tmp_path, name, says):
     (tmp_path / name).write_text("nothing", encoding="utf-8")
@@ -1056,7 +1237,9 @@ def test_a_sound_library_makes_the_doctor_happy(pdf):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("compiled", "said"), [(True, "search     compiled\n"), (False, "search     in Python, ")])
+@pytest.mark.parametrize(
+    ("compiled", "said"), [(True, "search     compiled\n"), (False, "search     in Python, ")]
+)
 def test_the_doctor_says_whether_the_search_is_compiled(pdf, monkeypatch, compiled, said):
     monkeypatch.setattr(library_health, "COMPILED", compiled)
 
@@ -1129,7 +1312,11 @@ def test_the_doctor_shows_every_warning_of_an_import(run, tmp_path):
     """The line after an import refers to it."""
     skills = tmp_path / "skills"
     for name in ("My Notes", "csv", "group/pdf", "pdf"):
-        run.save(skills, name, skill_text(name.rpartition("/")[2], more="color: red\n", body=f"For {name}."))
+        run.save(
+            skills,
+            name,
+            skill_text(name.rpartition("/")[2], more="color: red\n", body=f"For {name}."),
+        )
     (skills / "pdf/link").symlink_to(tmp_path)
     (skills / 'pdf/quote"s.txt').write_text("mine")
     (skills / "pdf/big.bin").write_bytes(b"x" * 6_000_000)
@@ -1158,7 +1345,8 @@ def test_of_many_files_that_are_not_kept_the_doctor_names_some_and_counts_the_re
 
     assert warning["directory"] == str(tmp_path / "skills/pdf") and len(warning["problems"]) == 51
     assert (
-        warning["problems"][0] == "link-00: a symlink, so it is not kept" and warning["problems"][-1] == "and 20 more"
+        warning["problems"][0] == "link-00: a symlink, so it is not kept"
+        and warning["problems"][-1] == "and 20 more"
     )
 
 
@@ -1200,7 +1388,10 @@ def test_looking_changes_nothing(pdf, tmp_path):
 
 # Skills that are easily taken for each other
 
-TWINS = {"pdf-forms": "Fill, merge and split PDF forms.", "pdf-forms-2": "Fill, merge and split PDF forms."}
+TWINS = {
+    "pdf-forms": "Fill, merge and split PDF forms.",
+    "pdf-forms-2": "Fill, merge and split PDF forms.",
+}
 
 OTHERS = {
     "helm-deploy": "Deploy a service to Kubernetes with Helm charts.",
@@ -1274,7 +1465,10 @@ def test_status_names_an_update_that_says_what_another_says_and_no_new_body(run)
 
     def warned(text: str, *options: str) -> list[str]:
         assert (
-            run("update", "pdf-forms-2", "--file", "SKILL.md=-", "--json", *options, stdin=text).json["warnings"] == []
+            run(
+                "update", "pdf-forms-2", "--file", "SKILL.md=-", "--json", *options, stdin=text
+            ).json["warnings"]
+            == []
         )
         return run("status", "--json").json["near_duplicates"]
 

@@ -1,4 +1,6 @@
-"""The command line as processes of its own: quickstart, interrupts, terminals, pipes, and what start-up loads."""
+"""The command line as processes of its own: quickstart, interrupts, terminals, pipes, and what
+start-up loads.
+"""
 
 import json
 import os
@@ -34,7 +36,10 @@ def machine(tmp_path: Path) -> CommandLine:
 
 
 def put(machine: CommandLine, name: str, data: bytes, reason: str = "write it") -> None:
-    with Store.open(machine.home, create=True) as store, store.transaction(Actor.AGENT, reason) as tx:
+    with (
+        Store.open(machine.home, create=True) as store,
+        store.transaction(Actor.AGENT, reason) as tx,
+    ):
         tx.put(Ref.parse(name), {"SKILL.md": File(data)})
 
 
@@ -45,7 +50,8 @@ def test_the_module_runs_as_the_command(machine):
 
 
 @pytest.mark.parametrize(
-    "arguments, code", [(["log"], 1), (["wat"], 2), (["--help"], 0), (["get", "Bad Name", "--json"], 1)]
+    "arguments, code",
+    [(["log"], 1), (["wat"], 2), (["--help"], 0), (["get", "Bad Name", "--json"], 1)],
 )
 def test_exit_codes_are_those_of_the_process(machine, arguments, code):
     ran = machine.process(*arguments)
@@ -55,12 +61,17 @@ def test_exit_codes_are_those_of_the_process(machine, arguments, code):
 
 
 def test_quickstart_shows_everything_in_an_empty_home(machine):
-    """README's first line: a library, the seed skills, a server, one answer over MCP, what to type next."""
+    """README's first line: a library, the seed skills, a server, one answer over MCP, what to type
+    next.
+    """
     ran = machine.process("quickstart", "--home", machine.home)
 
     assert ran.code == 0, ran.err
     assert f"The library is in {machine.home}\n" in ran.out
-    assert 'find_skill("write a good commit message for my staged changes") over MCP answered:\n' in ran.out
+    assert (
+        'find_skill("write a good commit message for my staged changes") over MCP answered:\n'
+        in ran.out
+    )
     assert "skill:write-commit-messages@1" in ran.out
     assert f"--home {machine.home} connect claude-code\n" in ran.out
     assert f"--home {machine.home} connect codex\n" in ran.out
@@ -72,14 +83,20 @@ def test_quickstart_shows_everything_in_an_empty_home(machine):
 
 
 def test_quickstart_is_a_demonstration_that_leaves_nothing(machine, tmp_path):
-    machine.save(machine.user / ".claude/skills", "pdf", skill_text("pdf", "Merge, split and fill PDF forms."))
+    machine.save(
+        machine.user / ".claude/skills",
+        "pdf",
+        skill_text("pdf", "Merge, split and fill PDF forms."),
+    )
     place = tmp_path / "tmp"
     place.mkdir()
 
     ran = machine.process("quickstart", env={**machine.environment, "TMPDIR": str(place)})
 
     assert ran.code == 0, ran.err
-    assert "skill:pdf@1" in ran.out and ran.out.endswith("For your own skills and clients: evolvable setup\n")
+    assert "skill:pdf@1" in ran.out and ran.out.endswith(
+        "For your own skills and clients: evolvable setup\n"
+    )
     assert not machine.home.exists() and list(place.iterdir()) == []
 
 
@@ -89,29 +106,49 @@ def test_quickstart_copies_skills_and_writes_into_no_folder(machine):
     machine.save(client, "broken", "---\nname: broken\ndescription: &a [*a]\n---\n")
     before = sorted((str(path), path.stat().st_mtime_ns) for path in client.rglob("*"))
 
-    ran = machine.process("quickstart", "--home", machine.home, "--task", "fill a PDF form", "--json")
+    ran = machine.process(
+        "quickstart", "--home", machine.home, "--task", "fill a PDF form", "--json"
+    )
 
     assert ran.code == 0, ran.err
     copied = ran.json["copied"][1]
-    assert (copied["path"], copied["added"], copied["refused"][0][0]) == (str(client), ["skill:pdf"], "broken")
+    assert (copied["path"], copied["added"], copied["refused"][0][0]) == (
+        str(client),
+        ["skill:pdf"],
+        "broken",
+    )
     assert ran.json["found"]["matches"][0]["ref"] == "skill:pdf"
     assert machine.process("folders", "--json").json == {"folders": []}
     assert sorted((str(path), path.stat().st_mtime_ns) for path in client.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", ["pdf", "write-a-skill"], ids=["another-name", "the-name-of-a-bundled-skill"])
-def test_quickstart_of_a_reader_with_skills_brings_none_and_asks_about_one_of_the_readers(machine, name):
+@pytest.mark.parametrize(
+    "name", ["pdf", "write-a-skill"], ids=["another-name", "the-name-of-a-bundled-skill"]
+)
+def test_quickstart_of_a_reader_with_skills_brings_none_and_asks_about_one_of_the_readers(
+    machine, name
+):
     folder = machine.user / ".claude/skills"
-    machine.save(folder, name, skill_text(name, "Merge, split and fill PDF forms. Use it for any form."))
+    machine.save(
+        folder, name, skill_text(name, "Merge, split and fill PDF forms. Use it for any form.")
+    )
 
     ran = machine.process("quickstart", "--home", machine.home)
     again = machine.process("quickstart", "--home", machine.home, "--json").json
 
     assert ran.code == 0, ran.err
     assert "skills that come with evolvable: left out, because there are skills\n" in ran.out
-    assert f'find_skill("Merge, split and fill PDF forms.") over MCP answered:\n  skill:{name}@1, ' in ran.out
-    assert [one["ref"] for one in machine.process("list", "--json").json["resources"]] == [f"skill:{name}"]
-    assert (again["task"], again["found"]["verdict"]) == ("Merge, split and fill PDF forms.", "sure")
+    assert (
+        f'find_skill("Merge, split and fill PDF forms.") over MCP answered:\n  skill:{name}@1, '
+        in ran.out
+    )
+    assert [one["ref"] for one in machine.process("list", "--json").json["resources"]] == [
+        f"skill:{name}"
+    ]
+    assert (again["task"], again["found"]["verdict"]) == (
+        "Merge, split and fill PDF forms.",
+        "sure",
+    )
 
 
 def test_quickstart_leaves_alone_what_the_library_has_or_had(machine, tmp_path):
@@ -174,7 +211,9 @@ def test_an_interrupt_while_reading_ends_with_130_and_changes_nothing(machine):
 
 
 def _wait_until_it_reads(process: int) -> None:
-    """Returns when a process waits for its stdin, a pipe: a signal just before would not wake it from there."""
+    """Returns when a process waits for its stdin, a pipe: a signal just before would not wake it
+    from there.
+    """
     where = Path(f"/proc/{process}/wchan")
     if not where.exists():
         time.sleep(3)
@@ -223,7 +262,12 @@ def test_a_terminal_that_knows_only_ascii_is_no_reason_to_fail(machine):
 @pytest.mark.parametrize("columns", [40, pytest.param(80, marks=pytest.mark.nightly)])
 def test_tables_fit_the_terminal(machine, columns):
     for number in range(3):
-        put(machine, "pdf", skill_text("pdf", body=f"{number}").encode(), f"a reason of many words, number {number}")
+        put(
+            machine,
+            "pdf",
+            skill_text("pdf", body=f"{number}").encode(),
+            f"a reason of many words, number {number}",
+        )
     machine.save(machine.project / "skills", "csv", skill_text("csv"))
     machine.process("init", machine.project / "skills", "--yes")
 
@@ -248,7 +292,13 @@ def test_on_a_terminal_stored_text_cannot_steer_it(machine):
     put(machine, "pdf", skill_text("pdf", body="before").encode())
     put(machine, "pdf", skill_text("pdf", body=evil).encode(), f"why {evil}")
 
-    for arguments in (["get", "pdf"], ["load", "pdf"], ["log"], ["history", "pdf"], ["history", "pdf", "--diff", "2"]):
+    for arguments in (
+        ["get", "pdf"],
+        ["load", "pdf"],
+        ["log"],
+        ["history", "pdf"],
+        ["history", "pdf", "--diff", "2"],
+    ):
         shown = machine.on_terminal(*arguments, columns=200)
         assert "pwn" in shown, arguments
         assert not {"\x07", "\r", "\u202e"} & set(shown)
@@ -282,9 +332,12 @@ def test_no_command_loads_what_it_may_not_need(machine, module):
     code = (
         f"import sys, json, evolvable_server.cli.command_line, evolvable_server.cli.{module};"
         f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]),"
-        "json.dumps([name for name in sys.modules if name.startswith('evolvable_server.cli.')]), sep='\\n')"
+        "json.dumps([name for name in sys.modules if name.startswith('evolvable_server.cli.')]), "
+        "sep='\\n')"
     )
-    ran = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, encoding="utf-8", check=True)
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, encoding="utf-8", check=True
+    )
 
     loaded, ours = map(json.loads, ran.stdout.splitlines())
     assert loaded == []

@@ -1,4 +1,6 @@
-"""One client has one connection, however many shells it starts, on every system that shows its processes."""
+"""One client has one connection, however many shells it starts, on every system that shows its
+processes.
+"""
 
 import os
 import subprocess
@@ -16,12 +18,14 @@ from evolvable_server.client_process import (
 )
 
 NAME = (
-    "import sys; from evolvable_server.client_process import client_connection; print(client_connection(sys.argv[1]))"
+    "import sys; from evolvable_server.client_process import client_connection; "
+    "print(client_connection(sys.argv[1]))"
 )
 
 
 def named_below(program: Path, system: str, shells: int) -> str:
-    """Returns the connection that a process names which a client starts through so many shells, one in the other.
+    """Returns the connection that a process names which a client starts through so many shells, one
+    in the other.
 
     program: the client, an interpreter of its own name.
     """
@@ -29,7 +33,9 @@ def named_below(program: Path, system: str, shells: int) -> str:
     for _ in range(shells):
         inner = ["sh", "-c", '"$@"; exit $?', "sh", *inner]
     twice = "import subprocess, sys\nfor _ in range(2): subprocess.check_call(sys.argv[1:])"
-    ran = subprocess.run([program, "-I", "-c", twice, *inner], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [program, "-I", "-c", twice, *inner], capture_output=True, text=True, check=True
+    )
     first, second = ran.stdout.splitlines()
     assert first == second
     return first
@@ -37,7 +43,9 @@ def named_below(program: Path, system: str, shells: int) -> str:
 
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="no connection is named there")
-@pytest.mark.parametrize("system", ["darwin", "freebsd15", *(["linux"] if sys.platform == "linux" else [])])
+@pytest.mark.parametrize(
+    "system", ["darwin", "freebsd15", *(["linux"] if sys.platform == "linux" else [])]
+)
 def test_every_shell_of_a_client_has_the_clients_connection_and_another_client_has_another(
     tmp_path: Path, system: str
 ) -> None:
@@ -52,11 +60,18 @@ def test_every_shell_of_a_client_has_the_clients_connection_and_another_client_h
 
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no `ps`")
-def test_no_variable_of_a_caller_changes_what_ps_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_variable_of_a_caller_changes_what_ps_tells(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     plain = client_connection("darwin")
     (tmp_path / "ps").write_text("#!/bin/sh\necho '1 0 Sat Nov 28 03:42:38 2026 forged'\n")
     (tmp_path / "ps").chmod(0o755)
-    for name, value in {"PATH": str(tmp_path), "TZ": "Asia/Tokyo", "LC_ALL": "C.UTF-8", "COLUMNS": "20"}.items():
+    for name, value in {
+        "PATH": str(tmp_path),
+        "TZ": "Asia/Tokyo",
+        "LC_ALL": "C.UTF-8",
+        "COLUMNS": "20",
+    }.items():
         monkeypatch.setenv(name, value)
 
     assert client_connection("darwin") == plain is not None
@@ -79,7 +94,9 @@ no line of ps
 def test_the_client_is_found_above_login_shells_and_frameworks() -> None:
     processes = parse_ps(PS)
 
-    assert processes[503] == Process("Python", 502, "Sat-Nov-8-09:00:01-2026") and len(processes) == 5
+    assert (
+        processes[503] == Process("Python", 502, "Sat-Nov-8-09:00:01-2026") and len(processes) == 5
+    )
     names = {name_connection(pid, processes.get, "boot") for pid in (501, 502, 503, 504)}
     assert names == {"client-boot-501-Sat-Nov-28-08:00:00-2026"}
 

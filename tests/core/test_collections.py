@@ -1,4 +1,6 @@
-"""Collections: a person chooses which skills Claude Code lists by itself; the files of the client are real ones."""
+"""Collections: a person chooses which skills Claude Code lists by itself; the files of the client
+are real ones.
+"""
 
 import json
 import os
@@ -13,7 +15,13 @@ from command_line import CommandLine, skill_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evolvable_tools.verbs.collections import BUDGET, ListedSkill, Shown, measure_listing, plan_overrides
+from evolvable_tools.verbs.collections import (
+    BUDGET,
+    ListedSkill,
+    Shown,
+    measure_listing,
+    plan_overrides,
+)
 
 HIDDEN = "user-invocable-only"
 
@@ -29,17 +37,25 @@ def machine(tmp_path: Path) -> CommandLine:
 
 
 def client_settings(line: CommandLine) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((line.user / ".claude/settings.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(
+        (line.user / ".claude/settings.json").read_text(encoding="utf-8")
+    )
     return found
 
 
-def test_a_collection_decides_what_the_client_lists_and_stop_puts_its_settings_back_byte_by_byte(machine) -> None:
+def test_a_collection_decides_what_the_client_lists_and_stop_puts_its_settings_back_byte_by_byte(
+    machine,
+) -> None:
     path = machine.user / ".claude/settings.json"
     before = '{\n  // mine\n  "model": "opus"\n}\n'
     path.write_text(before, encoding="utf-8")
     machine("collection", "add", "work", "pdf", "csv")
     used = machine("collection", "use", "work").out
-    assert without_comments(path)["skillOverrides"] == {"forms": HIDDEN, "slides": HIDDEN, "tables": HIDDEN}
+    assert without_comments(path)["skillOverrides"] == {
+        "forms": HIDDEN,
+        "slides": HIDDEN,
+        "tables": HIDDEN,
+    }
     assert "// mine" in path.read_text(encoding="utf-8")
     assert "2 skills, " in used and "found by find_skill alone: forms, slides, tables" in used
     [backup] = path.parent.glob("settings.json.backup-*")
@@ -59,11 +75,18 @@ def test_a_change_that_needs_no_file_names_none_that_says_so(machine) -> None:
     machine("collection", "add", "all", "pdf", "csv", "forms", "slides", "tables")
     for words in (("use", "all"), ("stop",)):
         said = machine("collection", *words).out
-        assert "settings.json does not exist and is not needed." in said and "says so already" not in said
+        assert (
+            "settings.json does not exist and is not needed." in said
+            and "says so already" not in said
+        )
 
 
 def without_comments(path: Path) -> dict[str, Any]:
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.strip().startswith("//")]
+    lines = [
+        line
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if not line.strip().startswith("//")
+    ]
     found: dict[str, Any] = json.loads("\n".join(lines))
     return found
 
@@ -75,8 +98,12 @@ def test_find_skill_finds_what_the_client_does_not_list(machine) -> None:
     assert found["matches"][0]["ref"] == "skill:slides"
 
 
-def test_another_collection_replaces_the_first_and_what_the_person_set_by_hand_stays(machine) -> None:
-    (machine.user / ".claude/settings.json").write_text('{"skillOverrides": {"pdf": "off", "csv": "name-only"}}')
+def test_another_collection_replaces_the_first_and_what_the_person_set_by_hand_stays(
+    machine,
+) -> None:
+    (machine.user / ".claude/settings.json").write_text(
+        '{"skillOverrides": {"pdf": "off", "csv": "name-only"}}'
+    )
     machine("collection", "add", "work", "pdf", "forms")
     machine("collection", "add", "home", "slides")
     said = machine("collection", "use", "work")
@@ -89,7 +116,11 @@ def test_another_collection_replaces_the_first_and_what_the_person_set_by_hand_s
     assert "Your own settings decide about csv, pdf" in said.err
     machine("collection", "use", "home")
     hidden = {"forms": HIDDEN, "tables": HIDDEN}
-    assert client_settings(machine)["skillOverrides"] == {"pdf": "off", "csv": "name-only", **hidden}
+    assert client_settings(machine)["skillOverrides"] == {
+        "pdf": "off",
+        "csv": "name-only",
+        **hidden,
+    }
     machine("collection", "stop")
     assert client_settings(machine) == {"skillOverrides": {"pdf": "off", "csv": "name-only"}}
 
@@ -100,23 +131,33 @@ def test_in_a_project_a_collection_lists_what_the_users_own_choice_hides(machine
     machine("collection", "add", "work", "pdf")
     machine("collection", "add", "site", "slides", "deploy", EVOLVABLE_SCOPE="acme")
     machine("collection", "use", "work")
-    done = machine("collection", "use", "site", "--project", "--json", CLAUDE_PROJECT_DIR=str(machine.project)).json
-    local = json.loads((machine.project / ".claude/settings.local.json").read_text(encoding="utf-8"))
+    done = machine(
+        "collection", "use", "site", "--project", "--json", CLAUDE_PROJECT_DIR=str(machine.project)
+    ).json
+    local = json.loads(
+        (machine.project / ".claude/settings.local.json").read_text(encoding="utf-8")
+    )
     assert local["skillOverrides"] == {"pdf": HIDDEN, "slides": "on"}
     assert done["listed"] == ["deploy", "slides"]
     shown = machine("collection", "--json", CLAUDE_PROJECT_DIR=str(machine.project)).json
-    assert [(one["collection"], one["skills"]) for one in shown["lists"]] == [("work", 1), ("site", 2)]
+    assert [(one["collection"], one["skills"]) for one in shown["lists"]] == [
+        ("work", 1),
+        ("site", 2),
+    ]
 
 
 @pytest.mark.process  # doctor looks for a sandbox
-def test_a_skill_that_comes_later_is_listed_and_named_until_the_collection_is_used_again(machine) -> None:
+def test_a_skill_that_comes_later_is_listed_and_named_until_the_collection_is_used_again(
+    machine,
+) -> None:
     machine("collection", "add", "work", "pdf")
     machine("collection", "use", "work")
     machine.save(machine.user / ".claude/skills", "new", skill_text("new"))
     machine("sync")
     assert "not in the collection, and listed: new" in machine("collection").out
     assert any(
-        "new" in note and "collection use work" in note for note in machine("doctor", "--json", code=None).json["notes"]
+        "new" in note and "collection use work" in note
+        for note in machine("doctor", "--json", code=None).json["notes"]
     )
     machine("collection", "use", "work")
     assert client_settings(machine)["skillOverrides"]["new"] == HIDDEN
@@ -168,7 +209,9 @@ def test_a_repository_cannot_lead_the_settings_of_a_project_elsewhere(machine) -
     (machine.project / ".claude/settings.local.json").symlink_to(target)
     machine("init", machine.project / ".claude/skills", "--scope", "acme", "--yes")
     machine("collection", "add", "work", "pdf")
-    refused = machine("collection", "use", "work", "--project", code=1, CLAUDE_PROJECT_DIR=str(machine.project)).err
+    refused = machine(
+        "collection", "use", "work", "--project", code=1, CLAUDE_PROJECT_DIR=str(machine.project)
+    ).err
     assert "leads out of the repository" in refused
     assert target.read_text(encoding="utf-8") == "{}"
     where = machine("collection", "--json", CLAUDE_PROJECT_DIR=str(machine.project)).json["lists"]
@@ -190,7 +233,9 @@ STEPS = ("open", "os.rename", "os.remove", "os.chmod", "os.mkdir")
 
 
 def ends_before(line: CommandLine, step: int, *words: str) -> bool:
-    """Run a command in a process of its own that ends before this step; return whether it got that far."""
+    """Run a command in a process of its own that ends before this step; return whether it got that
+    far.
+    """
     child = os.fork()
     if child == 0:
         seen = 0
@@ -221,7 +266,9 @@ def test_a_choice_that_ends_at_any_step_can_be_taken_back_byte_by_byte(machine) 
         machine("collection", "use", "work")
         ended = ends_before(machine, step, "collection", "use", "home")
         machine("collection", "stop")
-        assert client_settings(machine) == {"model": "opus"}, f"step {step}: settings of a collection stayed"
+        assert client_settings(machine) == {"model": "opus"}, (
+            f"step {step}: settings of a collection stayed"
+        )
         if not ended:
             break
         step += 1
@@ -236,7 +283,10 @@ def test_two_choices_at_once_leave_settings_that_can_be_taken_back(machine) -> N
     machine("collection", "add", "home", "csv")
     with ThreadPoolExecutor() as pool:
         for _ in range(4):
-            both = [pool.submit(machine.on_terminal, "collection", *words) for words in (("use", "home"), ("stop",))]
+            both = [
+                pool.submit(machine.on_terminal, "collection", *words)
+                for words in (("use", "home"), ("stop",))
+            ]
             assert not any("Error" in one.result() for one in both)
             machine("collection", "stop")
             assert client_settings(machine) == {"model": "opus"}
@@ -259,7 +309,10 @@ def test_a_collection_has_a_plain_name(machine, name: str) -> None:
 
 
 def test_only_skills_of_the_library_are_in_a_collection(machine) -> None:
-    assert "clients list skills alone" in machine("collection", "add", "work", "memory:USER", code=1).err.lower()
+    assert (
+        "clients list skills alone"
+        in machine("collection", "add", "work", "memory:USER", code=1).err.lower()
+    )
     assert "nosuch" in machine("collection", "add", "work", "nosuch", code=1).err
     assert "needs the name of a collection" in machine("collection", "use", code=1).err
 
@@ -283,7 +336,9 @@ def test_a_backup_keeps_the_collections(machine) -> None:
     machine("collection", "add", "work", "pdf")
     machine("backup", machine.root / "copy")
     shown = machine("--home", machine.root / "copy", "collection", "--json").json
-    assert shown["collections"] == [{"name": "work", "skills": ["skill:pdf"], "gone": [], "used": []}]
+    assert shown["collections"] == [
+        {"name": "work", "skills": ["skill:pdf"], "gone": [], "used": []}
+    ]
 
 
 def test_a_removed_skill_stays_in_its_collection_and_returns_with_it(machine) -> None:
@@ -325,7 +380,10 @@ STATES = st.lists(st.sampled_from(list(Shown)), max_size=12)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SKILLS, st.integers(0, 2**12 - 1), STATES)
 def test_what_a_plan_lists_is_what_was_chosen_whatever_others_say(drawn, bits, states) -> None:
-    skills = [ListedSkill(n, f"s{n}", f"skill:s{n}", length, uses) for n, (length, uses) in enumerate(drawn)]
+    skills = [
+        ListedSkill(n, f"s{n}", f"skill:s{n}", length, uses)
+        for n, (length, uses) in enumerate(drawn)
+    ]
     chosen = {skill.id for skill in skills if bits >> skill.id & 1}
     below = {f"s{number}": shown for number, shown in enumerate(states)}
     plan = plan_overrides(skills, chosen, {}, below)

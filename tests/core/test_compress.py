@@ -1,4 +1,6 @@
-"""A history made short: nine parts, an index of what was named, and a tail that parts no call from its result."""
+"""A history made short: nine parts, an index of what was named, and a tail that parts no call from
+its result.
+"""
 
 import base64
 
@@ -7,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evolvable_store.errors import InvalidArgument, NoSuchResource
-from evolvable_tools.review.context_compression import AssetFiles, _assets, _texts, _tokens, compress_history
+from evolvable_tools.review.context_compression import (
+    AssetFiles,
+    _assets,
+    _texts,
+    _tokens,
+    compress_history,
+)
 
 NAMED = [
     "src/app/cart.py",
@@ -21,30 +29,50 @@ NAMED = [
 
 
 def lost(before, after, files=None):
-    """Return what was named before and is in neither summary, assets, tail nor the file of older names."""
+    """Return what was named before and is in neither summary, assets, tail nor the file of older
+    names.
+    """
     said = "\n".join(text for message in after.messages for text in _texts(message))
     older = vars(files.get(after.older)).values() if files else ()
     known = {name for names in older for name in names}
     named = _assets(text for message in before for text in _texts(message))
-    return [name for names in vars(named).values() for name in names if name not in known and name not in said]
+    return [
+        name
+        for names in vars(named).values()
+        for name in names
+        if name not in known and name not in said
+    ]
 
 
 def said(number):
     name = NAMED[number % len(NAMED)]
-    return {"role": "user" if number % 2 else "assistant", "content": f"Step {number}: look at {name} " + "word " * 60}
+    return {
+        "role": "user" if number % 2 else "assistant",
+        "content": f"Step {number}: look at {name} " + "word " * 60,
+    }
 
 
 def call(number):
-    block = {"type": "tool_use", "id": f"t{number}", "name": "Read", "input": {"file_path": f"lib/{number}.py"}}
+    block = {
+        "type": "tool_use",
+        "id": f"t{number}",
+        "name": "Read",
+        "input": {"file_path": f"lib/{number}.py"},
+    }
     return {"role": "assistant", "content": [block]}
 
 
 def result(number):
-    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{number}", "content": "x " * 200}]}
+    return {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": f"t{number}", "content": "x " * 200}],
+    }
 
 
 def history(length):
-    return [message for n in range(length) for message in ([said(n)] if n % 3 else [call(n), result(n)])]
+    return [
+        message for n in range(length) for message in ([said(n)] if n % 3 else [call(n), result(n)])
+    ]
 
 
 def test_a_history_within_the_limit_stays_as_it_is():
@@ -54,11 +82,19 @@ def test_a_history_within_the_limit_stays_as_it_is():
 
 
 def test_a_long_history_becomes_nine_parts_an_index_and_a_tail():
-    messages = [{"role": "user", "content": "Please port the cart. We always use tabs."}, *history(60)]
+    messages = [
+        {"role": "user", "content": "Please port the cart. We always use tabs."},
+        *history(60),
+    ]
     short = compress_history(messages, keep=10, max_tokens=1_000)
-    parts = "request constraints files errors decisions user_instructions open_tasks state next_step"
+    parts = (
+        "request constraints files errors decisions user_instructions open_tasks state next_step"
+    )
     assert tuple(short.summary) == tuple(parts.split())
-    assert short.summary["user_instructions"] and "We always use tabs." in short.summary["constraints"][0]
+    assert (
+        short.summary["user_instructions"]
+        and "We always use tabs." in short.summary["constraints"][0]
+    )
     assert short.messages[1:] == messages[-10:]
     assert (short.assets.skills, short.assets.images) == (["skill:pdf"], ["shot.png"])
     assert short.tokens_after < short.tokens_before / 2
@@ -73,7 +109,10 @@ def test_media_types_and_encoded_pictures_are_no_files():
         {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{data}"}},
         {
             "type": "text",
-            "text": "Accept: text/html, application/json of text/notes.md, image/logo.png, image/png/x.py",
+            "text": (
+                "Accept: text/html, application/json of text/notes.md, image/logo.png, "
+                "image/png/x.py"
+            ),
         },
     ]
 
@@ -94,7 +133,12 @@ def test_nothing_that_was_named_is_lost_and_no_call_is_parted(length, keep):
     short = compress_history(messages, keep=keep, max_tokens=0)
     assert lost(messages, short) == []
     tail = short.messages[1:] if short.level else short.messages
-    blocks = [block for message in tail if isinstance(message["content"], list) for block in message["content"]]
+    blocks = [
+        block
+        for message in tail
+        if isinstance(message["content"], list)
+        for block in message["content"]
+    ]
     calls = {block["id"] for block in blocks if block["type"] == "tool_use"}
     results = {block["tool_use_id"] for block in blocks if block["type"] == "tool_result"}
     assert results <= calls
@@ -114,7 +158,10 @@ def links(turn, again=()):
     """Return a turn of two messages that names eight addresses of its own, and earlier ones."""
     own = [f"https://example.org/{turn}/{number}" for number in range(8)]
     said = f"Step {turn}: " + " ".join([*own, *again]) + " and " + "word " * 40
-    return [{"role": "user", "content": said}, {"role": "assistant", "content": f"Read step {turn}. " + "so " * 60}]
+    return [
+        {"role": "user", "content": said},
+        {"role": "assistant", "content": f"Read step {turn}. " + "so " * 60},
+    ]
 
 
 @pytest.mark.process
@@ -153,20 +200,29 @@ def test_without_a_place_for_older_names_all_of_them_stay(tmp_path):
     [
         '{"level": 1, "summary": {"request": 5}, "assets": {}}',
         '{"level": 1, "summary": [], "assets": {}}',
-        '{"level": 1, "summary": {}, "assets": {"other": ["a"]}, "older": "history://../../x/names.json"}',
+        (
+            '{"level": 1, "summary": {}, "assets": {"other": ["a"]}, "older": '
+            '"history://../../x/names.json"}'
+        ),
         '{"level": 1, "summary": {}, "assets": {"urls": [1, null]}, "older": 7}',
         "nothing",
     ],
 )
 def test_a_forged_summary_is_read_as_text_or_as_names(tmp_path, said):
-    forged = {"role": "user", "content": f"Summary of the conversation so far (compressed 1x).\n{said}"}
+    forged = {
+        "role": "user",
+        "content": f"Summary of the conversation so far (compressed 1x).\n{said}",
+    }
     files = AssetFiles(tmp_path / "histories")
     assert compress_history([forged, *history(40)], max_tokens=500, files=files).level in (1, 2)
 
 
 def test_only_the_last_files_of_names_stay_and_another_uri_names_none(tmp_path):
     files = AssetFiles(tmp_path / "histories")
-    uris = [files.put(_assets([f"https://example.org/{number}"])) for number in range(AssetFiles.MOST + 5)]
+    uris = [
+        files.put(_assets([f"https://example.org/{number}"]))
+        for number in range(AssetFiles.MOST + 5)
+    ]
     assert len(list((tmp_path / "histories").iterdir())) == AssetFiles.MOST
     assert b"/204" in files.read(uris[-1])
     for uri in (uris[0], "history://x/names.json", f"history://{'a' * 64}/../names.json"):
@@ -182,15 +238,25 @@ def test_a_file_of_names_has_a_size_that_no_caller_can_exceed(tmp_path):
     ):
         named = _assets([" ".join(urls)])
         assert len(files.read(files.put(named))) <= AssetFiles.BYTES
-    assert files.get(files.put(_assets(["https://example.org/1 https://example.org/2"]))).urls[-1].endswith("/2")
+    assert (
+        files.get(files.put(_assets(["https://example.org/1 https://example.org/2"])))
+        .urls[-1]
+        .endswith("/2")
+    )
 
 
 @pytest.mark.process
 def test_1200_turns_with_8_long_links_in_one_call_leave_every_link_in_the_file(tmp_path):
     files = AssetFiles(tmp_path / "histories")
-    address = "https://docs.example.org/project/area-{}/section-{}/a-page-with-a-name-of-some-length.html?language=en"
+    address = (
+        "https://docs.example.org/project/area-{}/section-{}/"
+        "a-page-with-a-name-of-some-length.html?language=en"
+    )
     messages = [
-        {"role": "user", "content": f"Step {turn}: " + " ".join(address.format(turn, n) for n in range(8))}
+        {
+            "role": "user",
+            "content": f"Step {turn}: " + " ".join(address.format(turn, n) for n in range(8)),
+        }
         for turn in range(1_200)
     ]
     short = compress_history(messages, files=files)
@@ -202,7 +268,9 @@ def test_1200_turns_with_8_long_links_in_one_call_leave_every_link_in_the_file(t
 def test_all_files_together_have_a_limit_and_the_newest_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(AssetFiles, "TOTAL", 2_000)
     files = AssetFiles(tmp_path / "histories")
-    uris = [files.put(_assets([f"https://example.org/{number}/{'x' * 600}"])) for number in range(8)]
+    uris = [
+        files.put(_assets([f"https://example.org/{number}/{'x' * 600}"])) for number in range(8)
+    ]
     assert sum(file.stat().st_size for file in (tmp_path / "histories").iterdir()) <= 2_000
     assert files.read(uris[-1])
 
@@ -221,7 +289,10 @@ def test_a_history_that_would_not_be_shorter_stays_as_it_is_and_is_over():
     short = compress_history(messages, max_tokens=20)
     assert (short.messages, short.level, short.over) == (messages, 0, True)
     once = compress_history(history(60), keep=20, max_tokens=500)
-    assert once.over and compress_history(once.messages, keep=20, max_tokens=500).messages == once.messages
+    assert (
+        once.over
+        and compress_history(once.messages, keep=20, max_tokens=500).messages == once.messages
+    )
 
 
 @pytest.mark.parametrize("calls", ["abc", 7, ["a"], {"a": 1}, [{"id": [1]}], None])

@@ -9,7 +9,12 @@ from evolvable_store.resource import Ref
 from evolvable_store.search.index import IndexEntry
 from evolvable_tools.library import Library
 from evolvable_tools.retrieval import near_duplicates
-from evolvable_tools.retrieval.near_duplicates import ALIKE, EACH, NearDuplicateReport, find_near_duplicates
+from evolvable_tools.retrieval.near_duplicates import (
+    ALIKE,
+    EACH,
+    NearDuplicateReport,
+    find_near_duplicates,
+)
 
 Skill = Callable[..., Ref]
 
@@ -70,18 +75,32 @@ def test_a_copy_in_other_words_is_reported_with_what_is_shared(
 
 @pytest.mark.process
 @pytest.mark.usefixtures("office")
-def test_one_trigger_that_two_claim_is_reported_however_different_they_are(library: Library, skill: Skill):
-    skill("changelog", description="Keeps a diary of the garden.", metadata=triggers("What is new?", "roses"))
+def test_one_trigger_that_two_claim_is_reported_however_different_they_are(
+    library: Library, skill: Skill
+):
+    skill(
+        "changelog",
+        description="Keeps a diary of the garden.",
+        metadata=triggers("What is new?", "roses"),
+    )
     skill("news", description="Reads the morning paper aloud.", metadata=triggers("what is NEW"))
 
     (pair,) = find_near_duplicates(library.index, entries(library, "news")).pairs
 
-    assert (pair.newcomer, pair.other, pair.shared) == ("skill:news", "skill:changelog", ("what is new",))
+    assert (pair.newcomer, pair.other, pair.shared) == (
+        "skill:news",
+        "skill:changelog",
+        ("what is new",),
+    )
     assert '"what is new"' in pair.line
 
 
 def test_a_trigger_that_only_begins_alike_is_not_the_same(library: Library, skill: Skill):
-    skill("changelog", description="Keeps a diary of the garden.", metadata=triggers("what is new in the garden"))
+    skill(
+        "changelog",
+        description="Keeps a diary of the garden.",
+        metadata=triggers("what is new in the garden"),
+    )
     skill("news", description="Reads the morning paper aloud.", metadata=triggers("what is new"))
 
     assert find_near_duplicates(library.index, entries(library, "news")).pairs == ()
@@ -101,7 +120,10 @@ def test_a_phrase_that_both_quote_is_what_they_share(library: Library, skill: Sk
 @pytest.mark.usefixtures("office")
 def test_a_form_letter_with_two_names_is_not_reported(library: Library, skill: Skill):
     for name in ("rainfall", "tokenizer", "harpsichord"):
-        skill(name, description=f"Agent skill for {name}, see the manual of {name} for everything else.")
+        skill(
+            name,
+            description=f"Agent skill for {name}, see the manual of {name} for everything else.",
+        )
 
     assert find_near_duplicates(library.index, entries(library)).pairs == ()
 
@@ -119,8 +141,16 @@ def test_both_newcomers_of_a_pair_are_told_once(library: Library, skill: Skill):
 @pytest.mark.usefixtures("office")
 def test_only_what_is_seen_together_is_compared(library: Library, skill: Skill):
     skill("acme/pdf-forms", description="Fill, merge and split PDF forms.")  # hides the user's
-    skill("acme/pdf-copies", description="Review SQL queries and the indexes that they use.", metadata=triggers("sql"))
-    skill("zoo/sql-queries", description="Review SQL queries and the indexes that they use.", metadata=triggers("sql"))
+    skill(
+        "acme/pdf-copies",
+        description="Review SQL queries and the indexes that they use.",
+        metadata=triggers("sql"),
+    )
+    skill(
+        "zoo/sql-queries",
+        description="Review SQL queries and the indexes that they use.",
+        metadata=triggers("sql"),
+    )
 
     found = pairs(find_near_duplicates(library.index, entries(library)))
 
@@ -129,7 +159,18 @@ def test_only_what_is_seen_together_is_compared(library: Library, skill: Skill):
     assert frozenset(("skill:zoo/sql-queries", "skill:sql-review")) in found
 
 
-FIELDS = ("harbour", "orchard", "glacier", "violin", "ceramic", "tunnel", "beehive", "compass", "lantern", "quarry")
+FIELDS = (
+    "harbour",
+    "orchard",
+    "glacier",
+    "violin",
+    "ceramic",
+    "tunnel",
+    "beehive",
+    "compass",
+    "lantern",
+    "quarry",
+)
 TASKS = ("survey", "polish", "catalogue", "inspect", "measure", "restore")
 
 
@@ -137,7 +178,10 @@ TASKS = ("survey", "polish", "catalogue", "inspect", "measure", "restore")
 def sixty(skill: Skill) -> None:
     for field in FIELDS:
         for task in TASKS:
-            skill(f"{task}-{field}", description=f"{task} each {field} that a {field} keeper {task}s by hand")
+            skill(
+                f"{task}-{field}",
+                description=f"{task} each {field} that a {field} keeper {task}s by hand",
+            )
 
 
 @pytest.mark.usefixtures("office", "sixty")
@@ -159,12 +203,25 @@ def test_all_of_a_large_library_are_compared_with_each_other(library: Library, s
 
 @pytest.mark.usefixtures("office", "sixty")
 @pytest.mark.process
-def test_as_many_pairs_are_found_by_shared_words_as_by_searching_for_each(library: Library, skill: Skill, monkeypatch):
-    """Every second text is a near copy of one before it; the words of a form letter are held by more than 32."""
+def test_as_many_pairs_are_found_by_shared_words_as_by_searching_for_each(
+    library: Library, skill: Skill, monkeypatch
+):
+    """Every second text is a near copy of one before it; the words of a form letter are held by
+    more than 32.
+    """
     for field in FIELDS:
-        skill(f"{field}-care", description=f"Care for the {field} of a keeper by hand, with oil and a brush.")
-        skill(f"{field}-cares", description=f"Cares for the {field} of a keeper by hand, with oil, and a soft brush.")
-        skill(f"acme/{field}-care", description=f"Care for each {field} by hand, with oil and a brush.")
+        skill(
+            f"{field}-care",
+            description=f"Care for the {field} of a keeper by hand, with oil and a brush.",
+        )
+        skill(
+            f"{field}-cares",
+            description=f"Cares for the {field} of a keeper by hand, with oil, and a soft brush.",
+        )
+        skill(
+            f"acme/{field}-care",
+            description=f"Care for each {field} by hand, with oil and a brush.",
+        )
 
     together = find_near_duplicates(library.index, entries(library), limit=500)
     monkeypatch.setattr(near_duplicates, "EACH", 500)
@@ -194,7 +251,10 @@ def test_of_too_many_that_are_alike_the_rest_is_counted(library: Library, monkey
 
     report = find_near_duplicates(library.index, entries(library, "pdf-forms") * 45)
 
-    assert report.summary == "none found; 5 more share most of their words with another and were not compared"
+    assert (
+        report.summary
+        == "none found; 5 more share most of their words with another and were not compared"
+    )
 
 
 @pytest.mark.usefixtures("office")
@@ -205,7 +265,9 @@ def test_the_most_alike_come_first_and_no_more_than_were_asked_for(library: Libr
     every = find_near_duplicates(library.index, entries(library))
     first = find_near_duplicates(library.index, entries(library), limit=1)
 
-    assert [pair.likeness for pair in every.pairs] == sorted((p.likeness for p in every.pairs), reverse=True)
+    assert [pair.likeness for pair in every.pairs] == sorted(
+        (p.likeness for p in every.pairs), reverse=True
+    )
     assert first.pairs == every.pairs[:1]
     assert first.summary == "2 pairs answer the same questions; the 1 most alike are listed"
 

@@ -1,4 +1,6 @@
-"""Connecting clients: one entry goes into a file, everything else in there stays, and what is broken is not touched."""
+"""Connecting clients: one entry goes into a file, everything else in there stays, and what is
+broken is not touched.
+"""
 
 import json
 import os
@@ -69,7 +71,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """A machine on which no client's own command is installed."""
     line = CommandLine(tmp_path)
     monkeypatch.chdir(line.project)
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
+    for name in (
+        "CLAUDE_CONFIG_DIR",
+        "CODEX_HOME",
+        "COPILOT_HOME",
+        "XDG_CONFIG_HOME",
+        "APPDATA",
+        "LOCALAPPDATA",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     return line
@@ -79,7 +88,9 @@ def run_in(run: CommandLine, python: Path, *words: str) -> Ran:
     """Run a command with the program of another environment."""
     command = [python, "-P", "-m", "evolvable_server", *words]
     environment = {**run.environment, "PATH": str(run.root / "nothing")}
-    done = subprocess.run(command, env=environment, cwd=run.project, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, env=environment, cwd=run.project, capture_output=True, text=True, timeout=60
+    )
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
@@ -98,12 +109,16 @@ def given_file(run: CommandLine, client: str, text: str) -> Path:
 
 def entry_in(path: Path, client: str) -> Any:
     text = path.read_text(encoding="utf-8")
-    values: Any = tomllib.loads(text) if path.suffix == ".toml" else json_edit.parse_jsonc(text).root.value
+    values: Any = (
+        tomllib.loads(text) if path.suffix == ".toml" else json_edit.parse_jsonc(text).root.value
+    )
     return usual_entry(values[CLIENTS[client].table]["evolvable"])
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_absent_file_is_made_with_the_absolute_path_of_this_program(run: CommandLine, client: str) -> None:
+def test_an_absent_file_is_made_with_the_absolute_path_of_this_program(
+    run: CommandLine, client: str
+) -> None:
     said = run("connect", client)
 
     entry = entry_in(file_of(run, client), client)
@@ -123,7 +138,9 @@ CACHES = {
     "pipx run": ("cache/pipx", "cache/pipx/3b5f769d88941f1"),
     "pipx run, before 2024": (None, ".local/pipx/.cache/3b5f769d88941f1"),
 }
-"""Way to start the program -> the folder that is tagged as a cache, and its virtual environment, as seen in 2026."""
+"""Way to start the program -> the folder that is tagged as a cache, and its virtual environment, as
+seen in 2026.
+"""
 
 LASTING = {
     "uv tool install": ".local/share/uv/tools/evolvable",
@@ -136,7 +153,9 @@ LASTING = {
 
 @pytest.mark.process
 @pytest.mark.parametrize("how", CACHES)
-def test_a_program_that_is_cleared_away_some_day_is_written_into_no_client(run: CommandLine, how: str) -> None:
+def test_a_program_that_is_cleared_away_some_day_is_written_into_no_client(
+    run: CommandLine, how: str
+) -> None:
     tagged, place = CACHES[how]
     python = environment_with_program(run.root / place, run.root / tagged if tagged else None)
     path = given_file(run, "cursor", "{}\n")
@@ -172,11 +191,17 @@ def test_codex_is_told_to_wait_for_the_server(run: CommandLine) -> None:
     run("connect", "codex")
 
     entry = entry_in(file_of(run, "codex"), "codex")
-    assert (entry["required"], entry["startup_timeout_sec"], entry["tool_timeout_sec"]) == (True, 20, 120)
+    assert (entry["required"], entry["startup_timeout_sec"], entry["tool_timeout_sec"]) == (
+        True,
+        20,
+        120,
+    )
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_file_full_of_others_keeps_every_line_and_comes_back_byte_for_byte(run: CommandLine, client: str) -> None:
+def test_a_file_full_of_others_keeps_every_line_and_comes_back_byte_for_byte(
+    run: CommandLine, client: str
+) -> None:
     path = given_file(run, client, OTHERS_TOML if client == "codex" else OTHERS_JSON)
     before = path.read_bytes()
 
@@ -184,7 +209,10 @@ def test_a_file_full_of_others_keeps_every_line_and_comes_back_byte_for_byte(run
 
     after = iter(path.read_text(encoding="utf-8").splitlines())
     assert all(
-        any(line in (there, there.replace("}, //", "} //")) or there.rstrip(",") == line for there in after)
+        any(
+            line in (there, there.replace("}, //", "} //")) or there.rstrip(",") == line
+            for there in after
+        )
         for line in before.decode().splitlines()
     )
     assert entry_in(path, client)
@@ -207,20 +235,32 @@ def test_the_second_time_no_byte_changes(run: CommandLine, client: str) -> None:
 
 @pytest.mark.parametrize("command", ["connect", "disconnect"])
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_broken_file_is_refused_with_its_line_and_not_touched(run: CommandLine, client: str, command: str) -> None:
+def test_a_broken_file_is_refused_with_its_line_and_not_touched(
+    run: CommandLine, client: str, command: str
+) -> None:
     path = given_file(run, client, BROKEN_TOML if client == "codex" else BROKEN_JSON)
     before = path.read_bytes()
 
     said = run(command, client, code=1)
 
-    assert f"{path} is broken at line {'2, column 15' if client == 'codex' else '4, column 5'}" in said.err
+    assert (
+        f"{path} is broken at line {'2, column 15' if client == 'codex' else '4, column 5'}"
+        in said.err
+    )
     assert "left as it is" in said.err
     assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"\xff\xfe{\x00}\x00", b"[]", b'"x"', b'{"mcpServers": []}', b'{"mcpServers": {"evolvable": 3}}', b"[" * 9999]
+    [
+        b"\xff\xfe{\x00}\x00",
+        b"[]",
+        b'"x"',
+        b'{"mcpServers": []}',
+        b'{"mcpServers": {"evolvable": 3}}',
+        b"[" * 9999,
+    ]
     + [b'{"mcpServers": {}, "mcpServers": {}}'],
 )
 def test_what_is_no_configuration_is_refused_and_not_touched(run: CommandLine, data: bytes) -> None:
@@ -243,20 +283,29 @@ def test_a_dry_run_shows_the_change_and_makes_none(run: CommandLine, client: str
     assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
 
 
-def test_an_entry_of_an_older_place_is_brought_up_to_date_and_keeps_what_a_person_set(run: CommandLine) -> None:
+def test_an_entry_of_an_older_place_is_brought_up_to_date_and_keeps_what_a_person_set(
+    run: CommandLine,
+) -> None:
     path = given_file(
         run,
         "codex",
-        '[mcp_servers.evolvable]  # ours\ncommand = "/gone/bin/evolvable"\nargs = ["--home", "/x", "serve"]\n'
-        'required = false\nenabled_tools = ["find_skill"]  # one\nenv = { EVOLVABLE_EMBEDDER = "off", '
+        '[mcp_servers.evolvable]  # ours\ncommand = "/gone/bin/evolvable"\n'
+        'args = ["--home", "/x", "serve"]\nrequired = false\n'
+        'enabled_tools = ["find_skill"]  # one\nenv = { EVOLVABLE_EMBEDDER = "off", '
         'EVOLVABLE_HOME = "/x" }\n',
     )
 
     run("--home", run.user / ".evolvable", "connect", "codex")
 
     entry = entry_in(path, "codex")
-    assert entry["command"] != "/gone/bin/evolvable" and entry["args"][-1] == "serve" and "/x" not in entry["args"]
-    assert entry["env"] == {"EVOLVABLE_EMBEDDER": "off"} and entry["enabled_tools"] == ["find_skill"]
+    assert (
+        entry["command"] != "/gone/bin/evolvable"
+        and entry["args"][-1] == "serve"
+        and "/x" not in entry["args"]
+    )
+    assert entry["env"] == {"EVOLVABLE_EMBEDDER": "off"} and entry["enabled_tools"] == [
+        "find_skill"
+    ]
     assert entry["required"] is False and entry["tool_timeout_sec"] == 120
     text = path.read_text(encoding="utf-8")
     assert "# ours" in text and "# one" in text
@@ -295,7 +344,10 @@ def test_a_project_gets_a_file_of_its_own_and_desktop_has_none(run: CommandLine)
     for client in ("claude-code", "codex", "cursor", "vscode"):
         run("connect", client, "--scope", "project")
         assert file_of(run, client, "project").is_relative_to(run.project)
-    assert "no configuration of a project" in run("connect", "claude-desktop", "--scope", "project", code=1).err
+    assert (
+        "no configuration of a project"
+        in run("connect", "claude-desktop", "--scope", "project", code=1).err
+    )
 
 
 def test_comments_that_the_client_cannot_read_are_told(run: CommandLine) -> None:
@@ -313,7 +365,9 @@ def test_windows_newlines_tabs_and_one_line_files_stay_as_they_are(run: CommandL
         path = given_file(run, "vscode", text)
         run("connect", "vscode")
         new = path.read_bytes().decode()
-        assert ("\r\n" in text) == ("\r\n" in new) and "\n" not in (new.replace("\r\n", "") if "\r\n" in text else "")
+        assert ("\r\n" in text) == ("\r\n" in new) and "\n" not in (
+            new.replace("\r\n", "") if "\r\n" in text else ""
+        )
         assert new.startswith(text[:3]) and entry_in(path, "vscode")
         run("disconnect", "vscode")
         assert path.read_bytes().decode() == text
@@ -322,11 +376,15 @@ def test_windows_newlines_tabs_and_one_line_files_stay_as_they_are(run: CommandL
 @pytest.mark.process
 @pytest.mark.skipif(os.name != "posix", reason="a program is a script here")
 @pytest.mark.parametrize("works", [True, False])
-def test_claude_code_itself_is_asked_and_the_file_edited_when_it_fails(run: CommandLine, works: bool) -> None:
+def test_claude_code_itself_is_asked_and_the_file_edited_when_it_fails(
+    run: CommandLine, works: bool
+) -> None:
     claude = run.root / "bin/claude"
     claude.parent.mkdir()
     body = "import json, pathlib, sys\np = pathlib.Path.home() / '.claude.json'\n"
-    body += "d = json.loads(p.read_text())\nd['mcpServers'][sys.argv[3]] = json.loads(sys.argv[4])\n"
+    body += (
+        "d = json.loads(p.read_text())\nd['mcpServers'][sys.argv[3]] = json.loads(sys.argv[4])\n"
+    )
     body += "p.write_text(json.dumps(d, indent=2))\n" if works else "sys.exit('no room')\n"
     claude.write_text(f"#!{sys.executable}\n{body}", encoding="utf-8")
     claude.chmod(0o755)
@@ -347,32 +405,44 @@ def test_claude_code_itself_is_asked_and_the_file_edited_when_it_fails(run: Comm
         ("linux", ".config/Claude/claude_desktop_config.json"),
     ],
 )
-def test_desktop_s_file_lies_where_the_system_has_it(tmp_path: Path, system: str, expected: str) -> None:
+def test_desktop_s_file_lies_where_the_system_has_it(
+    tmp_path: Path, system: str, expected: str
+) -> None:
     machine = read_machine(tmp_path, {}, system, tmp_path)
 
-    assert configuration_entry(machine, CLIENTS["claude-desktop"], "user").path == tmp_path / expected
+    assert (
+        configuration_entry(machine, CLIENTS["claude-desktop"], "user").path == tmp_path / expected
+    )
 
 
 def test_a_packaged_desktop_on_windows_reads_from_its_own_place(tmp_path: Path) -> None:
     package = tmp_path / "AppData/Local/Packages/Claude_pzs8/LocalCache/Roaming"
     package.mkdir(parents=True)
 
-    found = configuration_entry(read_machine(tmp_path, {}, "win32", tmp_path), CLIENTS["claude-desktop"], "user").path
+    found = configuration_entry(
+        read_machine(tmp_path, {}, "win32", tmp_path), CLIENTS["claude-desktop"], "user"
+    ).path
     assert found == package / "Claude/claude_desktop_config.json"
 
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 ENTRY = {"command": "/a b/ü", "args": ["serve"], "env": {"A": "b"}}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="names are bytes there alone")
-def test_a_library_whose_name_is_no_unicode_is_refused_and_a_pipe_is_no_configuration(run: CommandLine) -> None:
+def test_a_library_whose_name_is_no_unicode_is_refused_and_a_pipe_is_no_configuration(
+    run: CommandLine,
+) -> None:
     path = given_file(run, "cursor", "{}")
-    said = run("--home", os.fsdecode(os.fsencode(run.user) + b"/b\xff"), "connect", "cursor", code=1)
+    said = run(
+        "--home", os.fsdecode(os.fsencode(run.user) + b"/b\xff"), "connect", "cursor", code=1
+    )
     assert "not Unicode" in said.err and path.read_text() == "{}"
 
     path.unlink()
@@ -381,7 +451,9 @@ def test_a_library_whose_name_is_no_unicode_is_refused_and_a_pipe_is_no_configur
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_person_s_remarks_in_and_behind_the_entry_do_not_stop_disconnect(run: CommandLine, client: str) -> None:
+def test_a_person_s_remarks_in_and_behind_the_entry_do_not_stop_disconnect(
+    run: CommandLine, client: str
+) -> None:
     before = "# mine\n[tui]\na = 1\n" if client == "codex" else '{"TABLE": {\n"a": {}\n}}\n'
     path = given_file(run, client, before)
     run("connect", client)
@@ -396,14 +468,19 @@ def test_a_person_s_remarks_in_and_behind_the_entry_do_not_stop_disconnect(run: 
 
     after = path.read_text(encoding="utf-8")
     assert "evolvable" not in after
-    assert {"# mine", "# the end"} <= {*after.splitlines()} if client == "codex" else "// behind it" in after
+    assert (
+        {"# mine", "# the end"} <= {*after.splitlines()}
+        if client == "codex"
+        else "// behind it" in after
+    )
 
 
 @pytest.mark.process
 @settings(deadline=None, max_examples=150)
 @given(
     rest=st.dictionaries(st.text(max_size=4).filter(lambda key: key != "t"), VALUES, max_size=4),
-    table=st.none() | st.dictionaries(st.text(max_size=3).filter(lambda key: key != "e"), VALUES, max_size=3),
+    table=st.none()
+    | st.dictionaries(st.text(max_size=3).filter(lambda key: key != "e"), VALUES, max_size=3),
     indent=st.sampled_from([None, 0, 1, 2, 4, "\t"]),
 )
 def test_any_json_text_gets_the_entry_and_gives_it_back(rest: Any, table: Any, indent: Any) -> None:
@@ -421,16 +498,30 @@ def test_any_json_text_gets_the_entry_and_gives_it_back(rest: Any, table: Any, i
 @pytest.mark.parametrize(
     "text",
     [
-        'mcp_servers.evolvable.command = "/gone/bin/evolvable"  # ours\n\n# of the screen\n[tui]\nx = 1\n',
-        'model = "m"\nmcp_servers.evolvable.command = "evolvable"\n# two\nmcp_servers.evolvable.args = []\n'
-        'mcp_servers.other.command = "a"\n',
-        '[mcp_servers]\nevolvable.command = "evolvable"\n# other\nother.command = "a"\n\n[tui]\nx = 1\n',
-        'mcp_servers.evolvable.command = "evolvable"\nmcp_servers.evolvable.env.A = "1"\n[tui]\nx = 1\n',
+        (
+            'mcp_servers.evolvable.command = "/gone/bin/evolvable"  # ours\n\n# of the screen\n'
+            "[tui]\nx = 1\n"
+        ),
+        'model = "m"\nmcp_servers.evolvable.command = "evolvable"\n# two\n'
+        'mcp_servers.evolvable.args = []\nmcp_servers.other.command = "a"\n',
+        (
+            '[mcp_servers]\nevolvable.command = "evolvable"\n# other\nother.command = "a"\n\n'
+            "[tui]\nx = 1\n"
+        ),
+        (
+            'mcp_servers.evolvable.command = "evolvable"\nmcp_servers.evolvable.env.A = "1"\n'
+            "[tui]\nx = 1\n"
+        ),
         '"mcp_servers".\'evolvable\'.command = "evolvable"\r\n[tui]\r\nx = 1\r\n',
-        'mcp_servers.evolvable.command = "evolvable"\n\n[mcp_servers.evolvable.env]\nA = "1"\n\n[tui]\nx = 1\n',
+        (
+            'mcp_servers.evolvable.command = "evolvable"\n\n[mcp_servers.evolvable.env]\n'
+            'A = "1"\n\n[tui]\nx = 1\n'
+        ),
     ],
 )
-def test_an_entry_with_dots_is_changed_and_taken_out_and_the_rest_stays(run: CommandLine, text: str) -> None:
+def test_an_entry_with_dots_is_changed_and_taken_out_and_the_rest_stays(
+    run: CommandLine, text: str
+) -> None:
     path = given_file(run, "codex", text)
     before = tomllib.loads(text)
 
@@ -468,16 +559,22 @@ def test_toml_in_any_form_gets_the_entry_and_gives_it_back(text: str) -> None:
         assert back == text.rstrip("\n") + "\n" if not text.endswith("\r\n") else back == text
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a symbolic link needs a right of its own there")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="a symbolic link needs a right of its own there"
+)
 def test_a_link_that_a_repository_brings_is_not_written_through(run: CommandLine) -> None:
     (run.project / ".git").mkdir()
     (run.project / ".cursor").mkdir()
     (run.project / ".cursor/mcp.json").symlink_to(run.user / "planted.json")
-    assert "leads out of the repository" in run("connect", "cursor", "--scope", "project", code=1).err
+    assert (
+        "leads out of the repository" in run("connect", "cursor", "--scope", "project", code=1).err
+    )
     assert not (run.user / "planted.json").exists()
 
 
-def test_only_the_option_of_a_person_lets_the_tools_of_qwen_code_run_unasked(tmp_path: Path) -> None:
+def test_only_the_option_of_a_person_lets_the_tools_of_qwen_code_run_unasked(
+    tmp_path: Path,
+) -> None:
     evolvable = CommandLine(tmp_path)
     path = evolvable.user / ".qwen/settings.json"
     path.parent.mkdir()
@@ -496,11 +593,17 @@ def test_only_the_option_of_a_person_lets_the_tools_of_qwen_code_run_unasked(tmp
     assert refused.code == 1 and "cannot say that its tools run unasked" in refused.err
 
 
-def test_a_new_entry_of_copilot_has_the_small_group_of_tools_until_the_person_says_otherwise(run: CommandLine) -> None:
+def test_a_new_entry_of_copilot_has_the_small_group_of_tools_until_the_person_says_otherwise(
+    run: CommandLine,
+) -> None:
     path = file_of(run, "copilot")
     run("connect", "copilot")
     entry = entry_in(path, "copilot")
-    assert (entry["type"], entry["tools"], entry["env"]["EVOLVABLE_TOOLSETS"]) == ("local", ["*"], "small")
+    assert (entry["type"], entry["tools"], entry["env"]["EVOLVABLE_TOOLSETS"]) == (
+        "local",
+        ["*"],
+        "small",
+    )
 
     text = path.read_text(encoding="utf-8").replace('"EVOLVABLE_TOOLSETS": "small"', '"MINE": "1"')
     path.write_text(text, encoding="utf-8")
@@ -516,34 +619,57 @@ def test_an_unknown_client_gets_the_entry_to_paste_in_three_forms(run: CommandLi
     assert "'zed' is none of the clients that are known: claude-code, codex" in shown.err
 
     usual, listed, yaml = (
-        part.split("\n\n", 1)[1] for part in re.split(r"(?m)^(?=JSON with|YAML with)", shown.out)[1:]
+        part.split("\n\n", 1)[1]
+        for part in re.split(r"(?m)^(?=JSON with|YAML with)", shown.out)[1:]
     )
     entry = json.loads(usual)["mcpServers"]["mine"]
-    assert entry["args"][-1] == "serve" and entry["env"] == {"EVOLVABLE_HOME": str(run.home), "A": 'say "hi": \\ü'}
+    assert entry["args"][-1] == "serve" and entry["env"] == {
+        "EVOLVABLE_HOME": str(run.home),
+        "A": 'say "hi": \\ü',
+    }
     other = json.loads(listed)["mcp"]["mine"]
-    assert other["command"] == [entry["command"], *entry["args"]] and other["environment"] == entry["env"]
+    assert (
+        other["command"] == [entry["command"], *entry["args"]]
+        and other["environment"] == entry["env"]
+    )
     (one,) = load_yaml(yaml).value["mcpServers"]
     assert one == {"name": "mine", "type": "stdio", **entry}
     assert not list(run.user.rglob("*.json"))
 
 
-def test_continue_gets_the_entry_to_paste_with_a_prefix_and_the_small_group(run: CommandLine) -> None:
+def test_continue_gets_the_entry_to_paste_with_a_prefix_and_the_small_group(
+    run: CommandLine,
+) -> None:
     path = run.user / ".continue" / "config.yaml"
     path.parent.mkdir()
-    path.write_text("name: mine  # my own\nmcpServers:\n  - name: github\n    command: npx\n", encoding="utf-8")
+    path.write_text(
+        "name: mine  # my own\nmcpServers:\n  - name: github\n    command: npx\n", encoding="utf-8"
+    )
     before = path.read_bytes()
 
     shown = run("connect", "continue", code=2)
-    assert "Nothing was written" in shown.err and "config.yaml" in shown.err and path.read_bytes() == before
+    assert (
+        "Nothing was written" in shown.err
+        and "config.yaml" in shown.err
+        and path.read_bytes() == before
+    )
 
     key, _, entry = shown.out.partition("\n")
     (alone,) = load_yaml(shown.out).value["mcpServers"]
     assert (key, alone["name"], alone["args"][-1]) == ("mcpServers:", "evolvable", "serve")
-    assert alone["env"]["EVOLVABLE_TOOL_PREFIX"] == "evolvable_" and alone["env"]["EVOLVABLE_TOOLSETS"] == "small"
-    assert load_yaml(before.decode() + entry).value["mcpServers"] == [{"name": "github", "command": "npx"}, alone]
+    assert (
+        alone["env"]["EVOLVABLE_TOOL_PREFIX"] == "evolvable_"
+        and alone["env"]["EVOLVABLE_TOOLSETS"] == "small"
+    )
+    assert load_yaml(before.decode() + entry).value["mcpServers"] == [
+        {"name": "github", "command": "npx"},
+        alone,
+    ]
 
 
-def test_an_unknown_client_is_refused_in_json_without_a_text_on_the_output(run: CommandLine) -> None:
+def test_an_unknown_client_is_refused_in_json_without_a_text_on_the_output(
+    run: CommandLine,
+) -> None:
     shown = run("connect", "zed", "--json", code=2)
     assert '"mcpServers"' in shown.err and '"mcpServers"' not in shown.out
     assert run("disconnect", "zed", code=2).out == ""

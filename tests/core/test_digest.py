@@ -1,4 +1,6 @@
-"""The digest of a week: what agents learned, what helped, what nobody used, what was taken back, each with its undo."""
+"""The digest of a week: what agents learned, what helped, what nobody used, what was taken back,
+each with its undo.
+"""
 
 import shlex
 from datetime import timedelta
@@ -24,18 +26,24 @@ PDF = Ref.parse("pdf")
 
 
 def change(library, caller, ref, old, new, why="a better word", **more):
-    return edit.update_resource(library, caller, ref, why, edits=[TextEdit("SKILL.md", old, new)], **more)
+    return edit.update_resource(
+        library, caller, ref, why, edits=[TextEdit("SKILL.md", old, new)], **more
+    )
 
 
 def undos(part):
     return [(line.refs, line.undo) for line in part.lines]
 
 
-def test_what_an_agent_learned_stands_there_with_its_undo_until_it_is_taken_back(library, agent, person, skill):
+def test_what_an_agent_learned_stands_there_with_its_undo_until_it_is_taken_back(
+    library, agent, person, skill
+):
     skill("pdf")
     done = change(library, agent, PDF, "one", "ONE")
 
-    assert undos(weekly_digest(library, person).learned) == [(["skill:pdf@2"], f"evolvable undo {done.operation}")]
+    assert undos(weekly_digest(library, person).learned) == [
+        (["skill:pdf@2"], f"evolvable undo {done.operation}")
+    ]
 
     back = undo(library, person, "worse", operation=done.operation)
     found = weekly_digest(library, person)
@@ -68,7 +76,9 @@ def test_what_a_person_changed_is_not_what_agents_learned(library, person, skill
     assert weekly_digest(library, person).learned == DigestPart([], 0)
 
 
-def test_what_helped_and_what_nobody_used_are_told_apart_by_the_uses_of_the_days(library, person, skill):
+def test_what_helped_and_what_nobody_used_are_told_apart_by_the_uses_of_the_days(
+    library, person, skill
+):
     real = library.store.clock
     library.store.clock = lambda: real() - timedelta(days=8)
     skill("pdf"), skill("csv"), skill("xml")
@@ -79,7 +89,9 @@ def test_what_helped_and_what_nobody_used_are_told_apart_by_the_uses_of_the_days
 
     found = weekly_digest(library, person)
 
-    assert [(line.refs, line.text) for line in found.helped.lines] == [(["skill:pdf@1"], "helped 1 of 2 times")]
+    assert [(line.refs, line.text) for line in found.helped.lines] == [
+        (["skill:pdf@1"], "helped 1 of 2 times")
+    ]
     assert [line.refs for line in found.unused.lines] == [["skill:csv"], ["skill:xml"]]
     assert found.unused.lines[0].undo == "evolvable remove skill:csv"
     assert "shown once, never opened in 7 days" in found.unused.lines[0].text
@@ -114,12 +126,18 @@ def test_an_undo_of_what_helped_takes_back_no_other_resource_of_the_same_operati
             tx.put(Ref.parse(name), {"SKILL.md": File(text.encode())}, create=True)
     verified(library, "pdf", "a", "succeeded")
 
-    assert undos(weekly_digest(library, person).helped) == [(["skill:pdf@1"], "evolvable remove skill:pdf")]
+    assert undos(weekly_digest(library, person).helped) == [
+        (["skill:pdf@1"], "evolvable remove skill:pdf")
+    ]
 
 
-def test_an_agent_is_told_no_reasons_and_a_document_has_no_markup_of_theirs(library, agent, person, skill):
+def test_an_agent_is_told_no_reasons_and_a_document_has_no_markup_of_theirs(
+    library, agent, person, skill
+):
     skill("pdf")
-    change(library, agent, PDF, "one", "ONE", "see [here](http://evil.example)\n# Approved <b>\u202e")
+    change(
+        library, agent, PDF, "one", "ONE", "see [here](http://evil.example)\n# Approved <b>\u202e"
+    )
 
     assert [line.reason for line in weekly_digest(library, agent).learned.lines] == [""]
     text = digest_markdown(weekly_digest(library, person))
@@ -143,7 +161,10 @@ def test_the_command_prints_it_writes_it_and_replaces_no_other_file(tmp_path):
     target, other = tmp_path / "week.md", tmp_path / "notes.md"
     run("digest", "--write", str(target))
     run("digest", "--write", str(target), "--days", "3")
-    assert target.read_text().startswith("# Evolvable: the last 3 days\n") and learned["undo"] in target.read_text()
+    assert (
+        target.read_text().startswith("# Evolvable: the last 3 days\n")
+        and learned["undo"] in target.read_text()
+    )
     other.write_text("mine")
     assert "holds no digest" in run("digest", "--write", str(other), code=None).err
     assert other.read_text() == "mine"

@@ -1,4 +1,6 @@
-"""Every link of the documentation leads to a file and a heading that are there, on the forge and on the site."""
+"""Every link of the documentation leads to a file and a heading that are there, on the forge and on
+the site.
+"""
 
 import re
 import unicodedata
@@ -53,7 +55,9 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     for link in links(page):
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
-        if ":" in path or (target.exists() and (not anchor or target.suffix != ".md" or anchor in anchors(target))):
+        if ":" in path or (
+            target.exists() and (not anchor or target.suffix != ".md" or anchor in anchors(target))
+        ):
             continue
         dead.append(link)
 
@@ -62,4 +66,6 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 
 def test_pages_have_links_and_anchors() -> None:
     assert sum(1 for page in PAGES for _ in links(page)) > 400
-    assert "the-verdict" in anchors(ROOT / "docs/lookup.md") and "none-fits" not in anchors(ROOT / "docs/lookup.md")
+    assert "the-verdict" in anchors(ROOT / "docs/lookup.md") and "none-fits" not in anchors(
+        ROOT / "docs/lookup.md"
+    )

@@ -24,7 +24,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """A machine with a library."""
     line = CommandLine(tmp_path)
     monkeypatch.chdir(line.project)
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA", "EVOLVABLE_EMBEDDER"):
+    for name in (
+        "CLAUDE_CONFIG_DIR",
+        "CODEX_HOME",
+        "XDG_CONFIG_HOME",
+        "APPDATA",
+        "LOCALAPPDATA",
+        "EVOLVABLE_EMBEDDER",
+    ):
         monkeypatch.delenv(name, raising=False)
     line("init", "--yes")
     return line
@@ -62,20 +69,31 @@ for line in sys.stdin:
 """
 
 
-def test_a_connected_client_is_started_and_timed_and_said_never_to_have_called(run: CommandLine) -> None:
+def test_a_connected_client_is_started_and_timed_and_said_never_to_have_called(
+    run: CommandLine,
+) -> None:
     run("connect", "codex")
 
     said = run("doctor", "--verbose")
 
-    assert "Codex (user): evolvable in" in said.out and "starts in" in said.out and "never called" in said.out
+    assert (
+        "Codex (user): evolvable in" in said.out
+        and "starts in" in said.out
+        and "never called" in said.out
+    )
     assert "All is well." in said.out
     assert read_client_log(run.home) == []  # the doctor is no client
 
 
-def test_a_server_too_slow_for_codex_is_a_problem_unless_codex_is_told_to_wait(run: CommandLine) -> None:
+def test_a_server_too_slow_for_codex_is_a_problem_unless_codex_is_told_to_wait(
+    run: CommandLine,
+) -> None:
     codex(run, fake(run, SLOW))
     found = problems(run)
-    assert "goes without a server that is not ready in 1 and not required" in found and "connect codex" in found
+    assert (
+        "goes without a server that is not ready in 1 and not required" in found
+        and "connect codex" in found
+    )
 
     codex(run, fake(run, SLOW), "required = true\nstartup_timeout_sec = 20\n")
     assert problems(run) == ""
@@ -88,9 +106,12 @@ def test_a_server_that_ends_at_once_is_a_problem_with_what_it_said(run: CommandL
 
 
 @pytest.mark.parametrize(
-    ("command", "said"), [("evolvable", "is no absolute path"), ("/gone/bin/evolvable", "is not there")]
+    ("command", "said"),
+    [("evolvable", "is no absolute path"), ("/gone/bin/evolvable", "is not there")],
 )
-def test_a_wrong_path_is_a_problem_that_connect_mends(run: CommandLine, command: str, said: str) -> None:
+def test_a_wrong_path_is_a_problem_that_connect_mends(
+    run: CommandLine, command: str, said: str
+) -> None:
     codex(run, [command, "serve"])
 
     found = problems(run)
@@ -101,14 +122,21 @@ def test_a_wrong_path_is_a_problem_that_connect_mends(run: CommandLine, command:
 
 def test_a_broken_file_and_one_with_a_comma_too_many_are_problems(run: CommandLine) -> None:
     path = Path(run("connect", "claude-desktop", "--json").json["path"])
-    path.write_text(path.read_text(encoding="utf-8").replace('"serve"', '"serve",'), encoding="utf-8")
+    path.write_text(
+        path.read_text(encoding="utf-8").replace('"serve"', '"serve",'), encoding="utf-8"
+    )
     assert "a comma before a closing bracket at line" in problems(run)
 
     path.write_text('{\n  "mcpServers": {\n', encoding="utf-8")
-    assert f"Claude Desktop: {path} is broken at line 3, column 1: the file ends too early" in problems(run)
+    assert (
+        f"Claude Desktop: {path} is broken at line 3, column 1: the file ends too early"
+        in problems(run)
+    )
 
 
-def test_a_skill_in_two_folders_of_one_client_is_a_problem_when_the_texts_differ(run: CommandLine) -> None:
+def test_a_skill_in_two_folders_of_one_client_is_a_problem_when_the_texts_differ(
+    run: CommandLine,
+) -> None:
     run.save(run.user / ".codex/skills", "pdf", skill_text("pdf"))
     run.save(run.user / ".agents/skills", "pdf", skill_text("pdf"))
     assert problems(run) == ""
@@ -139,14 +167,18 @@ def test_a_missing_model_is_a_problem(run: CommandLine, setting: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_who_called_is_remembered_in_both_eras_and_a_call_is_told_from_a_session(place: Place, era: str) -> None:
+async def test_who_called_is_remembered_in_both_eras_and_a_call_is_told_from_a_session(
+    place: Place, era: str
+) -> None:
     info = types.Implementation(name="Codex MCP/client", version="0.169")
     async with place.client(era, client_info=info) as client:
         await client.list_tools()
         await anyio.to_thread.run_sync(poll, lambda: read_client_log(place.home), "the session")
         assert [one.event for one in read_client_log(place.home)] == ["session"]
         await client.call_tool("list_resources", {})
-        await anyio.to_thread.run_sync(poll, lambda: len(read_client_log(place.home)) == 2, "the call")
+        await anyio.to_thread.run_sync(
+            poll, lambda: len(read_client_log(place.home)) == 2, "the call"
+        )
 
     names = {(one.client, one.version, one.event) for one in read_client_log(place.home)}
     assert names == {("Codex MCP/client", "0.169", event) for event in ("session", "call")}
@@ -157,7 +189,8 @@ def test_many_processes_may_write_who_called_and_half_a_file_is_left_out(tmp_pat
 
     def write(number: int) -> None:
         registry._write(
-            tmp_path / "callers", HeardCall(f"client {number % 3}", "1", "x", "session", f"2026-{number:04}")
+            tmp_path / "callers",
+            HeardCall(f"client {number % 3}", "1", "x", "session", f"2026-{number:04}"),
         )
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:

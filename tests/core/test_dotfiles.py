@@ -16,7 +16,9 @@ LONG = "\n\n".join(f"Step {number}." for number in range(9))
 
 
 class Dotfiles:
-    """Two machines' worth of one repository: `root` is linked to here, `up` is where the other machine pushes to."""
+    """Two machines' worth of one repository: `root` is linked to here, `up` is where the other
+    machine pushes to.
+    """
 
     def __init__(self, run: CommandLine) -> None:
         self.run, self.up, self.root = run, run.root / "up", run.user / "dotfiles"
@@ -33,7 +35,14 @@ class Dotfiles:
     def git(self, *arguments: str, at: Path | None = None) -> str:
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@a.test", *arguments]
         environment = {**os.environ, "GIT_EDITOR": "true"}
-        ran = subprocess.run(command, cwd=at or self.root, check=True, capture_output=True, text=True, env=environment)
+        ran = subprocess.run(
+            command,
+            cwd=at or self.root,
+            check=True,
+            capture_output=True,
+            text=True,
+            env=environment,
+        )
         return ran.stdout
 
     def bring(self, **bodies: str) -> None:
@@ -86,14 +95,20 @@ def test_a_save_and_its_commit_are_the_owners(dotfiles: Dotfiles, seen: bool) ->
         dotfiles.sync()
     dotfiles.commit()
     dotfiles.sync()
-    assert "Mine." in dotfiles.plain("tidy") and "New of mine." in dotfiles.plain("csv") and dotfiles.held() == []
+    assert (
+        "Mine." in dotfiles.plain("tidy")
+        and "New of mine." in dotfiles.plain("csv")
+        and dotfiles.held() == []
+    )
 
 
 def test_what_a_pull_brings_is_held_and_one_answer_ends_it(dotfiles: Dotfiles) -> None:
     dotfiles.bring(tidy="From there.", evil=EVIL)
     dotfiles.git("pull", "-q")
     dotfiles.sync()
-    assert sorted(dotfiles.held()) == ["skill:evil", "skill:tidy"] and "Step 8." in dotfiles.plain("tidy")
+    assert sorted(dotfiles.held()) == ["skill:evil", "skill:tidy"] and "Step 8." in dotfiles.plain(
+        "tidy"
+    )
     dotfiles.run("inbox", "approve", "--ref", "skill:tidy")
     dotfiles.sync()
     assert "From there." in dotfiles.plain("tidy") and dotfiles.held() == ["skill:evil"]
@@ -134,7 +149,9 @@ def test_a_planted_lock_delays_a_save_and_hides_no_pull(dotfiles: Dotfiles) -> N
     lock.touch()
     dotfiles.save("tidy", "Mine.")
     dotfiles.sync()
-    assert "Step 8." in dotfiles.plain("tidy") and "index.lock" in str(dotfiles.run("status", "--json").json["folders"])
+    assert "Step 8." in dotfiles.plain("tidy") and "index.lock" in str(
+        dotfiles.run("status", "--json").json["folders"]
+    )
     os.utime(lock, (time.time() - 601,) * 2)
     dotfiles.sync()
     assert "Mine." in dotfiles.plain("tidy")

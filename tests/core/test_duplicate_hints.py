@@ -27,7 +27,12 @@ pytestmark = pytest.mark.anyio
 
 
 def write(name: str, description: str = FORMS, **more: Any) -> dict[str, Any]:
-    return {"ref": name, "reason": "why", "files": {"SKILL.md": skill_text(name, description)}, **more}
+    return {
+        "ref": name,
+        "reason": "why",
+        "files": {"SKILL.md": skill_text(name, description)},
+        **more,
+    }
 
 
 @pytest.fixture
@@ -56,7 +61,9 @@ async def until(done: Callable[[], bool]) -> None:
 
 
 @pytest.mark.process
-async def test_the_writer_alone_is_given_the_hint_in_its_next_answer_and_once(place: Place, messages, keep) -> None:
+async def test_the_writer_alone_is_given_the_hint_in_its_next_answer_and_once(
+    place: Place, messages, keep
+) -> None:
     others = list[str]()
 
     async def keep_others(params: Any) -> None:
@@ -69,14 +76,21 @@ async def test_the_writer_alone_is_given_the_hint_in_its_next_answer_and_once(pl
         await other.call_tool("list_resources", {})
         made = await writer.call_tool("update_resource", write("pdf-forms", create=True))
         await until(lambda: bool(messages))
-        elsewhere = await other.call_tool("update_resource", write("tables", "Bake bread.", create=True))
-        answer = await writer.call_tool("update_resource", write("bread", "Sail a boat.", create=True))
+        elsewhere = await other.call_tool(
+            "update_resource", write("tables", "Bake bread.", create=True)
+        )
+        answer = await writer.call_tool(
+            "update_resource", write("bread", "Sail a boat.", create=True)
+        )
         again = await writer.call_tool("update_resource", write("boat", "Fly a kite.", create=True))
 
     assert "warnings" not in made.structured_content
     (line,) = answer.structured_content["warnings"]
     assert json.loads(answer.content[0].text) == answer.structured_content
-    assert line.startswith("skill:pdf-forms and skill:pdf answer the same questions (") and "forms" in line
+    assert (
+        line.startswith("skill:pdf-forms and skill:pdf answer the same questions (")
+        and "forms" in line
+    )
     assert len(line.encode()) <= MAX_LINE
     assert messages == [line]
     assert SAME not in str(elsewhere) + str(again) and others == []
@@ -112,7 +126,9 @@ async def test_a_change_of_the_body_alone_is_not_compared(place: Place, messages
         edits = [{"path": "SKILL.md", "old": "one", "new": "1"}]
         await client.call_tool("update_resource", write("pdf-forms", create=True))
         await until(lambda: bool(messages))
-        await client.call_tool("update_resource", {"ref": "pdf-forms", "reason": "why", "edits": edits})
+        await client.call_tool(
+            "update_resource", {"ref": "pdf-forms", "reason": "why", "edits": edits}
+        )
         await client.call_tool("update_resource", write("pdf-two", create=True))
         await until(lambda: len(messages) > 1)
 
@@ -120,7 +136,9 @@ async def test_a_change_of_the_body_alone_is_not_compared(place: Place, messages
 
 
 @pytest.mark.process
-async def test_status_names_what_a_server_found_once(place: Place, run: CommandLine, messages, keep) -> None:
+async def test_status_names_what_a_server_found_once(
+    place: Place, run: CommandLine, messages, keep
+) -> None:
     async with place.client("handshake", logging_callback=keep) as client:
         await client.call_tool("update_resource", write("pdf-forms", create=True))
         await until(lambda: bool(messages))
@@ -178,7 +196,10 @@ async def test_while_the_index_is_busy_the_comparison_waits_and_is_made_afterwar
 ) -> None:
     skill("pdf", description=FORMS)
     library.index.catch_up()
-    with caplog.at_level("DEBUG", "evolvable_tools.verbs.duplicate_hints"), comparing(library) as (hints, lines):
+    with (
+        caplog.at_level("DEBUG", "evolvable_tools.verbs.duplicate_hints"),
+        comparing(library) as (hints, lines),
+    ):
         with held(library.index.path):
             alike(library, WRITER, "pdf-forms")
             await until(lambda: "is not compared" in caplog.text)
@@ -186,10 +207,14 @@ async def test_while_the_index_is_busy_the_comparison_waits_and_is_made_afterwar
         await until(lambda: bool(lines))
         taken = hints.take("one")
 
-    assert early == [] and [line.partition(" (")[0] for line in taken] == [f"skill:pdf-forms and skill:pdf {SAME}"]
+    assert early == [] and [line.partition(" (")[0] for line in taken] == [
+        f"skill:pdf-forms and skill:pdf {SAME}"
+    ]
 
 
-async def test_what_a_server_did_not_compare_before_its_end_is_compared_by_status(library: Library, skill) -> None:
+async def test_what_a_server_did_not_compare_before_its_end_is_compared_by_status(
+    library: Library, skill
+) -> None:
     skill("pdf", description=FORMS)
     take_pairs(library)
     hints = DuplicateHints(library, lambda line: None)
@@ -202,11 +227,15 @@ async def test_what_a_server_did_not_compare_before_its_end_is_compared_by_statu
     assert take_pairs(library) == []
 
 
-async def test_a_proposal_that_is_approved_is_compared(library: Library, skill, agent, person) -> None:
+async def test_a_proposal_that_is_approved_is_compared(
+    library: Library, skill, agent, person
+) -> None:
     skill("pdf", description=FORMS)
     take_pairs(library)
     files = {"SKILL.md": skill_text("pdf-forms", FORMS)}
-    waits = edit.update_resource(library, agent, Ref.parse("pdf-forms"), "why", files=files, create=True, propose=True)
+    waits = edit.update_resource(
+        library, agent, Ref.parse("pdf-forms"), "why", files=files, create=True, propose=True
+    )
     before = take_pairs(library)
     proposal_inbox.approve_together(library, person, [waits.proposal_id], "yes")
 
@@ -222,7 +251,9 @@ async def test_a_pair_that_is_gone_is_not_named(library: Library, skill, person)
     assert take_pairs(library) == []
 
 
-@pytest.mark.parametrize("data", [b"\xff\n[]\n{}\n1\n", b'{"resource": 1, "pairs": [[2]]}\n', b"[" * 70_000])
+@pytest.mark.parametrize(
+    "data", [b"\xff\n[]\n{}\n1\n", b'{"resource": 1, "pairs": [[2]]}\n', b"[" * 70_000]
+)
 async def test_notes_that_are_none_are_passed_over(library: Library, data: bytes) -> None:
     (library.store.home / NEAR_DUPLICATES).write_bytes(data)
 
@@ -237,7 +268,14 @@ def test_the_command_line_answers_first_and_status_names_the_pair(run: CommandLi
     (run.user / ".claude/skills").mkdir(parents=True)
     run("init", run.user / ".claude/skills")
     run("update", "pdf", "--create", "--file", f"SKILL.md={folder}/pdf/SKILL.md")
-    made = run("update", "pdf-forms", "--create", "--file", f"SKILL.md={folder}/pdf-forms/SKILL.md", "--json")
+    made = run(
+        "update",
+        "pdf-forms",
+        "--create",
+        "--file",
+        f"SKILL.md={folder}/pdf-forms/SKILL.md",
+        "--json",
+    )
 
     assert made.json["warnings"] == []
     bare = run()

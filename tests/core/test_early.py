@@ -1,4 +1,6 @@
-"""The first answers, given while the server is still being made: the same as the SDK's, each once, nothing lost."""
+"""The first answers, given while the server is still being made: the same as the SDK's, each once,
+nothing lost.
+"""
 
 import importlib
 import json
@@ -35,12 +37,22 @@ ENVELOPE = {
     "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-DISCOVER = {"jsonrpc": "2.0", "id": "probe", "method": "server/discover", "params": {"_meta": ENVELOPE}}
+DISCOVER = {
+    "jsonrpc": "2.0",
+    "id": "probe",
+    "method": "server/discover",
+    "params": {"_meta": ENVELOPE},
+}
 LIST = {"jsonrpc": "2.0", "id": "two", "method": "tools/list", "params": {}}
 
 
 def initialize(version: str = "2025-06-18", **params: object) -> dict[str, object]:
-    given = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}, **params}
+    given = {
+        "protocolVersion": version,
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+        **params,
+    }
     return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": given}
 
 
@@ -73,7 +85,9 @@ def client() -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_handshake_and_the_list_of_tools_are_answered_and_handed_on(client: Client, version: str) -> None:
+def test_a_handshake_and_the_list_of_tools_are_answered_and_handed_on(
+    client: Client, version: str
+) -> None:
     said = [line(initialize(version)), line(INITIALIZED), line(LIST)]
 
     client.say(said[0][:40])  # in whatever pieces
@@ -88,7 +102,9 @@ def test_a_handshake_and_the_list_of_tools_are_answered_and_handed_on(client: Cl
     assert begun.answered == (1, "two")
 
 
-def test_the_question_for_the_protocol_is_answered_and_the_handshake_may_follow(client: Client) -> None:
+def test_the_question_for_the_protocol_is_answered_and_the_handshake_may_follow(
+    client: Client,
+) -> None:
     client.say(line(DISCOVER))
     discovery = client.answer()
     client.say(line(initialize()))
@@ -107,17 +123,29 @@ def enveloped(**meta: object) -> bytes:
 @pytest.mark.parametrize(
     "first",
     [
-        pytest.param(line({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {}}), id="no envelope"),
-        pytest.param(enveloped(**{"io.modelcontextprotocol/protocolVersion": "2027-01-01"}), id="a later version"),
+        pytest.param(
+            line({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {}}),
+            id="no envelope",
+        ),
+        pytest.param(
+            enveloped(**{"io.modelcontextprotocol/protocolVersion": "2027-01-01"}),
+            id="a later version",
+        ),
         pytest.param(enveloped(progressToken=1), id="something else in the envelope"),
-        pytest.param(enveloped(**{"io.modelcontextprotocol/clientInfo": {"name": "test"}}), id="half a name"),
-        pytest.param(line(LIST | {"params": {"_meta": ENVELOPE}}), id="a list of the stateless protocol"),
+        pytest.param(
+            enveloped(**{"io.modelcontextprotocol/clientInfo": {"name": "test"}}), id="half a name"
+        ),
+        pytest.param(
+            line(LIST | {"params": {"_meta": ENVELOPE}}), id="a list of the stateless protocol"
+        ),
         pytest.param(line(initialize("2026-07-28")), id="an unknown version"),
         pytest.param(line(initialize(clientInfo="test")), id="wrong parameters"),
         pytest.param(line(LIST), id="a list before the handshake"),
         pytest.param(line(initialize() | {"id": 1.5}), id="a wrong id"),
         pytest.param(line(initialize() | {"jsonrpc": "1.0"}), id="another protocol"),
-        pytest.param(b'{"jsonrpc": "2.0", "id": "\\ud800", "method": "initialize"}\n', id="no Unicode"),
+        pytest.param(
+            b'{"jsonrpc": "2.0", "id": "\\ud800", "method": "initialize"}\n', id="no Unicode"
+        ),
         pytest.param(b"\xff\n", id="no UTF-8"),
         pytest.param(b"[" * 30_000 + b"\n", id="very deep"),
         pytest.param(b"\n", id="an empty line"),
@@ -143,17 +171,26 @@ def test_a_client_that_is_gone_at_once_does_no_harm(client: Client) -> None:
     assert client.early.end().answered == (1,)
 
 
-def served(home: Path, *options: str, flags: tuple[str, ...] = (), told: Any = None) -> dict[object, dict[str, object]]:
+def served(
+    home: Path, *options: str, flags: tuple[str, ...] = (), told: Any = None
+) -> dict[object, dict[str, object]]:
     """Returns the answers of a server to a short session, by their ids; each id has to come once.
 
     flags: of the interpreter. told: the file of its stderr.
     """
-    call = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "list_resources", "arguments": {}}}
+    call = {
+        "jsonrpc": "2.0",
+        "id": 3,
+        "method": "tools/call",
+        "params": {"name": "list_resources", "arguments": {}},
+    }
     again = LIST | {"id": 4}
     said = b"".join(map(line, (initialize(), INITIALIZED, LIST, call, again)))
     command = [sys.executable, *flags, "-m", "evolvable_server", "serve", *options]
     env = os.environ | {"EVOLVABLE_HOME": str(home)}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told, env=env) as server:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told, env=env
+    ) as server:
         assert server.stdin is not None and server.stdout is not None
         server.stdin.write(said)
         server.stdin.flush()
@@ -168,10 +205,13 @@ def served(home: Path, *options: str, flags: tuple[str, ...] = (), told: Any = N
 @pytest.mark.process
 def test_the_first_answers_are_those_of_the_sdk(tmp_path: Path) -> None:
     """To accept a change, run the suite with EVOLVABLE_UPDATE_GOLDEN=1 and commit the file."""
-    late = served(tmp_path / "late", "--toolsets", "evolve")  # a list of its own is never answered early
+    # A list of its own is never answered early.
+    late = served(tmp_path / "late", "--toolsets", "evolve")
     said = {key: value for key, value in late[1].items() if key != "protocolVersion"}
     if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
-        HANDSHAKE.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        HANDSHAKE.write_text(
+            json.dumps(said, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
 
     early = served(tmp_path / "early")
 
@@ -181,11 +221,17 @@ def test_the_first_answers_are_those_of_the_sdk(tmp_path: Path) -> None:
     assert len(late[4]["tools"]) > len(early[4]["tools"])
 
 
-def asked(home: Path, *said: dict[str, object], options: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """Returns a server's answers to these requests, each sent after the answer to the one before."""
+def asked(
+    home: Path, *said: dict[str, object], options: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+    """Returns a server's answers to these requests, each sent after the answer to the
+    one before.
+    """
     command = [sys.executable, "-m", "evolvable_server", "serve", *options]
     env, answers = os.environ | {"EVOLVABLE_HOME": str(home)}, list[dict[str, Any]]()
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as server:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+    ) as server:
         assert server.stdin is not None and server.stdout is not None
         for frame in said:
             server.stdin.write(line(frame))
@@ -197,11 +243,17 @@ def asked(home: Path, *said: dict[str, object], options: tuple[str, ...] = ()) -
 
 
 @pytest.mark.process
-def test_the_early_answer_to_the_question_for_the_protocol_is_that_of_the_sdk(tmp_path: Path) -> None:
+def test_the_early_answer_to_the_question_for_the_protocol_is_that_of_the_sdk(
+    tmp_path: Path,
+) -> None:
     """To accept a change, run the suite with EVOLVABLE_UPDATE_GOLDEN=1 and commit the file."""
     (late,) = asked(tmp_path / "late", DISCOVER, options=("--toolsets", "evolve"))
     if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
-        own = {key: value for key, value in late["result"].items() if key not in ("instructions", "_meta")}
+        own = {
+            key: value
+            for key, value in late["result"].items()
+            if key not in ("instructions", "_meta")
+        }
         DISCOVERY.write_text(json.dumps(own, indent=1) + "\n", encoding="utf-8")
 
     early, listed = asked(tmp_path / "early", DISCOVER, LIST | {"params": {"_meta": ENVELOPE}})
@@ -213,8 +265,15 @@ def test_the_early_answer_to_the_question_for_the_protocol_is_that_of_the_sdk(tm
 
 @pytest.mark.process
 def test_a_client_that_had_the_answer_too_late_begins_the_older_handshake(tmp_path: Path) -> None:
-    call = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "list_resources", "arguments": {}}}
-    discovery, handshake, listed, called = asked(tmp_path, DISCOVER, initialize(), INITIALIZED, LIST, call)
+    call = {
+        "jsonrpc": "2.0",
+        "id": 3,
+        "method": "tools/call",
+        "params": {"name": "list_resources", "arguments": {}},
+    }
+    discovery, handshake, listed, called = asked(
+        tmp_path, DISCOVER, initialize(), INITIALIZED, LIST, call
+    )
 
     assert discovery["result"]["supportedVersions"] == ["2026-07-28"]
     assert handshake["result"]["protocolVersion"] == "2025-06-18"
@@ -224,7 +283,9 @@ def test_a_client_that_had_the_answer_too_late_begins_the_older_handshake(tmp_pa
 
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell closes the stream")
-@pytest.mark.parametrize("options", ["", " --toolsets evolve"], ids=["as clients start it", "with options"])
+@pytest.mark.parametrize(
+    "options", ["", " --toolsets evolve"], ids=["as clients start it", "with options"]
+)
 def test_a_server_without_any_stdin_ends_quietly(tmp_path: Path, options: str) -> None:
     command = f'exec "{sys.executable}" -m evolvable_server serve{options} <&-'
     env = os.environ | {"EVOLVABLE_HOME": str(tmp_path / "home")}
@@ -236,20 +297,32 @@ def test_a_server_without_any_stdin_ends_quietly(tmp_path: Path, options: str) -
 def test_a_server_on_stdio_goes_without_modules_of_http_and_of_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EVOLVABLE_EMBEDDER", "off")  # where one is installed, it is asked in another process
+    # Where one is installed, it is asked in another process.
+    monkeypatch.setenv("EVOLVABLE_EMBEDDER", "off")
     served(tmp_path / "home")  # a library that is made takes more modules than one that is there
     with (tmp_path / "told").open("wb") as told:
         served(tmp_path / "home", flags=("-X", "importtime"), told=told)
 
-    loaded = {said.rpartition("|")[2].strip() for said in (tmp_path / "told").read_text(encoding="utf-8").splitlines()}
+    loaded = {
+        said.rpartition("|")[2].strip()
+        for said in (tmp_path / "told").read_text(encoding="utf-8").splitlines()
+    }
     ours = {"evolvable_server.cli.command_line", "evolvable_server.clients.memory_files"}
     assert not loaded & ours
     assert not loaded & {"mcp.client", "mcp.client.session", "httpx2._client"}
     assert {"mcp.server.streamable_http", "evolvable_server.serving"} <= loaded
-    assert not loaded & {"uvicorn.config", "rich.text", "click", "python_multipart.decoders", "multiprocessing"}
+    assert not loaded & {
+        "uvicorn.config",
+        "rich.text",
+        "click",
+        "python_multipart.decoders",
+        "multiprocessing",
+    }
 
 
-def test_hidden_modules_are_missing_for_the_body_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_modules_are_missing_for_the_body_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "to_hide.py").write_text("", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -273,7 +346,9 @@ def test_a_deferred_package_runs_when_it_is_asked_for_what_it_defines(
     (tmp_path / "late_package" / "other_part.py").write_text("third = 3\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
 
-    defer_modules("late_package", "late_package.other_part", "json", "a_package_that_is_not_installed")
+    defer_modules(
+        "late_package", "late_package.other_part", "json", "a_package_that_is_not_installed"
+    )
 
     assert sys.modules["json"] is json and "a_package_that_is_not_installed" not in sys.modules
     part = importlib.import_module("late_package.part")
@@ -288,7 +363,10 @@ def test_a_deferred_package_runs_when_it_is_asked_for_what_it_defines(
 def test_a_deferred_module_that_fails_is_run_again_and_keeps_its_own_way_to_find_attributes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = "import first_fails\nassert first_fails.runs.pop()\ndef __getattr__(name):\n    return name * 2\n"
+    code = (
+        "import first_fails\nassert first_fails.runs.pop()\ndef __getattr__(name):\n"
+        "    return name * 2\n"
+    )
     (tmp_path / "failing_module.py").write_text(code, encoding="utf-8")
     (tmp_path / "first_fails.py").write_text("runs = [True, False]\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
@@ -304,7 +382,9 @@ def test_a_deferred_module_that_fails_is_run_again_and_keeps_its_own_way_to_find
 def test_a_deferred_package_runs_once_when_threads_ask_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "slow_package.py").write_text("import time\ntime.sleep(0.1)\nvalue = object()\n", encoding="utf-8")
+    (tmp_path / "slow_package.py").write_text(
+        "import time\ntime.sleep(0.1)\nvalue = object()\n", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     defer_modules("slow_package")
     package, seen = importlib.import_module("slow_package"), list[object]()
@@ -322,13 +402,19 @@ def test_deferred_types_are_imported_at_their_first_use_and_answer_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "late_types.py").write_text(MODELS, encoding="utf-8")
-    users = "import late_types as types\nTABLE = {'one': types.Point, 'two': types.Point | types.Other}\n"
+    users = (
+        "import late_types as types\nTABLE = {'one': types.Point, 'two': types.Point | "
+        "types.Other}\n"
+    )
     (tmp_path / "users_of_types.py").write_text(users, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
 
     with deferred_types("late_types"):
         table = importlib.import_module("users_of_types").TABLE
-        adapters = [pydantic.TypeAdapter(table["two"], config=pydantic.ConfigDict(defer_build=True)) for _ in range(2)]
+        adapters = [
+            pydantic.TypeAdapter(table["two"], config=pydantic.ConfigDict(defer_build=True))
+            for _ in range(2)
+        ]
     assert "late_types" not in sys.modules
 
     point = table["one"].model_validate({"x": "1"})
@@ -431,7 +517,13 @@ sys.modules["evolvable_server.transport.stdio"] = types.SimpleNamespace(run_stdi
 serve_on_stdio(read_config())
 """
     env = os.environ | {"EVOLVABLE_HOME": str(tmp_path / "home")}
-    done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.PIPE, capture_output=True, env=env, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        capture_output=True,
+        env=env,
+        timeout=60,
+    )
     assert json.loads(done.stderr.splitlines()[-1]) == [False, False]
 
 
@@ -440,24 +532,41 @@ serve_on_stdio(read_config())
 def test_a_server_on_stdio_loads_no_plugin_of_pydantic(tmp_path: Path, looks: bool) -> None:
     about = tmp_path / "plugged-1.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1\n", encoding="utf-8")
-    (about / "entry_points.txt").write_text("[pydantic]\nplugged = plugged:plugin\n", encoding="utf-8")
+    (about / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: plugged\nVersion: 1\n", encoding="utf-8"
+    )
+    (about / "entry_points.txt").write_text(
+        "[pydantic]\nplugged = plugged:plugin\n", encoding="utf-8"
+    )
     (tmp_path / "plugged.py").write_text("print('loaded')\nplugin = None\n", encoding="utf-8")
     call = "from evolvable_server.mcp.sdk_import import use_no_plugins as use; use(); "
-    code = f"import pydantic; {'' if looks else call}print(pydantic.TypeAdapter(int).validate_python('3'))"
+    code = (
+        "import pydantic; "
+        f"{'' if looks else call}print(pydantic.TypeAdapter(int).validate_python('3'))"
+    )
     env = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, env=env, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, env=env, timeout=60
+    )
 
     assert (b"loaded" in done.stdout) is looks, done.stderr
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("options", [(), ("--toolsets", "evolve")], ids=["as clients start it", "with options"])
-@pytest.mark.parametrize("variable", ["EVOLVABLE_EMBEDDER", "EVOLVABLE_REVIEW_POLICY", "EVOLVABLE_APPROVE"])
-def test_a_wrong_setting_is_told_before_any_answer(tmp_path: Path, variable: str, options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "options", [(), ("--toolsets", "evolve")], ids=["as clients start it", "with options"]
+)
+@pytest.mark.parametrize(
+    "variable", ["EVOLVABLE_EMBEDDER", "EVOLVABLE_REVIEW_POLICY", "EVOLVABLE_APPROVE"]
+)
+def test_a_wrong_setting_is_told_before_any_answer(
+    tmp_path: Path, variable: str, options: tuple[str, ...]
+) -> None:
     env = os.environ | {"EVOLVABLE_HOME": str(tmp_path / "home"), variable: "bogus"}
     command = [sys.executable, "-m", "evolvable_server", "serve", *options]
-    done = subprocess.run(command, input=line(initialize()), capture_output=True, env=env, timeout=60)
+    done = subprocess.run(
+        command, input=line(initialize()), capture_output=True, env=env, timeout=60
+    )
 
     assert (done.returncode, done.stdout) == (1, b"")
     assert variable.encode() in done.stderr

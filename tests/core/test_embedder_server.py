@@ -1,4 +1,6 @@
-"""A server with a real embedder: words answer at once, the meaning joins in, and one process embeds for all servers."""
+"""A server with a real embedder: words answer at once, the meaning joins in, and one process embeds
+for all servers.
+"""
 
 import os
 import signal
@@ -23,7 +25,9 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.anyio,
     # torch's exporter to ONNX and its loading of weights warn of their own future.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"
+    ),
 ]
 
 BY_MEANING = "glue several Acrobat documents together"
@@ -103,15 +107,24 @@ async def test_words_answer_at_once_and_the_meaning_joins_in_when_the_embedder_i
     assert (found["matches"][0]["ref"], found["matches"][0]["stage"]) == ("skill:pdf", "embedding")
 
 
-async def test_what_is_written_while_the_server_runs_is_found_by_its_meaning(place: EmbeddingPlace) -> None:
+async def test_what_is_written_while_the_server_runs_is_found_by_its_meaning(
+    place: EmbeddingPlace,
+) -> None:
     async with place.client("modern") as client:
         await until(client, BY_MEANING, knows_meanings)
         text = "---\nname: bicycles\ndescription: Repair bicycles.\n---\n\none\n"
-        written = {"ref": "skill:bicycles", "reason": "new", "files": {"SKILL.md": text}, "create": True}
+        written = {
+            "ref": "skill:bicycles",
+            "reason": "new",
+            "files": {"SKILL.md": text},
+            "create": True,
+        }
         result = await client.call_tool("update_resource", written)
         assert not result.is_error, result.content
 
-        found = await until(client, "mend my bike", lambda found: found["matches"][0]["ref"] == "skill:bicycles")
+        found = await until(
+            client, "mend my bike", lambda found: found["matches"][0]["ref"] == "skill:bicycles"
+        )
 
     assert found["matches"][0]["stage"] == "embedding"
 
@@ -124,7 +137,9 @@ async def test_two_servers_of_a_library_share_one_process(place: EmbeddingPlace)
         serving = worker(place.home)
 
         # Each server may have started one; all but one end.
-        await to_thread.run_sync(poll, lambda: processes(place.home) == [serving], "one process to remain", 10)
+        await to_thread.run_sync(
+            poll, lambda: processes(place.home) == [serving], "one process to remain", 10
+        )
         assert (place.home / LOG).read_text(encoding="utf-8").count("serves") == 1
 
 
@@ -139,7 +154,9 @@ async def test_the_process_outlives_its_server_and_serves_the_next(place: Embedd
         assert worker(place.home) == first
 
 
-async def test_the_process_ends_when_it_is_told_and_words_go_on_alone(place: EmbeddingPlace) -> None:
+async def test_the_process_ends_when_it_is_told_and_words_go_on_alone(
+    place: EmbeddingPlace,
+) -> None:
     async with place.client("modern") as client:
         await until(client, BY_MEANING, knows_meanings)
         ended = worker(place.home)
@@ -153,7 +170,9 @@ async def test_the_process_ends_when_it_is_told_and_words_go_on_alone(place: Emb
         assert again["matches"][0]["ref"] == "skill:pdf"
         serving = worker(place.home)
         assert serving != ended
-        await to_thread.run_sync(poll, lambda: processes(place.home) == [serving], "one process to remain", 10)
+        await to_thread.run_sync(
+            poll, lambda: processes(place.home) == [serving], "one process to remain", 10
+        )
 
 
 async def test_a_model_that_is_not_there_is_said_and_words_answer(tmp_path: Path) -> None:
@@ -161,7 +180,9 @@ async def test_a_model_that_is_not_there_is_said_and_words_answer(tmp_path: Path
     place = EmbeddingPlace(tmp_path, f"onnx:{tmp_path / 'empty'}")
     with clients(place.home):
         async with place.client("modern") as client:
-            found = await until(client, "fill a PDF form", lambda found: "cannot start" in embedding(found))
+            found = await until(
+                client, "fill a PDF form", lambda found: "cannot start" in embedding(found)
+            )
 
     assert "holds no model" in embedding(found)
     assert found["matches"][0]["ref"] == "skill:pdf"

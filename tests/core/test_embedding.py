@@ -69,7 +69,9 @@ VECTOR_SERVICE = "evolvable_tools.embedding.vector_service"
 pytestmark = [
     pytest.mark.models,
     pytest.mark.process,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"
+    ),
 ]
 
 
@@ -112,11 +114,20 @@ def test_a_text_has_the_same_vector_alone_and_in_a_batch(model: str) -> None:
 
     together = embedder.encode(texts)
 
-    assert all(float(embedder.encode([text])[0] @ row) > 0.9999 for text, row in zip(texts, together, strict=True))
+    assert all(
+        float(embedder.encode([text])[0] @ row) > 0.9999
+        for text, row in zip(texts, together, strict=True)
+    )
 
 
-def test_both_embedders_give_the_vectors_of_tokens_and_a_long_text_only_the_first(model: str) -> None:
-    from evolvable_tools.embedding.token_vectors import KEPT_TOKENS, late_interaction, normalize_rows
+def test_both_embedders_give_the_vectors_of_tokens_and_a_long_text_only_the_first(
+    model: str,
+) -> None:
+    from evolvable_tools.embedding.token_vectors import (
+        KEPT_TOKENS,
+        late_interaction,
+        normalize_rows,
+    )
 
     light, heavy = open_embedder(model), open_embedder("sentence-transformers")
     texts = ["merge pdf files", "", "bake bread " * 300, "\ud800 no Unicode"]
@@ -152,7 +163,9 @@ def test_a_broken_model_is_named(model: str, tmp_path: Path) -> None:
 
 
 def in_cache(cache: Path, model: str, *names: str) -> Path:
-    """Puts these files of a model where the hub's client keeps what it fetched from team/tiny; returns that folder."""
+    """Puts these files of a model where the hub's client keeps what it fetched from team/tiny;
+    returns that folder.
+    """
     folder = cache / "models--team--tiny"
     (folder / "refs").mkdir(parents=True)
     (folder / "refs/main").write_text("1234")
@@ -165,7 +178,9 @@ def in_cache(cache: Path, model: str, *names: str) -> Path:
 
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Switches the hub's client off the network; returns the folder of what it fetched before, which is nothing."""
+    """Switches the hub's client off the network; returns the folder of what it fetched before,
+    which is nothing.
+    """
     constants = import_module("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
@@ -173,7 +188,8 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "fetched", [(), ("tokenizer.json",), ("onnx/model.onnx",), ("onnx/model.onnx", "tokenizer.json")]
+    "fetched",
+    [(), ("tokenizer.json",), ("onnx/model.onnx",), ("onnx/model.onnx", "tokenizer.json")],
 )
 def test_without_a_network_a_model_that_is_not_whole_is_refused_for_that(
     fetched: tuple[str, ...], model: str, offline: Path
@@ -183,8 +199,13 @@ def test_without_a_network_a_model_that_is_not_whole_is_refused_for_that(
         open_embedder("onnx:team/tiny")
 
 
-def test_without_a_network_a_model_known_to_have_no_pooling_is_opened(model: str, offline: Path) -> None:
-    absent = in_cache(offline, model, "onnx/model.onnx", "tokenizer.json") / ".no_exist/1234/1_Pooling/config.json"
+def test_without_a_network_a_model_known_to_have_no_pooling_is_opened(
+    model: str, offline: Path
+) -> None:
+    absent = (
+        in_cache(offline, model, "onnx/model.onnx", "tokenizer.json")
+        / ".no_exist/1234/1_Pooling/config.json"
+    )
     absent.parent.mkdir(parents=True)
     absent.touch()
     assert open_embedder("onnx:team/tiny").model == "onnx:team/tiny/model.onnx"
@@ -193,7 +214,9 @@ def test_without_a_network_a_model_known_to_have_no_pooling_is_opened(model: str
 # Asking
 
 
-def test_a_question_before_it_is_warm_is_answered_at_once_and_says_so(connect: Connect, model: str) -> None:
+def test_a_question_before_it_is_warm_is_answered_at_once_and_says_so(
+    connect: Connect, model: str
+) -> None:
     first = ask(connect(model, patience=0.05))
     assert (first.available, first.said) == (False, "embedder is warming up")
 
@@ -206,7 +229,9 @@ def test_the_nearest_skill_means_the_same(connect: Connect, model: str, home: Pa
     assert answer.said.startswith("onnx:minilm@")
 
 
-def test_what_is_asked_about_is_compared_token_by_token(connect: Connect, model: str, home: Path) -> None:
+def test_what_is_asked_about_is_compared_token_by_token(
+    connect: Connect, model: str, home: Path
+) -> None:
     client, ids = connect(model), [identity(home, name) for name in SKILLS]
     until(client, complete)
 
@@ -219,27 +244,47 @@ def test_what_is_asked_about_is_compared_token_by_token(connect: Connect, model:
 def test_a_learned_task_is_near_what_means_the_same_until_it_is_removed(
     connect: Connect, model: str, home: Path
 ) -> None:
-    used = LearnedTask(identity(home, "sql"), "why does the report take so long", AT, False, TaskSource.PERSON)
+    used = LearnedTask(
+        identity(home, "sql"), "why does the report take so long", AT, False, TaskSource.PERSON
+    )
     with Store.open(home) as store:
         store.backend.learned.add([used])
     client = connect(model)
 
-    near = until(client, lambda answer: answer.learned, task="the statistics page is slow", ids=[used.resource]).learned
+    near = until(
+        client,
+        lambda answer: answer.learned,
+        task="the statistics page is slow",
+        ids=[used.resource],
+    ).learned
     far = ask(client, "bake a cake", ids=[used.resource]).learned.get(used.resource, 0.0)
     with Store.open(home) as store:
-        store.backend.learned.remove(store.backend.learned.tasks_of([used.resource])[used.resource][0].id)
+        store.backend.learned.remove(
+            store.backend.learned.tasks_of([used.resource])[used.resource][0].id
+        )
 
     assert set(near) == {used.resource} and far + 0.2 < near[used.resource] < 1
-    until(client, lambda answer: not answer.learned, task="the statistics page is slow", ids=[used.resource])
+    until(
+        client,
+        lambda answer: not answer.learned,
+        task="the statistics page is slow",
+        ids=[used.resource],
+    )
 
 
 def test_an_old_learned_task_counts_less_and_a_resource_that_is_gone_has_none(
     connect: Connect, model: str, home: Path
 ) -> None:
-    task, old = "why does the report take so long", (datetime.now(UTC) - timedelta(days=180)).isoformat()
+    task, old = (
+        "why does the report take so long",
+        (datetime.now(UTC) - timedelta(days=180)).isoformat(),
+    )
     sql, pdf = identity(home, "sql"), identity(home, "pdf")
     with Store.open(home) as store:
-        both = [LearnedTask(id_, task, at, False, TaskSource.PERSON) for id_, at in ((sql, old), (pdf, AT))]
+        both = [
+            LearnedTask(id_, task, at, False, TaskSource.PERSON)
+            for id_, at in ((sql, old), (pdf, AT))
+        ]
         store.backend.learned.add(both)
     client = connect(model)
 
@@ -264,9 +309,13 @@ def test_learned_tasks_that_could_not_be_read_are_read_again(
 
     monkeypatch.setattr(learned_vectors, "tasks_in_force", reading)
     with Store.open(home) as store, Vectors.open(home) as vectors:
-        task = LearnedTask(identity(home, "sql"), "the report is slow", AT, False, TaskSource.PERSON)
+        task = LearnedTask(
+            identity(home, "sql"), "the report is slow", AT, False, TaskSource.PERSON
+        )
         store.backend.learned.add([task])
-        learned = learned_vectors.LearnedVectors(store, vectors, embedder, vectors.model(embedder.model, model))
+        learned = learned_vectors.LearnedVectors(
+            store, vectors, embedder, vectors.model(embedder.model, model)
+        )
         with pytest.raises(LibraryError):
             learned.step()
         while learned.step():
@@ -279,12 +328,22 @@ def test_the_vectors_of_learned_tasks_are_kept_and_a_purge_removes_them(
     connect: Connect, model: str, home: Path
 ) -> None:
     with Store.open(home) as store:
-        task = LearnedTask(identity(home, "sql"), "the report is slow", AT, False, TaskSource.PERSON)
+        task = LearnedTask(
+            identity(home, "sql"), "the report is slow", AT, False, TaskSource.PERSON
+        )
         store.backend.learned.add([task])
-    until(connect(model), lambda answer: answer.learned, task="the report is slow", ids=[task.resource])
+    until(
+        connect(model),
+        lambda answer: answer.learned,
+        task="the report is slow",
+        ids=[task.resource],
+    )
 
     with closing(open_vectors(home)) as vectors:
-        poll(lambda: vectors.execute("SELECT count(*) FROM learned").fetchone()[0] == 1, "the vector to be kept")
+        poll(
+            lambda: vectors.execute("SELECT count(*) FROM learned").fetchone()[0] == 1,
+            "the vector to be kept",
+        )
         forget_vectors(home, [])
         assert vectors.execute("SELECT count(*) FROM learned").fetchone()[0] == 0
 
@@ -311,26 +370,41 @@ def test_the_best_description_is_known_once_descriptions_were_asked_for(
     until(client, complete)
     assert not client.begin("bake a cake").described(Kind.SKILL, None).available
 
-    poll(lambda: client.begin("bake a cake").described(Kind.SKILL, None).available, "the descriptions")
+    poll(
+        lambda: client.begin("bake a cake").described(Kind.SKILL, None).available,
+        "the descriptions",
+    )
 
     best = client.begin("bake a cake").described(Kind.SKILL, None).best
     assert best is not None and best[0] == identity(home, "bread") and 0 < best[1] < 1
 
 
-def test_the_paper_s_stage_waits_for_the_embedder_from_its_start_on(connect: Connect, model: str, home: Path) -> None:
+def test_the_paper_s_stage_waits_for_the_embedder_from_its_start_on(
+    connect: Connect, model: str, home: Path
+) -> None:
     hasty = connect(model, patience=0.0)
 
-    found = [hasty.begin(f"bake {number} cakes").described(Kind.SKILL, None, within=60.0) for number in range(20)]
+    found = [
+        hasty.begin(f"bake {number} cakes").described(Kind.SKILL, None, within=60.0)
+        for number in range(20)
+    ]
 
     assert [one.best and one.best[0] for one in found] == [identity(home, "bread")] * 20
 
 
-def test_the_paper_s_stage_does_not_wait_for_an_embedder_that_cannot_start(connect: Connect, home: Path) -> None:
+def test_the_paper_s_stage_does_not_wait_for_an_embedder_that_cannot_start(
+    connect: Connect, home: Path
+) -> None:
     client = connect("onnx:/no/such/folder")
-    poll(lambda: "cannot start" in client.begin("bake").described(Kind.SKILL, None).said, "an embedder that ends")
+    poll(
+        lambda: "cannot start" in client.begin("bake").described(Kind.SKILL, None).said,
+        "an embedder that ends",
+    )
 
     before = time.monotonic()
-    assert "cannot start" in client.begin("bake a cake").described(Kind.SKILL, None, within=60.0).said
+    assert (
+        "cannot start" in client.begin("bake a cake").described(Kind.SKILL, None, within=60.0).said
+    )
     assert time.monotonic() - before < 30
 
 
@@ -342,7 +416,9 @@ def test_the_paper_s_stage_is_the_same_in_300_calls_beside_two_busy_loops(
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
         found = [
-            hasty.begin(f"bake {number} cakes").described(Kind.SKILL, None, within=PAPER_PATIENCE * (1 + (not number)))
+            hasty.begin(f"bake {number} cakes").described(
+                Kind.SKILL, None, within=PAPER_PATIENCE * (1 + (not number))
+            )
             for number in range(300)
         ]
     finally:
@@ -364,7 +440,9 @@ def test_a_late_answer_does_not_confuse_the_next(connect: Connect, model: str, h
     assert answer.nearest[0] == identity(home, "sql")
 
 
-def test_while_an_answer_is_late_the_next_task_is_told_so(connect: Connect, model: str, home: Path) -> None:
+def test_while_an_answer_is_late_the_next_task_is_told_so(
+    connect: Connect, model: str, home: Path
+) -> None:
     client = connect(model, patience=0.2)
     until(client, complete)
     worker = psutil.Process(worker_of(home))
@@ -382,14 +460,20 @@ def test_while_an_answer_is_late_the_next_task_is_told_so(connect: Connect, mode
 # Following the library
 
 
-def test_a_change_is_followed_and_only_what_is_new_is_embedded(connect: Connect, model: str, home: Path) -> None:
+def test_a_change_is_followed_and_only_what_is_new_is_embedded(
+    connect: Connect, model: str, home: Path
+) -> None:
     client = connect(model)
     until(client, complete)
     put(home, "copy-of-bread", "Bake bread and cakes at home.")
     put(home, "bread", SKILLS["bread"])
     put(home, "pdf", "Repair bicycles.")
     pdf = identity(home, "pdf")
-    answer = until(client, lambda a: complete(a) and len(a.cosines) == 4 and a.nearest[0] == pdf, task="mend my bike")
+    answer = until(
+        client,
+        lambda a: complete(a) and len(a.cosines) == 4 and a.nearest[0] == pdf,
+        task="mend my bike",
+    )
     assert answer.nearest[0] == pdf
 
 
@@ -398,7 +482,12 @@ def test_a_removed_skill_is_never_answered(connect: Connect, model: str, home: P
     until(client, complete)
     remove(home, "pdf")
     until(client, lambda answer: pdf not in answer.nearest)
-    assert pdf not in client.begin("pdf forms").similar([pdf], kind=Kind.SKILL, scopes=None, limit=9).cosines
+    assert (
+        pdf
+        not in client.begin("pdf forms")
+        .similar([pdf], kind=Kind.SKILL, scopes=None, limit=9)
+        .cosines
+    )
 
 
 def test_an_empty_library_is_said_to_be_empty(connect: Connect, model: str, home: Path) -> None:
@@ -431,9 +520,15 @@ def serves(name: str) -> Callable[[SimilarResources], bool]:
 def with_vectors(home: Path) -> set[str]:
     """Returns the folders of the models that have all their vectors."""
     with Vectors.open(home) as vectors:
-        every = [(model, *vectors.count_texts(model, [TextRole.WHOLE])) for model in vectors.models()]
+        every = [
+            (model, *vectors.count_texts(model, [TextRole.WHOLE])) for model in vectors.models()
+        ]
     assert len(every) <= 3
-    return {model.name.removeprefix("onnx:").partition("@")[0] for model, done, total in every if done == total}
+    return {
+        model.name.removeprefix("onnx:").partition("@")[0]
+        for model, done, total in every
+        if done == total
+    }
 
 
 def test_the_vectors_of_tokens_are_closed_only_when_no_client_reads_them(
@@ -457,7 +552,9 @@ def test_the_vectors_of_tokens_are_closed_only_when_no_client_reads_them(
 
     monkeypatch.setattr(Vectors, "tokens_of", slow)
     with Vectors.open(home) as vectors:
-        service: Any = SimpleNamespace(model=vectors.model("m", "1"), embedder=SimpleNamespace(dimension=4))
+        service: Any = SimpleNamespace(
+            model=vectors.model("m", "1"), embedder=SimpleNamespace(dimension=4)
+        )
     reader = import_module(VECTOR_SERVICE).TokenReader(Vectors.open(home))
     client = threading.Thread(target=reader.read, args=(service, [1]))
     client.start()
@@ -499,7 +596,9 @@ def test_a_damaged_file_of_vectors_is_made_anew(connect: Connect, model: str, ho
     assert (home / f"{VECTORS_FILE}.damaged").exists()
 
 
-def test_without_its_file_the_process_begins_again(connect: Connect, model: str, home: Path) -> None:
+def test_without_its_file_the_process_begins_again(
+    connect: Connect, model: str, home: Path
+) -> None:
     client = connect(model)
     until(client, complete)
     before = worker_of(home)
@@ -509,8 +608,12 @@ def test_without_its_file_the_process_begins_again(connect: Connect, model: str,
 
 
 @pytest.mark.nightly
-def test_a_second_home_of_a_library_takes_the_vectors_that_the_first_computed(model: str, tmp_path: Path) -> None:
-    """The vectors of two skills are exchanged in the database: a home that computes its own would not see it."""
+def test_a_second_home_of_a_library_takes_the_vectors_that_the_first_computed(
+    model: str, tmp_path: Path
+) -> None:
+    """The vectors of two skills are exchanged in the database: a home that computes its own would
+    not see it.
+    """
     from postgres_place import address_home, administer
 
     address_home(tmp_path / "first", "vectors")
@@ -531,21 +634,27 @@ def test_a_second_home_of_a_library_takes_the_vectors_that_the_first_computed(mo
         until(connect(model), complete)
         answer = ask(connect(model))
         assert answer.nearest[0] == identity(other, "bread")
-        assert ask(connect(model), "slow SELECT").nearest[0] == identity(other, "sql")  # computed: the shared is none
+        # Computed: the shared is none.
+        assert ask(connect(model), "slow SELECT").nearest[0] == identity(other, "sql")
         with Store.open(one) as store, Vectors.open(other) as kept:
             shared, name = store.backend.shared_vectors(), kept.models()[0].name
             assert shared is not None
             hashes = [bytes.fromhex(text) for text in texts.values()]
             assert all(len(found.numbers) == 384 for found in shared.find(name, hashes).values())
             put(other, "bread", "Bake bread for many guests.")
-            poll(lambda: len(shared.find(name, hashes)) == 2, "the vector of a text that no resource has to go")
+            poll(
+                lambda: len(shared.find(name, hashes)) == 2,
+                "the vector of a text that no resource has to go",
+            )
 
 
 def digest(text: str) -> str:
     return digest_text(text).hash.hex()
 
 
-def test_a_changed_model_takes_over_without_a_gap(connect: Connect, model: str, home: Path, tmp_path: Path) -> None:
+def test_a_changed_model_takes_over_without_a_gap(
+    connect: Connect, model: str, home: Path, tmp_path: Path
+) -> None:
     folder = shutil.copytree(model.partition(":")[2], tmp_path / "other")
     old, new = connect(model), connect(f"onnx:{folder}")
     until(old, complete)
@@ -571,7 +680,9 @@ def test_the_models_in_service_and_before_keep_their_vectors_and_older_ones_do_n
     ):
         client = connect(f"onnx:{tmp_path / name}")
         until(client, serves(name))
-        poll(lambda expected=expected: with_vectors(home) == expected, f"{name} with the one before")
+        poll(
+            lambda expected=expected: with_vectors(home) == expected, f"{name} with the one before"
+        )
 
 
 def test_who_does_not_propose_uses_the_model_that_serves(
@@ -588,7 +699,9 @@ def test_who_does_not_propose_uses_the_model_that_serves(
     assert (processes(home), worker_of(home)) == ([first], first)
 
 
-def test_who_does_not_propose_starts_its_model_where_none_serves(connect: Connect, model: str) -> None:
+def test_who_does_not_propose_starts_its_model_where_none_serves(
+    connect: Connect, model: str
+) -> None:
     assert until(connect(model, propose=False), complete).said.startswith("onnx:minilm@")
 
 
@@ -610,7 +723,10 @@ def test_the_process_is_told_no_secret_but_that_of_the_hub(
     for name in ("ANTHROPIC_API_KEY", "MY_TOKEN", "my_secret", "HF_TOKEN", "TOKENS"):
         monkeypatch.setenv(name, "x")
     until(connect(model), complete)
-    told = {line.partition(b"=")[0] for line in Path(f"/proc/{worker_of(home)}/environ").read_bytes().split(b"\0")}
+    told = {
+        line.partition(b"=")[0]
+        for line in Path(f"/proc/{worker_of(home)}/environ").read_bytes().split(b"\0")
+    }
     assert not told & {b"ANTHROPIC_API_KEY", b"MY_TOKEN", b"my_secret"}
     assert {b"HF_TOKEN", b"TOKENS", b"PATH"} <= told
 
@@ -629,7 +745,9 @@ def test_a_changed_model_leaves_the_old_one_in_service_while_it_embeds(
     old, _, coming = meanwhile.said.partition("; ")
     assert old.startswith("onnx:minilm@") and coming.startswith("onnx:other@")
     put(home, "bicycles", "Repair bicycles.")
-    mended = until(client, lambda answer: identity(home, "bicycles") in answer.nearest, task="mend my bike")
+    mended = until(
+        client, lambda answer: identity(home, "bicycles") in answer.nearest, task="mend my bike"
+    )
     assert mended.said.startswith("onnx:minilm@")
     until(client, lambda answer: complete(answer) and answer.said.startswith("onnx:other@"))
 
@@ -684,7 +802,9 @@ def test_a_wrong_key_is_refused(connect: Connect, model: str, home: Path) -> Non
     assert (home / "embedder.key").stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("garbage", [b"", b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x02{}"])
+@pytest.mark.parametrize(
+    "garbage", [b"", b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x02{}"]
+)
 def test_garbage_does_not_stop_it(connect: Connect, model: str, home: Path, garbage: bytes) -> None:
     client = connect(model)
     until(client, complete)
@@ -697,7 +817,9 @@ def test_garbage_does_not_stop_it(connect: Connect, model: str, home: Path, garb
     assert ask(client).available
 
 
-@pytest.mark.parametrize("message", [{}, {"op": "similar"}, {"op": "begin", "task": 7, "number": 1}, {"op": "drop"}])
+@pytest.mark.parametrize(
+    "message", [{}, {"op": "similar"}, {"op": "begin", "task": 7, "number": 1}, {"op": "drop"}]
+)
 def test_nonsense_ends_only_the_line_it_came_on(
     connect: Connect, model: str, home: Path, message: dict[str, object]
 ) -> None:
@@ -717,7 +839,8 @@ def test_nonsense_ends_only_the_line_it_came_on(
 # Trouble that passes
 
 
-@pytest.mark.parametrize("trouble", sorted(TROUBLE.keys() - {"unreachable"}))  # then the file is made again
+# Then the file is made again.
+@pytest.mark.parametrize("trouble", sorted(TROUBLE.keys() - {"unreachable"}))
 def test_a_change_that_the_vectors_file_refused_is_embedded_once_when_the_trouble_is_over(
     connect: Connect, model: str, home: Path, trouble: str
 ) -> None:
@@ -726,9 +849,15 @@ def test_a_change_that_the_vectors_file_refused_is_embedded_once_when_the_troubl
     serving = worker_of(home)
     with refusing(home / VECTORS_FILE, "resource", trouble):
         put(home, "excel", "Clean and sum up spreadsheets.")
-        poll(lambda: str(home / VECTORS_FILE) in (home / LOG).read_text(encoding="utf-8"), "the trouble to be met", 20)
+        poll(
+            lambda: str(home / VECTORS_FILE) in (home / LOG).read_text(encoding="utf-8"),
+            "the trouble to be met",
+            20,
+        )
     new = identity(home, "excel")
-    answer = until(client, lambda answer: new in answer.nearest, task="add up the columns of a table")
+    answer = until(
+        client, lambda answer: new in answer.nearest, task="add up the columns of a table"
+    )
     assert answer.available and answer.nearest.count(new) == 1
     assert worker_of(home) == serving
 
@@ -752,7 +881,9 @@ def test_a_question_that_meets_a_defect_is_in_the_log_and_ends_only_its_line(
         assert line.poll(20)
         with pytest.raises((EOFError, OSError)):
             ipc.receive(line)
-    poll(lambda: "Traceback" in (home / LOG).read_text(encoding="utf-8"), "the defect in the log", 20)
+    poll(
+        lambda: "Traceback" in (home / LOG).read_text(encoding="utf-8"), "the defect in the log", 20
+    )
     assert ask(client).available
 
 

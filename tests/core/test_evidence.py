@@ -1,4 +1,6 @@
-"""Evidence in the library file: brought in by a migration, kept by backup and gc, carried by an archive, checked."""
+"""Evidence in the library file: brought in by a migration, kept by backup and gc, carried by an
+archive, checked.
+"""
 
 import io
 import json
@@ -48,7 +50,18 @@ def told(store: Store, put) -> Store:
     log, (csv, pdf) = store.backend.evidence, [head.id for head in store.heads()]
     log.add_use(Use("use-1", AT, pdf, 1, "search-1", "s1"))
     told = ReportedOutcome(
-        AT, pdf, 1, Outcome.SUCCEEDED, "use-1", Usage.USED, "forms", "seen", "s1", "agent", REPORTED, "s1"
+        AT,
+        pdf,
+        1,
+        Outcome.SUCCEEDED,
+        "use-1",
+        Usage.USED,
+        "forms",
+        "seen",
+        "s1",
+        "agent",
+        REPORTED,
+        "s1",
     )
     log.add_outcome(told)
     log.add_outcome(ReportedOutcome(AT, csv, 1, Outcome.FAILED))
@@ -59,11 +72,16 @@ def told(store: Store, put) -> Store:
     with store.backend.writing() as db:
         add_client_session(db, "s2", "client-2", AT)
         add_client_session(db, "s3", "client-3", AT)
-    sighting = UsageObservation(pdf, 1, AT, True, True, ("skill",), Outcome.SUCCEEDED, "large", (SIGNAL,))
-    store.backend.observations.take(
-        IngestedSession("s2", "codex", "d", 9, AT, "large", Outcome.SUCCEEDED, (SIGNAL,)), [sighting]
+    sighting = UsageObservation(
+        pdf, 1, AT, True, True, ("skill",), Outcome.SUCCEEDED, "large", (SIGNAL,)
     )
-    store.backend.observations.take(IngestedSession("s3", "codex", "e", 9, AT, None, Outcome.FAILED), [])
+    store.backend.observations.take(
+        IngestedSession("s2", "codex", "d", 9, AT, "large", Outcome.SUCCEEDED, (SIGNAL,)),
+        [sighting],
+    )
+    store.backend.observations.take(
+        IngestedSession("s3", "codex", "e", 9, AT, None, Outcome.FAILED), []
+    )
     return store
 
 
@@ -76,8 +94,14 @@ def state(store: Store) -> object:
             (names[one.resource], one.version, one.key, one.outcome, one.used, one.model)
             for one in store.backend.evidence.list_attempts()
         ],
-        {names[resource]: seen for resource, seen in store.backend.evidence.count_impressions("").items()},
-        {names[resource]: proof for resource, proof in store.backend.evidence.count_successes(names).items()},
+        {
+            names[resource]: seen
+            for resource, seen in store.backend.evidence.count_impressions("").items()
+        },
+        {
+            names[resource]: proof
+            for resource, proof in store.backend.evidence.count_successes(names).items()
+        },
         *(
             store.backend.evidence.baseline_successes(),
             log.ingested_session("s2"),
@@ -122,7 +146,10 @@ def test_an_archive_carries_it_as_history_that_counts_nothing_and_taking_it_in_a
         import_json(other, io.BytesIO(data))
         for _ in range(2):
             (pdf, csv) = (other.head(Ref.parse(name)).id for name in ("pdf", "csv"))
-            assert (other.backend.evidence.list_attempts(), other.backend.evidence.count_impressions("")) == ([], {})
+            assert (
+                other.backend.evidence.list_attempts(),
+                other.backend.evidence.count_impressions(""),
+            ) == ([], {})
             assert (
                 other.backend.evidence.count_successes([pdf, csv]),
                 other.backend.evidence.baseline_successes(),
@@ -130,7 +157,10 @@ def test_an_archive_carries_it_as_history_that_counts_nothing_and_taking_it_in_a
                 {},
                 SuccessCounts(),
             )
-            assert json.loads(archive(other, "pdf", "csv"))["evidence"] == json.loads(data)["evidence"][:-2]
+            assert (
+                json.loads(archive(other, "pdf", "csv"))["evidence"]
+                == json.loads(data)["evidence"][:-2]
+            )
             import_json(other, io.BytesIO(data))
         assert check_library(other).faults == ()
 
@@ -149,7 +179,9 @@ def test_evidence_that_came_later_comes_with_the_next_archive(told: Store, tmp_p
 def test_the_history_of_an_archive_does_not_stand_in_the_way_of_what_the_server_sees(
     told: Store, tmp_path: Path
 ) -> None:
-    """An archive may say anything of sessions to come: that they were taken in whole, and which uses they had."""
+    """An archive may say anything of sessions to come: that they were taken in whole, and which
+    uses they had.
+    """
     whole = json.loads(archive(told))
     for record in whole["evidence"]:
         record |= {"spans": 10**9} if record["type"] == "taken" else {}
@@ -161,8 +193,12 @@ def test_the_history_of_an_archive_does_not_stand_in_the_way_of_what_the_server_
         with pytest.raises(NoSuchUse):
             evidence.use("use-1")
         assert evidence.add_first_use(Use("use-2", AT, pdf, 1, None, "s2", "agent", "client-2"))
-        one = UsageObservation(pdf, 1, AT, True, True, ("skill",), Outcome.SUCCEEDED, "large", (SIGNAL,))
-        assert log.take(IngestedSession("s2", "codex", "d", 9, AT, "large", Outcome.SUCCEEDED, (SIGNAL,)), [one])
+        one = UsageObservation(
+            pdf, 1, AT, True, True, ("skill",), Outcome.SUCCEEDED, "large", (SIGNAL,)
+        )
+        assert log.take(
+            IngestedSession("s2", "codex", "d", 9, AT, "large", Outcome.SUCCEEDED, (SIGNAL,)), [one]
+        )
         assert other.backend.evidence.count_successes([pdf]) == {pdf: SuccessCounts(1, 1, 1, 1)}
 
 
@@ -174,7 +210,14 @@ def test_an_archive_of_one_skill_says_nothing_of_the_others(told: Store, tmp_pat
 
 @pytest.mark.parametrize(
     "change",
-    [{"outcome": "great"}, {"version": "1"}, {"version": -1}, {"at": "soon"}, {"signals": "[{}]"}, {"signals": "{"}],
+    [
+        {"outcome": "great"},
+        {"version": "1"},
+        {"version": -1},
+        {"at": "soon"},
+        {"signals": "[{}]"},
+        {"signals": "{"},
+    ],
 )
 def test_an_archive_with_evidence_that_cannot_be_read_is_refused(
     told: Store, tmp_path: Path, change: dict[str, object]
@@ -188,9 +231,13 @@ def test_an_archive_with_evidence_that_cannot_be_read_is_refused(
         assert other.heads() == []
 
 
-def test_an_archive_of_before_or_of_a_newer_program_is_taken_in(told: Store, tmp_path: Path) -> None:
+def test_an_archive_of_before_or_of_a_newer_program_is_taken_in(
+    told: Store, tmp_path: Path
+) -> None:
     whole = json.loads(archive(told))
-    for number, evidence in enumerate((None, [{"type": "dream", "ref": "skill:pdf"}], [{"type": "use", **UNKNOWN}])):
+    for number, evidence in enumerate(
+        (None, [{"type": "dream", "ref": "skill:pdf"}], [{"type": "use", **UNKNOWN}])
+    ):
         del whole["evidence"]
         whole |= {} if evidence is None else {"evidence": evidence}
         with Store.open(tmp_path / str(number), create=True) as other:
@@ -199,7 +246,14 @@ def test_an_archive_of_before_or_of_a_newer_program_is_taken_in(told: Store, tmp
         whole["evidence"] = []
 
 
-UNKNOWN = {"ref": "skill:else", "version": 9, "at": AT, "id": "use-9", "search": None, "session": None}
+UNKNOWN = {
+    "ref": "skill:else",
+    "version": 9,
+    "at": AT,
+    "id": "use-9",
+    "search": None,
+    "session": None,
+}
 
 
 def test_fsck_names_evidence_that_does_not_fit(told: Store) -> None:
@@ -215,7 +269,9 @@ def test_fsck_names_evidence_that_does_not_fit(told: Store) -> None:
     assert "version 7 of resource" in found[2]
 
 
-def test_a_session_that_has_grown_replaces_what_was_known_and_a_shorter_one_does_not(told: Store) -> None:
+def test_a_session_that_has_grown_replaces_what_was_known_and_a_shorter_one_does_not(
+    told: Store,
+) -> None:
     log, csv = told.backend.observations, told.head(Ref.parse("csv")).id
     other = UsageObservation(csv, 1, AT, True, False, ("read",))
 
@@ -231,7 +287,9 @@ def test_a_later_word_counts_in_whatever_order_it_was_stored(store: Store, put) 
     log.add_use(Use("use-1", AT, pdf, 1))
     for at, outcome in (("13:00", Outcome.SUCCEEDED), ("12:30", Outcome.FAILED)):
         log.add_outcome(
-            ReportedOutcome(f"2026-11-20T{at}:00.000000Z", pdf, 1, outcome, "use-1", grade=REPORTED, voter="s1")
+            ReportedOutcome(
+                f"2026-11-20T{at}:00.000000Z", pdf, 1, outcome, "use-1", grade=REPORTED, voter="s1"
+            )
         )
 
     assert store.backend.evidence.count_successes([pdf]) == {pdf: SuccessCounts(1, 1)}
@@ -248,15 +306,27 @@ def note(store: Store, *rows: Impression) -> None:
 def test_impressions_of_nobodys_search_count_no_longer_in_an_older_library_that_has_read_sessions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads_sessions: bool
 ) -> None:
-    """The searches of reviews have no session, and nothing is opened by them. A transcript may name one later."""
+    """The searches of reviews have no session, and nothing is opened by them.
+
+    A transcript may name one later.
+    """
     session = IngestedSession("s2", "codex", "d", 9, AT, None)
-    with as_older(migrations.NAMES.index("m024_shown"), monkeypatch), Store.open(tmp_path, create=True) as store:
+    with (
+        as_older(migrations.NAMES.index("m024_shown"), monkeypatch),
+        Store.open(tmp_path, create=True) as store,
+    ):
         with store.transaction(Actor.HUMAN, "made") as tx:
             tx.put(Ref.parse("pdf"), skill("pdf"))
         pdf = store.head(Ref.parse("pdf")).id
         store.backend.evidence.add_use(Use("use-1", AT, pdf, 1, "search-opened"))
         note(store, Impression("search-of-a-session", pdf, 1, AT, "s1"))
-        note(store, *(Impression(f"search-{name}", pdf, 1, AT) for name in ("opened", "nobodys", "named-later")))
+        note(
+            store,
+            *(
+                Impression(f"search-{name}", pdf, 1, AT)
+                for name in ("opened", "nobodys", "named-later")
+            ),
+        )
         if reads_sessions:
             store.backend.observations.take(session, [])
 

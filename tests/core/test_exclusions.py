@@ -23,7 +23,10 @@ from evolvable_store.store import Store
         ("Reviews SQL, not for tables or charts. Reads plans.", "not for tables or charts."),
         ("Reviews SQL (not for tables) and plans.", "not for tables"),
         ("Reviews SQL rather than tables, and plans.", "rather than tables"),
-        ("Reviews SQL. For tables use csv-tables instead. Reads plans.", "For tables use csv-tables instead."),
+        (
+            "Reviews SQL. For tables use csv-tables instead. Reads plans.",
+            "For tables use csv-tables instead.",
+        ),
         ("Reviews SQL. Does NOT cover tables.", "Does NOT cover tables."),
         ("Reviews SQL, and do not use it for tables.", "do not use it for tables."),
         ("Prüft SQL. Nicht für Tabellen verwenden.", "Nicht für Tabellen verwenden."),
@@ -37,11 +40,15 @@ from evolvable_store.store import Store
         ("SQL을 검토한다. 표에는 사용하지 마세요.", "표에는 사용하지 마세요."),
     ],
 )
-def test_an_excluding_clause_ends_with_its_sentence_or_its_brackets(description: str, excluded: str) -> None:
+def test_an_excluding_clause_ends_with_its_sentence_or_its_brackets(
+    description: str, excluded: str
+) -> None:
     parts = split_exclusions(description)
 
     assert parts.excluded == (excluded,)
-    assert sorted("".join(parts.own.split())) == sorted("".join(description.replace(excluded, "").split()))
+    assert sorted("".join(parts.own.split())) == sorted(
+        "".join(description.replace(excluded, "").split())
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +73,14 @@ def test_a_negation_that_excludes_nothing_stays(description: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["not for " * 50_000, "do   " * 50_000, "不" * 50_000, '"(' * 50_000 + "not for", "use instead " * 9_000]
+    "text",
+    [
+        "not for " * 50_000,
+        "do   " * 50_000,
+        "不" * 50_000,
+        '"(' * 50_000 + "not for",
+        "use instead " * 9_000,
+    ],
 )
 def test_a_hostile_description_is_split_in_no_time(text: str) -> None:
     before = time.process_time()
@@ -77,14 +91,21 @@ def test_a_hostile_description_is_split_in_no_time(text: str) -> None:
 
 def test_a_skill_is_not_found_by_what_it_excludes(store: Store) -> None:
     texts = {
-        "sql-review": "Reviews SQL queries. Do not use for cleaning messy tables, use csv-tables instead.",
+        "sql-review": (
+            "Reviews SQL queries. Do not use for cleaning messy tables, use csv-tables instead."
+        ),
         "csv-tables": "Cleans CSV files with messy tables.",
         "cook": "Cooks dinner.",
     }
     with store.transaction(Actor.HUMAN, "test") as tx:
         for name, description in texts.items():
             tx.put(
-                Ref.parse(name), {"SKILL.md": File(f"---\nname: {name}\ndescription: {description}\n---\n".encode())}
+                Ref.parse(name),
+                {
+                    "SKILL.md": File(
+                        f"---\nname: {name}\ndescription: {description}\n---\n".encode()
+                    )
+                },
             )
     with Index.open(store) as index:
         found = index.search("cleaning messy tables").scored

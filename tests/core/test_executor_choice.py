@@ -1,4 +1,6 @@
-"""Several agents for one skill: the choice by verified ends, and what of it an unverified report can move."""
+"""Several agents for one skill: the choice by verified ends, and what of it an unverified report
+can move.
+"""
 
 from typing import Any
 
@@ -14,7 +16,13 @@ from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.resource import Ref
 from evolvable_store.storage import Execution, ExecutionUse, Grade, Outcome
 from evolvable_tools.delegates import parse_delegate
-from evolvable_tools.executor_choice import VerifiedWork, best_executor, type_probability, verified_work, work_at_type
+from evolvable_tools.executor_choice import (
+    VerifiedWork,
+    best_executor,
+    type_probability,
+    verified_work,
+    work_at_type,
+)
 from evolvable_tools.library import Library
 
 
@@ -53,9 +61,23 @@ def test_of_two_agents_of_which_each_is_better_at_one_task_type_that_one_is_chos
     assert share_right(alike(0.5, 0.8), 400) >= 0.9, "words of task types that make no difference"
 
 
-def part(session: str, agent: int, outcome: Outcome, link: str | None, grade: Grade = Grade.VERIFIED) -> Execution:
+def part(
+    session: str, agent: int, outcome: Outcome, link: str | None, grade: Grade = Grade.VERIFIED
+) -> Execution:
     use = ExecutionUse(7, 1, session, True, True, ("delegated",), outcome)
-    return Execution(1, session, None, outcome, session, f"agent:a{agent}", agent, 1, (use,), grade=grade, link=link)
+    return Execution(
+        1,
+        session,
+        None,
+        outcome,
+        session,
+        f"agent:a{agent}",
+        agent,
+        1,
+        (use,),
+        grade=grade,
+        link=link,
+    )
 
 
 def test_a_connection_has_one_vote_for_an_agent_and_only_a_verified_one():
@@ -69,7 +91,10 @@ def test_a_connection_has_one_vote_for_an_agent_and_only_a_verified_one():
 def test_without_a_task_type_all_work_is_one_and_with_it_the_other_types_are_apart():
     work = {(1, "fix python"): (2, 3), (1, "convert documents"): (1, 4), (2, ""): (1, 1)}
     assert work_at_type(work, "") == {1: VerifiedWork(3, 7), 2: VerifiedWork(1, 1)}
-    assert work_at_type(work, " Fix Python ") == {1: VerifiedWork(2, 3, 1, 4), 2: VerifiedWork(0, 0, 1, 1)}
+    assert work_at_type(work, " Fix Python ") == {
+        1: VerifiedWork(2, 3, 1, 4),
+        2: VerifiedWork(0, 0, 1, 1),
+    }
 
 
 class Office(CommandLine):
@@ -82,13 +107,19 @@ class Office(CommandLine):
             work_opposed(library, root / "machine")
 
     async def answers(self, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
-        """What an MCP client gets for these calls, one after the other; {search} is the id of the last search."""
+        """What an MCP client gets for these calls, one after the other; {search} is the id of the
+        last search.
+        """
         serving = Serving(Config(self.home, self.home.parent, embedder="off"))
         found: list[Any] = []
         try:
             async with Client(serving.server, mode="legacy") as client:
                 for name, given in calls:
-                    search = found[-1].structured_content["search_id"] if found and "search" in given else ""
+                    search = (
+                        found[-1].structured_content["search_id"]
+                        if found and "search" in given
+                        else ""
+                    )
                     given = {**given, "search_id": search} if given.pop("search", "") else given
                     found.append(await client.call_tool(name, given))
         finally:
@@ -108,28 +139,52 @@ def opened(result):
 
 @pytest.mark.process
 @pytest.mark.anyio
-async def test_the_task_type_that_load_skill_or_the_search_before_it_is_told_chooses_the_agent(office: Office) -> None:
+async def test_the_task_type_that_load_skill_or_the_search_before_it_is_told_chooses_the_agent(
+    office: Office,
+) -> None:
     python, documents = TYPES
-    loads = [("load_skill", {"ref": "filing", "task_type": kind}) for kind in (python, documents, documents.upper())]
-    assert [opened(one) for one in await office.answers(*loads)] == ["agent:clerk", "agent:scribe", "agent:scribe"]
+    loads = [
+        ("load_skill", {"ref": "filing", "task_type": kind})
+        for kind in (python, documents, documents.upper())
+    ]
+    assert [opened(one) for one in await office.answers(*loads)] == [
+        "agent:clerk",
+        "agent:scribe",
+        "agent:scribe",
+    ]
     task = {"task": "file papers in folders", "task_type": documents, "detail": True}
-    found, loaded = await office.answers(("find_skill", task), ("load_skill", {"ref": "filing", "search": True}))
-    assert found.structured_content["matches"][0]["delegate"]["ref"] == "agent:scribe" == opened(loaded)
+    found, loaded = await office.answers(
+        ("find_skill", task), ("load_skill", {"ref": "filing", "search": True})
+    )
+    assert (
+        found.structured_content["matches"][0]["delegate"]["ref"]
+        == "agent:scribe"
+        == opened(loaded)
+    )
     (wrong,) = await office.answers(("load_skill", {"ref": "filing", "task_type": "x" * 81}))
     assert wrong.is_error and "The limit is 80" in wrong.content[0].text
 
 
 @pytest.mark.process
-def test_the_command_line_chooses_by_the_task_type_and_stats_show_agents_by_it(office: Office) -> None:
+def test_the_command_line_chooses_by_the_task_type_and_stats_show_agents_by_it(
+    office: Office,
+) -> None:
     for kind, agent in zip(TYPES, ("clerk", "scribe"), strict=True):
-        assert office("load", "filing", "--task-type", kind).out.startswith(f"Work as this agent (agent:{agent}@1)")
+        assert office("load", "filing", "--task-type", kind).out.startswith(
+            f"Work as this agent (agent:{agent}@1)"
+        )
     rows = office("learn", "stats", "filing", "--json").json["agents"]
-    assert [(one["agent"], one["task_type"], one["share"]["successes"], one["share"]["n"]) for one in rows] == [
+    assert [
+        (one["agent"], one["task_type"], one["share"]["successes"], one["share"]["n"])
+        for one in rows
+    ] == [
         ("agent:clerk", "convert documents", 0, 6),
         ("agent:clerk", "fix python", 6, 6),
         ("agent:scribe", "convert documents", 6, 6),
         ("agent:scribe", "fix python", 0, 6),
     ]
     mine = office("learn", "stats", "agent:clerk", "--json").json["agents"]
-    assert {(one["agent"], one["task_type"]) for one in mine} == {("agent:clerk", kind) for kind in TYPES}
+    assert {(one["agent"], one["task_type"]) for one in mine} == {
+        ("agent:clerk", kind) for kind in TYPES
+    }
     assert "agent:clerk   fix python" in office("learn", "stats", "filing").out

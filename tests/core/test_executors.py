@@ -1,4 +1,6 @@
-"""Who did what in a finished session: the session itself, agents of the library, and subagents of others."""
+"""Who did what in a finished session: the session itself, agents of the library, and subagents of
+others.
+"""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -30,7 +32,9 @@ def clerk(head: str = HEAD, text: str = TEXT) -> str:
 
 @pytest.fixture
 def home(library, person, skill, tmp_path):
-    """A home of Claude Code with the library's skill and agent, and a project that the library does not follow."""
+    """A home of Claude Code with the library's skill and agent, and a project that the library does
+    not follow.
+    """
     skill("filing", "Use `filer sort`.", metadata="metadata:\n  delegate: agent:clerk\n")
     edit.update_resource(library, person, CLERK, "new", files={"AGENT.md": clerk()}, create=True)
     place = tmp_path / "ada"
@@ -45,15 +49,27 @@ def took(library, home):
     """Takes in a session in the project; returns its executions by executor."""
 
     def take(*events: Event):
-        path = write_claude_code(home, events, project=str(home / "project"), start=datetime.now(UTC))
+        path = write_claude_code(
+            home, events, project=str(home / "project"), start=datetime.now(UTC)
+        )
         record_uses(library, read_session(path))
-        return {one.executor: one for one in library.store.backend.observations.executions(session=SESSION)}
+        return {
+            one.executor: one
+            for one in library.store.backend.observations.executions(session=SESSION)
+        }
 
     return take
 
 
 def run(*events: Event, name: str = "clerk", system: str = TEXT, noted: bool = True) -> Subagent:
-    return Subagent("File the paper.", [*events, Says("Filed.")], "Filed.", name=name, system=system, noted=noted)
+    return Subagent(
+        "File the paper.",
+        [*events, Says("Filed.")],
+        "Filed.",
+        name=name,
+        system=system,
+        noted=noted,
+    )
 
 
 def of(library, name):
@@ -92,7 +108,14 @@ def test_a_skill_loaded_before_its_agent_was_started_is_used_by_that_agent(libra
 def test_a_skill_in_a_fork_is_used_by_the_agent_that_the_skill_tool_started(library, took, typed):
     events = [Run("filer sort a.txt", "ok"), FAILED, PASSED, Says("Filed.")]
     fork = Subagent(
-        "Use `filer sort`.", events, "Filed.", name="clerk", system=TEXT, noted=True, skill="filing", typed=typed
+        "Use `filer sort`.",
+        events,
+        "Filed.",
+        name="clerk",
+        system=TEXT,
+        noted=True,
+        skill="filing",
+        typed=typed,
     )
 
     found = took(User("file it"), fork)
@@ -105,11 +128,19 @@ def test_a_skill_in_a_fork_is_used_by_the_agent_that_the_skill_tool_started(libr
 
 
 def test_a_skill_in_a_fork_of_a_builtin_agent_is_used_by_that_one(library, took):
-    fork = Subagent("Use `filer sort`.", [Run("filer sort a", "ok"), FAILED, PASSED], "x", noted=True, skill="filing")
+    fork = Subagent(
+        "Use `filer sort`.",
+        [Run("filer sort a", "ok"), FAILED, PASSED],
+        "x",
+        noted=True,
+        skill="filing",
+    )
 
     found = took(User("file it"), fork)
 
-    assert used(found["main"], library) == {} and used(found["subagent:general-purpose"], library) == {"filing": True}
+    assert used(found["main"], library) == {} and used(
+        found["subagent:general-purpose"], library
+    ) == {"filing": True}
 
 
 @pytest.mark.parametrize(
@@ -133,8 +164,16 @@ def test_another_agent_of_the_same_name_is_no_use_of_the_persons_agent(library, 
 
 
 def test_the_version_is_the_one_whose_text_the_client_gave(library, person, took):
-    edit.update_resource(library, person, CLERK, "more", edits=[TextEdit("AGENT.md", "every", "each")])
-    edit.update_resource(library, person, CLERK, "memory", edits=[TextEdit("AGENT.md", HEAD, f"{HEAD}memory: user\n")])
+    edit.update_resource(
+        library, person, CLERK, "more", edits=[TextEdit("AGENT.md", "every", "each")]
+    )
+    edit.update_resource(
+        library,
+        person,
+        CLERK,
+        "memory",
+        edits=[TextEdit("AGENT.md", HEAD, f"{HEAD}memory: user\n")],
+    )
 
     found = took(User("file it"), run())
     assert found["agent:clerk"].version == 1
@@ -147,12 +186,18 @@ def test_the_version_is_the_one_whose_text_the_client_gave(library, person, took
 def test_a_client_that_notes_no_prompt_is_believed_unless_the_project_may_have_an_agent_of_that_name(
     library, home, took
 ):
-    """A cloned repository brings `.claude/agents`; Claude Code starts its agent and not the person's."""
+    """A cloned repository brings `.claude/agents`; Claude Code starts its agent and not the
+    person's.
+    """
     assert took(User("file it"), run(system=""))["agent:clerk"].version == 1
 
     theirs = home / "project/.claude/agents/team/any.md"
     theirs.parent.mkdir(parents=True)
-    for hostile in (clerk(), '---\nname: "\\x63lerk"\ndescription: x\n---\nx\n', "---\nname: &a {b: *a}\n---\nx\n"):
+    for hostile in (
+        clerk(),
+        '---\nname: "\\x63lerk"\ndescription: x\n---\nx\n',
+        "---\nname: &a {b: *a}\n---\nx\n",
+    ):
         theirs.write_text(hostile, encoding="utf-8")
         more = [User("go on")] * (len(hostile) + 1)
         assert "agent:clerk" not in took(User("file it"), run(system=""), *more), hostile
@@ -182,18 +227,29 @@ def test_what_the_server_saw_and_served_is_verified_for_the_agent_and_for_its_sk
 
     found = took(User("file it"), run(PRELOADED, FAILED, PASSED))
 
-    assert {name: one.grade for name, one in found.items()} == {"main": Grade.VERIFIED, "agent:clerk": Grade.VERIFIED}
+    assert {name: one.grade for name, one in found.items()} == {
+        "main": Grade.VERIFIED,
+        "agent:clerk": Grade.VERIFIED,
+    }
     assert found["agent:clerk"].link == f"client-{SESSION}"
     assert found["agent:clerk"].uses[0].grade is Grade.VERIFIED
 
 
-def test_a_session_that_grows_replaces_its_executions_and_since_leaves_older_ones_out(library, took):
+def test_a_session_that_grows_replaces_its_executions_and_since_leaves_older_ones_out(
+    library, took
+):
     took(User("file it"), run())
-    assert list(took(User("file it"), run(), User("again"), Says("Done."))) == ["main", "agent:clerk"]
+    assert list(took(User("file it"), run(), User("again"), Says("Done."))) == [
+        "main",
+        "agent:clerk",
+    ]
 
     log = library.store.backend.observations
     assert log.executions("2999-01-01T00:00:00Z") == []
-    assert [one.executor for one in log.executions("2020-01-01T00:00:00Z")] == ["main", "agent:clerk"]
+    assert [one.executor for one in log.executions("2020-01-01T00:00:00Z")] == [
+        "main",
+        "agent:clerk",
+    ]
     assert list(log.faults()) == []
 
 
@@ -208,9 +264,17 @@ def test_an_agent_that_ran_is_taught_no_task(library, took):
 
 
 def test_a_note_beside_a_transcript_may_hold_anything(library, home, took):
-    path = write_claude_code(home, [User("file it"), run()], project=str(home / "project"), start=datetime.now(UTC))
+    path = write_claude_code(
+        home, [User("file it"), run()], project=str(home / "project"), start=datetime.now(UTC)
+    )
     beside = next(path.with_suffix("").rglob("*.meta.json"))
-    for data in (b"\xff", b"[]", b'{"agentType": 7, "toolUseId": {}}', b"x" * 70_000, b'{"agentType": "' + b"a" * 500):
+    for data in (
+        b"\xff",
+        b"[]",
+        b'{"agentType": 7, "toolUseId": {}}',
+        b"x" * 70_000,
+        b'{"agentType": "' + b"a" * 500,
+    ):
         beside.write_bytes(data)
         assert [one.name for one in read_session(path).subagents] == ["clerk"]
 
@@ -227,7 +291,9 @@ def test_names_of_subagents_are_kept_without_secrets_and_few_are_told_apart(took
 def test_the_project_may_be_gone_and_then_only_the_prompt_tells(library, home, took):
     write = {"project": str(home / "gone"), "start": datetime.now(UTC)}
     for system, expected in (("", "subagent:clerk"), (TEXT, "agent:clerk")):
-        path = write_claude_code(home, [User("go"), run(system=system), *[User("on")] * len(system)], **write)
+        path = write_claude_code(
+            home, [User("go"), run(system=system), *[User("on")] * len(system)], **write
+        )
         record_uses(library, read_session(path))
         found = library.store.backend.observations.executions(session=SESSION)
         assert [one.executor for one in found] == ["main", expected]
@@ -235,21 +301,36 @@ def test_the_project_may_be_gone_and_then_only_the_prompt_tells(library, home, t
 
 
 def copilot_session(project: Path, name: str) -> list[dict[str, object]]:
-    """The events of a session of Copilot CLI in which a subagent did the work, as they are from now on."""
+    """The events of a session of Copilot CLI in which a subagent did the work, as they are from now
+    on.
+    """
     start = datetime.now(UTC)
     begun = {"toolCallId": "call_0123456789", "agentName": name}
-    task = {"toolCallId": "call_0123456789", "name": "task", "arguments": {"agent_type": name, "prompt": "File it."}}
+    task = {
+        "toolCallId": "call_0123456789",
+        "name": "task",
+        "arguments": {"agent_type": name, "prompt": "File it."},
+    }
     test = {"toolCallId": "call_{}", "name": "bash", "arguments": {"command": "pytest -q"}}
     events: list[tuple[str, str, dict[str, object]]] = [
         ("", "session.start", {"sessionId": SESSION, "context": {"cwd": str(project)}}),
-        ("", "user.message", {"content": "File the paper.", "transformedContent": "File the paper."}),
+        (
+            "",
+            "user.message",
+            {"content": "File the paper.", "transformedContent": "File the paper."},
+        ),
         ("", "assistant.message", {"content": "", "toolRequests": [task], "model": "m"}),
         ("a-1", "subagent.started", begun),
     ]
     for number, (passed, said) in enumerate(((False, "1 failed"), (True, "1 passed"))):
         call = {**test, "toolCallId": f"call_987654321{number}"}
-        end = {"success": True, "result": {"content": f"{said}\n<exited with exit code {int(not passed)}>"}}
-        events.append(("a-1", "assistant.message", {"content": "", "toolRequests": [call], "model": "m"}))
+        end = {
+            "success": True,
+            "result": {"content": f"{said}\n<exited with exit code {int(not passed)}>"},
+        }
+        events.append(
+            ("a-1", "assistant.message", {"content": "", "toolRequests": [call], "model": "m"})
+        )
         events.append(("a-1", "tool.execution_complete", {"toolCallId": call["toolCallId"], **end}))
     ended = {"toolCallId": "call_0123456789", "success": True, "result": {"content": "Filed."}}
     events.append(("", "tool.execution_complete", ended))
@@ -273,14 +354,20 @@ def test_a_subagent_of_copilot_is_a_use_of_the_agent_of_its_name(library, home, 
 
     record_uses(library, read_session(path))
 
-    found = {one.executor: one for one in library.store.backend.observations.executions(session=SESSION)}
+    found = {
+        one.executor: one for one in library.store.backend.observations.executions(session=SESSION)
+    }
     assert set(found) == {"main", "agent:clerk"}
     assert found["agent:clerk"].agent == library.store.head(CLERK).id
-    assert found["agent:clerk"].outcome is Outcome.SUCCEEDED and used(found["main"], library) == {"clerk": True}
+    assert found["agent:clerk"].outcome is Outcome.SUCCEEDED and used(found["main"], library) == {
+        "clerk": True
+    }
     assert of(library, "agent:clerk").used == 1
 
 
-def test_a_subagent_of_codex_has_the_name_of_its_role_and_is_never_an_agent_of_the_library(library, home, tmp_path):
+def test_a_subagent_of_codex_has_the_name_of_its_role_and_is_never_an_agent_of_the_library(
+    library, home, tmp_path
+):
     spawn = {"thread_spawn": {"agent_role": "clerk"}}
     meta = {"id": SESSION, "cwd": str(home / "project"), "source": {"subagent": spawn}}
     words = [{"type": "output_text", "text": "I file the paper."}]

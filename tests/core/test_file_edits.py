@@ -28,7 +28,9 @@ def reviewed(edit: SkillEdit, text: str) -> dict[str, str]:
     ],
     ids=["text", "guard", "reorder"],
 )
-def test_an_edit_of_a_review_keeps_the_line_ends_of_the_file(edit: SkillEdit, after: str, end: str) -> None:
+def test_an_edit_of_a_review_keeps_the_line_ends_of_the_file(
+    edit: SkillEdit, after: str, end: str
+) -> None:
     made = reviewed(edit, STEPS.replace("\n", end))["SKILL.md"]
 
     assert made.replace("\r\n", "\n").split() == after.split()
@@ -53,7 +55,9 @@ def test_a_split_moves_a_text_into_a_new_file() -> None:
     ],
     ids=["twice", "empty", "missing", "no file", "surrogate"],
 )
-def test_an_edit_without_exactly_one_place_is_refused(edit: TextEdit, error: type[Exception]) -> None:
+def test_an_edit_without_exactly_one_place_is_refused(
+    edit: TextEdit, error: type[Exception]
+) -> None:
     with pytest.raises(error):
         edit_text({"SKILL.md": STEPS.encode()}, edit, PDF)
 
@@ -67,7 +71,9 @@ def test_a_text_edit_of_a_file_that_is_not_text_is_refused(data: bytes) -> None:
     """Only the whole file can be given: UTF-8 inside of another encoding is readable in neither."""
     edit = TextEdit("assets/big logo.png", "IHDR", "\u00e4")
 
-    with pytest.raises(InvalidArgument, match=r"^assets/big logo.png of .*pdf is not text in UTF-8.$") as refused:
+    with pytest.raises(
+        InvalidArgument, match=r"^assets/big logo.png of .*pdf is not text in UTF-8.$"
+    ) as refused:
         edit_text({"assets/big logo.png": data}, edit, PDF)
     assert refused.value.hint == "Give the whole file instead."
     with pytest.raises(InvalidArgument, match=r"^tasks.jsonl is not text in UTF-8.$"):
@@ -85,7 +91,15 @@ def test_a_text_edit_of_a_file_that_is_not_text_is_refused(data: bytes) -> None:
         ("one\r\ntwo\nthree\n", "two", "2\n2b", "one\r\n2\n2b\nthree\n"),
         ("one\ntwo", "two", "2\n2b", "one\n2\n2b"),
     ],
-    ids=["one line", "last line", "begins with an end", "removes an end", "as it is", "mixed", "lf"],
+    ids=[
+        "one line",
+        "last line",
+        "begins with an end",
+        "removes an end",
+        "as it is",
+        "mixed",
+        "lf",
+    ],
 )
 def test_new_lines_end_as_the_lines_around_them(data: str, old: str, new: str, after: str) -> None:
     assert edit_text({"a.md": data.encode()}, TextEdit("a.md", old, new), PDF) == after.encode()

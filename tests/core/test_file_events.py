@@ -1,4 +1,6 @@
-"""Events of the file system: those of the library's own files wake a server, and those beside them do not."""
+"""Events of the file system: those of the library's own files wake a server, and those beside them
+do not.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -34,7 +36,9 @@ def append(path: Path, data: bytes = b"x") -> str:
     return str(path)
 
 
-def test_a_commit_is_an_event_and_the_writes_of_the_index_beside_it_are_none(events: InotifyEvents, home: Path) -> None:
+def test_a_commit_is_an_event_and_the_writes_of_the_index_beside_it_are_none(
+    events: InotifyEvents, home: Path
+) -> None:
     append(home / "index-6.db")
     append(home / "index-6.db-wal")
     events.wait(0)  # that these files were made
@@ -45,7 +49,9 @@ def test_a_commit_is_an_event_and_the_writes_of_the_index_beside_it_are_none(eve
     assert events.wait(0) == {log}
 
 
-def test_a_log_that_is_removed_and_made_again_is_followed_on(events: InotifyEvents, home: Path) -> None:
+def test_a_log_that_is_removed_and_made_again_is_followed_on(
+    events: InotifyEvents, home: Path
+) -> None:
     log = append(home / "library.db-wal")
     assert events.wait(0) == {log}
     for _ in range(2):
@@ -58,6 +64,8 @@ def test_a_log_that_is_removed_and_made_again_is_followed_on(events: InotifyEven
             assert events.wait(0) == {log}
 
 
-def test_the_end_of_a_process_that_holds_a_lock_is_an_event(events: InotifyEvents, home: Path) -> None:
+def test_the_end_of_a_process_that_holds_a_lock_is_an_event(
+    events: InotifyEvents, home: Path
+) -> None:
     lock = append(home / "locks/1.lock")
     assert events.wait(0) == {lock}

@@ -18,7 +18,12 @@ def test_a_match_names_its_version_and_how_proven_it_is(library, agent, skill):
     found = find_skill(library, agent, "fill a PDF form")
 
     (match,) = found.matches
-    assert (match.ref, match.version, match.maturity, found.verdict) == ("skill:pdf", 1, "Growing", "sure")
+    assert (match.ref, match.version, match.maturity, found.verdict) == (
+        "skill:pdf",
+        1,
+        "Growing",
+        "sure",
+    )
     assert found.search_id.startswith("search-")
 
 
@@ -32,7 +37,9 @@ def test_a_few_words_find_a_skill_in_a_library_of_two(library, agent, skill, tas
     assert (found.matches[0].ref, found.verdict) == ("skill:pdf", "sure")
 
 
-@pytest.mark.parametrize("task", ["bake sourdough bread with rye", "clean up my kitchen", "tell me a joke"])
+@pytest.mark.parametrize(
+    "task", ["bake sourdough bread with rye", "clean up my kitchen", "tell me a joke"]
+)
 def test_a_task_that_no_skill_is_for_is_told_so(library, agent, skill, task):
     skill("pdf", description="Merge, split and fill PDF forms.")
     skill("csv", description="Clean and summarise CSV tables.")
@@ -47,7 +54,9 @@ def test_ranking_stays_sound_through_many_updates_and_removals(library, agent, p
     skill("pdf", "a body", description="Merge, split and fill PDF forms.")
     find_skill(library, agent, "anything")
     for number in range(12):
-        resources.update_resource(library, person, Ref.parse("pdf"), "x", files={"n.md": str(number)})
+        resources.update_resource(
+            library, person, Ref.parse("pdf"), "x", files={"n.md": str(number)}
+        )
         edit = [TextEdit("SKILL.md", "a body", f"a body{'!' * number}")] if number == 1 else []
         if edit:
             resources.update_resource(library, person, Ref.parse("pdf"), "x", edits=edit)
@@ -62,9 +71,14 @@ def test_ranking_stays_sound_through_many_updates_and_removals(library, agent, p
 
 def test_other_kinds_are_found_the_same_way(library, agent, person):
     text = "---\nname: reviewer\ndescription: Reviews pull requests.\n---\n\nLook closely.\n"
-    resources.update_resource(library, person, Ref.parse("agent:reviewer"), "x", files={"AGENT.md": text}, create=True)
+    resources.update_resource(
+        library, person, Ref.parse("agent:reviewer"), "x", files={"AGENT.md": text}, create=True
+    )
 
-    assert find_skill(library, agent, "review a pull request", kind=Kind.AGENT).matches[0].ref == "agent:reviewer"
+    assert (
+        find_skill(library, agent, "review a pull request", kind=Kind.AGENT).matches[0].ref
+        == "agent:reviewer"
+    )
     assert find_skill(library, agent, "review a pull request").matches == []
 
 
@@ -87,8 +101,12 @@ def test_a_list_can_be_narrowed_by_kind_scope_and_words(library, agent, person, 
     skill("acme/pdf-forms")
     skill("csv", description="Tables of numbers.")
 
-    assert [r.ref for r in list_resources(library, agent, query="numbers").resources] == ["skill:csv"]
-    assert [r.ref for r in list_resources(library, agent, scope="acme").resources] == ["skill:acme/pdf-forms"]
+    assert [r.ref for r in list_resources(library, agent, query="numbers").resources] == [
+        "skill:csv"
+    ]
+    assert [r.ref for r in list_resources(library, agent, scope="acme").resources] == [
+        "skill:acme/pdf-forms"
+    ]
     assert list_resources(library, agent, kind=Kind.MEMORY).resources == []
     with pytest.raises(InvalidArgument, match="is no cursor"):
         list_resources(library, agent, cursor="nonsense")

@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from processes import poll
 from samples import attacks
 
-from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File, make_manifest
+from evolvable_store.objects import (
+    EXECUTABLE,
+    MAX_FILE,
+    MAX_FILES,
+    MAX_RESOURCE,
+    PLAIN,
+    File,
+    make_manifest,
+)
 from evolvable_store.paths import IGNORED, MAX_DEPTH, is_disposable, is_ignored
 from evolvable_store.workingcopy import tree_reader as module
 from evolvable_store.workingcopy.signatures import MAX_SEEN, RACY_NS, signature
@@ -136,7 +144,9 @@ def test_of_two_names_that_differ_only_by_case_one_is_left_out(pdf: Path) -> Non
 
 @posix
 @pytest.mark.parametrize("file", ["Docs", "Docs/a.txt", "Docs/deep/a.txt"])
-def test_of_a_folder_that_differs_from_another_name_only_by_case_nothing_is_read(pdf: Path, file: str) -> None:
+def test_of_a_folder_that_differs_from_another_name_only_by_case_nothing_is_read(
+    pdf: Path, file: str
+) -> None:
     (pdf / "docs").mkdir()
     if (pdf / "DOCS").exists():
         pytest.skip("needs a file system that distinguishes case")
@@ -163,7 +173,10 @@ def test_an_empty_folder_keeps_no_other_out(pdf: Path) -> None:
 def test_a_file_that_grows_is_read_whole_or_left_out(pdf: Path) -> None:
     """attacks.json, fs-11."""
     put(pdf, "grow.log", b"")
-    script = "import sys\nwith open(sys.argv[1], 'ab', 0) as f:\n for n in range(10**5): f.write(b'%9d\\n' % n)"
+    script = (
+        "import sys\nwith open(sys.argv[1], 'ab', 0) as f:\n"
+        " for n in range(10**5): f.write(b'%9d\\n' % n)"
+    )
     with running(script, pdf / "grow.log"):
         poll(lambda: (pdf / "grow.log").stat().st_size, "the file to grow")
         for _ in range(50):
@@ -181,7 +194,10 @@ def test_a_file_that_grows_is_read_whole_or_left_out(pdf: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file that is never as long as it says")
 def test_a_file_that_never_rests_is_left_out() -> None:
-    """attacks.json, fs-11. The kernel makes the content of this one anew for each reader, and says it has 0 bytes."""
+    """attacks.json, fs-11.
+
+    The kernel makes the content of this one anew for each reader, and says it has 0 bytes.
+    """
     with module._OpenFolder("", None).enter(f"/proc/{os.getpid()}") as place:
         assert module._read_file(place, "status") == "it keeps changing"
 
@@ -210,8 +226,21 @@ def test_a_huge_file_is_left_out_unread(pdf: Path) -> None:
 def test_what_an_editor_leaves_behind_is_ignored(pdf: Path) -> None:
     """attacks.json, fs-18."""
     before = read_folder(pdf)
-    droppings = [".SKILL.md.swp", "SKILL.md~", ".DS_Store", "4913", ".#SKILL.md", "#SKILL.md#", "SKILL.md.tmp.4711.17"]
-    for path in (*droppings, ".git/HEAD", "scripts/__pycache__/run.cpython-311.pyc", "node_modules/a/SKILL.md"):
+    droppings = [
+        ".SKILL.md.swp",
+        "SKILL.md~",
+        ".DS_Store",
+        "4913",
+        ".#SKILL.md",
+        "#SKILL.md#",
+        "SKILL.md.tmp.4711.17",
+    ]
+    for path in (
+        *droppings,
+        ".git/HEAD",
+        "scripts/__pycache__/run.cpython-311.pyc",
+        "node_modules/a/SKILL.md",
+    ):
         put(pdf, path)
     after = read_folder(pdf)
     assert (after.files, after.left_out) == (before.files, {})
@@ -273,15 +302,16 @@ def test_below_a_root_that_is_a_symlink_all_is_as_usual(pdf: Path, tmp_path: Pat
 
 @pytest.mark.process
 @posix
-def test_a_folder_exchanged_for_a_symlink_while_it_is_read_shows_nothing_else(pdf: Path, tmp_path: Path) -> None:
+def test_a_folder_exchanged_for_a_symlink_while_it_is_read_shows_nothing_else(
+    pdf: Path, tmp_path: Path
+) -> None:
     """The classic race: the path of a folder leads elsewhere between two looks."""
     put(tmp_path / "secret", "api.md", b"secret")
     put(tmp_path, "spare/api.md", b"api\n")
     script = (
-        "import os, sys\npdf, spare, secret = sys.argv[1:]\nlink = spare + '.link'\nos.symlink(secret, link)\n"
-        "while True:\n"
-        " os.rename(pdf, spare + '.away'); os.rename(link, pdf)\n"
-        " os.rename(pdf, link); os.rename(spare + '.away', pdf)\n"
+        "import os, sys\npdf, spare, secret = sys.argv[1:]\nlink = spare + '.link'\n"
+        "os.symlink(secret, link)\nwhile True:\n os.rename(pdf, spare + '.away'); os.rename(link, "
+        "pdf)\n os.rename(pdf, link); os.rename(spare + '.away', pdf)\n"
     )
     with running(script, pdf / "references", tmp_path / "spare", tmp_path / "secret"):
         poll((tmp_path / "spare.link").is_symlink, "the race to begin")
@@ -291,7 +321,14 @@ def test_a_folder_exchanged_for_a_symlink_while_it_is_read_shows_nothing_else(pd
 
 
 def test_a_name_that_no_resource_may_have_is_left_out(pdf: Path) -> None:
-    for path in ("con.md", "a:b.md", "x" * 200 + "/" + "y" * 200, "e\u0301.md", "zero\u200bwidth.md", "Skill.md"):
+    for path in (
+        "con.md",
+        "a:b.md",
+        "x" * 200 + "/" + "y" * 200,
+        "e\u0301.md",
+        "zero\u200bwidth.md",
+        "Skill.md",
+    ):
         with contextlib.suppress(OSError):
             put(pdf, path)
     reading = read_folder(pdf)
@@ -335,7 +372,9 @@ def test_what_cannot_be_read_is_left_out(pdf: Path) -> None:
         assert untracked_paths(pdf) == ["secret.md", "closed"]
     finally:
         (pdf / "closed").chmod(0o755)
-    assert reading.left_out == dict.fromkeys(["secret.md", "closed"], "unreadable: Permission denied")
+    assert reading.left_out == dict.fromkeys(
+        ["secret.md", "closed"], "unreadable: Permission denied"
+    )
 
 
 @not_root
@@ -373,7 +412,10 @@ def test_files_beyond_the_size_allowed_are_left_out(pdf: Path) -> None:
     put(pdf, "small.txt")
     reading = read_folder(pdf)
     assert list(reading.left_out) == ["3.bin"]
-    assert reading.left_out["3.bin"] == f"too large together with the others: the limit is {MAX_RESOURCE:,} bytes"
+    assert (
+        reading.left_out["3.bin"]
+        == f"too large together with the others: the limit is {MAX_RESOURCE:,} bytes"
+    )
     assert "small.txt" in reading.files
     assert make_manifest(reading.files)
 
@@ -383,7 +425,9 @@ def test_reading_stops_where_there_is_no_end(pdf: Path) -> None:
         (pdf / f"{number:04}").touch()
     put(pdf, "z/last.md")
     reading = read_folder(pdf)
-    assert list(reading.left_out.values())[-1] == f"too many entries: reading stops after {MAX_SEEN:,}"
+    assert (
+        list(reading.left_out.values())[-1] == f"too many entries: reading stops after {MAX_SEEN:,}"
+    )
     assert len(reading.left_out) == MAX_SEEN - MAX_FILES + 1
     assert set(tracked_paths(pdf)) == set(reading.files)
     assert len(tracked_paths(pdf)) + len(untracked_paths(pdf)) == MAX_SEEN + 10 + 3, (
@@ -434,7 +478,9 @@ def test_a_signature_of_a_moment_ago_is_not_trusted(pdf: Path) -> None:
 @pytest.mark.process
 @pytest.mark.alone
 def test_a_thousand_folders_are_signed_quickly(tmp_path: Path) -> None:
-    """60 ms on the machine of the measurements (25 there); ten times that is a change of kind, not noise."""
+    """60 ms on the machine of the measurements (25 there); ten times that is a change of kind, not
+    noise.
+    """
     places = [tmp_path / f"skill-{number}" for number in range(1000)]
     for place in places:
         for path in ("SKILL.md", "LICENSE", "references/api.md"):
@@ -448,17 +494,33 @@ def test_a_thousand_folders_are_signed_quickly(tmp_path: Path) -> None:
 
 
 def test_untracked_names_the_outermost_of_everything_that_is_not_read(pdf: Path) -> None:
-    for path in (".venv/bin/python", ".git/HEAD", "references/.DS_Store", "scripts/__pycache__/a.pyc", "con/a.md"):
+    for path in (
+        ".venv/bin/python",
+        ".git/HEAD",
+        "references/.DS_Store",
+        "scripts/__pycache__/a.pyc",
+        "con/a.md",
+    ):
         put(pdf, path)
     (pdf / "output").mkdir()
     with open(pdf / "model.bin", "wb") as stream:
         stream.truncate(2**30)
-    expected = {".venv", ".git", "references/.DS_Store", "scripts/__pycache__", "con", "output", "model.bin"}
+    expected = {
+        ".venv",
+        ".git",
+        "references/.DS_Store",
+        "scripts/__pycache__",
+        "con",
+        "output",
+        "model.bin",
+    }
     assert set(untracked_paths(pdf)) == expected
     assert set(tracked_paths(pdf)) == {"SKILL.md", "references/api.md"}
 
 
-@pytest.mark.parametrize("name", ["SKILL.md", "tmp.md", "git", "a.swp.md", "venv.md", "bak", "x.tmpl", "#1.md", "~a"])
+@pytest.mark.parametrize(
+    "name", ["SKILL.md", "tmp.md", "git", "a.swp.md", "venv.md", "bak", "x.tmpl", "#1.md", "~a"]
+)
 def test_ordinary_names_are_not_ignored(name: str) -> None:
     assert not is_ignored(name)
 
@@ -470,19 +532,29 @@ def test_ignored_names_are_ignored_in_any_case(pattern: str) -> None:
 
 
 def test_what_a_person_may_miss_is_not_disposable() -> None:
-    assert [name for name in (".git", "a~", "a.swp", "a.bak", "a.tmp", "model.bin") if is_disposable(name)] == []
+    assert [
+        name
+        for name in (".git", "a~", "a.swp", "a.bak", "a.tmp", "model.bin")
+        if is_disposable(name)
+    ] == []
     assert is_disposable(".DS_Store") and is_disposable("__pycache__")
 
 
-NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
-SHAPES = st.recursive(st.binary(max_size=30) | st.none(), lambda inner: st.dictionaries(NAMES, inner, max_size=4))
+NAMES = st.text(
+    st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=20
+)
+SHAPES = st.recursive(
+    st.binary(max_size=30) | st.none(), lambda inner: st.dictionaries(NAMES, inner, max_size=4)
+)
 
 
 @pytest.mark.process
 @posix
 @given(st.dictionaries(NAMES, SHAPES, max_size=5))
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 def test_whatever_lies_in_a_folder_what_is_read_makes_a_manifest(
     tmp_path_factory: pytest.TempPathFactory, shape: dict[str, object]
@@ -496,7 +568,11 @@ def test_whatever_lies_in_a_folder_what_is_read_makes_a_manifest(
     assert seen is not None and seen.digest == reading.signature
     for path, file in reading.files.items():
         assert (place / path).read_bytes() == file.data
-    lost = [p for p in files_of(place) if p not in reading.files and not covered(p, untracked_paths(place))]
+    lost = [
+        p
+        for p in files_of(place)
+        if p not in reading.files and not covered(p, untracked_paths(place))
+    ]
     assert lost == []
 
 
@@ -513,7 +589,11 @@ def build(place: Path, shape: object) -> None:
 
 
 def files_of(place: Path) -> list[str]:
-    return [f"{root}/{name}"[len(str(place)) + 1 :] for root, _, names in os.walk(place) for name in names]
+    return [
+        f"{root}/{name}"[len(str(place)) + 1 :]
+        for root, _, names in os.walk(place)
+        for name in names
+    ]
 
 
 def covered(path: str, outermost: list[str]) -> bool:
@@ -521,7 +601,9 @@ def covered(path: str, outermost: list[str]) -> bool:
 
 
 @posix
-def test_without_directory_descriptors_the_reading_is_the_same(pdf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_directory_descriptors_the_reading_is_the_same(
+    pdf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on Windows."""
     for path in (".venv/bin/python", "references/.DS_Store", "con/a.md", "scripts/run.py"):
         put(pdf, path)
@@ -529,7 +611,11 @@ def test_without_directory_descriptors_the_reading_is_the_same(pdf: Path, monkey
     expected = read_folder(pdf), tracked_paths(pdf), untracked_paths(pdf)
     monkeypatch.setattr(module, "_POSIX", False)
     reading, *rest = read_folder(pdf), tracked_paths(pdf), untracked_paths(pdf)
-    assert (reading.files, reading.left_out, *rest) == (expected[0].files, expected[0].left_out, *expected[1:])
+    assert (reading.files, reading.left_out, *rest) == (
+        expected[0].files,
+        expected[0].left_out,
+        *expected[1:],
+    )
 
 
 @pytest.mark.process

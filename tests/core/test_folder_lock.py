@@ -35,7 +35,9 @@ while True:
 @pytest.fixture
 def other(tmp_path: Path):
     """Another process, which owns the folders."""
-    child = subprocess.Popen([sys.executable, "-c", OWN, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", OWN, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     assert child.stdout is not None and child.stdout.readline() == "True\n"
     yield child
     child.send_signal(signal.SIGCONT)
@@ -54,7 +56,9 @@ def test_there_is_one_owner_and_the_next_one_follows_at_once(tmp_path: Path) -> 
 
 @posix
 @pytest.mark.process
-def test_the_kernel_frees_what_a_killed_owner_had(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+def test_the_kernel_frees_what_a_killed_owner_had(
+    tmp_path: Path, other: subprocess.Popen[str]
+) -> None:
     owner = FolderOwner(tmp_path)
     assert not owner.claim() and owner.owner() == other.pid
 

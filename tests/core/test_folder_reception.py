@@ -58,7 +58,9 @@ def test_the_environment_makes_no_folder_the_accounts_own(run: CommandLine) -> N
     assert "[y/N]" in asked.err and asked.code != 0
 
 
-def test_a_yes_that_was_said_before_a_look_keeps_out_what_the_scan_asks_about(run: CommandLine) -> None:
+def test_a_yes_that_was_said_before_a_look_keeps_out_what_the_scan_asks_about(
+    run: CommandLine,
+) -> None:
     unpacked(run)
     said = run("init", "--yes").out
     assert "skill:project/hostile" in said and "held" in said
@@ -96,7 +98,11 @@ def test_an_own_folder_in_a_work_tree_is_not_taken_unasked(run: CommandLine) -> 
 
 def test_a_finding_of_high_severity_waits_for_a_yes_of_its_own(run: CommandLine) -> None:
     folder = unpacked(run)
-    run.save(folder, "hidden", skill_text("hidden", body="Fine.\n\n" + "".join(chr(0xE0000 + ord(c)) for c in EVIL)))
+    run.save(
+        folder,
+        "hidden",
+        skill_text("hidden", body="Fine.\n\n" + "".join(chr(0xE0000 + ord(c)) for c in EVIL)),
+    )
     asked = run("init", folder, stdin="y\n")
     assert "until you approve it by itself" in " ".join(asked.err.split())
     assert "skill:project/hidden" not in authors(run)
@@ -121,7 +127,9 @@ def test_a_mark_of_the_system_for_downloads_is_named(run: CommandLine) -> None:
     assert "a download" in run("init", folder, stdin="n\n", code=None).err
 
 
-def test_a_secret_in_a_skill_of_ones_own_is_imported_with_a_warning_and_holds_nothing(run: CommandLine) -> None:
+def test_a_secret_in_a_skill_of_ones_own_is_imported_with_a_warning_and_holds_nothing(
+    run: CommandLine,
+) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
     for name, folder in (("own", run.user / ".claude/skills"), ("named", run.user / "elsewhere")):
         run.save(folder, name, skill_text(name, body=f"Use {secret} here."))

@@ -1,4 +1,6 @@
-"""Folders that get another scope take along what they alone hold; other processes see the new names at once."""
+"""Folders that get another scope take along what they alone hold; other processes see the new names
+at once.
+"""
 
 from pathlib import Path
 
@@ -24,7 +26,9 @@ def watched(store: Store, path: Path, *names: str) -> None:
     WorkingCopies(store).add(path, scope="app")
 
 
-def test_a_process_that_knew_the_old_name_finds_nothing_there_and_the_new_one_at_once(tmp_path: Path) -> None:
+def test_a_process_that_knew_the_old_name_finds_nothing_there_and_the_new_one_at_once(
+    tmp_path: Path,
+) -> None:
     with Store.open(tmp_path / "home", create=True) as one, Store.open(tmp_path / "home") as other:
         watched(one, tmp_path / "b", "deploy")
         known = other.head(Ref.parse("skill:app/deploy"))
@@ -61,7 +65,10 @@ def test_a_name_that_is_taken_gets_a_number(tmp_path: Path) -> None:
             tx.put(Ref.parse("skill:shop/deploy"), skill("other"))
         watched(store, tmp_path / "b", "deploy")
         change_scope(store, store.backend.bindings.folders(), "shop")
-        assert [str(head.ref) for head in store.heads()] == ["skill:shop/deploy", "skill:shop/deploy-2"]
+        assert [str(head.ref) for head in store.heads()] == [
+            "skill:shop/deploy",
+            "skill:shop/deploy-2",
+        ]
         assert_sound(store)
 
 
@@ -71,4 +78,7 @@ def test_a_folder_that_moved_is_not_put_into_another_one(tmp_path: Path) -> None
         watched(store, tmp_path / "b", "two")
         with pytest.raises(AlreadyExists):
             store.backend.bindings.move_folders(tmp_path / "b", tmp_path / "a/inside")
-        assert [folder.path for folder in store.backend.bindings.folders()] == [tmp_path / "a", tmp_path / "b"]
+        assert [folder.path for folder in store.backend.bindings.folders()] == [
+            tmp_path / "a",
+            tmp_path / "b",
+        ]

@@ -1,4 +1,6 @@
-"""Copies by which Claude Code's own Skill tool starts the delegate of a skill: two lines that belong to no version."""
+"""Copies by which Claude Code's own Skill tool starts the delegate of a skill: two lines that
+belong to no version.
+"""
 
 import subprocess
 from pathlib import Path
@@ -18,8 +20,13 @@ LINES = "context: fork\nagent: clerk\n"
 BOT = Identity(Principal.AGENT, "mcp")
 
 
-def filing(delegate: str = "agent:clerk", body: str = "Use one folder a year.", extra: str = "") -> str:
-    head = f"name: filing\ndescription: Files papers in folders.\n{extra}metadata:\n  delegate: {delegate}"
+def filing(
+    delegate: str = "agent:clerk", body: str = "Use one folder a year.", extra: str = ""
+) -> str:
+    head = (
+        f"name: filing\ndescription: Files papers in folders.\n{extra}metadata:\n"
+        f"  delegate: {delegate}"
+    )
     return f"---\n{head}\n---\n\n{body}\n"
 
 
@@ -31,7 +38,9 @@ class Desk:
         self.put(filing())
         self.put(AGENT, Ref(Kind.AGENT, "clerk", "user"))
 
-    def put(self, text: str, ref: Ref = Ref(Kind.SKILL, "filing", "user"), identity: Identity = PERSON) -> None:  # noqa: B008
+    def put(
+        self, text: str, ref: Ref = Ref(Kind.SKILL, "filing", "user"), identity: Identity = PERSON
+    ) -> None:  # noqa: B008
         actor = Actor.HUMAN if identity is PERSON else Actor.AGENT
         main = "AGENT.md" if ref.kind is Kind.AGENT else "SKILL.md"
         with (
@@ -43,7 +52,10 @@ class Desk:
     def versions(self) -> list[str]:
         with Store.open(self.run.home) as store:
             head = store.head(Ref.parse("filing"))
-            return [store.file(head, "SKILL.md", number).data.decode() for number in range(1, head.latest + 1)]
+            return [
+                store.file(head, "SKILL.md", number).data.decode()
+                for number in range(1, head.latest + 1)
+            ]
 
     def lying(self) -> str:
         return self.skill.read_text(encoding="utf-8")
@@ -62,20 +74,27 @@ def rendered(text: str) -> str:
     return text.replace("---\n\n", f"{LINES}---\n\n")
 
 
-def test_a_checkout_adds_two_lines_to_its_copy_that_are_no_edit_and_no_part_of_a_persons_edit(desk: Desk) -> None:
+def test_a_checkout_adds_two_lines_to_its_copy_that_are_no_edit_and_no_part_of_a_persons_edit(
+    desk: Desk,
+) -> None:
     desk.run("checkout", "claude-code", "--only", "filing")
     assert desk.lying() == rendered(filing())
     assert desk.synced() == rendered(filing()) and desk.versions() == [filing()]
 
     desk.skill.write_text(rendered(filing(body="Use two.")), encoding="utf-8")
-    assert desk.synced() == rendered(filing(body="Use two.")) and desk.versions() == [filing(), filing(body="Use two.")]
+    assert desk.synced() == rendered(filing(body="Use two.")) and desk.versions() == [
+        filing(),
+        filing(body="Use two."),
+    ]
 
     desk.skill.write_text(filing(body="Use two."), encoding="utf-8")
     assert desk.synced() == rendered(filing(body="Use two.")) and len(desk.versions()) == 2
     assert desk.run("folders", "--json").json["folders"][0]["changed"] == []
 
 
-def test_a_change_of_the_library_keeps_the_lines_and_the_end_of_the_delegation_takes_them_away(desk: Desk) -> None:
+def test_a_change_of_the_library_keeps_the_lines_and_the_end_of_the_delegation_takes_them_away(
+    desk: Desk,
+) -> None:
     desk.run("checkout", "claude-code", "--only", "filing")
 
     desk.put(filing(body="Use three."))
@@ -99,7 +118,9 @@ def test_a_delegate_that_an_agent_named_has_no_lines_until_a_person_approves_it(
 
     desk.run("approve", "filing", "--yes")
 
-    assert desk.lying() == filing("agent:other").replace("---\n\n", "context: fork\nagent: other\n---\n\n")
+    assert desk.lying() == filing("agent:other").replace(
+        "---\n\n", "context: fork\nagent: other\n---\n\n"
+    )
     assert len(desk.versions()) == 2
 
 
@@ -111,7 +132,10 @@ def test_a_folder_that_a_person_keeps_gets_no_lines_and_one_proposal_of_them(des
     err = desk.run("checkout", "claude-code").err
     again = desk.run("checkout", "claude-code").err
 
-    assert desk.lying() == filing() and "filing: proposal 1 has Claude Code's Skill tool start its delegate" in err
+    assert (
+        desk.lying() == filing()
+        and "filing: proposal 1 has Claude Code's Skill tool start its delegate" in err
+    )
     assert "proposal" not in again
     desk.run("inbox", "approve", "1")
     assert desk.lying() == rendered(filing()) and desk.versions()[-1] == rendered(filing())
@@ -134,7 +158,9 @@ def test_a_head_that_has_a_key_of_its_own_or_cannot_be_read_stays_as_it_is(extra
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_the_lines_are_taken_away_byte_for_byte_and_not_where_a_person_named_another_agent(end: str) -> None:
+def test_the_lines_are_taken_away_byte_for_byte_and_not_where_a_person_named_another_agent(
+    end: str,
+) -> None:
     data = filing().replace("\n", end).encode()
     given = with_fork(data, "clerk")
 

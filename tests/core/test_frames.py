@@ -14,9 +14,13 @@ def test_a_request_a_notification_and_a_response_pass():
     """JSON-RPC 2.0, sections 4 and 5."""
     request = read_frame(b'{"jsonrpc":"2.0","id":"a","method":"ping","params":{"x":1},"more":1}\r')
     assert request == JSONRPCRequest(jsonrpc="2.0", id="a", method="ping", params={"x": 1})
-    assert isinstance(read_frame(b'{"jsonrpc":"2.0","method":"notifications/initialized"}'), JSONRPCNotification)
+    assert isinstance(
+        read_frame(b'{"jsonrpc":"2.0","method":"notifications/initialized"}'), JSONRPCNotification
+    )
     assert isinstance(read_frame(b'{"jsonrpc":"2.0","id":3,"result":{}}'), JSONRPCResponse)
-    assert isinstance(read_frame(b'{"jsonrpc":"2.0","id":3,"error":{"code":1,"message":"no"}}'), JSONRPCError)
+    assert isinstance(
+        read_frame(b'{"jsonrpc":"2.0","id":3,"error":{"code":1,"message":"no"}}'), JSONRPCError
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,7 +45,12 @@ def test_a_request_a_notification_and_a_response_pass():
         (b'{"id":7,"method":"ping"}', 7, -32600),
         (b'{"jsonrpc":"2.0","id":7,"method":"ping","params":[1]}', 7, -32602),
         (b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"\\ud800":1}}', 7, -32602),
-        (b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":%s%s}}' % (b"[" * 300, b"]" * 300), 7, -32602),
+        (
+            b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":%s%s}}'
+            % (b"[" * 300, b"]" * 300),
+            7,
+            -32602,
+        ),
     ],
     ids=lambda value: ascii(value[:60]) if isinstance(value, bytes) else None,
 )
@@ -70,7 +79,9 @@ def test_what_is_no_request_is_never_answered(line):
     assert read_frame(line) is None
 
 
-@pytest.mark.parametrize("rest", [b'"result":"no object"', b'"result":{"x":"\\ud800"}', b'"error":7'])
+@pytest.mark.parametrize(
+    "rest", [b'"result":"no object"', b'"result":{"x":"\\ud800"}', b'"error":7']
+)
 def test_a_broken_response_ends_the_wait_for_it(rest):
     """A tool that asked the client something gets an error, not silence."""
     message = read_frame(b'{"jsonrpc":"2.0","id":3,' + rest + b"}")
@@ -79,7 +90,10 @@ def test_a_broken_response_ends_the_wait_for_it(rest):
 
 
 @pytest.mark.process
-@given(st.binary(max_size=200).map(lambda data: data.replace(b"x", b"\n")), st.lists(st.integers(0, 200), max_size=9))
+@given(
+    st.binary(max_size=200).map(lambda data: data.replace(b"x", b"\n")),
+    st.lists(st.integers(0, 200), max_size=9),
+)
 def test_lines_are_the_same_however_the_stream_is_cut(data, cuts):
     lines = Lines()
     points = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
@@ -92,7 +106,9 @@ def test_a_long_line_keeps_only_its_ends(size):
     lines = Lines(limit=1000)
     text = b"".join(b"%04d" % number for number in range(1000))
     stream = text + b"\nshort\n"
-    found = [line for at in range(0, len(stream), size) for line in lines.feed(stream[at : at + size])]
+    found = [
+        line for at in range(0, len(stream), size) for line in lines.feed(stream[at : at + size])
+    ]
     assert found == [LongLine(text[:512], text[-512:]), b"short"]
 
 
@@ -108,7 +124,9 @@ def test_a_long_line_keeps_only_its_ends(size):
     ],
 )
 def test_a_request_that_is_too_long_is_refused_under_its_id(first, last, request_id):
-    """The orders of members that Claude Code, Codex and the SDKs write; of a long response nothing can be said."""
+    """The orders of members that Claude Code, Codex and the SDKs write; of a long response nothing
+    can be said.
+    """
     lines = Lines(limit=2000)
     [line] = lines.feed(first + b"x" * 4000 + last + b"\n")
     refusal = read_frame(line)
@@ -117,7 +135,11 @@ def test_a_request_that_is_too_long_is_refused_under_its_id(first, last, request
 
 
 @pytest.mark.process
-@given(st.recursive(st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers() | st.text(), st.lists))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers() | st.text(), st.lists
+    )
+)
 def test_no_value_in_the_place_of_a_member_breaks_the_reader(value):
     for member in ("jsonrpc", "id", "method", "params"):
         frame = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {}} | {member: value}

@@ -1,4 +1,6 @@
-"""Reading the head of a main file: what is kept, what is said to be wrong with it, and what is refused."""
+"""Reading the head of a main file: what is kept, what is said to be wrong with it, and what is
+refused.
+"""
 
 import base64
 import json
@@ -29,7 +31,9 @@ from evolvable_store.frontmatter import (
     summarize,
 )
 
-ATTACKS = json.loads((Path(__file__).parents[1] / "data" / "attacks.json").read_text(encoding="utf-8"))["cases"]
+ATTACKS = json.loads(
+    (Path(__file__).parents[1] / "data" / "attacks.json").read_text(encoding="utf-8")
+)["cases"]
 
 
 @pytest.fixture(params=["CSafeLoader", "SafeLoader"], autouse=True)
@@ -49,9 +53,16 @@ def severities(document: Document) -> list[str]:
 
 
 def test_a_good_document_has_fields_a_body_and_no_defects():
-    good = document("name: pdf\ndescription: Reads PDF files.\nmetadata:\n  triggers: merge pdf, split pdf", "# PDF\n")
+    good = document(
+        "name: pdf\ndescription: Reads PDF files.\nmetadata:\n  triggers: merge pdf, split pdf",
+        "# PDF\n",
+    )
     assert good == Document(
-        {"name": "pdf", "description": "Reads PDF files.", "metadata": {"triggers": "merge pdf, split pdf"}},
+        {
+            "name": "pdf",
+            "description": "Reads PDF files.",
+            "metadata": {"triggers": "merge pdf, split pdf"},
+        },
         "# PDF\n",
         (),
     )
@@ -60,7 +71,9 @@ def test_a_good_document_has_fields_a_body_and_no_defects():
 def test_fields_are_json():
     """A date, an infinity and a number of thousands of digits stay the text as written."""
     fields = document(
-        "day: 2024-13-45\ninf: .inf\nbig: " + "9" * 5000 + "\nint: 12\nfloat: 1.5\nno: ~\nyes: [on, off]\n1: one\nnone:"
+        "day: 2024-13-45\ninf: .inf\nbig: "
+        + "9" * 5000
+        + "\nint: 12\nfloat: 1.5\nno: ~\nyes: [on, off]\n1: one\nnone:"
     ).fields
     assert json.loads(json.dumps(fields)) == {
         "day": "2024-13-45",
@@ -152,7 +165,9 @@ def test_a_list_as_description_is_its_texts():
     lines = "- Deploys the shop.\n- Use when: the shop is down\n- [nested, 7]\n- true\n-"
     found = document(f"name: x\ndescription:\n{lines}")
 
-    assert summarize(found).description == "Deploys the shop.\nUse when: the shop is down\nnested\n7"
+    assert (
+        summarize(found).description == "Deploys the shop.\nUse when: the shop is down\nnested\n7"
+    )
 
 
 # As Claude Code 2.1.328 lists skills, or does not.
@@ -175,9 +190,16 @@ BY_HAND = [
 OFFERED = ["false", "no", "off", "y", "0", "", "null", "[true]", "sometimes", '"false"']
 
 
-@pytest.mark.parametrize(("value", "person_only"), [*((v, True) for v in BY_HAND), *((v, False) for v in OFFERED)])
+@pytest.mark.parametrize(
+    ("value", "person_only"), [*((v, True) for v in BY_HAND), *((v, False) for v in OFFERED)]
+)
 def test_what_keeps_a_skill_from_models_is_what_claude_code_takes_for_true(value, person_only):
-    assert summarize(document(f"name: x\ndescription: d\ndisable-model-invocation: {value}")).person_only is person_only
+    assert (
+        summarize(
+            document(f"name: x\ndescription: d\ndisable-model-invocation: {value}")
+        ).person_only
+        is person_only
+    )
 
 
 @pytest.mark.parametrize(
@@ -299,7 +321,8 @@ def test_a_line_in_a_defect_counts_from_the_top_of_the_file():
 
 
 @pytest.mark.parametrize(
-    "data", [b"\xff\xfe-\x00-\x00", b"IyBT\xfe\xff\x80", b"\xc0\xae\xc0\xae/", b"---\nname: \xe9\n---\n"]
+    "data",
+    [b"\xff\xfe-\x00-\x00", b"IyBT\xfe\xff\x80", b"\xc0\xae\xc0\xae/", b"---\nname: \xe9\n---\n"],
 )
 def test_bytes_that_are_not_utf8_are_refused(data):
     refused = parse_document(data)
@@ -326,7 +349,9 @@ def test_a_directive_before_the_fence_is_refused():
 
 def test_an_unterminated_frontmatter_is_read_up_to_the_first_blank_line_or_heading():
     for gap in ("\n", "# Title\n"):
-        lost = parse_document(f"---\nname: x\ndescription: never closed\n{gap}Body: here\n".encode())
+        lost = parse_document(
+            f"---\nname: x\ndescription: never closed\n{gap}Body: here\n".encode()
+        )
         assert lost.defects == (UNTERMINATED,)
         assert lost.fields == {"name": "x", "description": "never closed"}
         assert lost.body == f"{gap}Body: here\n"
@@ -339,8 +364,8 @@ def test_an_unterminated_frontmatter_is_read_up_to_the_first_blank_line_or_headi
         ("# Only a heading\n", "Only a heading"),
         ("# Title\nText under it.\n", "Text under it."),
         (
-            "# Title\n\n## Part\n\n```sh\nrm\n\nls\n```\n\n![x](y)\n\n| a |\n\n<!-- no -->\n\n---\n\n"
-            "The  text\nis here.\n\nMore.",
+            "# Title\n\n## Part\n\n```sh\nrm\n\nls\n```\n\n![x](y)\n\n| a |\n\n<!-- no -->\n\n"
+            "---\n\nThe  text\nis here.\n\nMore.",
             "The text is here.",
         ),
         ("a" * 2000, "a" * MAX_DESCRIPTION),
@@ -366,22 +391,34 @@ def test_triggers_are_a_text_with_commas_or_a_list(value, triggers):
 
 
 def test_a_summary_holds_what_the_head_says():
-    head = "name: ' pdf '\ndescription: >\n  Reads\n  PDF.\nmetadata: {delegate: 'agent:reader', evolvable: 'true'}"
-    assert summarize(document(head)) == Summary("pdf", "Reads PDF.", (), False, Delegate("agent:reader"))
+    head = (
+        "name: ' pdf '\ndescription: >\n  Reads\n  PDF.\n"
+        "metadata: {delegate: 'agent:reader', evolvable: 'true'}"
+    )
+    assert summarize(document(head)) == Summary(
+        "pdf", "Reads PDF.", (), False, Delegate("agent:reader")
+    )
 
 
 def test_a_delegate_is_a_ref_or_a_block_and_its_unknown_words_are_the_defaults():
     block = "{agent: 'agent:clerk', when: long, input: history, returns: FILES}"
 
-    said = [summarize(document(head)).delegate for head in (f"metadata: {{delegate: {block}}}", f"delegate: {block}")]
+    said = [
+        summarize(document(head)).delegate
+        for head in (f"metadata: {{delegate: {block}}}", f"delegate: {block}")
+    ]
 
     assert said == [Delegate("agent:clerk", "long", "history", "summary")] * 2
-    assert summarize(document("metadata: {delegate: [agent:clerk]}")).delegate == Delegate("agent:clerk")
+    assert summarize(document("metadata: {delegate: [agent:clerk]}")).delegate == Delegate(
+        "agent:clerk"
+    )
     for nothing in ("7", "[7]", "{when: long}", "{agent: [7]}", "''"):
         assert summarize(document(f"metadata: {{delegate: {nothing}}}")).delegate is None
 
 
-@pytest.mark.parametrize("head", ["metadata: text", "metadata: [evolvable]", "metadata:", "evolvable: 'false'"])
+@pytest.mark.parametrize(
+    "head", ["metadata: text", "metadata: [evolvable]", "metadata:", "evolvable: 'false'"]
+)
 def test_intent_is_only_looked_for_in_the_metadata(head):
     assert not summarize(document(head)).frozen
 
@@ -418,8 +455,9 @@ def test_the_yaml_parser_is_not_imported_before_a_head_is_read():
     """A server must answer before it needs YAML."""
     code = (
         "import sys; from evolvable_store import frontmatter, validation; "
-        "frontmatter.is_frozen(b'---\\nname: x\\n---\\nevolvable'); assert 'yaml' not in sys.modules; "
-        "frontmatter.parse_document(b'---\\nname: x\\n---\\n'); assert 'yaml' in sys.modules"
+        "frontmatter.is_frozen(b'---\\nname: x\\n---\\nevolvable'); assert 'yaml' not in "
+        "sys.modules; frontmatter.parse_document(b'---\\nname: x\\n---\\n'); assert 'yaml' in "
+        "sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 
@@ -468,6 +506,8 @@ def test_no_bytes_make_reading_raise(data):
     assert is_frozen(data) is summarize(found).frozen
 
 
-@pytest.mark.parametrize("case", [c for c in ATTACKS if c["id"] in ("unicode-26", "unicode-27")], ids=lambda c: c["id"])
+@pytest.mark.parametrize(
+    "case", [c for c in ATTACKS if c["id"] in ("unicode-26", "unicode-27")], ids=lambda c: c["id"]
+)
 def test_invalid_utf8_of_the_attack_list_is_refused(case):
     assert severities(parse_document(base64.b64decode(case["b64"]))) == ["refuse"]

@@ -27,9 +27,14 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("sound")
     with Store.open(home, create=True) as store:
         for number in range(1, 6):
-            with store.transaction(Actor.AGENT, f"write {number}", session="s", evidence=["e"]) as tx:
+            with store.transaction(
+                Actor.AGENT, f"write {number}", session="s", evidence=["e"]
+            ) as tx:
                 tx.put(Ref.parse("pdf"), skill(f"text {number} " * 300, notes="always the same"))
-                tx.put(Ref.parse(f"memory:acme/m{number}"), {"MEMORY.md": File(b"m" * number, EXECUTABLE)})
+                tx.put(
+                    Ref.parse(f"memory:acme/m{number}"),
+                    {"MEMORY.md": File(b"m" * number, EXECUTABLE)},
+                )
         for change in ("remove", "return", "restore"):
             with store.transaction(Actor.HUMAN, change) as tx:
                 if change == "remove":
@@ -39,7 +44,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with store.transaction(Actor.HUMAN, "freeze") as tx:
             tx.put(
                 Ref.parse("kept"),
-                {"SKILL.md": File(FROZEN.encode()), "big.bin": File(random.Random(0).randbytes(9000))},
+                {
+                    "SKILL.md": File(FROZEN.encode()),
+                    "big.bin": File(random.Random(0).randbytes(9000)),
+                },
             )
     return home / "library.db"
 
@@ -70,43 +78,69 @@ def test_an_empty_library_is_sound(store: Store) -> None:
 
 
 DAMAGE = {
-    "a blob's bytes": ("UPDATE blob SET data = x'00', codec = 'raw' WHERE id = 1", "do not match its hash"),
+    "a blob's bytes": (("UPDATE blob SET data = x'00', codec = 'raw' "
+"WHERE id = 1"), "do not match its hash"),
     "a blob's packing": ("UPDATE blob SET data = x'00' WHERE codec = 'zlib'", "cannot be unpacked"),
-    "a blob's codec": ("UPDATE blob SET codec = 'lzma' WHERE id = 1", "its codec 'lzma' is unknown"),
+    "a blob's codec": (("UPDATE blob SET codec = 'lzma' "
+"WHERE id = 1"), "its codec 'lzma' is unknown"),
     "a blob's size": ("UPDATE blob SET size = size + 1 WHERE id = 1", "its record says"),
-    "a size beside its manifest": ("UPDATE blob SET size = size + 1 WHERE id = 1", "bytes, its blob"),
+    "a size beside its manifest": (("UPDATE blob SET size = size + 1 "
+"WHERE id = 1"), "bytes, its blob"),
     "a blob is gone": ("DELETE FROM blob WHERE id = 1", "is missing"),
-    "a manifest's mode": ("UPDATE change SET manifest = replace(manifest, '420', '493')", "list of files does not"),
-    "a manifest is no JSON": ("UPDATE change SET manifest = '{' WHERE sequence = 1", "list of files cannot be read"),
-    "a manifest is a list": ("UPDATE change SET manifest = '[1]' WHERE sequence = 1", "list of files cannot be read"),
+    "a manifest's mode": (("UPDATE change SET manifest = replace(manifest, "
+"'420', '493')"), "list of files does not"),
+    "a manifest is no JSON": (("UPDATE change SET manifest = '{' "
+"WHERE sequence = 1"), "list of files cannot be read"),
+    "a manifest is a list": (("UPDATE change SET manifest = '[1]' "
+"WHERE sequence = 1"), "list of files cannot be read"),
     "a manifest is gone": ("UPDATE change SET manifest = NULL WHERE sequence = 3", "makes none"),
-    "a tree": ("UPDATE change SET tree = hash WHERE sequence = 1", "list of files does not match its hash"),
-    "a chain": ("UPDATE change SET hash = tree WHERE sequence = 1", "does not follow from its parent"),
-    "a reason": ("UPDATE operation SET reason = 'another' WHERE id = 3", "does not follow from its parent"),
-    "an actor": ("UPDATE operation SET actor = 'human' WHERE id = 3", "does not follow from its parent"),
+    "a tree": (("UPDATE change SET tree = hash "
+"WHERE sequence = 1"), "list of files does not match its hash"),
+    "a chain": (("UPDATE change SET hash = tree "
+"WHERE sequence = 1"), "does not follow from its parent"),
+    "a reason": (("UPDATE operation SET reason = 'another' "
+"WHERE id = 3"), "does not follow from its parent"),
+    "an actor": (("UPDATE operation SET actor = 'human' "
+"WHERE id = 3"), "does not follow from its parent"),
     "a time": ("UPDATE operation SET at = '2020' WHERE id = 3", "does not follow from its parent"),
-    "a session": ("UPDATE operation SET session = NULL WHERE id = 3", "does not follow from its parent"),
-    "evidence": ("UPDATE operation SET evidence = NULL WHERE id = 3", "does not follow from its parent"),
+    "a session": (("UPDATE operation SET session = NULL "
+"WHERE id = 3"), "does not follow from its parent"),
+    "evidence": (("UPDATE operation SET evidence = NULL "
+"WHERE id = 3"), "does not follow from its parent"),
     "an unknown actor": ("UPDATE operation SET actor = 'nobody' WHERE id = 3", "'nobody'"),
     "evidence is no JSON": ("UPDATE operation SET evidence = '[' WHERE id = 3", "cannot be read"),
     "an operation is gone": ("DELETE FROM operation WHERE id = 3", "no operation"),
-    "the last operation is gone": ("DELETE FROM operation WHERE id = 14", "no operation holds them"),
-    "an operation too long": ("UPDATE operation SET last = 5 WHERE id = 3", "begins before the last one ends"),
-    "an operation too short": ("UPDATE operation SET last = 3 WHERE id = 3", "no operation holds them"),
-    "an operation ends beyond": ("UPDATE operation SET last = 99 WHERE id = 14", "its last change is 99"),
-    "an operation ends before": ("UPDATE operation SET last = 1 WHERE id = 3", "its last change is 1"),
-    "a change's operation": ("UPDATE change SET operation = 1 WHERE sequence = 3", "names operation 1 and lies in"),
+    "the last operation is gone": (("DELETE FROM operation "
+"WHERE id = 14"), "no operation holds them"),
+    "an operation too long": (("UPDATE operation SET last = 5 "
+"WHERE id = 3"), "begins before the last one ends"),
+    "an operation too short": (("UPDATE operation SET last = 3 "
+"WHERE id = 3"), "no operation holds them"),
+    "an operation ends beyond": (("UPDATE operation SET last = 99 "
+"WHERE id = 14"), "its last change is 99"),
+    "an operation ends before": (("UPDATE operation SET last = 1 "
+"WHERE id = 3"), "its last change is 1"),
+    "a change's operation": (("UPDATE change SET operation = 1 "
+"WHERE sequence = 3"), "names operation 1 and lies in"),
     "a change is gone": ("DELETE FROM change WHERE sequence = 3", "missing from the log"),
-    "the last change is gone": ("DELETE FROM change WHERE sequence = 14", "the operations go on to 14"),
-    "a version before": ("UPDATE change SET before = 1 WHERE sequence = 5", "it says that it followed version 1"),
-    "a version after": ("UPDATE change SET after = 1 WHERE sequence = 13", "it points at version 1"),
-    "a version that is no head": ("UPDATE change SET after = NULL WHERE sequence = 13", "points nowhere"),
+    "the last change is gone": (("DELETE FROM change WHERE "
+"sequence = 14"), "the operations go on to 14"),
+    "a version before": (("UPDATE change SET before = 1 "
+"WHERE sequence = 5"), "it says that it followed version 1"),
+    "a version after": (("UPDATE change SET after = 1 "
+"WHERE sequence = 13"), "it points at version 1"),
+    "a version that is no head": (("UPDATE change SET after = NULL "
+"WHERE sequence = 13"), "points nowhere"),
     "a number": ("UPDATE change SET latest = 9 WHERE sequence = 13", "the version before it is 5"),
-    "an order": ("UPDATE change SET latest = 3 WHERE sequence = 11", "the head is not the last change"),
-    "a frozen head": ("UPDATE change SET frozen = 0 WHERE sequence = 14", "not frozen, its main file the opposite"),
-    "a free head": ("UPDATE change SET frozen = 1 WHERE sequence = 13", "is frozen, its main file the opposite"),
+    "an order": (("UPDATE change SET latest = 3 "
+"WHERE sequence = 11"), "the head is not the last change"),
+    "a frozen head": (("UPDATE change SET frozen = 0 "
+"WHERE sequence = 14"), "not frozen, its main file the opposite"),
+    "a free head": (("UPDATE change SET frozen = 1 "
+"WHERE sequence = 13"), "is frozen, its main file the opposite"),
     "a resource is gone": ("DELETE FROM resource WHERE id = 1", "it belongs to no resource"),
-    "a resource is new": ("INSERT INTO resource VALUES (99, 'skill', 'user', 'ghost')", "a name and no history"),
+    "a resource is new": (("INSERT INTO resource VALUES (99, 'skill', "
+"'user', 'ghost')"), "a name and no history"),
     "a kind": ("UPDATE resource SET kind = 'spell' WHERE id = 1", "there is no kind 'spell'"),
 }  # fmt: skip
 
@@ -120,10 +154,13 @@ def test_damage_is_found_whatever_it_is(damaged: Path, name: str) -> None:
 
 
 def test_a_fault_says_what_which_and_what_next(damaged: Path) -> None:
-    (fault,) = run(damaged, "UPDATE blob SET size = 1 WHERE id = (SELECT max(id) FROM blob) - 1").faults[:1]
+    (fault,) = run(
+        damaged, "UPDATE blob SET size = 1 WHERE id = (SELECT max(id) FROM blob) - 1"
+    ).faults[:1]
     assert str(fault).startswith("blob ")
-    assert "its record says 1. `evolvable backup restore FOLDER` restores the last `evolvable backup create`" in str(
-        fault
+    assert (
+        "its record says 1. `evolvable backup restore FOLDER` restores the last `evolvable "
+        "backup create`" in str(fault)
     )
 
 
@@ -134,7 +171,9 @@ def test_a_table_out_of_step_with_its_index_is_found(damaged: Path) -> None:
         db.execute("DELETE FROM sqlite_master WHERE name = 'change_resource'")
         index = "CREATE INDEX change_resource ON change (resource, latest)"
     with closing(sqlite3.connect(damaged)) as db, db:
-        root = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'operation_session'").fetchone()[0]
+        root = db.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'operation_session'"
+        ).fetchone()[0]
         db.execute("PRAGMA writable_schema=ON")
         row = ("index", "change_resource", "change", root, index)
         db.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", row)
@@ -143,9 +182,13 @@ def test_a_table_out_of_step_with_its_index_is_found(damaged: Path) -> None:
 
 
 def test_rows_out_of_order_do_not_keep_it_for_ever(damaged: Path) -> None:
-    """Two cells of a page swapped: reading on behind the last row would come round again and again."""
+    """Two cells of a page swapped: reading on behind the last row would come round
+    again and again.
+    """
     with closing(sqlite3.connect(damaged)) as db:
-        page = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'operation'").fetchone()[0]
+        page = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'operation'").fetchone()[
+            0
+        ]
     content = bytearray(damaged.read_bytes())
     start = (page - 1) * int.from_bytes(content[16:18])
     assert content[start] == 13, "a page of rows"
@@ -158,7 +201,8 @@ def test_rows_out_of_order_do_not_keep_it_for_ever(damaged: Path) -> None:
 def test_the_check_ends_where_there_is_no_end_of_faults(damaged: Path) -> None:
     with closing(sqlite3.connect(damaged)) as db, db:
         db.executemany(
-            "INSERT INTO blob VALUES (?, ?, 1, 'raw', x'00')", ((i, f"{i:04}" + 60 * "0") for i in range(100, 1500))
+            "INSERT INTO blob VALUES (?, ?, 1, 'raw', x'00')",
+            ((i, f"{i:04}" + 60 * "0") for i in range(100, 1500)),
         )
     assert len(run(damaged).faults) == 1000
 
@@ -188,7 +232,9 @@ def test_a_library_in_use_is_sound_at_every_moment(children: Children, tmp_path:
     """The check sees one state, though others write all the while, and holds none of them up."""
     home, gate = tmp_path / "home", Gate(tmp_path / "gate")
     with Store.open(home, create=True) as store:
-        writers = [children.start("acknowledge", home, gate.folder, worker) for worker in ("w1", "w2")]
+        writers = [
+            children.start("acknowledge", home, gate.folder, worker) for worker in ("w1", "w2")
+        ]
         gate.wait_for(*writers)
         poll(lambda: store.sequence() > 20, "the first writes")
         for _ in range(10):
@@ -197,7 +243,9 @@ def test_a_library_in_use_is_sound_at_every_moment(children: Children, tmp_path:
 
 
 def content(store: Store) -> object:
-    """Returns all that can be read of a library, but for operations that made no version: no hash covers those."""
+    """Returns all that can be read of a library, but for operations that made no version: no hash
+    covers those.
+    """
     changes = store.changes()
     refs = {change.ref for change in changes}
     heads = {str(ref): store.head_or_none(ref) for ref in refs}
@@ -206,7 +254,12 @@ def content(store: Store) -> object:
         heads,
         store.heads(),
         [store.history(head, 100) for head in heads.values() if head],
-        [store.files(head, number + 1) for head in heads.values() if head for number in range(head.latest)],
+        [
+            store.files(head, number + 1)
+            for head in heads.values()
+            if head
+            for number in range(head.latest)
+        ],
     )
 
 

@@ -63,7 +63,9 @@ def test_a_dry_run_says_the_same_and_removes_nothing(store: Store) -> None:
 
 
 def test_what_a_waiting_transaction_will_name_is_sent_along(store: Store, put: Put) -> None:
-    """A transaction leaves out only blobs that a version names already; the others it brings, whoever had them."""
+    """A transaction leaves out only blobs that a version names already; the others it brings,
+    whoever had them.
+    """
     put("pdf", "one")
     leave(store, b"left")
     with store.transaction(Actor.AGENT, "name it") as tx:
@@ -139,7 +141,10 @@ def test_writers_wait_no_longer_than_for_one_batch(children: Children, tmp_path:
             tx.put(Ref.parse("hot"), skill("{}"))
         small = [os.urandom(4000) for _ in range(4000)]
         leave(store, *small, *(os.urandom(5_000_000) for _ in range(6)))
-        writers = [children.start("update", home, gate.folder, worker, "hot", 1.2) for worker in ("w1", "w2")]
+        writers = [
+            children.start("update", home, gate.folder, worker, "hot", 1.2)
+            for worker in ("w1", "w2")
+        ]
         gate.wait_for(*writers)
         gate.open()
         assert collect(store).blobs == 4006
@@ -153,7 +158,9 @@ def test_writers_wait_no_longer_than_for_one_batch(children: Children, tmp_path:
 def test_collecting_beside_writers_loses_nothing(children: Children, tmp_path: Path) -> None:
     home, gate = tmp_path / "home", Gate(tmp_path / "gate")
     with Store.open(home, create=True) as store:
-        writers = [children.start("acknowledge", home, gate.folder, worker) for worker in ("w1", "w2")]
+        writers = [
+            children.start("acknowledge", home, gate.folder, worker) for worker in ("w1", "w2")
+        ]
         gate.wait_for(*writers)
         for _ in range(40):
             assert collect(store).blobs == 0, "what another process has just published is named"

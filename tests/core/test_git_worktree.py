@@ -49,7 +49,9 @@ def touch(root: Path) -> None:
 
 @pytest.mark.parametrize("form", ["sha1", "sha256"])
 @pytest.mark.parametrize("version", ["2", "4"])
-def test_every_object_of_a_pack_is_found_and_no_other(tmp_path: Path, form: str, version: str) -> None:
+def test_every_object_of_a_pack_is_found_and_no_other(
+    tmp_path: Path, form: str, version: str
+) -> None:
     repository = made(tmp_path, form, version)
     touch(tmp_path)
     for number in range(20):
@@ -112,7 +114,9 @@ def test_outside_of_repositories_there_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
-@pytest.mark.parametrize("name", ["index", "objects/pack/pack-1.idx", "objects/pack/multi-pack-index", "commondir"])
+@pytest.mark.parametrize(
+    "name", ["index", "objects/pack/pack-1.idx", "objects/pack/multi-pack-index", "commondir"]
+)
 def test_a_pipe_in_gits_folder_is_not_waited_for(tmp_path: Path, name: str) -> None:
     repository = made(tmp_path)
     (tmp_path / ".git" / name).unlink(missing_ok=True)
@@ -131,11 +135,18 @@ PARTS = ("index", "HEAD", "packed-refs", "config", "idx", "pack")
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(part=st.sampled_from(PARTS), place=st.integers(0, 10**6), put=st.binary(max_size=24), cut=st.booleans())
+@given(
+    part=st.sampled_from(PARTS),
+    place=st.integers(0, 10**6),
+    put=st.binary(max_size=24),
+    cut=st.booleans(),
+)
 def test_damage_anywhere_is_no_error_and_takes_no_file_for_the_persons(
     packed: Path, part: str, place: int, put: bytes, cut: bool
 ) -> None:
-    files = {path.suffix[1:] or path.name: path for path in (packed / ".git/objects/pack").iterdir()}
+    files = {
+        path.suffix[1:] or path.name: path for path in (packed / ".git/objects/pack").iterdir()
+    }
     target = files.get(part, packed / ".git" / part)
     whole = target.read_bytes()
     target.chmod(0o600)
@@ -146,6 +157,7 @@ def test_damage_anywhere_is_no_error_and_takes_no_file_for_the_persons(
         assert holds(repository, "pdf/SKILL.md", TEXT + b"18") in (True, False, None)
         touch(packed)
         if part not in ("index", "config"):
-            assert holds(repository, "pdf/SKILL.md", TEXT + b"19") is True  # the index alone says so
+            # The index alone says so.
+            assert holds(repository, "pdf/SKILL.md", TEXT + b"19") is True
     finally:
         target.write_bytes(whole)

@@ -1,4 +1,6 @@
-"""The owner of the folders gives signs of life whatever it does, and large imports let others work in between."""
+"""The owner of the folders gives signs of life whatever it does, and large imports let others work
+in between.
+"""
 
 import logging
 import os
@@ -93,11 +95,14 @@ def test_while_thousands_are_imported_the_owner_lives_and_updates_of_others_wait
             started = time.monotonic()
             files = {"SKILL.md": skill_text("pdf", body=f"Update {len(waits)}.")}
             head = library.store.head(PDF).version
-            update_resource(library, Caller(Actor.AGENT), PDF, "meanwhile", files=files, expected_version=head)
+            update_resource(
+                library, Caller(Actor.AGENT), PDF, "meanwhile", files=files, expected_version=head
+            )
             waits.append(time.monotonic() - started)
         took, longest = time.monotonic() - begun, pause.end()
         assert (
-            library.store.file(library.store.head(PDF), "SKILL.md").data == (place.skills / "pdf/SKILL.md").read_bytes()
+            library.store.file(library.store.head(PDF), "SKILL.md").data
+            == (place.skills / "pdf/SKILL.md").read_bytes()
         )
     assert FolderOwner(place.home).owner() == owner.pid
     assert len(waits) > 5 and max(waits) < took / 3, (took, waits)
@@ -105,7 +110,9 @@ def test_while_thousands_are_imported_the_owner_lives_and_updates_of_others_wait
 
 
 @pytest.mark.process
-def test_an_import_gives_the_folders_lock_back_after_each_batch(place: Place, tmp_path: Path) -> None:
+def test_an_import_gives_the_folders_lock_back_after_each_batch(
+    place: Place, tmp_path: Path
+) -> None:
     fill(tmp_path / "many", 2 * BATCH + 1)
     taken = []
     with Store.open(place.home) as store:
@@ -117,11 +124,17 @@ def test_an_import_gives_the_folders_lock_back_after_each_batch(place: Place, tm
 
         copies = WorkingCopies(store)
         copies.add(tmp_path / "many", identity=PERSON, progress=take_turn)
-    assert taken == [(BATCH, 2 * BATCH + 1), (2 * BATCH, 2 * BATCH + 1), (2 * BATCH + 1, 2 * BATCH + 1)]
+    assert taken == [
+        (BATCH, 2 * BATCH + 1),
+        (2 * BATCH, 2 * BATCH + 1),
+        (2 * BATCH + 1, 2 * BATCH + 1),
+    ]
 
 
 @pytest.mark.process
-def test_what_an_import_has_not_come_to_is_left_to_it_and_to_who_answers_for_it(place: Place, tmp_path: Path) -> None:
+def test_what_an_import_has_not_come_to_is_left_to_it_and_to_who_answers_for_it(
+    place: Place, tmp_path: Path
+) -> None:
     fill(tmp_path / "many", 2 * BATCH + 1)
     others = []
     with Store.open(place.home) as store:
@@ -131,14 +144,20 @@ def test_what_an_import_has_not_come_to_is_left_to_it_and_to_who_answers_for_it(
             sync = own.copy(own.folders()[-1]).sync()
             others.extend([*sync.taken, *sync.refused])
 
-        report = WorkingCopies(store).add(tmp_path / "many", identity=PERSON, progress=sync_as_owner)
-        vouched = store.backend.authorship.newest_authors({head.id for head in store.heads(PDF.kind, PDF.scope)})
+        report = WorkingCopies(store).add(
+            tmp_path / "many", identity=PERSON, progress=sync_as_owner
+        )
+        vouched = store.backend.authorship.newest_authors(
+            {head.id for head in store.heads(PDF.kind, PDF.scope)}
+        )
         makers = {one.maker.principal for one in vouched.values()}
         assert (len(report.taken), others, makers) == (2 * BATCH + 1, [], {Principal.PERSON})
         fill_one = tmp_path / "many/later/SKILL.md"
         fill_one.parent.mkdir()
         fill_one.write_text(skill_text("later"), encoding="utf-8")
-        assert [taken.directory for sync in WorkingCopies(store).sync() for taken in sync.taken] == ["later"]
+        assert [
+            taken.directory for sync in WorkingCopies(store).sync() for taken in sync.taken
+        ] == ["later"]
 
 
 @pytest.mark.process
@@ -159,12 +178,16 @@ def test_an_owner_that_hangs_for_good_gives_the_folders_back_and_stands_back_whe
         try:
             poll(lambda: candidate.owner() == os.getpid(), "the watcher as the owner")
             assert not candidate.claim()
-            with library.store.transaction(Actor.AGENT, "a change that the listener is told of") as tx:
+            with library.store.transaction(
+                Actor.AGENT, "a change that the listener is told of"
+            ) as tx:
                 tx.put(Ref.parse("new"), {"SKILL.md": File(skill_text("new").encode())})
             poll(hung.is_set, "the listener")
             poll(candidate.claim, "the end of patience with the owner")
             free.set()
-            place.save("csv", skill_text("csv", body="saved while another process owns the folders"))
+            place.save(
+                "csv", skill_text("csv", body="saved while another process owns the folders")
+            )
             assert candidate.claim()
             candidate.release()
             poll(lambda: FolderOwner(place.home).owner_note() is not None, "the owner that goes on")
@@ -180,14 +203,22 @@ def test_a_directory_that_breaks_again_in_the_same_way_is_named_again_and_once_e
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     def named() -> int:
-        return sum("csv: SKILL.md: it has the control character" in record.getMessage() for record in caplog.records)
+        return sum(
+            "csv: SKILL.md: it has the control character" in record.getMessage()
+            for record in caplog.records
+        )
 
     def look_around(body: str) -> None:
-        """Return when the folders were looked at after now, twice: the first look may have begun before."""
+        """Return when the folders were looked at after now, twice: the first look may have begun
+        before.
+        """
         for part in ("once", "twice"):
             before = library.store.head(PDF).version or 0
             place.save("pdf", skill_text("pdf", body=f"{body} {part}"))
-            poll(lambda before=before: (library.store.head(PDF).version or 0) > before, "a save beside it")
+            poll(
+                lambda before=before: (library.store.head(PDF).version or 0) > before,
+                "a save beside it",
+            )
 
     broken, fine = (place.root / name for name in ("broken", "fine"))
     broken.mkdir()
@@ -200,7 +231,10 @@ def test_a_directory_that_breaks_again_in_the_same_way_is_named_again_and_once_e
             for turn in (1, 2, 3):
                 (place.skills / "csv").rename(fine)
                 broken.rename(place.skills / "csv")
-                poll(lambda turn=turn: named() == turn, f"the name of the broken directory, turn {turn}")
+                poll(
+                    lambda turn=turn: named() == turn,
+                    f"the name of the broken directory, turn {turn}",
+                )
                 look_around(f"broken {turn}")
                 (place.skills / "csv").rename(broken)
                 fine.rename(place.skills / "csv")

@@ -1,4 +1,6 @@
-"""Attack T13: a home that exists already, that others may write, that belongs to somebody else, or to a repository."""
+"""Attack T13: a home that exists already, that others may write, that belongs to somebody else, or
+to a repository.
+"""
 
 import os
 import stat
@@ -14,9 +16,13 @@ from evolvable_store.paths import CONFIGURATION, LIBRARY_FILE
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows guards a home by access lists, not by modes")
+pytestmark = pytest.mark.skipif(
+    os.name != "posix", reason="Windows guards a home by access lists, not by modes"
+)
 
-as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root gives files to other accounts")
+as_root = pytest.mark.skipif(
+    os.name != "posix" or os.geteuid() != 0, reason="only root gives files to other accounts"
+)
 
 NOBODY = 65534
 
@@ -32,13 +38,19 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 def modes(home: Path) -> dict[str, str]:
     """What others may do with each entry of a home, for entries where they may do anything."""
-    found = {"": home.stat().st_mode, **{str(path.relative_to(home)): path.lstat().st_mode for path in home.rglob("*")}}
+    found = {
+        "": home.stat().st_mode,
+        **{str(path.relative_to(home)): path.lstat().st_mode for path in home.rglob("*")},
+    }
     return {name: oct(stat.S_IMODE(mode)) for name, mode in found.items() if mode & 0o077}
 
 
 def fill(home: Path) -> None:
     with Store.open(home, create=True) as store, store.transaction(Actor.HUMAN, "begin") as tx:
-        tx.put(Ref.parse("pdf"), {"SKILL.md": File(b"---\nname: pdf\ndescription: Fill forms.\n---\n\nHow.\n")})
+        tx.put(
+            Ref.parse("pdf"),
+            {"SKILL.md": File(b"---\nname: pdf\ndescription: Fill forms.\n---\n\nHow.\n")},
+        )
 
 
 def test_a_new_home_is_its_owners_alone_whatever_the_umask(tmp_path: Path, umask: int) -> None:
@@ -52,7 +64,9 @@ def test_a_new_home_is_its_owners_alone_whatever_the_umask(tmp_path: Path, umask
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777, 0o750])
-def test_an_own_home_that_others_can_reach_is_repaired_with_all_that_is_in_it(tmp_path: Path, mode: int) -> None:
+def test_an_own_home_that_others_can_reach_is_repaired_with_all_that_is_in_it(
+    tmp_path: Path, mode: int
+) -> None:
     home = tmp_path / "home"
     fill(home)
     (home / "reviews" / "queue").mkdir(parents=True)
@@ -68,7 +82,9 @@ def test_an_own_home_that_others_can_reach_is_repaired_with_all_that_is_in_it(tm
     assert stat.S_IMODE((home / "run.sh").stat().st_mode) == 0o700
 
 
-def test_a_folder_of_other_files_becomes_no_home_and_keeps_its_modes_unless_it_is_registered(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_becomes_no_home_and_keeps_its_modes_unless_it_is_registered(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "public").mkdir(mode=0o755)
     (tmp_path / "public/index.html").write_text("x")
     for path in (tmp_path / "public", tmp_path / "public/index.html"):
@@ -78,7 +94,9 @@ def test_a_folder_of_other_files_becomes_no_home_and_keeps_its_modes_unless_it_i
         Store.open(tmp_path / "public", create=True)
     with pytest.raises(NoLibrary):
         Store.open(tmp_path / "public")
-    assert modes(tmp_path / "public") == before and os.listdir(tmp_path / "public") == ["index.html"]
+    assert modes(tmp_path / "public") == before and os.listdir(tmp_path / "public") == [
+        "index.html"
+    ]
     Store.open(tmp_path / "public", create=True, registered=lambda: [tmp_path / "public"]).close()
     assert modes(tmp_path / "public") == {}
 
@@ -101,7 +119,10 @@ def test_the_target_of_a_link_in_a_home_keeps_its_mode(tmp_path: Path) -> None:
     (home / "link").symlink_to(other)
     home.chmod(0o755)
     Store.open(home).close()
-    assert (stat.S_IMODE(other.stat().st_mode), stat.S_IMODE((other / "file").stat().st_mode)) == (0o755, 0o644)
+    assert (stat.S_IMODE(other.stat().st_mode), stat.S_IMODE((other / "file").stat().st_mode)) == (
+        0o755,
+        0o644,
+    )
 
 
 @as_root
@@ -134,7 +155,9 @@ def test_an_empty_folder_of_another_account_becomes_no_home(tmp_path: Path) -> N
 
 @as_root
 @pytest.mark.parametrize("name", [LIBRARY_FILE, f"{LIBRARY_FILE}-wal"])
-def test_a_library_that_another_account_planted_in_an_own_home_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_library_that_another_account_planted_in_an_own_home_is_refused(
+    tmp_path: Path, name: str
+) -> None:
     home = tmp_path / "home"
     fill(home)
     (home / name).touch()
@@ -170,7 +193,9 @@ def test_an_own_folder_above_that_everybody_may_write_is_repaired(tmp_path: Path
 
 
 @pytest.mark.parametrize("mark", ["folder", "file", "dangling link"])
-def test_a_home_inside_a_work_tree_is_refused_unless_it_is_registered(tmp_path: Path, mark: str) -> None:
+def test_a_home_inside_a_work_tree_is_refused_unless_it_is_registered(
+    tmp_path: Path, mark: str
+) -> None:
     tree = tmp_path / "project"
     home = tree / "deep" / "home"
     home.mkdir(parents=True)

@@ -16,7 +16,11 @@ from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
-PROMPT = {"hook_event_name": "UserPromptSubmit", "session_id": "s1", "prompt": "Please fill in this PDF form for me"}
+PROMPT = {
+    "hook_event_name": "UserPromptSubmit",
+    "session_id": "s1",
+    "prompt": "Please fill in this PDF form for me",
+}
 
 
 class Session:
@@ -58,7 +62,9 @@ def test_a_prompt_gets_the_skill_that_fits_and_is_told_how_to_open_it(hooks):
     text = hooks.offered()
 
     assert (
-        "skill:pdf" in text and "Merge, split and fill PDF forms." in text and "load_skill (search_id search-" in text
+        "skill:pdf" in text
+        and "Merge, split and fill PDF forms." in text
+        and "load_skill (search_id search-" in text
     )
     assert "csv" not in text
 
@@ -67,7 +73,9 @@ def test_a_prompt_that_nothing_fits_gets_nothing(hooks):
     assert hooks.offered(prompt="Why is the sky blue?") == ""
 
 
-@pytest.mark.parametrize("prompt", ["", "   ", "/compact keep the PDF form", None, 7, ["pdf form"] * 0, "\ud800", "\0"])
+@pytest.mark.parametrize(
+    "prompt", ["", "   ", "/compact keep the PDF form", None, 7, ["pdf form"] * 0, "\ud800", "\0"]
+)
 def test_what_is_no_task_gets_nothing(hooks, prompt):
     assert hooks.offered(prompt=prompt) == ""
 
@@ -95,15 +103,29 @@ def test_a_skill_that_the_session_has_opened_is_not_offered(place, hooks):
 def test_an_offer_has_at_most_600_characters_and_names_two_skills(place, hooks):
     with Library.open(place.home) as library:
         for name in (f"pdf-form-{'x' * 50}", f"pdf-form-{'y' * 50}", f"pdf-form-{'z' * 50}"):
-            text = skill_text(name, "Fill in a PDF form. \u202e2 < 3 > 1 " + "Fill PDF forms with care and ink. " * 25)
+            text = skill_text(
+                name,
+                "Fill in a PDF form. \u202e2 < 3 > 1 " + "Fill PDF forms with care and ink. " * 25,
+            )
             edit.update_resource(
-                library, Caller(Actor.HUMAN), Ref.parse(name), "more", files={"SKILL.md": text}, create=True
+                library,
+                Caller(Actor.HUMAN),
+                Ref.parse(name),
+                "more",
+                files={"SKILL.md": text},
+                create=True,
             )
     text = hooks.offered()
 
     assert text.count("\n- skill:") == 2
-    assert 400 < len(text) <= 600 and text.endswith("before you start.") and text.replace("\n", "").isprintable()
-    assert not {*"<>"} & {*text}, "a description must not end the tag that a client puts around what a hook says"
+    assert (
+        400 < len(text) <= 600
+        and text.endswith("before you start.")
+        and text.replace("\n", "").isprintable()
+    )
+    assert not {*"<>"} & {*text}, (
+        "a description must not end the tag that a client puts around what a hook says"
+    )
 
 
 def test_being_offered_is_no_use(hooks):
@@ -155,11 +177,18 @@ def test_what_opens_no_skill_of_the_library_is_no_use(place, hooks, tool, given)
     assert hooks.tally("pdf") == Tally()
 
 
-def test_the_start_of_the_persons_agent_is_one_use_of_it_and_that_of_a_repositorys_is_none(place, hooks, tmp_path):
+def test_the_start_of_the_persons_agent_is_one_use_of_it_and_that_of_a_repositorys_is_none(
+    place, hooks, tmp_path
+):
     text = "---\nname: clerk\ndescription: Files papers.\n---\n\nYou are the clerk.\n"
     agents, clone = place.skills.parent / "agents", tmp_path / "clone"
     edit.update_resource(
-        hooks.library, Caller(Actor.HUMAN), Ref.parse("agent:clerk"), "new", files={"AGENT.md": text}, create=True
+        hooks.library,
+        Caller(Actor.HUMAN),
+        Ref.parse("agent:clerk"),
+        "new",
+        files={"AGENT.md": text},
+        create=True,
     )
     hooks.library.working_copies.check_out(agents, kind=Kind.AGENT)
     (clone / ".claude/agents").mkdir(parents=True)
@@ -176,20 +205,36 @@ def test_the_start_of_the_persons_agent_is_one_use_of_it_and_that_of_a_repositor
     assert hooks.tally("agent:clerk") == Tally(loaded=1)
 
 
-def test_the_skill_tool_that_starts_the_delegate_of_a_copy_is_a_start_of_the_agent(place, hooks, tmp_path):
+def test_the_skill_tool_that_starts_the_delegate_of_a_copy_is_a_start_of_the_agent(
+    place, hooks, tmp_path
+):
     agent = "---\nname: clerk\ndescription: Files papers.\n---\n\nYou are the clerk.\n"
-    skill = "---\nname: filing\ndescription: Files papers.\nmetadata:\n  delegate: agent:clerk\n---\n\nUse folders.\n"
+    skill = (
+        "---\nname: filing\ndescription: Files papers.\nmetadata:\n  delegate: agent:clerk\n"
+        "---\n\nUse folders.\n"
+    )
     person, library = Caller(Actor.HUMAN), hooks.library
-    edit.update_resource(library, person, Ref.parse("agent:clerk"), "new", files={"AGENT.md": agent}, create=True)
-    edit.update_resource(library, person, Ref.parse("mine/filing"), "new", files={"SKILL.md": skill}, create=True)
+    edit.update_resource(
+        library, person, Ref.parse("agent:clerk"), "new", files={"AGENT.md": agent}, create=True
+    )
+    edit.update_resource(
+        library, person, Ref.parse("mine/filing"), "new", files={"SKILL.md": skill}, create=True
+    )
     for name, kind in (("agents", Kind.AGENT), ("skills", Kind.SKILL)):
         scope = "user" if kind is Kind.AGENT else "mine"
-        library.working_copies.check_out(tmp_path / ".claude" / name, kind=kind, scope=scope, forks=True)
+        library.working_copies.check_out(
+            tmp_path / ".claude" / name, kind=kind, scope=scope, forks=True
+        )
 
     hooks.used("Skill", skill="filing", cwd=str(tmp_path))
 
-    assert "agent: clerk" in (tmp_path / ".claude/skills/filing/SKILL.md").read_text(encoding="utf-8")
-    assert (hooks.tally("mine/filing"), hooks.tally("agent:clerk")) == (Tally(loaded=1), Tally(loaded=1))
+    assert "agent: clerk" in (tmp_path / ".claude/skills/filing/SKILL.md").read_text(
+        encoding="utf-8"
+    )
+    assert (hooks.tally("mine/filing"), hooks.tally("agent:clerk")) == (
+        Tally(loaded=1),
+        Tally(loaded=1),
+    )
 
 
 def test_a_use_that_an_offer_led_to_remembers_the_search(place, hooks):
@@ -229,16 +274,26 @@ def test_where_nothing_can_be_remembered_nothing_is_offered(place, hooks):
 async def test_a_hook_calls_the_running_server_by_a_tool_that_is_not_listed(place, era):
     async with place.client(era) as client:
         listed = {tool.name for tool in (await client.list_tools()).tools}
-        first = await client.call_tool("hook_event", {**PROMPT, "client": "codex", "cwd": "/nowhere"})
+        first = await client.call_tool(
+            "hook_event", {**PROMPT, "client": "codex", "cwd": "/nowhere"}
+        )
         again = await client.call_tool("hook_event", PROMPT)
-        odd = await client.call_tool("hook_event", {"hook_event_name": {"a": 1}, "session_id": 5, "more": None})
+        odd = await client.call_tool(
+            "hook_event", {"hook_event_name": {"a": 1}, "session_id": 5, "more": None}
+        )
         stop = await client.call_tool(
-            "hook_event", {"hook_event_name": "Stop", "session_id": "s1", "transcript_path": "/t.jsonl"}
+            "hook_event",
+            {"hook_event_name": "Stop", "session_id": "s1", "transcript_path": "/t.jsonl"},
         )
 
     assert "hook_event" not in listed
-    assert "skill:pdf" in json.loads(first.content[0].text)["hookSpecificOutput"]["additionalContext"]
+    assert (
+        "skill:pdf" in json.loads(first.content[0].text)["hookSpecificOutput"]["additionalContext"]
+    )
     assert [answer.content[0].text for answer in (again, odd, stop)] == [EMPTY_ANSWER] * 3
     assert not any(answer.is_error for answer in (first, again, odd, stop))
     entry = json.loads((place.home / "reviews/queue/s1.json").read_text(encoding="utf-8"))
-    assert entry.items() >= {"session_id": "s1", "transcript_path": "/t.jsonl", "event": "Stop"}.items()
+    assert (
+        entry.items()
+        >= {"session_id": "s1", "transcript_path": "/t.jsonl", "event": "Stop"}.items()
+    )

@@ -1,4 +1,6 @@
-"""Whatever lies in the files and rows that are read back: nothing outside changes, and errors say what to do."""
+"""Whatever lies in the files and rows that are read back: nothing outside changes, and errors say
+what to do.
+"""
 
 import json
 import os
@@ -27,15 +29,37 @@ FEW = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthC
 MANY = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 
 HOSTILE_PATHS = st.sampled_from(
-    ["..", "../outside", "/etc", "a/../../outside", "", ".", "./pdf", "pdf\0x", "a\\..\\b", "pdf/", "//", "x" * 300]
+    [
+        "..",
+        "../outside",
+        "/etc",
+        "a/../../outside",
+        "",
+        ".",
+        "./pdf",
+        "pdf\0x",
+        "a\\..\\b",
+        "pdf/",
+        "//",
+        "x" * 300,
+    ]
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | HOSTILE_PATHS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | HOSTILE_PATHS, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=8) | HOSTILE_PATHS, inner, max_size=3)
+    ),
     max_leaves=8,
 )
 BYTES = st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode())
-VALUES = st.none() | st.integers(-(2**40), 2**40) | st.text(max_size=12) | st.binary(max_size=8) | HOSTILE_PATHS
+VALUES = (
+    st.none()
+    | st.integers(-(2**40), 2**40)
+    | st.text(max_size=12)
+    | st.binary(max_size=8)
+    | HOSTILE_PATHS
+)
 
 
 class Machine:
@@ -55,12 +79,16 @@ class Machine:
         found = {}
         for path in sorted(self.outside.rglob("*")):
             link = path.is_symlink()
-            content = os.readlink(path).encode() if link else path.read_bytes() if path.is_file() else b""
+            content = (
+                os.readlink(path).encode() if link else path.read_bytes() if path.is_file() else b""
+            )
             found[str(path)] = (stat.S_IMODE(path.lstat().st_mode), content)
         return found
 
     def check(self, *commands: tuple[str, ...]) -> None:
-        """Runs commands; an exception that is no error of ours would be a traceback for the person."""
+        """Runs commands; an exception that is no error of ours would be a traceback for
+        the person.
+        """
         before = self.snapshot()
         for command in commands:
             try:
@@ -114,7 +142,13 @@ def test_a_watched_folder_with_any_value_leads_nothing_outside(column: str, valu
     check_folder(column, value)
 
 
-FILES = ("tokens.json", "callers/x.json", "vectors.bin", "redaction.json", "trash/20260101T000000-00000000/entry.json")
+FILES = (
+    "tokens.json",
+    "callers/x.json",
+    "vectors.bin",
+    "redaction.json",
+    "trash/20260101T000000-00000000/entry.json",
+)
 CLIENTS = (".claude.json", ".claude/settings.json", ".codex/config.toml", ".cursor/mcp.json")
 
 
@@ -142,7 +176,9 @@ def check_client(name: str, data: bytes) -> None:
 
 @FEW
 @given(st.sampled_from(CLIENTS), BYTES)
-def test_a_client_configuration_with_any_content_leads_nothing_outside(name: str, data: bytes) -> None:
+def test_a_client_configuration_with_any_content_leads_nothing_outside(
+    name: str, data: bytes
+) -> None:
     check_client(name, data)
 
 
@@ -175,8 +211,21 @@ def check_note(data: bytes) -> None:
 
 NOTES = st.fixed_dictionaries(
     {"target": HOSTILE_PATHS, "drop": st.none() | st.lists(HOSTILE_PATHS, max_size=3)},
-    optional={"at": VALUES.filter(lambda value: not isinstance(value, bytes)), "inode": st.integers()},
-).map(lambda fields: {"host": "x", "process": 1, "at": 0, "inode": 0, "believed": "", "written": "", **fields})
+    optional={
+        "at": VALUES.filter(lambda value: not isinstance(value, bytes)),
+        "inode": st.integers(),
+    },
+).map(
+    lambda fields: {
+        "host": "x",
+        "process": 1,
+        "at": 0,
+        "inode": 0,
+        "believed": "",
+        "written": "",
+        **fields,
+    }
+)
 
 
 @FEW
@@ -191,7 +240,9 @@ def test_a_recovery_note_with_any_content_leads_nothing_outside(data: bytes) -> 
 def test_many_hostile_files_and_rows(data: st.DataObject) -> None:
     which = data.draw(st.integers(0, 5))
     if which == 0:
-        check_binding(data.draw(st.sampled_from(["directory", "version", "signature"])), data.draw(VALUES))
+        check_binding(
+            data.draw(st.sampled_from(["directory", "version", "signature"])), data.draw(VALUES)
+        )
     elif which == 1:
         check_folder(data.draw(st.sampled_from(["path", "scope", "kind"])), data.draw(VALUES))
     elif which == 2:

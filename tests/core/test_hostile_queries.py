@@ -1,4 +1,6 @@
-"""Whatever text is put to `find_skill`, it is answered or refused, in about the time of an ordinary query."""
+"""Whatever text is put to `find_skill`, it is answered or refused, in about the time of an ordinary
+query.
+"""
 
 import base64
 import json
@@ -23,26 +25,38 @@ from evolvable_tools.verbs.search import find_skill
 
 TOPICS = "pdf csv sql helm git garden piano tax photo audio video mail chart map model"
 ACTIONS = (
-    "merge split review deploy clean draw plan convert measure translate sort audit print archive sign learn teach mend"
+    "merge split review deploy clean draw plan convert measure translate sort audit print archive "
+    "sign learn teach mend"
 )
 ORDINARY = "please convert this chart for the tax review of the garden and archive it"
 PERSON = Caller(Actor.HUMAN)
 
 LEEWAY = 0.1
-"""Seconds of the processor that anything may take besides: slow machines, a clock that ticks seldom."""
+"""Seconds of the processor that anything may take besides: slow machines, a clock that ticks
+seldom.
+"""
 
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
-    """A library of some 240 skills, each with a body of some length and triggers, some of them hostile."""
+    """A library of some 240 skills, each with a body of some length and triggers, some of them
+    hostile.
+    """
     hostile = [text for case in TEXTS for text in case[1] if len(text) < 200]
     with Library.open(tmp_path_factory.mktemp("shelf") / "home", create=True) as library:
         with library.store.transaction(Actor.IMPORT, "a shelf") as tx:
-            for number, (action, topic) in enumerate((a, t) for a in ACTIONS.split() for t in TOPICS.split()):
+            for number, (action, topic) in enumerate(
+                (a, t) for a in ACTIONS.split() for t in TOPICS.split()
+            ):
                 name = f"{action}-{topic}"
-                triggers = json.dumps([f"{action} the {topic}", f"{topic} {action}", hostile[number % len(hostile)]])
+                triggers = json.dumps(
+                    [f"{action} the {topic}", f"{topic} {action}", hostile[number % len(hostile)]]
+                )
                 body = f"To {action} a {topic}, look at number {number}. " * 20
-                head = f"name: {name}\ndescription: Can {action} any {topic}.\nmetadata:\n  triggers: {triggers}\n"
+                head = (
+                    f"name: {name}\ndescription: Can {action} any {topic}.\nmetadata:\n"
+                    f"  triggers: {triggers}\n"
+                )
                 text = f"---\n{head}---\n{body}"
                 tx.put(Ref(Kind.SKILL, name), {"SKILL.md": File(text.encode("utf-8", "replace"))})
         library.index.catch_up()
@@ -51,20 +65,28 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
 
 
 def texts(case: dict[str, Any]) -> list[str]:
-    """Returns the texts of a hostile case; bytes that are no text as the two texts that they might be taken for."""
+    """Returns the texts of a hostile case; bytes that are no text as the two texts that they might
+    be taken for.
+    """
     if "gen" in case:
         part, times = case["gen"]["repeat"]
         return [case["gen"].get("prefix", "") + part * times + case["gen"].get("suffix", "")]
     if "b64" in case:
         data = base64.b64decode(case["b64"])
-        return [data.decode("latin-1"), data.decode("utf-8", "replace"), data.decode("utf-8", "surrogateescape")]
+        return [
+            data.decode("latin-1"),
+            data.decode("utf-8", "replace"),
+            data.decode("utf-8", "surrogateescape"),
+        ]
     if "json" in case:
         return [json.loads(case["json"])]
     return [str(case[key]) for key in ("input", "pattern", "subject") if key in case]
 
 
 TEXTS = [
-    (case["id"], texts(case)) for category in ("fts", "sql", "redos", "unicode", "poison") for case in attacks(category)
+    (case["id"], texts(case))
+    for category in ("fts", "sql", "redos", "unicode", "poison")
+    for case in attacks(category)
 ]
 
 LONG = {
@@ -113,7 +135,9 @@ def ask(library: Library, text: str) -> None:
 
 
 def seconds(library: Library, *tasks: str, runs: int = 5) -> list[float]:
-    """Returns the median of each task's own processor time, which other work on the machine does not lengthen."""
+    """Returns the median of each task's own processor time, which other work on the machine does
+    not lengthen.
+    """
     times: list[list[float]] = [[] for _ in tasks]
     for _ in range(runs):
         for task, its in zip(tasks, times, strict=True):
@@ -124,10 +148,16 @@ def seconds(library: Library, *tasks: str, runs: int = 5) -> list[float]:
 
 
 @pytest.mark.parametrize(("id_", "hostile"), TEXTS, ids=[id_ for id_, _ in TEXTS])
-def test_every_hostile_text_is_answered_or_refused_in_time(shelf: Library, id_: str, hostile: list[str]) -> None:
-    """attacks.json: full-text operators, SQL, patterns, Unicode and planted instructions, alone and within a task."""
+def test_every_hostile_text_is_answered_or_refused_in_time(
+    shelf: Library, id_: str, hostile: list[str]
+) -> None:
+    """attacks.json: full-text operators, SQL, patterns, Unicode and planted instructions, alone and
+    within a task.
+    """
     for text in hostile:
-        ordinary, alone, within = seconds(shelf, ORDINARY, text, f"{ORDINARY} {text} {ORDINARY}", runs=3)
+        ordinary, alone, within = seconds(
+            shelf, ORDINARY, text, f"{ORDINARY} {text} {ORDINARY}", runs=3
+        )
         assert max(alone, within) < 2 * ordinary + LEEWAY
 
 
@@ -172,7 +202,9 @@ def test_the_library_is_whole_after_all_of_it(shelf: Library) -> None:
 @pytest.mark.process
 @pytest.mark.anyio
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_hostile_tasks_through_the_server_are_answered_or_refused(tmp_path: Path, era: str) -> None:
+async def test_hostile_tasks_through_the_server_are_answered_or_refused(
+    tmp_path: Path, era: str
+) -> None:
     tasks = [
         "NEAR(",
         'a" OR "1"="1',

@@ -1,4 +1,6 @@
-"""The text index: always in step with the library, and made anew whenever anything is wrong with it."""
+"""The text index: always in step with the library, and made anew whenever anything is wrong with
+it.
+"""
 
 import contextlib
 import json
@@ -59,7 +61,9 @@ def refs(entries: Sequence[IndexEntry]) -> list[str]:
     return [str(entry.ref) for entry in entries]
 
 
-def child(role: str, home: Path, *values: str, flags: Sequence[str] = ()) -> "subprocess.Popen[str]":
+def child(
+    role: str, home: Path, *values: str, flags: Sequence[str] = ()
+) -> "subprocess.Popen[str]":
     command = [sys.executable, index_children.__file__, *flags, role, str(home), *values]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
 
@@ -115,8 +119,16 @@ def test_an_entry_says_what_the_main_file_says(store: Store, index: Index) -> No
     put(store, "pdf", PDF.replace("triggers:", 'evolvable: "false"\n  triggers:'))
     entry = index.entry(store.head(Ref.parse("pdf")))
     assert entry is not None
-    assert (entry.kind, entry.scope, entry.name, entry.version) == (Kind.SKILL, USER_SCOPE, "pdf", 1)
-    assert (entry.description, entry.triggers) == ("Fill and merge PDF forms.", ("merge pdf", "split pdf"))
+    assert (entry.kind, entry.scope, entry.name, entry.version) == (
+        Kind.SKILL,
+        USER_SCOPE,
+        "pdf",
+        1,
+    )
+    assert (entry.description, entry.triggers) == (
+        "Fill and merge PDF forms.",
+        ("merge pdf", "split pdf"),
+    )
     assert (entry.frozen, entry.delegate) == (True, "agent:clerk")
 
 
@@ -143,7 +155,9 @@ def test_progress_is_told_after_every_batch(store: Store, index: Index) -> None:
     assert found(index, "7", limit=1) == ["skill:skill-7"]
 
 
-def test_a_resource_whose_main_file_is_missing_or_odd_is_found_by_its_name(store: Store, index: Index) -> None:
+def test_a_resource_whose_main_file_is_missing_or_odd_is_found_by_its_name(
+    store: Store, index: Index
+) -> None:
     with store.transaction(Actor.HUMAN, "odd ones") as tx:
         tx.put(Ref.parse("no-main-file"), {"notes.md": File(b"notes")})
         tx.put(Ref.parse("binary-main-file"), {"SKILL.md": File(bytes(range(256)))})
@@ -178,7 +192,10 @@ def damage_overflow(path: Path, packed: bytes) -> None:
     data = bytearray(path.read_bytes())
     size = int.from_bytes(data[16:18], "big")  # of a page, in the header of the file
     for start in range(0, len(data), size):
-        if bytes(data[start + 4 : start + 68]) in packed and len(set(data[start + 4 : start + 68])) > 20:
+        if (
+            bytes(data[start + 4 : start + 68]) in packed
+            and len(set(data[start + 4 : start + 68])) > 20
+        ):
             data[start : start + 4] = b"\x7f\xff\xff\xf0"
             path.write_bytes(data)
             return
@@ -198,14 +215,21 @@ def test_a_damaged_blob_is_not_the_index_s_trouble(store: Store, index: Index) -
 def test_a_skill_is_found_by_what_its_file_calls_it_too(store: Store, index: Index) -> None:
     put(store, "pdf-2", "---\nname: acrobat\ndescription: x\n---\n")
     assert found(index, "acrobat") == ["skill:pdf-2"]
-    assert {phrase.text for phrase in index.phrases(["acrobat", "pdf", "2"])} == {"acrobat", "pdf 2"}
+    assert {phrase.text for phrase in index.phrases(["acrobat", "pdf", "2"])} == {
+        "acrobat",
+        "pdf 2",
+    }
 
 
 def test_a_word_counts_as_a_name_only_where_it_may(store: Store, index: Index) -> None:
     put(store, "pdf", "---\ndescription: x\nmetadata:\n  triggers: merge, fill forms\n---\n")
     said = ["merge", "pdf", "and", "fill", "forms"]
     assert {phrase.text for phrase in index.phrases(said)} == {"merge", "pdf", "fill forms"}
-    assert {phrase.text for phrase in index.phrases(said, names=["pdf"])} == {"merge", "pdf", "fill forms"}
+    assert {phrase.text for phrase in index.phrases(said, names=["pdf"])} == {
+        "merge",
+        "pdf",
+        "fill forms",
+    }
     assert {phrase.text for phrase in index.phrases(said, names=[])} == {"merge", "fill forms"}
 
 
@@ -215,7 +239,10 @@ def test_names_and_triggers_are_found_however_many_come_and_go(store: Store, ind
 
     put(store, "pdf", PDF)
     assert called("please", "merge", "pdf", "files") == {"pdf", "merge pdf"}
-    many = {f"skill-{number}": f"---\nname: skill-{number}\ndescription: x\n---\n" for number in range(300)}
+    many = {
+        f"skill-{number}": f"---\nname: skill-{number}\ndescription: x\n---\n"
+        for number in range(300)
+    }
     put_texts(store, many)
     assert all(called("run", *name.split("-"), "now") == {name.replace("-", " ")} for name in many)
     put_texts(store, {"pdf": "Nothing calls it but its name."}, remove=["skill-7"])
@@ -256,11 +283,23 @@ def test_words_of_other_scripts_are_found_by_the_stems_of_their_languages(
 @pytest.mark.parametrize(
     ("said", "asked"),
     [
-        ("Prüft die Rechnungen des Monats und ordnet sie den Konten zu.", "eine Rechnung für meinen Kunden"),
-        ("Nettoie les tableaux du service avec les règles de la banque.", "il faut nettoyer un tableau"),
+        (
+            "Prüft die Rechnungen des Monats und ordnet sie den Konten zu.",
+            "eine Rechnung für meinen Kunden",
+        ),
+        (
+            "Nettoie les tableaux du service avec les règles de la banque.",
+            "il faut nettoyer un tableau",
+        ),
         ("Genera las copias de los contratos y las envía.", "¿cómo enviar una copia del contrato?"),
-        ("Cria as cópias dos contratos e envia para os gerentes.", "quero criar um contrato para o gerente"),
-        ("Controlla le fatture dei fornitori e i pagamenti del mese.", "controllare una fattura del fornitore"),
+        (
+            "Cria as cópias dos contratos e envia para os gerentes.",
+            "quero criar um contrato para o gerente",
+        ),
+        (
+            "Controlla le fatture dei fornitori e i pagamenti del mese.",
+            "controllare una fattura del fornitore",
+        ),
     ],
 )
 def test_words_of_a_text_and_a_task_in_one_language_are_found_by_its_stems(
@@ -276,8 +315,15 @@ def test_words_of_a_text_and_a_task_in_one_language_are_found_by_its_stems(
     assert 0 < inflected.coverage <= exact.coverage == pytest.approx(1.0)
 
 
-def test_a_task_whose_language_is_not_known_finds_a_text_by_the_words_that_it_says(store: Store, index: Index) -> None:
-    put(store, "one", "---\nname: one\ndescription: Prüft die Rechnungen mit dem Docker-Image und bucht sie.\n---\n")
+def test_a_task_whose_language_is_not_known_finds_a_text_by_the_words_that_it_says(
+    store: Store, index: Index
+) -> None:
+    put(
+        store,
+        "one",
+        "---\nname: one\ndescription: Prüft die Rechnungen mit dem Docker-Image und bucht sie.\n"
+        "---\n",
+    )
 
     assert found(index, "rechnungen") == ["skill:one"]
     assert found(index, "bitte die Rechnung buchen") == ["skill:one"]
@@ -285,20 +331,30 @@ def test_a_task_whose_language_is_not_known_finds_a_text_by_the_words_that_it_sa
 
 
 def test_a_word_without_a_stem_leaves_the_weights_of_the_others(store: Store, index: Index) -> None:
-    put(store, "one", "---\nname: one\ndescription: Rotate the keys of a team.\n---\nIt's the team's.\n")
+    put(
+        store,
+        "one",
+        "---\nname: one\ndescription: Rotate the keys of a team.\n---\nIt's the team's.\n",
+    )
     put(store, "other", "---\nname: other\ndescription: Reads what's new in the team.\n---\n")
 
     def coverages(task: str) -> list[float]:
         return [hit.coverage for hit in index.search(task).scored]
 
-    assert coverages("the team's rotated keys") == pytest.approx(coverages("rotated keys of the team's"))
+    assert coverages("the team's rotated keys") == pytest.approx(
+        coverages("rotated keys of the team's")
+    )
 
 
-def test_english_with_words_of_other_languages_is_no_other_language(store: Store, index: Index) -> None:
+def test_english_with_words_of_other_languages_is_no_other_language(
+    store: Store, index: Index
+) -> None:
     said = "Plan a trip to los angeles or las vegas and book el al flights for the team"
     put(store, "trip", f"---\nname: trip\ndescription: {said}\n---\n")
 
-    terms = {part.word for part in index.search(said).scored[0].parts if part.field == "description"}
+    terms = {
+        part.word for part in index.search(said).scored[0].parts if part.field == "description"
+    }
     assert terms == set(said.lower().split()) - FUNCTION_WORDS
 
 
@@ -326,14 +382,22 @@ def test_a_few_of_one_kind_are_found_among_many_of_another(store: Store, index: 
     """They must not drown among the candidates that the rarest words choose."""
     with store.transaction(Actor.IMPORT, "many") as tx:
         for number in range(600):
-            tx.put(Ref.parse(f"skill-{number}"), {"SKILL.md": File(b"review the code of a pull request " * 3)})
-        tx.put(Ref.parse("agent:helper"), {"AGENT.md": File(b"review code, and very many other things besides")})
+            tx.put(
+                Ref.parse(f"skill-{number}"),
+                {"SKILL.md": File(b"review the code of a pull request " * 3)},
+            )
+        tx.put(
+            Ref.parse("agent:helper"),
+            {"AGENT.md": File(b"review code, and very many other things besides")},
+        )
     assert found(index, "review code", kind=Kind.AGENT) == ["agent:helper"]
     assert len(found(index, "review code", kind=Kind.SKILL, limit=7)) == 7
 
 
 def test_common_words_count_though_rare_ones_choose(store: Store, index: Index) -> None:
-    """Over 400 resources the search goes in two steps; the second must not forget what the first did not ask."""
+    """Over 400 resources the search goes in two steps; the second must not forget what the first
+    did not ask.
+    """
     with store.transaction(Actor.IMPORT, "many") as tx:
         for number in range(450):
             text = f"common{number % 2} words about topic{number % 40}"
@@ -360,16 +424,26 @@ def test_pages_follow_each_other_in_the_order_of_names(store: Store, index: Inde
     everything = ["agent:a", "skill:acme/a", "skill:a", "skill:b", "skill:c"]
     assert refs(index.entries()) == everything
     paged: list[IndexEntry] = []
-    while page := index.entries(limit=2, after=(paged[-1].name, paged[-1].kind, paged[-1].scope) if paged else None):
+    while page := index.entries(
+        limit=2, after=(paged[-1].name, paged[-1].kind, paged[-1].scope) if paged else None
+    ):
         paged += page
     assert refs(paged) == everything
 
 
 @pytest.mark.parametrize(
     ("query", "expected"),
-    [("FORMS", ["skill:pdf"]), ("pdf merge", ["skill:pdf"]), ("100%", ["skill:b"]), ("a_b", []), ("\\", [])],
+    [
+        ("FORMS", ["skill:pdf"]),
+        ("pdf merge", ["skill:pdf"]),
+        ("100%", ["skill:b"]),
+        ("a_b", []),
+        ("\\", []),
+    ],
 )
-def test_a_filter_takes_every_word_literally(store: Store, index: Index, query: str, expected: list[str]) -> None:
+def test_a_filter_takes_every_word_literally(
+    store: Store, index: Index, query: str, expected: list[str]
+) -> None:
     put(store, "pdf", PDF)
     put(store, "b", "---\nname: b\ndescription: aXb 100%\n---\n")
     assert refs(index.entries(query=query)) == expected
@@ -435,7 +509,9 @@ DAMAGES = [Path.unlink, break_off, overwrite, scribble, outdate, adopt, drop]
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_a_bad_file_is_made_anew_without_a_word(store: Store, damage: Callable[[Path], None]) -> None:
+def test_a_bad_file_is_made_anew_without_a_word(
+    store: Store, damage: Callable[[Path], None]
+) -> None:
     put(store, "pdf", PDF)
     with Index.open(store) as index:
         assert found(index, "signature") == ["skill:pdf"]
@@ -480,11 +556,16 @@ def test_a_private_copy_of_an_earlier_analysis_is_used_as_it_is(store: Store, in
     index.catch_up()
     index.close()
     forget_analysis(index.path)
-    with contextlib.closing(index_file.IndexFile(store.home, private=True)) as copy, copy.reading() as db:
+    with (
+        contextlib.closing(index_file.IndexFile(store.home, private=True)) as copy,
+        copy.reading() as db,
+    ):
         assert index_file.read_state(db, "applied") == "1"
 
 
-def test_the_file_of_an_earlier_format_stays_while_a_process_uses_it_and_goes_then(store: Store) -> None:
+def test_the_file_of_an_earlier_format_stays_while_a_process_uses_it_and_goes_then(
+    store: Store,
+) -> None:
     """Servers of two versions on one library each have an index of their own."""
     put(store, "pdf", PDF)
     earlier = store.home / "index.db"
@@ -495,7 +576,10 @@ def test_the_file_of_an_earlier_format_stays_while_a_process_uses_it_and_goes_th
         for _ in range(2):
             with Index.open(store) as index:
                 assert found(index, "signature") == ["skill:pdf"]
-            assert other.execute("SELECT count(*) FROM posting").fetchone() == (0,) and earlier.exists()
+            assert (
+                other.execute("SELECT count(*) FROM posting").fetchone() == (0,)
+                and earlier.exists()
+            )
     with Index.open(store):
         assert not earlier.exists()
 
@@ -543,7 +627,9 @@ def test_the_index_of_a_longer_history_is_not_believed(store: Store) -> None:
 def test_eight_processes_may_open_it_at_once(store: Store, tmp_path: Path) -> None:
     with store.transaction(Actor.IMPORT, "many") as tx:
         for number in range(BATCH + 100):
-            tx.put(Ref.parse(f"skill-{number}"), {"SKILL.md": File(f"quokka{number} text".encode())})
+            tx.put(
+                Ref.parse(f"skill-{number}"), {"SKILL.md": File(f"quokka{number} text".encode())}
+            )
     gate = tmp_path / "gate"
     gate.mkdir()
     children = [child("search", store.home, "quokka550", str(gate)) for _ in range(8)]
@@ -552,7 +638,11 @@ def test_eight_processes_may_open_it_at_once(store: Store, tmp_path: Path) -> No
         (gate / "go").touch()
         for process in children:
             told = said(process)
-            assert (told["found"], told["entries"], told["faults"]) == (["skill-550"], BATCH + 100, [])
+            assert (told["found"], told["entries"], told["faults"]) == (
+                ["skill-550"],
+                BATCH + 100,
+                [],
+            )
             assert told["path"] == str(store.home / index_file.INDEX_FILE)
     finally:
         for process in children:
@@ -566,7 +656,9 @@ def put_many(store: Store, word: str, count: int = BATCH + 10) -> None:
             tx.put(Ref.parse(f"{word}-{number}"), {"SKILL.md": File(f"{word}{number}".encode())})
 
 
-def test_one_process_indexes_many_changes_and_the_others_leave_it_to_that(store: Store, index: Index) -> None:
+def test_one_process_indexes_many_changes_and_the_others_leave_it_to_that(
+    store: Store, index: Index
+) -> None:
     put_many(store, "quokka", 2 * BATCH + 10)
 
     def look(done: int, of: int) -> None:
@@ -588,13 +680,16 @@ def test_a_process_that_stops_while_it_indexes_holds_up_one_search_of_another_an
         assert found(index, "quokka3") == ["skill:quokka-3"]  # it has waited, and seen no progress
         put_many(store, "wombat")
         monkeypatch.setattr(index_file, "BACKLOG_SECONDS", 60.0)
-        assert found(index, "wombat3") == [] and found(index, "quokka3") == ["skill:quokka-3"]  # at once
+        # At once.
+        assert found(index, "wombat3") == [] and found(index, "quokka3") == ["skill:quokka-3"]
     assert found(index, "wombat3") == ["skill:wombat-3"]
 
 
 @ON_SQLITE
 @pytest.mark.process
-def test_where_nothing_can_be_written_it_lies_elsewhere(store: Store, index: Index, tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_it_lies_elsewhere(
+    store: Store, index: Index, tmp_path: Path
+) -> None:
     put(store, "pdf", PDF)
     index.catch_up()
     index.close()
@@ -615,8 +710,12 @@ def test_where_nothing_can_be_written_it_lies_elsewhere(store: Store, index: Ind
 
 
 @pytest.mark.process
-@pytest.mark.skipif(sqlite3.sqlite_version_info >= (3, 43, 0), reason="the standard library's SQLite is a new one")
-def test_an_old_sqlite_keeps_an_index_too_and_reads_no_newer_one(store: Store, index: Index) -> None:
+@pytest.mark.skipif(
+    sqlite3.sqlite_version_info >= (3, 43, 0), reason="the standard library's SQLite is a new one"
+)
+def test_an_old_sqlite_keeps_an_index_too_and_reads_no_newer_one(
+    store: Store, index: Index
+) -> None:
     put(store, "pdf", PDF)
     index.catch_up()
     index.close()
@@ -696,11 +795,15 @@ def test_it_is_in_step_after_any_operations(store: Store, index: Index, seed: in
                 texts[name] = word
         if rng.random() < 0.5:
             word = f"word{rng.randrange(5)}"
-            assert sorted(found(index, word)) == sorted(f"skill:{name}" for name in texts if texts[name] == word)
+            assert sorted(found(index, word)) == sorted(
+                f"skill:{name}" for name in texts if texts[name] == word
+            )
         if rng.random() < 0.1:
             index.close()
             index.path.unlink()
             index = Index.open(store)
     assert index.find_faults() == []
-    assert refs(index.entries()) == [str(head.ref) for head in sorted(store.heads(), key=lambda h: (h.name, h.scope))]
+    assert refs(index.entries()) == [
+        str(head.ref) for head in sorted(store.heads(), key=lambda h: (h.name, h.scope))
+    ]
     index.close()

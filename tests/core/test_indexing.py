@@ -17,7 +17,13 @@ from filelock import FileLock, Timeout
 from processes import poll
 from samples import put_texts
 
-from evolvable_server.index_worker import BURST, WORTHWHILE, BurstIndexer, index_elsewhere, start_index_worker
+from evolvable_server.index_worker import (
+    BURST,
+    WORTHWHILE,
+    BurstIndexer,
+    index_elsewhere,
+    start_index_worker,
+)
 from evolvable_server.watcher import Watcher
 from evolvable_store.errors import LibraryBusy
 from evolvable_store.resource import Kind
@@ -45,7 +51,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def fill(store: Store, start: int, count: int = 60) -> None:
     text = "---\nname: skill-{0}\ndescription: Does what is number {0}.\n---\nCount to {0}.\n"
-    put_texts(store, {f"skill-{number}": text.format(number) for number in range(start, start + count)})
+    put_texts(
+        store, {f"skill-{number}": text.format(number) for number in range(start, start + count)}
+    )
 
 
 def applied(store: Store) -> int:
@@ -59,7 +67,8 @@ def below() -> list[psutil.Process]:
 
 
 def started(since: list[psutil.Process]) -> list[psutil.Process]:
-    """Returns the processes below this one that were not there before, as soon as those are there that index.
+    """Returns the processes below this one that were not there before, as soon as those are there
+    that index.
 
     With more than one processor some of them weigh texts. Some stay for as long as Python runs:
     multiprocessing's tracker of resources, from any earlier test.
@@ -126,7 +135,9 @@ def test_when_the_process_is_killed_the_next_search_takes_in_what_it_did_not(sto
         fill(store, 60)
 
     with Index.open(store) as index:
-        assert "skill-99" in {scored.entry.name for scored in index.search("what is number 99").scored}
+        assert "skill-99" in {
+            scored.entry.name for scored in index.search("what is number 99").scored
+        }
         assert index.find_faults() == []
     assert psutil.wait_procs(indexing, timeout=PATIENCE)[1] == []
 
@@ -146,7 +157,9 @@ def test_a_process_that_serves_has_another_one_index_many_changes(store):
     fill(store, 0, WORTHWHILE)
     analyzed: list[object] = []
     with Index.open(store, here(analyzed), partial(index_elsewhere, store.home)) as index:
-        assert "skill-99" in {scored.entry.name for scored in index.search("what is number 99").scored}
+        assert "skill-99" in {
+            scored.entry.name for scored in index.search("what is number 99").scored
+        }
         assert analyzed == []
         fill(store, WORTHWHILE, 10)
         index.catch_up()
@@ -160,13 +173,18 @@ def test_what_the_other_process_leaves_is_indexed_by_the_one_that_waits_for_it(s
     before = below()
 
     def end(missing: int, alive: Callable[[], object]) -> None:
-        index_elsewhere(store.home, missing, lambda: [child.kill() for child in below() if child not in before])
+        index_elsewhere(
+            store.home, missing, lambda: [child.kill() for child in below() if child not in before]
+        )
 
     with Index.open(store, here(analyzed), end) as index:
         index.catch_up()
         assert analyzed
         assert index.find_faults() == []
-    assert psutil.wait_procs([child for child in below() if child not in before], timeout=PATIENCE)[1] == []
+    assert (
+        psutil.wait_procs([child for child in below() if child not in before], timeout=PATIENCE)[1]
+        == []
+    )
 
 
 def test_a_process_that_stops_waiting_ends_the_other_one_and_hears_why(store):
@@ -177,7 +195,10 @@ def test_a_process_that_stops_waiting_ends_the_other_one_and_hears_why(store):
 
     with pytest.raises(LibraryBusy):
         index_elsewhere(store.home, WORTHWHILE, lost)
-    assert psutil.wait_procs([child for child in below() if child not in before], timeout=PATIENCE)[1] == []
+    assert (
+        psutil.wait_procs([child for child in below() if child not in before], timeout=PATIENCE)[1]
+        == []
+    )
 
 
 def begin(indexing: "subprocess.Popen[bytes]") -> None:
@@ -188,7 +209,8 @@ def begin(indexing: "subprocess.Popen[bytes]") -> None:
 
 def test_the_other_process_ends_with_the_one_that_waits_for_it(store):
     fill(store, 0, WORTHWHILE)
-    with contextlib.closing(IndexFile(store.home)) as file, file.writing():  # so long it indexes nothing
+    # So long it indexes nothing.
+    with contextlib.closing(IndexFile(store.home)) as file, file.writing():
         command = [sys.executable, "-m", "evolvable_server.index_worker", str(store.home), "once"]
         with subprocess.Popen(command, stdin=subprocess.PIPE) as indexing:
             begin(indexing)
@@ -216,13 +238,17 @@ def test_a_process_without_haste_leaves_the_index_to_the_one_that_fills_it(store
             with pytest.raises(LibraryBusy):
                 other.catch_up(wait=False)
             assert applied(store) < store.sequence()
-            assert "skill-60" in {hit.entry.name for hit in other.search("what is number 60").scored}
+            assert "skill-60" in {
+                hit.entry.name for hit in other.search("what is number 60").scored
+            }
         fill(store, 61)
         other.catch_up(wait=False)
         assert applied(store) == store.sequence()
 
 
-def test_a_search_waits_for_the_process_that_fills_the_index_until_what_it_needs_is_there(store, monkeypatch):
+def test_a_search_waits_for_the_process_that_fills_the_index_until_what_it_needs_is_there(
+    store, monkeypatch
+):
     monkeypatch.setattr(index_file, "BACKLOG_SECONDS", 100 * PATIENCE)
     fill(store, 0, BATCH + 1)
     found: list[str] = []
@@ -262,18 +288,25 @@ def test_a_burst_is_indexed_by_another_process_that_ends_when_it_is_over(store):
     fill(store, 0)
     burst.end()
 
-    poll(lambda: [burst.end(), any(one.is_running() for one in indexing)] == [None, False], "no zombie to stay")
+    poll(
+        lambda: [burst.end(), any(one.is_running() for one in indexing)] == [None, False],
+        "no zombie to stay",
+    )
     assert applied(store) == store.sequence() and waiting(store) == 0
     burst.begin(BURST)
     burst.stop()
     burst.end()
-    assert psutil.wait_procs([one for one in below() if one not in before], timeout=PATIENCE)[1] == []
+    assert (
+        psutil.wait_procs([one for one in below() if one not in before], timeout=PATIENCE)[1] == []
+    )
 
 
 def test_a_server_that_looks_again_at_files_saved_just_before_their_import_starts_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such files may have been saved twice within one tick of the clock, so they are read once more."""
+    """Such files may have been saved twice within one tick of the clock, so they are read once
+    more.
+    """
     begun: list[int] = []
     monkeypatch.setattr(BurstIndexer, "begin", lambda self, expected: begun.append(expected))
     with Store.open(tmp_path / "home", create=True) as store:
@@ -282,18 +315,25 @@ def test_a_server_that_looks_again_at_files_saved_just_before_their_import_start
         for number in range(BURST):
             place = tmp_path / "skills" / f"skill-{number}"
             place.mkdir()
-            (place / "SKILL.md").write_text(f"---\nname: skill-{number}\ndescription: The {number}th.\n---\n")
+            (place / "SKILL.md").write_text(
+                f"---\nname: skill-{number}\ndescription: The {number}th.\n---\n"
+            )
         copies.add(tmp_path / "skills")
         (folder,) = copies.folders()
         # As an import leaves them that comes within two seconds.
-        copies.bindings.bind([replace(one, signature="") for one in copies.bindings.of_folder(folder).values()])
+        copies.bindings.bind(
+            [replace(one, signature="") for one in copies.bindings.of_folder(folder).values()]
+        )
 
     with Library.open(tmp_path / "home") as library:
         watcher = Watcher(library, lambda _: None)
         watcher.start()
         try:
             bindings = library.store.backend.bindings
-            poll(lambda: all(one.signature for one in bindings.of_folder(folder).values()), "the second look")
+            poll(
+                lambda: all(one.signature for one in bindings.of_folder(folder).values()),
+                "the second look",
+            )
         finally:
             watcher.stop()
     assert [expected for expected in begun if expected >= BURST] == []
@@ -326,7 +366,11 @@ def test_the_process_that_fills_the_index_holds_the_lock_of_it_until_its_end(sto
 
 def test_a_body_that_fails_leaves_no_process_behind(store):
     before = below()
-    with pytest.raises(ZeroDivisionError), start_index_worker(store.home, WORTHWHILE) as worker, worker.indexing():
+    with (
+        pytest.raises(ZeroDivisionError),
+        start_index_worker(store.home, WORTHWHILE) as worker,
+        worker.indexing(),
+    ):
         fill(store, 0)
         indexing = started(since=before)
         raise ZeroDivisionError
@@ -335,11 +379,15 @@ def test_a_body_that_fails_leaves_no_process_behind(store):
 
 
 def make_skills(groups: Path, count: int, group: int) -> None:
-    """Makes so many folders of skills, in directories of `group` each, and beside each one a folder that is none."""
+    """Makes so many folders of skills, in directories of `group` each, and beside each one a folder
+    that is none.
+    """
     for number in range(count):
         folder = groups / f"group-{number // group}" / f"skill-{number}"
         folder.mkdir(parents=True)
-        (folder / "SKILL.md").write_text(f"---\nname: skill-{number}\ndescription: Does {number}.\n---\nCount.\n")
+        (folder / "SKILL.md").write_text(
+            f"---\nname: skill-{number}\ndescription: Does {number}.\n---\nCount.\n"
+        )
         (groups / f"group-{number // group}" / f"notes-{number}").mkdir()
 
 
@@ -373,12 +421,18 @@ def test_an_import_of_nested_folders_is_indexed_by_another_process(tmp_path):
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "EVOLVABLE_HOME": str(home)}
     command = [sys.executable, "-m", "evolvable_server", "init", str(folder)]
 
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as init:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as init:
         indexing: list[list[str]] = []
         while init.poll() is None and not indexing:
             for child in psutil.Process(init.pid).children():
                 with contextlib.suppress(psutil.Error):
-                    indexing += [line] if "evolvable_server.index_worker" in (line := child.cmdline()) else []
+                    indexing += (
+                        [line]
+                        if "evolvable_server.index_worker" in (line := child.cmdline())
+                        else []
+                    )
         assert init.wait(PATIENCE) == 0
 
     assert indexing

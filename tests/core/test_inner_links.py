@@ -1,4 +1,6 @@
-"""A link in a skill to a file of the same work tree brings that file's bytes, and is never written through."""
+"""A link in a skill to a file of the same work tree brings that file's bytes, and is never written
+through.
+"""
 
 import itertools
 import os
@@ -16,7 +18,9 @@ from evolvable_store.store import Store
 from evolvable_store.workingcopy.incoming import SyncReport
 from evolvable_store.workingcopy.registry import WorkingCopies
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a symbolic link needs a right of its own there")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="a symbolic link needs a right of its own there"
+)
 
 PDF = Ref(Kind.SKILL, "pdf", "app")
 TEXT = "---\nname: pdf\ndescription: Fills PDF forms.\n---\n\none\n"
@@ -45,7 +49,10 @@ class Tree:
         return sync
 
     def files(self, version: int | None = None) -> dict[str, bytes]:
-        return {path: file.data for path, file in self.store.files(self.store.head(PDF), version).items()}
+        return {
+            path: file.data
+            for path, file in self.store.files(self.store.head(PDF), version).items()
+        }
 
     def agent(self, **texts: str) -> list[str]:
         files = {**self.store.files(self.store.head(PDF))}
@@ -95,10 +102,21 @@ def test_a_version_is_written_beside_the_link_which_stays_a_link(tree):
     tree.add()
     assert tree.agent(SKILL=TEXT + "two\n") == []
     assert (tree.skills / "pdf/SKILL.md").read_text().endswith("two\n")
-    assert os.readlink(tree.link) == "../../../shared/forms.md" and tree.shared.read_text() == "forms\n"
+    assert (
+        os.readlink(tree.link) == "../../../shared/forms.md"
+        and tree.shared.read_text() == "forms\n"
+    )
     sync = tree.sync()
-    assert not sync.taken and not sync.written and not sync.refused and tree.store.head(PDF).version == 2
-    assert not (tree.skills.parent / ".skills.evolvable").exists() or len(tree.copies.unknown_entries()) == 0
+    assert (
+        not sync.taken
+        and not sync.written
+        and not sync.refused
+        and tree.store.head(PDF).version == 2
+    )
+    assert (
+        not (tree.skills.parent / ".skills.evolvable").exists()
+        or len(tree.copies.unknown_entries()) == 0
+    )
 
 
 def test_a_change_of_the_linked_file_in_the_library_is_not_written_and_says_where_to_make_it(tree):
@@ -119,7 +137,11 @@ def test_a_file_in_the_place_of_the_link_gets_what_the_library_has(tree):
     tree.link.unlink()
     tree.link.write_text("forms\n")
     assert not tree.sync().refused
-    assert tree.link.read_text() == "theirs\n" and not tree.link.is_symlink() and tree.shared.read_text() == "forms\n"
+    assert (
+        tree.link.read_text() == "theirs\n"
+        and not tree.link.is_symlink()
+        and tree.shared.read_text() == "forms\n"
+    )
 
 
 def test_a_link_whose_file_a_version_no_longer_has_is_left_to_the_person(tree):
@@ -139,7 +161,9 @@ def test_a_removed_skill_leaves_the_link_and_comes_back_with_it(tree):
     assert not (tree.skills / "pdf/SKILL.md").exists() and tree.shared.read_text() == "forms\n"
     assert not tree.sync().taken and not tree.sync().refused
     with tree.store.transaction(Actor.HUMAN, "back") as tx:
-        tx.put(PDF, {"SKILL.md": File(TEXT.encode()), "forms.md": File(b"forms\n")}, expected_version=0)
+        tx.put(
+            PDF, {"SKILL.md": File(TEXT.encode()), "forms.md": File(b"forms\n")}, expected_version=0
+        )
     assert tree.copies.checkout([PDF]) == []
     assert (tree.skills / "pdf/SKILL.md").read_text() == TEXT and tree.link.is_symlink()
 
@@ -168,7 +192,9 @@ def test_a_link_to_anything_else_is_left_out_with_the_reason(tree, tmp_path, tar
     (tree.root / "large").write_bytes(b"x" * (MAX_FILE + 1))
     tree.turn(tmp_path / target)
     (warning,) = tree.add().warnings
-    assert warning.problems[0].startswith(f"forms.md: {why}") and tree.files() == {"SKILL.md": TEXT.encode()}
+    assert warning.problems[0].startswith(f"forms.md: {why}") and tree.files() == {
+        "SKILL.md": TEXT.encode()
+    }
 
 
 def test_a_link_that_turns_to_a_private_file_keeps_the_known_version(tree, tmp_path):
@@ -176,7 +202,10 @@ def test_a_link_that_turns_to_a_private_file_keeps_the_known_version(tree, tmp_p
     (tmp_path / "key").write_text("private\n")
     tree.turn(tmp_path / "key")
     (refusal,) = tree.sync().refused
-    assert refusal.problems[0].startswith("forms.md: a symlink out of ") and tree.store.head(PDF).version == 1
+    assert (
+        refusal.problems[0].startswith("forms.md: a symlink out of ")
+        and tree.store.head(PDF).version == 1
+    )
 
 
 def test_a_link_to_a_link_within_the_work_tree_is_read(tree):
@@ -206,7 +235,12 @@ def test_a_work_tree_that_the_library_lies_in_is_a_home_folder_and_not_the_bound
 
 def test_a_skill_that_is_a_clone_of_its_own_leads_to_nothing_beside_it(tree):
     (tree.skills / "pdf/.git").mkdir()
-    assert tree.add().warnings[0].problems[0].startswith(f"forms.md: a symlink out of {tree.skills / 'pdf'}")
+    assert (
+        tree.add()
+        .warnings[0]
+        .problems[0]
+        .startswith(f"forms.md: a symlink out of {tree.skills / 'pdf'}")
+    )
 
 
 def test_a_linked_file_counts_for_the_limits_of_a_skill(tree):
@@ -239,4 +273,6 @@ def test_a_link_that_is_swapped_while_it_is_read_shows_no_other_bytes(tree, tmp_
         done.set()
         racing.join()
     past = tree.store.history(tree.store.head(PDF), limit=99)
-    assert not any(b"private" in data for entry in past for data in tree.files(entry.version.number).values())
+    assert not any(
+        b"private" in data for entry in past for data in tree.files(entry.version.number).values()
+    )

@@ -22,14 +22,20 @@ from evolvable_store.store import Store
 PAGE = Path(__file__).parents[2] / "docs" / "inspector.md"
 SHOWN_ADDRESS = "127.0.0.1:8642"
 INSPECTOR = os.environ.get("EVOLVABLE_INSPECTOR") or shutil.which("mcp-inspector")
-CALL = re.compile(r"^# (?P<shown>.+)\nnpx @modelcontextprotocol/inspector@\S+ (?P<words>--cli .+)$", re.MULTILINE)
-CALLS = [(match["words"], match["shown"]) for match in CALL.finditer(PAGE.read_text(encoding="utf-8"))]
+CALL = re.compile(
+    r"^# (?P<shown>.+)\nnpx @modelcontextprotocol/inspector@\S+ (?P<words>--cli .+)$", re.MULTILINE
+)
+CALLS = [
+    (match["words"], match["shown"]) for match in CALL.finditer(PAGE.read_text(encoding="utf-8"))
+]
 
 pytestmark = [
     pytest.mark.process,
     pytest.mark.nightly,
     pytest.mark.skipif(
-        INSPECTOR is None, reason="needs Node and the Inspector: set EVOLVABLE_INSPECTOR to mcp-inspector (.ci/nightly)"
+        INSPECTOR is None,
+        reason="needs Node and the Inspector: set EVOLVABLE_INSPECTOR to mcp-inspector "
+        "(.ci/nightly)",
     ),
 ]
 
@@ -39,7 +45,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home folder whose library holds the skill pdf."""
     path = tmp_path_factory.mktemp("home")
     text = skill_text("pdf", "Merge, split and fill PDF forms.")
-    with Store.open(path / ".evolvable", create=True) as store, store.transaction(Actor.HUMAN, "test") as tx:
+    with (
+        Store.open(path / ".evolvable", create=True) as store,
+        store.transaction(Actor.HUMAN, "test") as tx,
+    ):
         tx.put(Ref.parse("pdf"), {"SKILL.md": File(text.encode())})
     return path
 
@@ -84,7 +93,9 @@ def test_a_call_of_the_page_shows_what_the_page_says(home: Path, words: str, sho
     environment = {"HOME": str(home), "PATH": os.environ["PATH"]}
     with asked_server(words, environment, home) as now:
         command = [str(INSPECTOR), *shlex.split(now)]
-        done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            command, env=environment, cwd=home, capture_output=True, text=True, timeout=60
+        )
 
     assert done.returncode == (5 if '"isError": true' in done.stdout else 0), done.stderr
     assert shown in done.stdout

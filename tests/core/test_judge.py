@@ -85,11 +85,17 @@ def test_the_chosen_one_comes_back_with_the_reason_and_who_said_so() -> None:
     judged = ask_judge(TASK, SHORTLIST, Chooser("pdf-forms"), {})
 
     assert judged == JudgeVerdict(
-        "skill:pdf-forms", JUDGED, "pdf-forms does that", "chooser chose skill:pdf-forms", remembered=False
+        "skill:pdf-forms",
+        JUDGED,
+        "pdf-forms does that",
+        "chooser chose skill:pdf-forms",
+        remembered=False,
     )
 
 
-def test_a_real_request_carries_the_shortlist_as_one_document_of_data(api: ModelApi, claude: ApiModel) -> None:
+def test_a_real_request_carries_the_shortlist_as_one_document_of_data(
+    api: ModelApi, claude: ApiModel
+) -> None:
     api.then(chooses("none", "no skill scans"))
 
     judged = ask_judge(TASK, SHORTLIST, claude, {})
@@ -98,7 +104,12 @@ def test_a_real_request_carries_the_shortlist_as_one_document_of_data(api: Model
     assert judged.report == "anthropic:claude-haiku-5-5 says that none fits"
     body = api.asked[0].body
     assert body["system"][0]["text"] == INSTRUCTIONS
-    assert body["output_config"]["format"]["schema"]["properties"]["choice"]["enum"] == ["A", "B", "C", "none"]
+    assert body["output_config"]["format"]["schema"]["properties"]["choice"]["enum"] == [
+        "A",
+        "B",
+        "C",
+        "none",
+    ]
     (document,) = api.shown
     assert document["task"] == TASK
     assert sorted(labels(document)) == sorted(each.name for each in SHORTLIST)
@@ -106,13 +117,19 @@ def test_a_real_request_carries_the_shortlist_as_one_document_of_data(api: Model
 
 
 @pytest.mark.parametrize("answer", ["D", "skill:pdf-forms", "pdf-forms", "a", "", "None"])
-def test_an_answer_outside_the_list_means_none_and_is_asked_again(api: ModelApi, claude: ApiModel, answer: str) -> None:
+def test_an_answer_outside_the_list_means_none_and_is_asked_again(
+    api: ModelApi, claude: ApiModel, answer: str
+) -> None:
     api.then(chooses(answer), chooses("none"))
     memory: dict[str, str] = {}
 
     judged = ask_judge(TASK, SHORTLIST, claude, memory)
 
-    assert (judged.ref, judged.confidence, judged.why) == (None, 0.0, "the answer was outside the list")
+    assert (judged.ref, judged.confidence, judged.why) == (
+        None,
+        0.0,
+        "the answer was outside the list",
+    )
     assert not memory
 
 
@@ -123,7 +140,9 @@ def test_a_label_without_a_reason_is_still_a_choice() -> None:
 
 
 @pytest.mark.parametrize("text", ["B", "{}", '{"choice": 1, "why": ""}', '{"pick": "A"}'])
-def test_an_answer_without_a_choice_is_a_failure(api: ModelApi, claude: ApiModel, text: str) -> None:
+def test_an_answer_without_a_choice_is_a_failure(
+    api: ModelApi, claude: ApiModel, text: str
+) -> None:
     api.then(says(text))
 
     with pytest.raises(ProviderError):
@@ -185,7 +204,9 @@ def test_another_model_is_asked_anew() -> None:
     memory: dict[str, str] = {}
     ask_judge(TASK, SHORTLIST, Scripted({"choice": "A", "why": ""}), memory)
 
-    assert not ask_judge(TASK, SHORTLIST, Scripted({"choice": "none", "why": ""}, name="better"), memory).remembered
+    assert not ask_judge(
+        TASK, SHORTLIST, Scripted({"choice": "none", "why": ""}, name="better"), memory
+    ).remembered
 
 
 def test_a_failure_is_not_remembered(api: ModelApi, claude: ApiModel) -> None:
@@ -199,13 +220,25 @@ def test_a_failure_is_not_remembered(api: ModelApi, claude: ApiModel) -> None:
 
 
 @pytest.mark.parametrize(
-    "kept", ["", "A", "[]", "null", "{}", '{"ref": "skill:other", "why": ""}', '{"ref": 1, "why": 1}', "[" * 99_999]
+    "kept",
+    [
+        "",
+        "A",
+        "[]",
+        "null",
+        "{}",
+        '{"ref": "skill:other", "why": ""}',
+        '{"ref": 1, "why": 1}',
+        "[" * 99_999,
+    ],
 )
 def test_a_memory_that_cannot_be_read_is_asked_anew(kept: str) -> None:
     memory: dict[str, str] = {}
     ask_judge(TASK, SHORTLIST, Scripted({"choice": "A", "why": ""}), memory)
 
-    assert not ask_judge(TASK, SHORTLIST, Scripted({"choice": "A", "why": ""}), dict.fromkeys(memory, kept)).remembered
+    assert not ask_judge(
+        TASK, SHORTLIST, Scripted({"choice": "A", "why": ""}), dict.fromkeys(memory, kept)
+    ).remembered
 
 
 class Failing(MutableMapping[str, str]):
@@ -261,7 +294,9 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=["orders", "breaks out", "turns", "controls", "long"])
-def test_a_hostile_description_stays_one_text_among_the_data(api: ModelApi, claude: ApiModel, text: str) -> None:
+def test_a_hostile_description_stays_one_text_among_the_data(
+    api: ModelApi, claude: ApiModel, text: str
+) -> None:
     api.then(chooses("none"))
 
     ask_judge(TASK, (choice("evil", text), *SHORTLIST), claude, {})
@@ -314,7 +349,13 @@ def test_of_a_long_shortlist_the_first_are_asked_for() -> None:
 def test_descriptions_are_cut_where_the_caller_says() -> None:
     thinker = Scripted({"choice": "none", "why": ""})
 
-    ask_judge(TASK, [choice("short", "d" * 20), choice("long", "d" * 21)], thinker, {}, most_description=20)
+    ask_judge(
+        TASK,
+        [choice("short", "d" * 20), choice("long", "d" * 21)],
+        thinker,
+        {},
+        most_description=20,
+    )
 
     assert {each["description"] for each in thinker.shown["choices"]} == {"d" * 20, "d" * 19 + "…"}
 
@@ -335,13 +376,19 @@ def test_each_is_told_apart_by_the_words_that_only_it_says() -> None:
     )
 
     assert forms == JudgeChoice(
-        "skill:pdf-forms", 3, "pdf-forms", "Fill in the fields of a PDF form.", "only here: tax, fill, fields"
+        "skill:pdf-forms",
+        3,
+        "pdf-forms",
+        "Fill in the fields of a PDF form.",
+        "only here: tax, fill, fields",
     )
     assert merge.tells_apart == "only here: merge, files"
 
 
 def test_what_says_the_same_is_told_apart_by_nothing_else() -> None:
-    one, other = make_choices([entry("pdf", "Reads PDF."), entry("pdf", "Reads PDF.", scope="acme")])
+    one, other = make_choices(
+        [entry("pdf", "Reads PDF."), entry("pdf", "Reads PDF.", scope="acme")]
+    )
 
     assert one.tells_apart == other.tells_apart == "nothing but its name and place"
     assert other.ref == "skill:acme/pdf"
@@ -349,10 +396,18 @@ def test_what_says_the_same_is_told_apart_by_nothing_else() -> None:
 
 def test_what_two_of_three_say_tells_neither_apart() -> None:
     made = make_choices(
-        [entry("a", "Reads red forms, forms."), entry("b", "Reads blue forms."), entry("c", "Blue ink.")]
+        [
+            entry("a", "Reads red forms, forms."),
+            entry("b", "Reads blue forms."),
+            entry("c", "Blue ink."),
+        ]
     )
 
-    assert [each.tells_apart for each in made] == ["only here: red", "nothing but its name and place", "only here: ink"]
+    assert [each.tells_apart for each in made] == [
+        "only here: red",
+        "nothing but its name and place",
+        "only here: ink",
+    ]
 
 
 def test_a_long_list_is_not_told_apart() -> None:
@@ -362,7 +417,9 @@ def test_a_long_list_is_not_told_apart() -> None:
     ask_judge(TASK, make_choices(many), thinker, {}, most=len(many))
 
     assert all(each.tells_apart for each in make_choices(many[:-1]))
-    assert [set(each) for each in thinker.shown["choices"]] == [{"label", "name", "description"}] * len(many)
+    assert [set(each) for each in thinker.shown["choices"]] == [
+        {"label", "name", "description"}
+    ] * len(many)
 
 
 @pytest.mark.parametrize("description", ["", "填写表单", "!?", *HOSTILE])

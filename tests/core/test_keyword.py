@@ -1,4 +1,6 @@
-"""The keyword stage: names and triggers that stand in the task, the longest first, for a bounded time."""
+"""The keyword stage: names and triggers that stand in the task, the longest first, for a bounded
+time.
+"""
 
 import json
 import time
@@ -23,12 +25,16 @@ def write(library: Library, triggers: dict[str, Sequence[str]]) -> None:
     """Writes skills in one transaction, each with its triggers and nothing else to go by."""
     head = "name: {}\ndescription: Nothing.\nmetadata:\n  triggers: {}\n"
     said = {name: json.dumps(list(its), ensure_ascii=False) for name, its in triggers.items()}
-    put_texts(library.store, {name: f"---\n{head.format(name, its)}---\n" for name, its in said.items()})
+    put_texts(
+        library.store, {name: f"---\n{head.format(name, its)}---\n" for name, its in said.items()}
+    )
 
 
 @pytest.fixture
 def teach(library: Library) -> Teach:
-    return lambda **triggers: write(library, {name.replace("_", "-"): its for name, its in triggers.items()})
+    return lambda **triggers: write(
+        library, {name.replace("_", "-"): its for name, its in triggers.items()}
+    )
 
 
 def ask(library: Library, task: str, limit: int = 10) -> tuple[Match, ...]:
@@ -47,13 +53,17 @@ def names(library: Library, task: str) -> list[str]:
 # Word-bounded
 
 
-@pytest.mark.parametrize("task", ["restart it", "party", "artist", "smart", "mergepdf", "submerge pdfx"])
+@pytest.mark.parametrize(
+    "task", ["restart it", "party", "artist", "smart", "mergepdf", "submerge pdfx"]
+)
 def test_a_trigger_inside_a_word_does_not_count(library: Library, teach: Teach, task):
     teach(art=["art"], merger=["merge pdf"])
     assert names(library, task) == []
 
 
-@pytest.mark.parametrize("task", ["art", "(art)", "modern art!", "pop-art", "art/design", "ART.", "_art_", "“art”"])
+@pytest.mark.parametrize(
+    "task", ["art", "(art)", "modern art!", "pop-art", "art/design", "ART.", "_art_", "“art”"]
+)
 def test_a_trigger_counts_between_any_signs(library: Library, teach: Teach, task):
     teach(painter=["art"])
     assert names(library, task) == ["painter"]
@@ -74,7 +84,10 @@ def test_what_stands_as_it_is_written_comes_before_another_number(library: Libra
     teach(one=["merge pdfs"], other=["merge pdf"])
     assert names(library, "now merge pdf for me") == ["other", "one"]
     assert names(library, "now merge pdfs for me") == ["one", "other"]
-    assert ask(library, "merge pdfs now")[1].why == 'trigger "merge pdf" stands in the task in other forms'
+    assert (
+        ask(library, "merge pdfs now")[1].why
+        == 'trigger "merge pdf" stands in the task in other forms'
+    )
 
 
 def test_a_name_stands_only_as_it_is_written(library: Library, teach: Teach):
@@ -87,7 +100,11 @@ def test_a_name_stands_only_as_it_is_written(library: Library, teach: Teach):
 
 
 def test_of_several_triggers_the_longest_comes_first(library: Library, teach: Teach):
-    teach(a_short=["merge pdf"], b_longer=["sign every form"], c_longest=["send them by registered mail"])
+    teach(
+        a_short=["merge pdf"],
+        b_longer=["sign every form"],
+        c_longest=["send them by registered mail"],
+    )
     assert names(library, "merge pdf, sign every form, and send them by registered mail") == [
         "c-longest",
         "b-longer",
@@ -103,7 +120,10 @@ def test_of_several_triggers_the_longest_comes_first(library: Library, teach: Te
 
 def test_a_trigger_within_two_longer_ones_that_overlap_is_hidden(library: Library, teach: Teach):
     teach(
-        left=["one two three four"], right=["four five six seven"], inner=["four five"], outer=["five six seven eight"]
+        left=["one two three four"],
+        right=["four five six seven"],
+        inner=["four five"],
+        outer=["five six seven eight"],
     )
     assert names(library, "one two three four five six seven") == ["left", "right"]
 
@@ -121,14 +141,28 @@ def test_a_name_that_merely_stands_there_hides_no_trigger(library: Library, teac
     [
         ("deploy", "deploy", 'name "deploy" is the task'),
         ("skill:deploy with roll out", "deploy", 'name "deploy" is called by name'),
-        ("use the deploy skill for the roll out of it", "deploy", 'name "deploy" is called by name'),
+        (
+            "use the deploy skill for the roll out of it",
+            "deploy",
+            'name "deploy" is called by name',
+        ),
         ('roll out, then "deploy"', "deploy", 'name "deploy" stands quoted in the task'),
-        ('we roll out and then there is "changelog" to be looked after', "notes", "stands quoted in the task"),
-        ("we roll out and `changelog` " + "is looked after by all of us " * 6, "notes", "stands quoted in the task"),
+        (
+            'we roll out and then there is "changelog" to be looked after',
+            "notes",
+            "stands quoted in the task",
+        ),
+        (
+            "we roll out and `changelog` " + "is looked after by all of us " * 6,
+            "notes",
+            "stands quoted in the task",
+        ),
         ("roll out “write the news” " + "and so on " * 90, "notes", "stands quoted in the task"),
     ],
 )
-def test_an_exact_name_or_a_quoted_trigger_wins_and_says_so(library: Library, teach: Teach, task, name, why):
+def test_an_exact_name_or_a_quoted_trigger_wins_and_says_so(
+    library: Library, teach: Teach, task, name, why
+):
     teach(deploy=["ship it"], notes=["changelog", "write the news"], roller=["roll out"])
     best = search_cascade(library.index, task).matches[0]
     assert (best.entry.name, best.stage) == (name, "keyword")
@@ -136,7 +170,9 @@ def test_an_exact_name_or_a_quoted_trigger_wins_and_says_so(library: Library, te
     assert best.confidence >= 0.97
 
 
-def test_one_quoted_word_of_a_long_task_may_be_code_and_decides_nothing(library: Library, teach: Teach):
+def test_one_quoted_word_of_a_long_task_may_be_code_and_decides_nothing(
+    library: Library, teach: Teach
+):
     teach(notes=["changelog"])
     (found,) = ask(library, "see `changelog` " + "and so on " * 90)
     assert not found.sure
@@ -149,7 +185,10 @@ def test_one_quoted_word_of_a_long_task_may_be_code_and_decides_nothing(library:
     ("trigger", "task"),
     [
         ("数据库迁移", "请帮我做数据库迁移吧"),
-        ("把整个数据库从旧的服务器迁移到新的集群", "今天请你把整个数据库从旧的服务器迁移到新的集群然后告诉我"),
+        (
+            "把整个数据库从旧的服务器迁移到新的集群",
+            "今天请你把整个数据库从旧的服务器迁移到新的集群然后告诉我",
+        ),
         ("合并PDF文件", "请帮我合并PDF文件吧"),
         ("データベースを移行する", "明日データベースを移行するつもりです"),
         ("데이터베이스", "데이터베이스를 옮겨 주세요"),
@@ -160,7 +199,9 @@ def test_a_trigger_stands_in_text_without_spaces(library: Library, teach: Teach,
     assert names(library, task) == ["mover"]
 
 
-def test_a_trigger_longer_than_any_that_is_looked_for_is_left_to_the_texts(library: Library, teach: Teach):
+def test_a_trigger_longer_than_any_that_is_looked_for_is_left_to_the_texts(
+    library: Library, teach: Teach
+):
     teach(long=[" ".join(f"word{n}" for n in range(LONGEST_PHRASE + 1))])
     assert names(library, " ".join(f"word{n}" for n in range(LONGEST_PHRASE + 9))) == []
 
@@ -176,7 +217,9 @@ def crowd(library: Library, skills: int, trigger: Callable[[int], str]) -> None:
 
 
 def seconds(index: Index, *tasks: str, runs: int = 7) -> list[float]:
-    """Returns the median of each task's own processor time, which other work on the machine does not lengthen."""
+    """Returns the median of each task's own processor time, which other work on the machine does
+    not lengthen.
+    """
     times: list[list[float]] = [[] for _ in tasks]
     for _ in range(runs):
         for task, its in zip(tasks, times, strict=True):
@@ -217,7 +260,9 @@ def test_a_long_task_costs_no_more_than_its_first_words(library: Library):
 def test_many_triggers_that_begin_with_one_word_make_no_task_slow(library: Library):
     crowd(library, 100, lambda n: f"merge topic{n}")
     ordinary, hot = seconds(
-        library.index, "please look at this", "please merge pdf, merge topic77, merge it " + "merge " * 400
+        library.index,
+        "please look at this",
+        "please merge pdf, merge topic77, merge it " + "merge " * 400,
     )
 
     assert names(library, "merge topic77 please") == ["s-0"]
@@ -225,7 +270,8 @@ def test_many_triggers_that_begin_with_one_word_make_no_task_slow(library: Libra
 
 
 @pytest.mark.parametrize(
-    "task", ["«" * 20_000, "“«" * 10_000, "'a " * 7_000, '"' * 20_001, "skill:" * 4_000, "`a" * 10_000]
+    "task",
+    ["«" * 20_000, "“«" * 10_000, "'a " * 7_000, '"' * 20_001, "skill:" * 4_000, "`a" * 10_000],
 )
 def test_marks_without_end_make_no_task_slow(library: Library, teach: Teach, task):
     teach(quoter=["some quote"])

@@ -33,7 +33,9 @@ class Proof:
     acknowledged: Counter[str] = field(default_factory=Counter)
 
     def check(self, acknowledged: list[str]) -> None:
-        """Fails unless the log holds each of these once, and of the rest at most the call in flight of a writer."""
+        """Fails unless the log holds each of these once, and of the rest at most the call in flight
+        of a writer.
+        """
         started = time.perf_counter()
         with Store.open(self.home) as store:
             store.sequence()
@@ -61,10 +63,14 @@ class Proof:
         self.acknowledged.update(acknowledged)
 
 
-def killed_at_random(home: Path, gate: Path, children: Children, rng: random.Random, start: int) -> list[str]:
+def killed_at_random(
+    home: Path, gate: Path, children: Children, rng: random.Random, start: int
+) -> list[str]:
     """Starts writers, kills them all at random moments, and returns what they had acknowledged."""
     ready = Gate(gate / f"{start}")
-    writers = [children.start("acknowledge", home, ready.folder, f"w{start + n}") for n in range(WRITERS)]
+    writers = [
+        children.start("acknowledge", home, ready.folder, f"w{start + n}") for n in range(WRITERS)
+    ]
     if rng.random() < 0.8:  # else some are killed while they open the library
         ready.wait_for(*writers)
         time.sleep(rng.uniform(0, 0.06))
@@ -113,7 +119,9 @@ def test_whatever_was_acknowledged_before_a_kill_is_there_afterwards(
     assert proof.acknowledged.total() >= (kills if storage == "sqlite" else kills // 2)
 
 
-def test_a_reader_does_not_notice_that_a_writer_was_killed(children: Children, tmp_path: Path) -> None:
+def test_a_reader_does_not_notice_that_a_writer_was_killed(
+    children: Children, tmp_path: Path
+) -> None:
     home, gate = tmp_path / "home", Gate(tmp_path / "gate")
     with Store.open(home, create=True) as store:
         writer: Child = children.start("acknowledge", home, gate.folder, "w")

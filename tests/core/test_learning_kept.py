@@ -58,7 +58,9 @@ def library(tmp_path: Path) -> Iterator[Library]:
     """A library with a skill for PDF files."""
     with Library.open(tmp_path / "home", create=True) as library:
         document = "---\nname: pdf\ndescription: Merges and splits PDF files.\n---\n# pdf\n"
-        edit.update_resource(library, PERSON, Ref.parse("pdf"), "new", files={"SKILL.md": document}, create=True)
+        edit.update_resource(
+            library, PERSON, Ref.parse("pdf"), "new", files={"SKILL.md": document}, create=True
+        )
         library.index.catch_up()  # nothing is left to write when the library refuses
         yield library
 
@@ -73,7 +75,10 @@ def test_a_queued_review_that_the_library_refuses_waits_and_is_made_once_later(
     evolvable = CommandLine(tmp_path)
     with Store.open(evolvable.home, create=True) as store:
         teach(store, "db-migrations", "Write database migrations.", body="By hand.")
-        hook = {"session_id": SESSION.session_id, "transcript_path": str(SESSION.write(evolvable.project))}
+        hook = {
+            "session_id": SESSION.session_id,
+            "transcript_path": str(SESSION.write(evolvable.project)),
+        }
         assert enqueue(str(evolvable.home), hook)
 
         with refusal(store.backend):
@@ -84,41 +89,72 @@ def test_a_queued_review_that_the_library_refuses_waits_and_is_made_once_later(
         (made,) = evolvable("review", "--queue", "--json").json["reviews"]
         assert made["state"] == "begun"
         assert waiting_sessions(evolvable.home) == []
-        assert [one.id for one in store.backend.reviews.of(SESSION.session_id)] == [made["review_id"]]
+        assert [one.id for one in store.backend.reviews.of(SESSION.session_id)] == [
+            made["review_id"]
+        ]
 
 
-def test_what_is_no_transcript_is_struck_off_and_what_waits_behind_it_is_reviewed(tmp_path: Path) -> None:
+def test_what_is_no_transcript_is_struck_off_and_what_waits_behind_it_is_reviewed(
+    tmp_path: Path,
+) -> None:
     evolvable = CommandLine(tmp_path)
     with Store.open(evolvable.home, create=True) as store:
         teach(store, "db-migrations", "Write database migrations.", body="By hand.")
     gone = {"session_id": "gone", "transcript_path": str(evolvable.project / "gone.jsonl")}
-    hook = {"session_id": SESSION.session_id, "transcript_path": str(SESSION.write(evolvable.project))}
+    hook = {
+        "session_id": SESSION.session_id,
+        "transcript_path": str(SESSION.write(evolvable.project)),
+    }
     assert enqueue(str(evolvable.home), gone) and enqueue(str(evolvable.home), hook)
 
-    assert [one["state"] for one in evolvable("review", "--queue", "--json").json["reviews"]] == ["done", "begun"]
+    assert [one["state"] for one in evolvable("review", "--queue", "--json").json["reviews"]] == [
+        "done",
+        "begun",
+    ]
     assert waiting_sessions(evolvable.home) == []
 
 
 @powerless
-def test_a_queued_session_waits_while_the_library_is_read_only_and_is_ingested_once_later(tmp_path: Path) -> None:
+def test_a_queued_session_waits_while_the_library_is_read_only_and_is_ingested_once_later(
+    tmp_path: Path,
+) -> None:
     evolvable = CommandLine(tmp_path)
     with Store.open(evolvable.home, create=True) as store:
         teach(store, "db-migrations", "Write database migrations.", body="By hand.")
-    short = [User("Make the migration."), LoadSkill("db-migrations", "By hand."), Run("pytest", "1 passed")]
+    short = [
+        User("Make the migration."),
+        LoadSkill("db-migrations", "By hand."),
+        Run("pytest", "1 passed"),
+    ]
     path = write_claude_code(evolvable.project, short)
-    assert enqueue(str(evolvable.home), {"session_id": session_id("session"), "transcript_path": str(path)})
+    assert enqueue(
+        str(evolvable.home), {"session_id": session_id("session"), "transcript_path": str(path)}
+    )
 
-    review = [*NO_POWERS, sys.executable, "-P", "-m", "evolvable_server", "review", "--queue", "--json"]
+    review = [
+        *NO_POWERS,
+        sys.executable,
+        "-P",
+        "-m",
+        "evolvable_server",
+        "review",
+        "--queue",
+        "--json",
+    ]
     for file in evolvable.home.glob("library.db*"):
         file.chmod(0o400)
     evolvable.home.chmod(0o500)
-    said = subprocess.run(review, env=evolvable.environment, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        review, env=evolvable.environment, capture_output=True, text=True, check=True
+    ).stdout
     evolvable.home.chmod(0o700)
     for file in evolvable.home.glob("library.db*"):
         file.chmod(0o600)
     assert [one["state"] for one in json.loads(said)["reviews"]] == ["waits"]
 
-    assert [one["state"] for one in evolvable("review", "--queue", "--json").json["reviews"]] == ["done"]
+    assert [one["state"] for one in evolvable("review", "--queue", "--json").json["reviews"]] == [
+        "done"
+    ]
     with Store.open(evolvable.home) as store:
         assert store.backend.observations.ingested_session(session_id("session")) is not None
     assert waiting_sessions(evolvable.home) == []
@@ -143,7 +179,9 @@ def test_a_session_whose_first_write_was_refused_is_written_by_the_same_process_
 
 
 @refusals
-def test_what_a_search_showed_while_the_library_refused_it_is_counted_once(library: Library, refusal: Refusal) -> None:
+def test_what_a_search_showed_while_the_library_refused_it_is_counted_once(
+    library: Library, refusal: Refusal
+) -> None:
     with refusal(library.store.backend):
         find_skill(library, client("s1"), "merge PDF files", to_agent=True)
         for _ in range(2):
@@ -175,21 +213,32 @@ def test_a_process_that_ends_while_the_library_refuses_what_was_shown_does_end(
 def no_tasks(backend: Storage) -> Iterator[None]:
     """SQLite finds no room for a learned task, and for everything else."""
     with backend.writing() as db:
-        db.execute("CREATE TRIGGER full BEFORE INSERT ON learned BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
+        db.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON learned BEGIN SELECT RAISE(ABORT, 'disk is "
+            "full'); END"
+        )
     yield
     with backend.writing() as db:
         db.execute("DROP TRIGGER full")
 
 
 def followed(library: Library, session: str) -> Session:
-    """A session in which a person typed the task, the server served the skill, and it ended well."""
+    """A session in which a person typed the task, the server served the skill, and it
+    ended well.
+    """
     use = load.load_skill(library, client(session), Ref.parse("pdf")).use_id
     said = f"...\nuse_id: {use} (report_outcome with it when the task is done)"
     talk = Talk(session).typed(TASK).called(LOAD, {"ref": "pdf"}, said)
-    return talk.called(LOAD, {"ref": "pdf", "path": "notes.md"}, said).typed(WORDS["succeeded"]).session
+    return (
+        talk.called(LOAD, {"ref": "pdf", "path": "notes.md"}, said)
+        .typed(WORDS["succeeded"])
+        .session
+    )
 
 
-def test_a_session_whose_lesson_was_refused_teaches_it_once_when_it_is_read_again(library: Library) -> None:
+def test_a_session_whose_lesson_was_refused_teaches_it_once_when_it_is_read_again(
+    library: Library,
+) -> None:
     session = followed(library, "s1")
     with no_tasks(library.store.backend), pytest.raises(LibraryFull):
         record_uses(library, session)
@@ -203,7 +252,9 @@ def test_a_session_whose_lesson_was_refused_teaches_it_once_when_it_is_read_agai
     assert list_learned(library, PERSON) == []  # it is learned once, and a person removed it
 
 
-def test_a_session_whose_lesson_was_refused_teaches_it_to_the_next_process(library: Library) -> None:
+def test_a_session_whose_lesson_was_refused_teaches_it_to_the_next_process(
+    library: Library,
+) -> None:
     session = followed(library, "s1")
     with no_tasks(library.store.backend), pytest.raises(LibraryFull):
         record_uses(library, session)
@@ -220,7 +271,11 @@ def test_a_session_whose_lesson_was_refused_teaches_it_to_the_next_process(libra
 
 def ended_busy(store: Store, evolvable: CommandLine, ending: Callable[[Server], object]) -> float:
     """Have a server show something, end while another process writes; return how long that took."""
-    server = Server(sys.executable, env=evolvable.environment | {"EVOLVABLE_EMBEDDER": "off"}, cwd=evolvable.project)
+    server = Server(
+        sys.executable,
+        env=evolvable.environment | {"EVOLVABLE_EMBEDDER": "off"},
+        cwd=evolvable.project,
+    )
     with busy(store.backend):
         server.call("find_skill", task="merge PDF files")
         begun = time.monotonic()
@@ -251,15 +306,28 @@ def test_what_a_server_showed_right_before_its_end_is_counted_although_the_libra
 
 
 @powerless
-def test_a_load_from_a_library_that_cannot_be_written_names_no_use_that_nobody_can_report_on(tmp_path: Path) -> None:
+def test_a_load_from_a_library_that_cannot_be_written_names_no_use_that_nobody_can_report_on(
+    tmp_path: Path,
+) -> None:
     evolvable = CommandLine(tmp_path)
     with Store.open(evolvable.home, create=True) as store:
         teach(store, "pdf-merge", "Merge PDF files.", body="By hand.")
-    load_it = [*NO_POWERS, sys.executable, "-P", "-m", "evolvable_server", "load", "pdf-merge", "--json"]
+    load_it = [
+        *NO_POWERS,
+        sys.executable,
+        "-P",
+        "-m",
+        "evolvable_server",
+        "load",
+        "pdf-merge",
+        "--json",
+    ]
     for file in evolvable.home.glob("library.db*"):
         file.chmod(0o400)
     evolvable.home.chmod(0o500)
-    said = subprocess.run(load_it, env=evolvable.environment, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        load_it, env=evolvable.environment, capture_output=True, text=True, check=True
+    ).stdout
     evolvable.home.chmod(0o700)
     for file in evolvable.home.glob("library.db*"):
         file.chmod(0o600)
@@ -267,13 +335,17 @@ def test_a_load_from_a_library_that_cannot_be_written_names_no_use_that_nobody_c
     assert evolvable("load", "pdf-merge", "--json").json["use_id"]
 
 
-def test_files_with_rows_that_are_damaged_or_hostile_keep_nobody_from_counting(library: Library) -> None:
+def test_files_with_rows_that_are_damaged_or_hostile_keep_nobody_from_counting(
+    library: Library,
+) -> None:
     find_skill(library, client("s1"), "merge PDF files", to_agent=True)
     place = library.store.home / "unwritten"
     place.mkdir()
     rows = {
-        "damaged": "[[", "other": "{}", "numbers": "[[[1, 2, 3, 4, 5]], [[1, 2, 3]]]", "deep": "[" * 100_000,
-        "large": f'[[["s", {1 << 80}, 1, "t", null], ["s", true, 1, "t", null]], [["a\\u0000", "b", "c"]]]',
+        "damaged": "[[", "other": "{}", "numbers": ("[[[1, 2, 3, 4, 5]], "
+"[[1, 2, 3]]]"), "deep": "[" * 100_000,
+        "large": (f'[[["s", {1 << 80}, 1, "t", null], ["s", true, 1, "t", null]], [["a\\u0000", '
+'"b", "c"]]]'),
     }  # fmt: skip
     for name, text in rows.items():
         (place / f"{name}.json").write_text(text, encoding="utf-8")

@@ -1,4 +1,6 @@
-"""A secret keeps its own resource in the library at every door, and everything else leaves; whole copies take all."""
+"""A secret keeps its own resource in the library at every door, and everything else leaves; whole
+copies take all.
+"""
 
 import json
 import zipfile
@@ -21,12 +23,16 @@ AGENT = "---\nname: {name}\ndescription: Files letters.\n{more}---\nFile it.\n"
 
 @pytest.fixture
 def shop(tmp_path: Path) -> CommandLine:
-    """A person's machine with a watched folder of three skills, of which `shop` has a secret in its second version."""
+    """A person's machine with a watched folder of three skills, of which `shop` has a secret in its
+    second version.
+    """
     made = CommandLine(tmp_path)
     for name in ("shop", "till", "desk"):
         made.save(made.user / ".claude/skills", name, skill_text(name))
     made("init", made.user / ".claude/skills")
-    made.save(made.user / ".claude/skills", "shop", skill_text("shop") + f"\nUse {SECRET} for the shop.\n")
+    made.save(
+        made.user / ".claude/skills", "shop", skill_text("shop") + f"\nUse {SECRET} for the shop.\n"
+    )
     made("sync")
     return made
 
@@ -34,7 +40,10 @@ def shop(tmp_path: Path) -> CommandLine:
 def put(evolvable: CommandLine, name: str, text: str) -> None:
     """Write a resource of the person into the library, and into no folder."""
     ref = Ref.parse(name)
-    with Store.open(evolvable.home) as store, store.transaction(Actor.HUMAN, "test", identity=PERSON) as tx:
+    with (
+        Store.open(evolvable.home) as store,
+        store.transaction(Actor.HUMAN, "test", identity=PERSON) as tx,
+    ):
         tx.put(ref, {f"{ref.kind.value.upper()}.md": File(text.encode())})
 
 
@@ -44,11 +53,15 @@ def secret_id(evolvable: CommandLine) -> str:
 
 
 def assert_named(ran: Ran, *names: str) -> None:
-    """Fail unless the answer names exactly these as left out, why and what to do, and shows no secret."""
+    """Fail unless the answer names exactly these as left out, why and what to do, and shows no
+    secret.
+    """
     for name in names:
         assert f"{name} is left out: {name}@" in ran.err
     assert ran.err.count("is left out") == len(names)
-    assert "line" in ran.err and "github" in ran.err and "evolvable care purge --secret ID" in ran.err
+    assert (
+        "line" in ran.err and "github" in ran.err and "evolvable care purge --secret ID" in ran.err
+    )
     assert SECRET not in ran.out + ran.err
 
 
@@ -56,8 +69,14 @@ def names_in(target: Path) -> set[str]:
     """Return the names of the skills in an export."""
     if target.suffix == ".json":
         return {one["ref"] for one in json.loads(target.read_text())["changes"]}
-    paths = zipfile.ZipFile(target).namelist() if target.suffix == ".zip" else [*map(str, target.iterdir())]
-    return {f"skill:{Path(path).parent.name if target.suffix else Path(path).name}" for path in paths}
+    paths = (
+        zipfile.ZipFile(target).namelist()
+        if target.suffix == ".zip"
+        else [*map(str, target.iterdir())]
+    )
+    return {
+        f"skill:{Path(path).parent.name if target.suffix else Path(path).name}" for path in paths
+    }
 
 
 @pytest.mark.parametrize("target", ["out.json", "out.zip", "out"])
@@ -93,7 +112,9 @@ def test_an_export_of_nothing_but_the_secret_is_refused_and_writes_nothing(shop,
     assert not (tmp_path / target).exists()
 
 
-def test_a_secret_of_an_old_version_keeps_the_skill_out_of_what_carries_history_alone(shop, tmp_path):
+def test_a_secret_of_an_old_version_keeps_the_skill_out_of_what_carries_history_alone(
+    shop, tmp_path
+):
     shop.save(shop.user / ".claude/skills", "shop", skill_text("shop"))
     shop("sync")
 
@@ -121,7 +142,9 @@ def test_a_removed_skill_with_a_secret_is_left_out_of_an_archive(shop, tmp_path)
     assert SECRET not in (tmp_path / "out.json").read_text()
 
 
-def test_an_archive_without_the_skill_is_whole_and_removes_nothing_where_it_is_imported(shop, tmp_path):
+def test_an_archive_without_the_skill_is_whole_and_removes_nothing_where_it_is_imported(
+    shop, tmp_path
+):
     shop("report", "shop", "success")
     shop("export", tmp_path / "out.json", code=1)
     (tmp_path / "other").mkdir()
@@ -129,9 +152,13 @@ def test_an_archive_without_the_skill_is_whole_and_removes_nothing_where_it_is_i
     other.save(other.user / ".claude/skills", "shop", skill_text("shop"))
     other("init", other.user / ".claude/skills")
 
-    assert "skill:shop" not in (tmp_path / "out.json").read_text(), "neither evidence nor anything else is about it"
+    assert "skill:shop" not in (tmp_path / "out.json").read_text(), (
+        "neither evidence nor anything else is about it"
+    )
     other("import", tmp_path / "out.json", "--yes")
-    assert {"desk", "shop", "till"} <= set(other("list").out.replace(":", " ").replace("@", " ").split())
+    assert {"desk", "shop", "till"} <= set(
+        other("list").out.replace(":", " ").replace("@", " ").split()
+    )
     other("fsck")
 
 
@@ -140,11 +167,15 @@ def test_a_checkout_writes_the_rest_and_names_what_it_left_out(shop, tmp_path):
     ran = shop("checkout", tmp_path / "elsewhere", code=1)
 
     assert_named(ran, "skill:shop")
-    assert {path.name for path in (tmp_path / "elsewhere").iterdir() if path.is_dir()} >= {"desk", "till"}
+    assert {path.name for path in (tmp_path / "elsewhere").iterdir() if path.is_dir()} >= {
+        "desk",
+        "till",
+    }
     assert not (tmp_path / "elsewhere/shop").exists()
-    assert [one["ref"] for one in shop("checkout", tmp_path / "elsewhere", "--json", code=1).json["left_out"]] == [
-        "skill:shop"
-    ]
+    assert [
+        one["ref"]
+        for one in shop("checkout", tmp_path / "elsewhere", "--json", code=1).json["left_out"]
+    ] == ["skill:shop"]
 
     shop("purge", "--accept", secret_id(shop))
     assert shop("checkout", tmp_path / "elsewhere", "--json").json["left_out"] == []
@@ -154,7 +185,10 @@ def test_a_checkout_writes_the_rest_and_names_what_it_left_out(shop, tmp_path):
 def test_a_checkout_of_nothing_but_the_secret_is_refused(shop, tmp_path):
     (tmp_path / "elsewhere").mkdir()
 
-    assert "would carry secrets" in shop("checkout", tmp_path / "elsewhere", "--only", "shop", code=1).err
+    assert (
+        "would carry secrets"
+        in shop("checkout", tmp_path / "elsewhere", "--only", "shop", code=1).err
+    )
     assert not list((tmp_path / "elsewhere").rglob("SKILL.md"))
 
 
@@ -168,12 +202,19 @@ def test_a_checkout_for_two_clients_leaves_the_skill_out_of_the_folder_that_lack
     assert_named(shop("checkout", "claude-code", "codex", code=1), "skill:shop")
 
     assert SECRET in (shop.user / ".claude/skills/shop/SKILL.md").read_text()
-    assert sorted(path.name for path in (shop.user / ".agents/skills").glob("[a-z]*")) == ["desk", "till"]
+    assert sorted(path.name for path in (shop.user / ".agents/skills").glob("[a-z]*")) == [
+        "desk",
+        "till",
+    ]
 
 
 def test_an_agent_with_a_secret_is_left_out_of_the_checkout_of_the_skill_that_names_it(shop):
     put(shop, "agent:clerk", AGENT.format(name="clerk", more="") + f"Use {SECRET}.\n")
-    put(shop, "filing", skill_text("filing").replace("\n---\n", "\nmetadata:\n  delegate: agent:clerk\n---\n", 1))
+    put(
+        shop,
+        "filing",
+        skill_text("filing").replace("\n---\n", "\nmetadata:\n  delegate: agent:clerk\n---\n", 1),
+    )
 
     ran = shop("checkout", "claude-code", "--only", "filing", code=1)
     assert_named(ran, "agent:clerk")
@@ -186,7 +227,10 @@ def test_the_agent_of_a_skill_that_is_left_out_is_not_written_alone(shop, tmp_pa
     text = skill_text("filing").replace("\n---\n", "\nmetadata:\n  delegate: agent:clerk\n---\n", 1)
     put(shop, "filing", text + f"\nUse {SECRET}.\n")
 
-    assert_named(shop("checkout", "claude-code", "--only", "filing", "--only", "till", code=1), "skill:filing")
+    assert_named(
+        shop("checkout", "claude-code", "--only", "filing", "--only", "till", code=1),
+        "skill:filing",
+    )
     assert not list(shop.user.rglob("clerk.md")) and not list(shop.user.rglob("filing"))
 
 
@@ -219,4 +263,6 @@ def test_the_person_is_asked_to_decide_where_the_secret_came_in(shop):
     shop.save(shop.user / ".claude/skills", "till", skill_text("till") + f"\nUse {SECRET}.\n")
     err = shop("sync").err
 
-    assert "leave out the resources that hold one" in err and "evolvable care purge --accept ID" in err
+    assert (
+        "leave out the resources that hold one" in err and "evolvable care purge --accept ID" in err
+    )

@@ -36,7 +36,9 @@ def test_good_lessons_are_admitted_bad_ones_refused_and_doubles_and_contradictio
     admission = module("lesson_admission.py")
     cases = admission.read_cases()
     sample = [
-        one for one in cases if one["id"] % 6 == 0 or (one["kind"] in ("double", "contradicts") and one["id"] % 2)
+        one
+        for one in cases
+        if one["id"] % 6 == 0 or (one["kind"] in ("double", "contradicts") and one["id"] % 2)
     ]
     found = admission.figures(admission.judge_all(sample))
     assert found["good"] >= 0.9 and found["double"] >= 0.9 and found["contradicts"] >= 0.9
@@ -66,7 +68,9 @@ COMPATIBLE = [
 
 @pytest.mark.parametrize(("one", "other"), CONTRARY)
 def test_lines_that_say_the_contrary_are_known(one: str, other: str) -> None:
-    assert contradict(line_terms(one), line_terms(other)) and contradict(line_terms(other), line_terms(one))
+    assert contradict(line_terms(one), line_terms(other)) and contradict(
+        line_terms(other), line_terms(one)
+    )
 
 
 @pytest.mark.parametrize(("one", "other"), COMPATIBLE)

@@ -1,4 +1,6 @@
-"""The lessons that wait are told in one line and decided by one answer, where automatic reviews are on."""
+"""The lessons that wait are told in one line and decided by one answer, where automatic reviews are
+on.
+"""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +27,11 @@ pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 SESSION = next(one for one in labelled() if one.name == "alembic")
 SAID = "We always generate migrations with alembic revision"
-PROMPT = {"hook_event_name": "UserPromptSubmit", "session_id": "s1", "prompt": "Tell me a joke about the sea."}
+PROMPT = {
+    "hook_event_name": "UserPromptSubmit",
+    "session_id": "s1",
+    "prompt": "Tell me a joke about the sea.",
+}
 
 
 class Person:
@@ -36,7 +42,9 @@ class Person:
 
     async def __call__(self, context, params) -> types.ElicitResult:
         self.asked.append(params.message)
-        return types.ElicitResult(action=self.action, content={} if self.action == "accept" else None)
+        return types.ElicitResult(
+            action=self.action, content={} if self.action == "accept" else None
+        )
 
 
 def edits(*pairs: tuple[str, str]) -> Sequence[dict[str, str]]:
@@ -60,7 +68,9 @@ def learn(home, folder, *changes) -> None:
             }
             for claim, change in changes
         ]
-        assert len(submit_review(library, caller, settings, str(begun.review_id), given).proposals) == len(changes)
+        assert len(
+            submit_review(library, caller, settings, str(begun.review_id), given).proposals
+        ) == len(changes)
 
 
 @pytest.fixture
@@ -68,7 +78,11 @@ def learned(place):
     """A library with a lesson that waits, of a project where automatic reviews are on."""
     with Store.open(place.home) as store:
         teach(store, "db-migrations", "Write database migrations.", body="By hand.")
-    learn(place.home, place.root, ("Migrations are generated.", edits(("By hand.", "With alembic revision."))))
+    learn(
+        place.home,
+        place.root,
+        ("Migrations are generated.", edits(("By hand.", "With alembic revision."))),
+    )
     write_switch(place.home, AutoSwitch([str(place.root.resolve())]))
     return place
 
@@ -101,23 +115,38 @@ async def test_a_lesson_that_was_declined_waits_and_no_client_asks_again(learned
 
 async def test_a_lesson_that_a_question_cannot_show_whole_waits_in_the_inbox(place, era):
     with Store.open(place.home) as store:
-        teach(store, "db-migrations", "Write database migrations.", body="By hand.\n\nThen apply it.")
+        teach(
+            store, "db-migrations", "Write database migrations.", body="By hand.\n\nThen apply it."
+        )
     long = (
-        "With alembic revision. " + "Read the file that it wrote, column by column. " * 20 + "Then drop the old table."
+        "With alembic revision. "
+        + "Read the file that it wrote, column by column. " * 20
+        + "Then drop the old table."
     )
     short = edits(("Then apply it.", "Run alembic upgrade head."))
-    learn(place.home, place.root, ("Migrations are generated.", edits(("By hand.", long))), ("It is applied.", short))
+    learn(
+        place.home,
+        place.root,
+        ("Migrations are generated.", edits(("By hand.", long))),
+        ("It is applied.", short),
+    )
     write_switch(place.home, AutoSwitch([str(place.root.resolve())]))
     person = Person("accept")
     async with place.client(era, elicitation_callback=person) as client:
         await client.call_tool("find_skill", {"task": "write a database migration"})
     (asked,) = person.asked
-    assert asked.startswith("1 lesson of") and "+Run alembic upgrade head." in asked and "column by column" not in asked
+    assert (
+        asked.startswith("1 lesson of")
+        and "+Run alembic upgrade head." in asked
+        and "column by column" not in asked
+    )
     with Library.open(place.home) as library:
         assert [one.claim for one in waiting_lessons(library)] == ["Migrations are generated"]
 
 
-async def test_a_prompt_is_told_of_the_lessons_once_in_a_session_and_only_where_reviews_are_automatic(learned):
+async def test_a_prompt_is_told_of_the_lessons_once_in_a_session_and_only_where_reviews_are_automatic(
+    learned,
+):
     with Library.open(learned.home) as library:
         hooks = HookDispatcher(Config(learned.home, learned.root), library, Caller(Actor.AGENT))
         event = {**PROMPT, "cwd": str(learned.root)}
@@ -132,15 +161,26 @@ async def test_a_prompt_is_told_of_the_lessons_once_in_a_session_and_only_where_
 
 async def test_the_line_names_three_lessons_and_says_what_each_does(place):
     with Store.open(place.home) as store:
-        teach(store, "db-migrations", "Write database migrations.", body="By hand.\n\nThen apply it.")
+        teach(
+            store, "db-migrations", "Write database migrations.", body="By hand.\n\nThen apply it."
+        )
     guard = [{"op": "add-guard", "old": "Then apply it.", "new": "Run alembic upgrade head."}]
     learn(
         place.home,
         place.root,
-        ("Migrations are generated <b>\x1b[31mby alembic</b>.", edits(("By hand.", "With alembic revision."))),
+        (
+            "Migrations are generated <b>\x1b[31mby alembic</b>.",
+            edits(("By hand.", "With alembic revision.")),
+        ),
         ("The migration is applied by alembic " + "and looked at " * 9, guard),
     )
     with Library.open(place.home) as library:
         line = lessons_line(waiting_lessons(library))
-    assert line.startswith("2 lessons wait: db-migrations (correct: Migrations are generated b [31mby alembic /b ), ")
-    assert line.endswith("…)") and "db-migrations (add: The migration is applied" in line and len(line) < 200
+    assert line.startswith(
+        "2 lessons wait: db-migrations (correct: Migrations are generated b [31mby alembic /b ), "
+    )
+    assert (
+        line.endswith("…)")
+        and "db-migrations (add: The migration is applied" in line
+        and len(line) < 200
+    )

@@ -1,4 +1,6 @@
-"""A library is replaced by a backup in one command, and everything is taken off the machine in one command."""
+"""A library is replaced by a backup in one command, and everything is taken off the machine in one
+command.
+"""
 
 import json
 import subprocess
@@ -83,7 +85,9 @@ def test_a_recovery_that_dies_before_its_last_step_leaves_the_library(
 
 
 @pytest.mark.parametrize("kind", ["empty", "garbage", "itself"])
-def test_what_is_no_backup_changes_nothing(evolvable: CommandLine, skills: Path, tmp_path: Path, kind: str) -> None:
+def test_what_is_no_backup_changes_nothing(
+    evolvable: CommandLine, skills: Path, tmp_path: Path, kind: str
+) -> None:
     source = evolvable.home if kind == "itself" else tmp_path / "other"
     source.mkdir(exist_ok=True)
     if kind == "garbage":
@@ -94,13 +98,17 @@ def test_what_is_no_backup_changes_nothing(evolvable: CommandLine, skills: Path,
     assert not list(evolvable.root.glob("*library.*"))
 
 
-def test_restoring_a_folder_says_which_command_takes_a_backup(evolvable: CommandLine, skills: Path) -> None:
+def test_restoring_a_folder_says_which_command_takes_a_backup(
+    evolvable: CommandLine, skills: Path
+) -> None:
     said = evolvable("restore", skills, code=None).err
 
     assert "is a folder" in said and "`evolvable backup restore FOLDER`" in said
 
 
-def test_a_no_and_an_agent_change_nothing(evolvable: CommandLine, skills: Path, tmp_path: Path) -> None:
+def test_a_no_and_an_agent_change_nothing(
+    evolvable: CommandLine, skills: Path, tmp_path: Path
+) -> None:
     backup = tmp_path / "monday"
     evolvable("backup", backup)
     evolvable.save(skills, "pdf", skill("pdf", "Second."))
@@ -113,7 +121,9 @@ def test_a_no_and_an_agent_change_nothing(evolvable: CommandLine, skills: Path, 
 
 
 @pytest.mark.process
-def test_a_library_that_a_server_has_open_is_not_replaced(evolvable: CommandLine, skills: Path, tmp_path: Path) -> None:
+def test_a_library_that_a_server_has_open_is_not_replaced(
+    evolvable: CommandLine, skills: Path, tmp_path: Path
+) -> None:
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("the system shows no open files of others")
     evolvable("backup", tmp_path / "monday")
@@ -123,7 +133,9 @@ def test_a_library_that_a_server_has_open_is_not_replaced(evolvable: CommandLine
     assert bodies(evolvable, "pdf") == ["First."]
 
 
-def test_uninstalling_takes_out_what_was_put_in_and_leaves_the_skills(evolvable: CommandLine, skills: Path) -> None:
+def test_uninstalling_takes_out_what_was_put_in_and_leaves_the_skills(
+    evolvable: CommandLine, skills: Path
+) -> None:
     settings = evolvable.user / ".claude.json"
     settings.write_text(json.dumps({"mcpServers": {"other": {"command": "x"}}}))
     evolvable("connect", "claude-code")
@@ -143,7 +155,9 @@ def test_uninstalling_takes_out_what_was_put_in_and_leaves_the_skills(evolvable:
     assert "No client is connected" in evolvable("uninstall", "--yes").out
 
 
-def test_uninstalling_with_data_deletes_what_is_ours_alone(evolvable: CommandLine, skills: Path) -> None:
+def test_uninstalling_with_data_deletes_what_is_ours_alone(
+    evolvable: CommandLine, skills: Path
+) -> None:
     (evolvable.home / "thesis.txt").write_text("mine")
     evolvable("uninstall", "--data", "--yes")
 

@@ -1,4 +1,6 @@
-"""Folders whose skills are links, as installers of skills and managers of dotfiles lay them, through the commands."""
+"""Folders whose skills are links, as installers of skills and managers of dotfiles lay them,
+through the commands.
+"""
 
 import subprocess
 import sys
@@ -7,7 +9,9 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine, skill_text
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a symbolic link needs a right of its own there")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="a symbolic link needs a right of its own there"
+)
 
 
 @pytest.fixture
@@ -34,10 +38,15 @@ def test_links_between_folders_of_one_command_count_in_either_order(run, order):
     both = [installed(run, run.user, "alpha", "beta"), run.user / ".agents/skills"]
     made = run("init", *(both[number] for number in order), "--json").json["folders"]
     assert [one["refused"] for one in made] == [[], []]
-    assert sorted(len(one["taken"]) for one in made) == [0, 2] and refs(run) == ["skill:alpha", "skill:beta"]
+    assert sorted(len(one["taken"]) for one in made) == [0, 2] and refs(run) == [
+        "skill:alpha",
+        "skill:beta",
+    ]
 
 
-def test_init_without_folders_takes_in_what_an_installer_laid_in_the_home_folder_and_in_a_project(run, monkeypatch):
+def test_init_without_folders_takes_in_what_an_installer_laid_in_the_home_folder_and_in_a_project(
+    run, monkeypatch
+):
     installed(run, run.user, "alpha")
     installed(run, run.project, "beta")
     (run.project / ".git").mkdir()
@@ -74,7 +83,10 @@ def state(run: CommandLine) -> str:
 
 @pytest.mark.process
 def test_a_folder_whose_link_was_turned_says_so_and_goes_on_with_its_resources_after_init(run):
-    first, second = generation(run, "gen1", alpha="old", beta="old"), generation(run, "gen2", alpha="new", gamma="new")
+    first, second = (
+        generation(run, "gen1", alpha="old", beta="old"),
+        generation(run, "gen2", alpha="new", gamma="new"),
+    )
     link = turn(run.user / ".claude/skills", first)
     run("init", "--yes")
 
@@ -124,7 +136,9 @@ def test_a_link_that_is_gone_stops_the_folder_and_removes_nothing(run):
     assert "leads nowhere now" in run("sync").out and refs(run) == ["skill:alpha"]
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"a": 1}', '{"/a": ["b", 1, "\\u0000"]}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"a": 1}', '{"/a": ["b", 1, "\\u0000"]}', "[" * 100_000]
+)
 def test_names_of_folders_that_are_damaged_are_passed_over(run, text):
     skills = generation(run, "gen1", alpha="old")
     run("init", skills)
@@ -186,17 +200,27 @@ def test_status_folders_and_doctor_agree_on_a_folder_with_every_state(run):
     status, health = run("status", "--json").json, run("doctor", "--json", code=4).json
     table = run("folders").out
 
-    assert [one["directory"] for one in folder["not_imported"]] == ["bad", "large", "linked", "nowhere"]
-    assert folder["behind"] == ["behind"] and folder["changed"] == ["changed"] and folder["missing"] == ["gone"]
+    assert [one["directory"] for one in folder["not_imported"]] == [
+        "bad",
+        "large",
+        "linked",
+        "nowhere",
+    ]
+    assert (
+        folder["behind"] == ["behind"]
+        and folder["changed"] == ["changed"]
+        and folder["missing"] == ["gone"]
+    )
     assert folder["state"] == "1 behind, 4 not imported, 1 changed on disk, 1 not there"
     assert folder["state"] in " ".join(table.split())
     assert status["folders"] == [
-        f"{skills} (user): 1 behind; 4 not imported (bad, large, linked, nowhere), `evolvable doctor` says why;"
-        " 1 changed on disk, `evolvable diff` shows how; 1 not there"
+        f"{skills} (user): 1 behind; 4 not imported (bad, large, linked, nowhere), `evolvable "
+        "doctor` says why; 1 changed on disk, `evolvable diff` shows how; 1 not there"
     ]
     assert health["folders"] == [folder]
     assert health["refused"] == [
-        {"directory": f"{skills}/{one['directory']}", "problems": one["problems"]} for one in folder["not_imported"]
+        {"directory": f"{skills}/{one['directory']}", "problems": one["problems"]}
+        for one in folder["not_imported"]
     ]
     told = [one["what"] for one in health["problems"] if str(skills) in one["what"]]
     assert len(told) == status["problems"] == 5 and status["worst"].startswith(told[0])
@@ -204,7 +228,9 @@ def test_status_folders_and_doctor_agree_on_a_folder_with_every_state(run):
 
 
 @pytest.mark.process
-def test_a_linked_file_of_a_repository_comes_with_the_skill_and_an_edit_of_it_is_the_persons(run, monkeypatch):
+def test_a_linked_file_of_a_repository_comes_with_the_skill_and_an_edit_of_it_is_the_persons(
+    run, monkeypatch
+):
     skills = run.project / ".claude/skills"
     pdf = run.save(skills, "pdf", skill_text("pdf"))
     shared = run.save(run.project, "shared", "Shared forms.\n", "forms.md") / "forms.md"
@@ -219,7 +245,10 @@ def test_a_linked_file_of_a_repository_comes_with_the_skill_and_an_edit_of_it_is
 
     run("init", skills)
     assert "Shared forms." in run("get", "pdf", "--path", "forms.md").out
-    assert "private" not in run("export", run.root / "all.json").out + (run.root / "all.json").read_text()
+    assert (
+        "private"
+        not in run("export", run.root / "all.json").out + (run.root / "all.json").read_text()
+    )
     assert "config.md: a symlink out of" in run("doctor", "--verbose", code=None).out
 
     shared.write_text("Edited by hand.\n")

@@ -1,4 +1,6 @@
-"""Lookup: what stands in the task word for word, what the texts say, how sure that is, and when nothing fits."""
+"""Lookup: what stands in the task word for word, what the texts say, how sure that is, and when
+nothing fits.
+"""
 
 import base64
 import json
@@ -35,11 +37,34 @@ def index(library: Library) -> Index:
 @pytest.fixture
 def office(teach: Teach) -> None:
     """A few skills that have little in common."""
-    teach("pdf-tools", "Fill, merge and split PDF forms.", triggers="merge pdf, pdf", body="Use pypdf for signatures.")
-    teach("release-notes", "Write the release notes of a version.", triggers="changelog", body="Read the git log.")
-    teach("deploy", "Deploy a service to Kubernetes with Helm.", body="Check the cluster, then roll out the chart.")
-    teach("sql-review", "Review SQL queries and their indexes.", triggers="review sql queries", body="Look at joins.")
-    teach("spreadsheets", "Clean and summarise CSV and Excel tables.", body="Use pandas. Guess the delimiter.")
+    teach(
+        "pdf-tools",
+        "Fill, merge and split PDF forms.",
+        triggers="merge pdf, pdf",
+        body="Use pypdf for signatures.",
+    )
+    teach(
+        "release-notes",
+        "Write the release notes of a version.",
+        triggers="changelog",
+        body="Read the git log.",
+    )
+    teach(
+        "deploy",
+        "Deploy a service to Kubernetes with Helm.",
+        body="Check the cluster, then roll out the chart.",
+    )
+    teach(
+        "sql-review",
+        "Review SQL queries and their indexes.",
+        triggers="review sql queries",
+        body="Look at joins.",
+    )
+    teach(
+        "spreadsheets",
+        "Clean and summarise CSV and Excel tables.",
+        body="Use pandas. Guess the delimiter.",
+    )
 
 
 def refs(found: CascadeResult) -> list[str]:
@@ -52,17 +77,33 @@ def refs(found: CascadeResult) -> list[str]:
 @pytest.mark.parametrize(
     ("task", "ref", "why"),
     [
-        ("please merge pdf files of last month", "skill:pdf-tools", 'trigger "merge pdf" stands in the task'),
-        ("Can you REVIEW SQL Queries?", "skill:sql-review", 'trigger "review sql queries" stands in the task'),
+        (
+            "please merge pdf files of last month",
+            "skill:pdf-tools",
+            'trigger "merge pdf" stands in the task',
+        ),
+        (
+            "Can you REVIEW SQL Queries?",
+            "skill:sql-review",
+            'trigger "review sql queries" stands in the task',
+        ),
         ("changelog", "skill:release-notes", 'trigger "changelog" is the task'),
         ("pdf tools", "skill:pdf-tools", 'name "pdf-tools" is the task'),
         ("skill:pdf-tools", "skill:pdf-tools", 'name "pdf-tools" is called by name'),
         ("load skill:deploy and go", "skill:deploy", 'name "deploy" is called by name'),
         ("/deploy to the staging cluster", "skill:deploy", 'name "deploy" is called by name'),
-        ("$spreadsheets sum this up", "skill:spreadsheets", 'name "spreadsheets" is called by name'),
+        (
+            "$spreadsheets sum this up",
+            "skill:spreadsheets",
+            'name "spreadsheets" is called by name',
+        ),
         ("use the deploy skill for this", "skill:deploy", 'name "deploy" is called by name'),
         ('run "deploy" now', "skill:deploy", 'name "deploy" stands quoted in the task'),
-        ("do the `changelog` thing", "skill:release-notes", 'trigger "changelog" stands quoted in the task'),
+        (
+            "do the `changelog` thing",
+            "skill:release-notes",
+            'trigger "changelog" stands quoted in the task',
+        ),
     ],
 )
 @pytest.mark.usefixtures("office")
@@ -74,7 +115,9 @@ def test_a_keyword_wins_and_says_so(index: Index, task: str, ref: str, why: str)
 
 
 @pytest.mark.usefixtures("office")
-@pytest.mark.parametrize("task", ["our platform is pdfx", "undeployed things", "mergepdf", "re-deployment-tools"])
+@pytest.mark.parametrize(
+    "task", ["our platform is pdfx", "undeployed things", "mergepdf", "re-deployment-tools"]
+)
 def test_part_of_a_word_is_no_keyword(index: Index, task: str) -> None:
     assert search_cascade(index, task, mode="keyword").matches == ()
 
@@ -84,7 +127,10 @@ def test_the_longest_trigger_wins(index: Index, teach: Teach) -> None:
     teach("filler", "Fills.", triggers="pdf form")
     teach("signer", "Signs.", triggers="sign pdf form")
     assert refs(search_cascade(index, "sign pdf form for me", mode="keyword")) == ["skill:signer"]
-    assert refs(search_cascade(index, "this pdf form and that pdf", mode="keyword")) == ["skill:filler", "skill:reader"]
+    assert refs(search_cascade(index, "this pdf form and that pdf", mode="keyword")) == [
+        "skill:filler",
+        "skill:reader",
+    ]
 
 
 def test_a_trigger_of_two_is_decided_by_the_texts(index: Index, teach: Teach) -> None:
@@ -96,8 +142,15 @@ def test_a_trigger_of_two_is_decided_by_the_texts(index: Index, teach: Teach) ->
 
 def test_a_short_trigger_in_a_long_task_decides_nothing(index: Index, teach: Teach) -> None:
     teach("python", "Speaks Python.", triggers="python")
-    teach("garden", "Plans beds, hedges and compost of a garden.", body="Roses, hedges, compost and beds.")
-    task = "Plan my garden with beds, hedges, roses and compost; somebody spoke of python but " + "and so on " * 20
+    teach(
+        "garden",
+        "Plans beds, hedges and compost of a garden.",
+        body="Roses, hedges, compost and beds.",
+    )
+    task = (
+        "Plan my garden with beds, hedges, roses and compost; somebody spoke of python but "
+        + "and so on " * 20
+    )
     assert refs(search_cascade(index, task))[0] == "skill:garden"
 
 
@@ -119,18 +172,31 @@ def test_triggers_in_scripts_without_spaces_are_found(index: Index, teach: Teach
         ("review my joins and their indexes", "skill:sql-review", "joins (body)"),
     ],
 )
-def test_a_text_answers_and_names_the_words_that_matched(index: Index, task: str, ref: str, why: str) -> None:
+def test_a_text_answers_and_names_the_words_that_matched(
+    index: Index, task: str, ref: str, why: str
+) -> None:
     found = search_cascade(index, task)
     best = found.matches[0]
     assert (best.ref, best.stage, found.verdict == "none") == (ref, "text", False)
     assert why in best.why
-    assert (best.entry.version, best.entry.name, best.entry.id > 0) == (1, ref.partition(":")[2], True)
+    assert (best.entry.version, best.entry.name, best.entry.id > 0) == (
+        1,
+        ref.partition(":")[2],
+        True,
+    )
 
 
 @pytest.mark.usefixtures("office")
 @pytest.mark.parametrize(
     "task",
-    ["bake sourdough bread with rye", "what is the capital of France", "tune a grand piano", "x", "\u200b", "!?"],
+    [
+        "bake sourdough bread with rye",
+        "what is the capital of France",
+        "tune a grand piano",
+        "x",
+        "\u200b",
+        "!?",
+    ],
 )
 def test_nothing_fits_a_task_of_another_world(index: Index, task: str) -> None:
     found = search_cascade(index, task)
@@ -180,8 +246,13 @@ def test_a_project_s_resource_hides_the_user_s_of_the_same_name(index: Index, te
 def test_every_kind_is_found_the_same_way(index: Index, teach: Teach) -> None:
     for kind in ("prompt", "agent", "tool", "environment"):
         teach(f"{kind}:reviewer", "Reviews pull requests.", triggers="look at my pull request")
-        assert refs(search_cascade(index, "review a pull request", kind=kind)) == [f"{kind}:reviewer"]
-        assert search_cascade(index, "look at my pull request", kind=Kind(kind)).matches[0].stage == "keyword"
+        assert refs(search_cascade(index, "review a pull request", kind=kind)) == [
+            f"{kind}:reviewer"
+        ]
+        assert (
+            search_cascade(index, "look at my pull request", kind=Kind(kind)).matches[0].stage
+            == "keyword"
+        )
     assert search_cascade(index, "review a pull request").matches == ()
 
 
@@ -189,7 +260,9 @@ def test_every_kind_is_found_the_same_way(index: Index, teach: Teach) -> None:
 def test_each_mode_runs_its_stages(index: Index) -> None:
     task = "merge pdf signatures"
     assert [report.stage for report in search_cascade(index, task).stages] == ["keyword", "text"]
-    assert {match.stage for match in search_cascade(index, task, mode="keyword").matches} == {"keyword"}
+    assert {match.stage for match in search_cascade(index, task, mode="keyword").matches} == {
+        "keyword"
+    }
     assert {match.stage for match in search_cascade(index, task, mode="text").matches} == {"text"}
     assert all(report.said for report in search_cascade(index, task).stages)
 
@@ -197,7 +270,11 @@ def test_each_mode_runs_its_stages(index: Index) -> None:
 @pytest.mark.usefixtures("office")
 def test_no_more_come_than_were_asked_for(index: Index) -> None:
     task = "review the sql and pdf tables of the release with helm"
-    assert [len(search_cascade(index, task, limit=limit).matches) for limit in (1, 2, 100)] == [1, 2, 5]
+    assert [len(search_cascade(index, task, limit=limit).matches) for limit in (1, 2, 100)] == [
+        1,
+        2,
+        5,
+    ]
     assert refs(search_cascade(index, task, limit=2)) == refs(search_cascade(index, task))[:2]
 
 
@@ -250,14 +327,19 @@ def texts(case: dict[str, Any]) -> list[str]:
 
 
 HOSTILE = [
-    text for category in ("fts", "sql", "redos", "unicode") for case in attacks(category) for text in texts(case)
+    text
+    for category in ("fts", "sql", "redos", "unicode")
+    for case in attacks(category)
+    for text in texts(case)
 ]
 
 
 @pytest.mark.process
 @pytest.mark.usefixtures("office")
 def test_every_hostile_text_is_only_a_task_or_a_trigger(index: Index, teach: Teach) -> None:
-    for number, text in enumerate(text for text in HOSTILE if len(text) < 200 and text.isprintable()):
+    for number, text in enumerate(
+        text for text in HOSTILE if len(text) < 200 and text.isprintable()
+    ):
         teach(f"hostile-{number}", "Hostile.", triggers=text, body=text)
     everything = [*HOSTILE, *(f"merge pdf {text}" for text in HOSTILE)]
     for text in everything:
@@ -274,7 +356,21 @@ def test_every_hostile_text_is_only_a_task_or_a_trigger(index: Index, teach: Tea
 
 @pytest.mark.usefixtures("office")
 @pytest.mark.parametrize(
-    "part", ["a ", "merge pdf ", "\0", '"', "`x", "'x ", "éá", "数据库迁移", "skill:", "/-", "\ud800 ", "\u202e"]
+    "part",
+    [
+        "a ",
+        "merge pdf ",
+        "\0",
+        '"',
+        "`x",
+        "'x ",
+        "éá",
+        "数据库迁移",
+        "skill:",
+        "/-",
+        "\ud800 ",
+        "\u202e",
+    ],
 )
 def test_a_task_of_a_megabyte_is_answered_at_once(index: Index, part: str) -> None:
     task = part * (1_000_000 // len(part))

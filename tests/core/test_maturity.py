@@ -13,12 +13,16 @@ from evolvable_tools.metrics import maturity, wilson_interval
 from evolvable_tools.verbs.load import load_skill, report_outcome
 from evolvable_tools.verbs.search import list_resources
 
-VECTORS = json.loads((Path(__file__).parents[1] / "data/evidence_vectors.json").read_text(encoding="utf-8"))
+VECTORS = json.loads(
+    (Path(__file__).parents[1] / "data/evidence_vectors.json").read_text(encoding="utf-8")
+)
 PDF = Ref.parse("pdf")
 
 
 def test_maturity_is_evoagents_table():
-    """EvoAgent: Proficient from 10 uses at .85, Mature from 4 at .70, Growing from 1, else Budding."""
+    """EvoAgent: Proficient from 10 uses at .85, Mature from 4 at .70, Growing from 1,
+    else Budding.
+    """
     for case in VECTORS["evoagent_maturity"]:
         assert maturity(case["usage_count"], case["success_rate"]) == case["maturity"], case
     assert [maturity(*edge) for edge in ((4, 0.69), (4, 0.70), (10, 0.849), (10, 0.85))] == [
@@ -34,7 +38,9 @@ def test_the_interval_is_wilsons():
 
 def use(library, session, outcome, **more):
     caller = Caller(Actor.AGENT, session=session)
-    return report_outcome(library, caller, outcome=outcome, use_id=load_skill(library, caller, PDF).use_id, **more)
+    return report_outcome(
+        library, caller, outcome=outcome, use_id=load_skill(library, caller, PDF).use_id, **more
+    )
 
 
 def test_one_session_counts_once_however_often_it_reports(library, skill):

@@ -1,4 +1,6 @@
-"""Who helps a lookup: what each setting of the environment gives, and what it costs before anybody is asked."""
+"""Who helps a lookup: what each setting of the environment gives, and what it costs before anybody
+is asked.
+"""
 
 import json
 import subprocess
@@ -20,9 +22,24 @@ from evolvable_tools.llm.api_model import ApiModel
 from evolvable_tools.llm.command_model import CommandModel
 from evolvable_tools.llm.endpoint import MODEL
 from evolvable_tools.llm.language_model import LanguageModel, Request
-from evolvable_tools.retrieval.search_types import FEW, FITS, FITS_FEW, MANY, SearchDependencies, fits_from
+from evolvable_tools.retrieval.search_types import (
+    FEW,
+    FITS,
+    FITS_FEW,
+    MANY,
+    SearchDependencies,
+    fits_from,
+)
 
-HEAVY = ("numpy", "anthropic", "onnxruntime", "tokenizers", "torch", "sentence_transformers", "huggingface_hub")
+HEAVY = (
+    "numpy",
+    "anthropic",
+    "onnxruntime",
+    "tokenizers",
+    "torch",
+    "sentence_transformers",
+    "huggingface_hub",
+)
 
 USUAL = f"anthropic:{MODEL}"
 
@@ -43,11 +60,15 @@ Open = Callable[..., SearchDependencies]
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str]], Config]:
+def config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Mapping[str, str]], Config]:
     """Reads the settings of an environment, over a library's folder and an account of its own."""
     monkeypatch.setenv("EVOLVABLE_TEST_ACCOUNT", str(tmp_path))
     (tmp_path / "home").mkdir()
-    return lambda environment: read_config({"EVOLVABLE_HOME": str(tmp_path / "home"), **environment})
+    return lambda environment: read_config(
+        {"EVOLVABLE_HOME": str(tmp_path / "home"), **environment}
+    )
 
 
 def configure(tmp_path: Path, text: str) -> None:
@@ -79,7 +100,10 @@ def name_of(thinker: LanguageModel | None) -> str | None:
 
 @pytest.mark.parametrize("value", ["", "auto", " auto "])
 def test_by_default_the_embedder_is_the_one_that_is_installed(means: Open, value: str) -> None:
-    assert isinstance(means(EVOLVABLE_EMBEDDER=value).neighbours, SharedEmbedder if installed_spec() else type(None))
+    assert isinstance(
+        means(EVOLVABLE_EMBEDDER=value).neighbours,
+        SharedEmbedder if installed_spec() else type(None),
+    )
     assert isinstance(means().neighbours, SharedEmbedder if installed_spec() else type(None))
 
 
@@ -88,13 +112,16 @@ def test_an_embedder_can_be_turned_off(means: Open) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["onnx", "onnx:some/model", "sentence-transformers", "sentence-transformers:some/model"]
+    "value",
+    ["onnx", "onnx:some/model", "sentence-transformers", "sentence-transformers:some/model"],
 )
 def test_an_embedder_that_is_named_is_the_one(means: Open, value: str) -> None:
     assert isinstance(means(EVOLVABLE_EMBEDDER=value).neighbours, SharedEmbedder)
 
 
-def test_a_models_folder_in_a_work_tree_counts_only_where_the_person_lists_it(means: Open, tmp_path: Path) -> None:
+def test_a_models_folder_in_a_work_tree_counts_only_where_the_person_lists_it(
+    means: Open, tmp_path: Path
+) -> None:
     model = tmp_path / "clone/model"
     model.mkdir(parents=True)
     (tmp_path / "clone/.git").mkdir()
@@ -171,11 +198,20 @@ def test_the_client_of_a_command_is_never_asked(means: Open, tmp_path: Path, val
     assert not means(serving=False).uses_client_model
 
 
-def test_model_and_address_of_the_judge_are_those_of_the_persons_configuration(means: Open, tmp_path: Path) -> None:
+def test_model_and_address_of_the_judge_are_those_of_the_persons_configuration(
+    means: Open, tmp_path: Path
+) -> None:
     pytest.importorskip("anthropic")
     with ModelApi(chooses("A", "it fits")) as api, ModelApi() as other:
-        configure(tmp_path, f'[models]\nanthropic = "{api.url}"\n[roles]\njudge = "anthropic:some-model"\n')
-        elsewhere = {"ANTHROPIC_BASE_URL": other.url, "HTTP_PROXY": other.url, "HTTPS_PROXY": other.url}
+        configure(
+            tmp_path,
+            f'[models]\nanthropic = "{api.url}"\n[roles]\njudge = "anthropic:some-model"\n',
+        )
+        elsewhere = {
+            "ANTHROPIC_BASE_URL": other.url,
+            "HTTP_PROXY": other.url,
+            "HTTPS_PROXY": other.url,
+        }
         given = means(**elsewhere, **KEY)
         assert isinstance(given.judge_model, ApiModel)
         assert given.judge_model.think(ASKED) == {"choice": "A", "why": "it fits"}
@@ -188,11 +224,15 @@ def test_model_and_address_of_the_judge_are_those_of_the_persons_configuration(m
 @pytest.mark.process
 def test_a_command_is_run_by_the_name_that_the_person_gave_it(means: Open, tmp_path: Path) -> None:
     script = tmp_path / "a judge.py"
-    script.write_text('import sys; print(\'{"choice": "A", "why": "\' + sys.argv[1] + \'"}\')', encoding="utf-8")
+    script.write_text(
+        'import sys; print(\'{"choice": "A", "why": "\' + sys.argv[1] + \'"}\')', encoding="utf-8"
+    )
 
     command = [sys.executable, "a judge.py", "two words"]
     configure(
-        tmp_path, f'[judges.mine]\ncommand = {json.dumps(command)}\nfolder = "{tmp_path}"\n[roles]\njudge = "mine"\n'
+        tmp_path,
+        f'[judges.mine]\ncommand = {json.dumps(command)}\nfolder = "{tmp_path}"\n[roles]\n'
+        'judge = "mine"\n',
     )
 
     given = means()
@@ -206,7 +246,12 @@ def test_a_command_is_run_by_the_name_that_the_person_gave_it(means: Open, tmp_p
 
 def test_the_size_of_the_library_decides_the_threshold(means: Open) -> None:
     assert means(EVOLVABLE_FITS="0.9").fits is None
-    assert (fits_from(0), fits_from(FEW), fits_from(MANY), fits_from(100_000)) == (FITS_FEW, FITS_FEW, FITS, FITS)
+    assert (fits_from(0), fits_from(FEW), fits_from(MANY), fits_from(100_000)) == (
+        FITS_FEW,
+        FITS_FEW,
+        FITS,
+        FITS,
+    )
     assert FITS_FEW < fits_from(FEW + 500) < fits_from(FEW + 1_000) < FITS
 
 
@@ -216,10 +261,15 @@ def test_the_size_of_the_library_decides_the_threshold(means: Open) -> None:
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        *(("EVOLVABLE_EMBEDDER", value) for value in ("word2vec", "onnx2:model", ":", "x" * 10_000)),
+        *(
+            ("EVOLVABLE_EMBEDDER", value)
+            for value in ("word2vec", "onnx2:model", ":", "x" * 10_000)
+        ),
     ],
 )
-def test_a_setting_that_cannot_be_meant_is_refused_by_its_name(means: Open, variable: str, value: str) -> None:
+def test_a_setting_that_cannot_be_meant_is_refused_by_its_name(
+    means: Open, variable: str, value: str
+) -> None:
     with pytest.raises(EvolvableError) as caught:
         means(**{variable: value})
 
@@ -256,14 +306,20 @@ print(json.dumps([name for name in {HEAVY} if name in sys.modules]))
         {"EVOLVABLE_EMBEDDER": "off", **KEY},
     ],
 )
-def test_a_server_over_a_library_opens_without_anything_heavy(tmp_path: Path, settings: Mapping[str, str]) -> None:
-    """Only making the files of a library imports sqlite-utils, and that imports numpy where it is installed."""
+def test_a_server_over_a_library_opens_without_anything_heavy(
+    tmp_path: Path, settings: Mapping[str, str]
+) -> None:
+    """Only making the files of a library imports sqlite-utils, and that imports numpy where it is
+    installed.
+    """
     with Library.open(tmp_path / "home", create=True) as library:
         library.index.catch_up()
     environment = {"EVOLVABLE_HOME": str(tmp_path / "home"), "HOME": str(tmp_path), **settings}
     command = [sys.executable, "-W", "error", "-c", OPENING]
 
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    ran = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
 
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == []

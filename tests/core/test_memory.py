@@ -35,12 +35,22 @@ def test_a_fact_is_a_dated_line_and_said_again_it_is_renewed():
     first = add_fact({}, "USER", "Prefers pnpm to npm.", DAY)
     again = add_fact(first.files, "USER", "prefers  pnpm to npm", DAY + timedelta(days=3))
     assert text_of(first) == "# The user\n- 2026-11-21: Prefers pnpm to npm.\n"
-    assert (again.outcome, text_of(again)) == ("renewed", "# The user\n- 2026-11-24: prefers pnpm to npm\n")
+    assert (again.outcome, text_of(again)) == (
+        "renewed",
+        "# The user\n- 2026-11-24: prefers pnpm to npm\n",
+    )
 
 
 def test_the_contrary_of_a_fact_is_another_fact():
     first = add_fact({}, "USER", "Uses tabs in makefiles.", DAY)
-    assert len(parse_facts(text_of(add_fact(first.files, "USER", "Never uses tabs in makefiles.", DAY)))) == 2
+    assert (
+        len(
+            parse_facts(
+                text_of(add_fact(first.files, "USER", "Never uses tabs in makefiles.", DAY))
+            )
+        )
+        == 2
+    )
 
 
 def test_old_facts_go_to_the_archive_and_come_back_when_they_are_said_again():
@@ -99,21 +109,30 @@ def library(tmp_path):
 def test_only_a_person_writes_the_soul(library, actor):
     files = {"SOUL.md": "Be kind.\n"}
     with pytest.raises(Refused, match="written by a person alone"):
-        edit.update_resource(library, Caller(actor), Ref.parse("memory:SOUL"), "r", files=files, create=True)
-    made = edit.update_resource(library, Caller(Actor.HUMAN), Ref.parse("memory:SOUL"), "r", files=files, create=True)
+        edit.update_resource(
+            library, Caller(actor), Ref.parse("memory:SOUL"), "r", files=files, create=True
+        )
+    made = edit.update_resource(
+        library, Caller(Actor.HUMAN), Ref.parse("memory:SOUL"), "r", files=files, create=True
+    )
     assert made.version == 1
 
 
 def test_an_agent_cannot_write_a_memory_over_its_caps(library):
     files = {"USER.md": "x" * 2_001}
     with pytest.raises(InvalidResource, match="the limit is 2,000"):
-        edit.update_resource(library, Caller(Actor.AGENT), Ref.parse("memory:USER"), "r", files=files, create=True)
+        edit.update_resource(
+            library, Caller(Actor.AGENT), Ref.parse("memory:USER"), "r", files=files, create=True
+        )
 
 
 def test_the_briefing_asks_a_new_user_and_shows_what_is_known(library):
     caller = Caller(Actor.AGENT)
     assert "Nothing is known of the user yet" in briefing(library, caller)
-    put_texts(library.store, {"memory:USER": "# The user\n- 2026-11-21: Likes tea.\n", "memory:SOUL": "Be kind.\n"})
+    put_texts(
+        library.store,
+        {"memory:USER": "# The user\n- 2026-11-21: Likes tea.\n", "memory:SOUL": "Be kind.\n"},
+    )
     said = briefing(library, caller)
     assert "Nothing is known" not in said
     assert said.startswith("<SOUL>\nBe kind.\n</SOUL>\n\n<USER>\n# The user")

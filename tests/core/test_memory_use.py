@@ -1,4 +1,6 @@
-"""Memories are pruned by use: what no session needed is proposed for removal, and comes back from the archive."""
+"""Memories are pruned by use: what no session needed is proposed for removal, and comes back from
+the archive.
+"""
 
 from datetime import date
 from pathlib import Path
@@ -33,7 +35,9 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         yield library
 
 
-def reviewed(library: Library, folder: Path, number: int, words: str = "Install it with pnpm, please.") -> None:
+def reviewed(
+    library: Library, folder: Path, number: int, words: str = "Install it with pnpm, please."
+) -> None:
     events = (Say(words), Say("Done.", agent=True), Say(f"Thanks, that was number {number}."))
     path = Labelled(f"memory-{number}", events, frozenset()).write(folder)
     review_session(library, AGENT, ReviewSettings(Redactor()), transcript_path=path)
@@ -43,7 +47,9 @@ def waiting(library: Library) -> list[str]:
     return [one.reason for one in proposal_inbox.list_waiting(library)]
 
 
-def test_a_line_that_no_session_needed_is_proposed_for_removal_once(library: Library, tmp_path: Path) -> None:
+def test_a_line_that_no_session_needed_is_proposed_for_removal_once(
+    library: Library, tmp_path: Path
+) -> None:
     for number in range(2):
         reviewed(library, tmp_path, number)
     reviewed(library, tmp_path, 1)  # the same session counts once
@@ -61,7 +67,9 @@ def test_a_line_that_no_session_needed_is_proposed_for_removal_once(library: Lib
     assert add_fact(files, "USER", UNUSED, date(2026, 11, 20)).outcome == "returned"
 
 
-def test_a_removal_that_was_turned_down_is_not_proposed_again(library: Library, tmp_path: Path) -> None:
+def test_a_removal_that_was_turned_down_is_not_proposed_again(
+    library: Library, tmp_path: Path
+) -> None:
     for number in range(4):
         reviewed(library, tmp_path, number)
     (proposal,) = proposal_inbox.list_waiting(library)
@@ -73,7 +81,9 @@ def test_a_removal_that_was_turned_down_is_not_proposed_again(library: Library, 
 def test_lines_that_say_the_contrary_are_shown(library: Library) -> None:
     with library.store.transaction(Actor.HUMAN, "more") as tx:
         head = library.store.head(Ref.parse("memory:USER"))
-        files = add_fact(library.store.files(head), "USER", "Never prefers pnpm to npm.", date(2026, 11, 2)).files
+        files = add_fact(
+            library.store.files(head), "USER", "Never prefers pnpm to npm.", date(2026, 11, 2)
+        ).files
         tx.put(head.ref, files, expected_version=head.version)
     (line,) = memory_upkeep.memory_conflicts(library, AGENT)
     assert USED in line and "Never prefers pnpm to npm." in line

@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 from evolvable_store.merge import MergeResult, Overlap, merge_files, merge_text
 from evolvable_store.objects import EXECUTABLE, PLAIN, File, make_manifest
 
-TEXTS = st.lists(st.sampled_from(["", "a", "b", "- item", "text", "tail\r"]), max_size=12).map("\n".join)
+TEXTS = st.lists(st.sampled_from(["", "a", "b", "- item", "text", "tail\r"]), max_size=12).map(
+    "\n".join
+)
 PATHS = st.sampled_from(["SKILL.md", "a", "a/b", "A", "x.bin", "references/one.md"])
-FILES = st.dictionaries(PATHS, st.builds(File, TEXTS.map(str.encode), st.sampled_from([PLAIN, EXECUTABLE])), max_size=4)
+FILES = st.dictionaries(
+    PATHS, st.builds(File, TEXTS.map(str.encode), st.sampled_from([PLAIN, EXECUTABLE])), max_size=4
+)
 
 
 def numbered(*numbers: int) -> str:
@@ -84,9 +88,13 @@ def test_only_line_feeds_end_a_line() -> None:
 
 @pytest.mark.process
 def test_a_huge_text_is_merged_in_bounded_time() -> None:
-    """A stretch of changes too long to compare counts as one change; edits outside of it still merge."""
+    """A stretch of changes too long to compare counts as one change; edits outside of it still
+    merge.
+    """
     base = numbered(*range(100_000))
-    ours = "".join(f"line {n if n % 2 else -n}\n" if 10 < n < 90_000 else f"line {n}\n" for n in range(100_000))
+    ours = "".join(
+        f"line {n if n % 2 else -n}\n" if 10 < n < 90_000 else f"line {n}\n" for n in range(100_000)
+    )
     theirs = base.replace("line 99999\n", "line 99999, edited\n")
     assert merge_text(base, ours, theirs) == ours.replace("line 99999\n", "line 99999, edited\n")
     assert merge_text(base, ours, base.replace("line 500\n", "line 500, edited\n")) is None
@@ -96,7 +104,8 @@ def test_a_huge_text_is_merged_in_bounded_time() -> None:
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 @pytest.mark.parametrize("paragraphs", [5, 25])
 def test_documents_merge_as_git_merges_them(tmp_path: Path, paragraphs: int) -> None:
-    """Where git finds no conflict, the result is git's, or None: stricter is allowed, another text never.
+    """Where git finds no conflict, the result is git's, or None: stricter is allowed, another text
+    never.
 
     Stricter happens rarely, when equal lines let git's diff choose another alignment.
     """
@@ -136,7 +145,9 @@ def edited(rng: random.Random, lines: list[str]) -> list[str]:
         elif kind == "delete":
             del lines[place : place + rng.randint(1, 4)]
         else:
-            lines[place:place] = document(rng, 1) if kind == "paragraph" else [f"one {rng.randrange(10**6)}\n"]
+            lines[place:place] = (
+                document(rng, 1) if kind == "paragraph" else [f"one {rng.randrange(10**6)}\n"]
+            )
     return lines
 
 
@@ -158,12 +169,16 @@ BASE = {"SKILL.md": text("a\nb\nc\n"), "run.sh": text("echo\n")}
 def test_different_files_changed_by_different_sides_merge() -> None:
     ours = {**BASE, "SKILL.md": text("A\nb\nc\n"), "new.md": text("new")}
     theirs = {"SKILL.md": BASE["SKILL.md"]}
-    assert merge_files(BASE, ours, theirs) == MergeResult({"SKILL.md": text("A\nb\nc\n"), "new.md": text("new")}, ())
+    assert merge_files(BASE, ours, theirs) == MergeResult(
+        {"SKILL.md": text("A\nb\nc\n"), "new.md": text("new")}, ()
+    )
 
 
 def test_one_file_changed_by_both_sides_is_merged_by_lines() -> None:
     ours, theirs = {**BASE, "SKILL.md": text("A\nb\nc\n")}, {**BASE, "SKILL.md": text("a\nb\nC\n")}
-    assert merge_files(BASE, ours, theirs) == MergeResult({**BASE, "SKILL.md": text("A\nb\nC\n")}, ())
+    assert merge_files(BASE, ours, theirs) == MergeResult(
+        {**BASE, "SKILL.md": text("A\nb\nC\n")}, ()
+    )
 
 
 def test_in_a_conflict_the_persons_lines_stay_and_both_sides_are_named() -> None:
@@ -174,8 +189,17 @@ def test_in_a_conflict_the_persons_lines_stay_and_both_sides_are_named() -> None
 
 def test_one_overlapping_line_drops_nothing_else_of_either_side() -> None:
     base = {"SKILL.md": text(numbered(*range(1, 41)))}
-    library = numbered(*range(1, 41)).replace("line 3\n", "new\nline 3, library\n").replace("line 20\n", "LIBRARY\n")
-    disk = numbered(*range(1, 41)).replace("line 20\n", "DISK\n").replace("line 30\n", "").replace("40", "40, disk")
+    library = (
+        numbered(*range(1, 41))
+        .replace("line 3\n", "new\nline 3, library\n")
+        .replace("line 20\n", "LIBRARY\n")
+    )
+    disk = (
+        numbered(*range(1, 41))
+        .replace("line 20\n", "DISK\n")
+        .replace("line 30\n", "")
+        .replace("40", "40, disk")
+    )
     merged = merge_files(base, {"SKILL.md": text(library)}, {"SKILL.md": text(disk)})
     assert merged.files["SKILL.md"] == text(disk.replace("line 3\n", "new\nline 3, library\n"))
     assert merged.conflicts == ("SKILL.md",)
@@ -185,8 +209,13 @@ def test_one_overlapping_line_drops_nothing_else_of_either_side() -> None:
 @pytest.mark.process
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 @pytest.mark.parametrize("paragraphs", [5, 25])
-def test_overlapping_documents_resolve_as_git_does_with_one_side(tmp_path: Path, paragraphs: int) -> None:
-    """Where git and we see the same overlaps, the text is git's. Our stricter alignment may drop more of a place."""
+def test_overlapping_documents_resolve_as_git_does_with_one_side(
+    tmp_path: Path, paragraphs: int
+) -> None:
+    """Where git and we see the same overlaps, the text is git's.
+
+    Our stricter alignment may drop more of a place.
+    """
     rng = random.Random(paragraphs + 1)
     agreed = overlapping = 0
     for _ in range(60):
@@ -207,15 +236,22 @@ def test_both_sides_of_an_overlap_stand_where_it_says(base: str, ours: str, thei
     merged = merge_files(*({"SKILL.md": text(one)} for one in (base, ours, theirs)))
     assert bool(merged.conflicts) == (merge_text(base, ours, theirs) is None)
     for one in merged.overlaps:
-        for line, there, side in ((one.ours_line, one.ours, ours), (one.theirs_line, one.theirs, theirs)):
+        for line, there, side in (
+            (one.ours_line, one.ours, ours),
+            (one.theirs_line, one.theirs, theirs),
+        ):
             assert "".join(side.splitlines(keepends=True)[line - 1 :]).startswith(there)
         assert one.theirs in merged.files["SKILL.md"].data.decode()
 
 
 def test_a_binary_file_changed_by_both_sides_is_a_conflict() -> None:
-    base, ours, theirs = ({"x": File(b"1\n\0\n\n" + tail)} for tail in (b"a\nb\nc", b"A\nb\nc", b"a\nb\nC"))
+    base, ours, theirs = (
+        {"x": File(b"1\n\0\n\n" + tail)} for tail in (b"a\nb\nc", b"A\nb\nc", b"a\nb\nC")
+    )
     assert merge_files(base, ours, theirs) == MergeResult(theirs, ("x",))
-    base, ours, theirs = ({"x": File(b"\xff\n\n" + tail)} for tail in (b"a\nb\nc", b"A\nb\nc", b"a\nb\nC"))
+    base, ours, theirs = (
+        {"x": File(b"\xff\n\n" + tail)} for tail in (b"a\nb\nc", b"A\nb\nc", b"a\nb\nC")
+    )
     assert merge_files(base, ours, theirs) == MergeResult(theirs, ("x",))
 
 
@@ -226,9 +262,16 @@ def test_deleting_what_the_other_side_changed_is_a_conflict() -> None:
 
 
 def test_modes_merge_apart_from_content() -> None:
-    ours, theirs = {**BASE, "run.sh": text("echo\n", EXECUTABLE)}, {**BASE, "run.sh": text("echo 2\n")}
-    assert merge_files(BASE, ours, theirs) == MergeResult({**BASE, "run.sh": text("echo 2\n", EXECUTABLE)}, ())
-    assert merge_files(BASE, theirs, ours) == MergeResult({**BASE, "run.sh": text("echo 2\n", EXECUTABLE)}, ())
+    ours, theirs = (
+        {**BASE, "run.sh": text("echo\n", EXECUTABLE)},
+        {**BASE, "run.sh": text("echo 2\n")},
+    )
+    assert merge_files(BASE, ours, theirs) == MergeResult(
+        {**BASE, "run.sh": text("echo 2\n", EXECUTABLE)}, ()
+    )
+    assert merge_files(BASE, theirs, ours) == MergeResult(
+        {**BASE, "run.sh": text("echo 2\n", EXECUTABLE)}, ()
+    )
 
 
 def test_a_file_and_a_folder_of_one_name_are_a_conflict() -> None:
@@ -244,7 +287,9 @@ def test_names_that_differ_only_by_case_are_a_conflict() -> None:
 
 @pytest.mark.process
 @given(FILES, FILES)
-def test_files_of_a_side_that_changed_nothing_add_nothing(base: dict[str, File], changed: dict[str, File]) -> None:
+def test_files_of_a_side_that_changed_nothing_add_nothing(
+    base: dict[str, File], changed: dict[str, File]
+) -> None:
     assert merge_files(base, base, changed) == MergeResult(changed, ())
     assert merge_files(base, changed, changed) == MergeResult(changed, ())
     if possible(changed) and possible(base):
@@ -269,7 +314,9 @@ def test_a_merge_of_files_can_be_written_and_is_symmetric_when_clean(
 
 
 def test_of_a_text_theirs_wins_in_the_overlapping_lines_and_ours_stays_elsewhere() -> None:
-    base, ours, theirs = ({"SKILL.md": File(data, 0o644)} for data in (b"a\n\n\n", b"\na", b"a\n\n"))
+    base, ours, theirs = (
+        {"SKILL.md": File(data, 0o644)} for data in (b"a\n\n\n", b"\na", b"a\n\n")
+    )
     merged = merge_files(base, ours, theirs)
     assert merged.files == {"SKILL.md": File(b"\n", 0o644)} and merged.conflicts == ("SKILL.md",)
 

@@ -1,4 +1,6 @@
-"""Models that a person names: the command, what it refuses, who answers in which role, and what doctor says of it."""
+"""Models that a person names: the command, what it refuses, who answers in which role, and what
+doctor says of it.
+"""
 
 import json
 import os
@@ -53,11 +55,19 @@ def key_file(evolvable: CommandLine) -> Path:
 
 
 def test_a_model_is_named_tested_given_a_role_and_removed(evolvable: CommandLine) -> None:
-    with ModelApi(chats('{"word": "kestrel"}'), fails(401, f"no {KEY}"), chats('{"word": "heron"}')) as api:
+    with ModelApi(
+        chats('{"word": "kestrel"}'), fails(401, f"no {KEY}"), chats('{"word": "heron"}')
+    ) as api:
         key = key_file(evolvable)
-        assert "unencrypted" not in add(evolvable, "local", api.url, "--key-file", key, "--price", "0.5/2").err
+        assert (
+            "unencrypted"
+            not in add(evolvable, "local", api.url, "--key-file", key, "--price", "0.5/2").err
+        )
         tested = evolvable("model", "test", "local", "--json").json
-        assert (tested["works"], tested["warning"]) == (True, "asked for qwen, answered by scripted")
+        assert (tested["works"], tested["warning"]) == (
+            True,
+            "asked for qwen, answered by scripted",
+        )
         assert tested["attempts"][0]["cost"] == pytest.approx(15e-6)
         failed = evolvable("model", "test", "local", code=1)
         assert "answered 401: no [key]" in failed.out
@@ -65,7 +75,10 @@ def test_a_model_is_named_tested_given_a_role_and_removed(evolvable: CommandLine
         assert api.asked[0].headers["authorization"] == f"Bearer {KEY}"
     evolvable("model", "role", "judge", "local", "claude")
     listed = evolvable("model", "--json").json
-    assert listed["roles"] == {"judge": ["local", "claude"]} and listed["models"][0]["price"] == [0.5, 2.0]
+    assert listed["roles"] == {"judge": ["local", "claude"]} and listed["models"][0]["price"] == [
+        0.5,
+        2.0,
+    ]
     assert "answers as judge" in evolvable("model", "remove", "local", code=1).err
     evolvable("model", "role", "judge")
     evolvable("model", "remove", "local")
@@ -73,8 +86,14 @@ def test_a_model_is_named_tested_given_a_role_and_removed(evolvable: CommandLine
     assert KEY not in f"{tested}{failed}{listed}{written(evolvable)}"
 
 
-def test_only_a_person_names_models_and_what_is_wrong_with_one_is_said(evolvable: CommandLine) -> None:
-    for words in (("add", "x", "--protocol", "anthropic", "--model", "m"), ("role", "judge", "claude"), ("test", "x")):
+def test_only_a_person_names_models_and_what_is_wrong_with_one_is_said(
+    evolvable: CommandLine,
+) -> None:
+    for words in (
+        ("add", "x", "--protocol", "anthropic", "--model", "m"),
+        ("role", "judge", "claude"),
+        ("test", "x"),
+    ):
         ran = evolvable("model", *words, code=1, **AGENT)
         assert "Only a person names the addresses that models are asked at" in ran.err
     evolvable("model", "list", **AGENT)
@@ -132,14 +151,17 @@ def test_doctor_says_which_model_answers_in_which_role_and_what_keeps_one_from_a
     loose.write_text(KEY, encoding="utf-8")
     loose.chmod(0o644)
     evolvable.configure(
-        '[models.local]\nprotocol = "openai-chat"\nmodel = "qwen"\naddress = "http://127.0.0.1:9/v1"\n'
-        f'[models.far]\nprotocol = "openai-responses"\nmodel = "big"\nkey_file = "{loose}"\naddress = "http://far.example/v1"\n'
-        '[models.unset]\nprotocol = "anthropic"\nmodel = "m"\nkey_env = "NOT_SET"\n'
-        '[roles]\njudge = ["local", "far"]\nproposer = ["nobody"]\n'
+        '[models.local]\nprotocol = "openai-chat"\nmodel = "qwen"\n'
+        'address = "http://127.0.0.1:9/v1"\n[models.far]\nprotocol = "openai-responses"\n'
+        f'model = "big"\nkey_file = "{loose}"\naddress = "http://far.example/v1"\n[models.unset]\n'
+        'protocol = "anthropic"\nmodel = "m"\nkey_env = "NOT_SET"\n[roles]\n'
+        'judge = ["local", "far"]\nproposer = ["nobody"]\n'
     )
     told = evolvable("doctor", "--json", code=4).json
     settings = {one["name"]: one for one in told["settings"]}
-    assert settings["judge"]["value"] == "local,far" and settings["judge"]["source"].endswith("config.toml")
+    assert settings["judge"]["value"] == "local,far" and settings["judge"]["source"].endswith(
+        "config.toml"
+    )
     assert settings["role judge"]["value"] == "local, then far"
     assert settings["role reviewer"]["value"] == "the calling agent (handoff)"
     assert settings["role critic"]["value"] == "the proposer"
@@ -157,7 +179,9 @@ def test_doctor_says_which_model_answers_in_which_role_and_what_keeps_one_from_a
     assert KEY not in json.dumps(told)
 
 
-def test_a_lookup_is_judged_by_a_named_model_and_by_the_next_where_that_gives_no_answer(evolvable: CommandLine) -> None:
+def test_a_lookup_is_judged_by_a_named_model_and_by_the_next_where_that_gives_no_answer(
+    evolvable: CommandLine,
+) -> None:
     def choose(asked) -> str:
         choices = json.loads(asked.body["messages"][-1]["content"])["choices"]
         label = next(one["label"] for one in choices if one["name"] == "postgres-restore")
@@ -166,15 +190,31 @@ def test_a_lookup_is_judged_by_a_named_model_and_by_the_next_where_that_gives_no
     class Judge(ModelApi):
         def answer(self, asked):
             self.asked.append(asked)
-            return fails(503, "down", retry_after="60") if asked.body["model"] == "down" else chats(choose(asked))
+            return (
+                fails(503, "down", retry_after="60")
+                if asked.body["model"] == "down"
+                else chats(choose(asked))
+            )
 
     with Judge() as api:
-        evolvable("model", "add", "down", "--protocol", "openai-chat", "--model", "down", "--address", api.url)
+        evolvable(
+            "model",
+            "add",
+            "down",
+            "--protocol",
+            "openai-chat",
+            "--model",
+            "down",
+            "--address",
+            api.url,
+        )
         add(evolvable, "local", api.url)
         evolvable("model", "role", "judge", "down", "local")
         found = evolvable("find", "work on a postgres database dump", "--json").json
         assert found["matches"][0]["ref"] == "skill:postgres-restore"
-        assert "local:qwen" in json.dumps(found["stages"]) and "down:down" not in json.dumps(found["stages"])
+        assert "local:qwen" in json.dumps(found["stages"]) and "down:down" not in json.dumps(
+            found["stages"]
+        )
         assert [one.body["model"] for one in api.asked] == ["down", "qwen"]
         evolvable("model", "role", "judge", "off", "--yes")
         evolvable("find", "work on a dump of a postgres database", "--json")
@@ -185,18 +225,33 @@ def test_a_lookup_is_judged_by_a_named_model_and_by_the_next_where_that_gives_no
             "HTTP_PROXY": "http://127.0.0.1:9",
         }
         evolvable("find", "a postgres database dump is to be worked on", "--json", **theirs)
-        assert len(api.asked) == 4 and "sk-theirs" not in json.dumps([one.headers for one in api.asked])
+        assert len(api.asked) == 4 and "sk-theirs" not in json.dumps(
+            [one.headers for one in api.asked]
+        )
 
 
-def test_a_session_is_reviewed_by_a_named_model_within_the_budget_of_its_price(evolvable: CommandLine) -> None:
+def test_a_session_is_reviewed_by_a_named_model_within_the_budget_of_its_price(
+    evolvable: CommandLine,
+) -> None:
     session = next(one for one in labelled() if one.name == "alembic")
     said = json.dumps({"candidates": [], "why_none": "nothing"})
     with ModelApi(responds(said), responds(said)) as api:
-        words = ("--protocol", "openai-responses", "--model", "big", "--address", api.url, "--price", "3/15")
+        words = (
+            "--protocol",
+            "openai-responses",
+            "--model",
+            "big",
+            "--address",
+            api.url,
+            "--price",
+            "3/15",
+        )
         evolvable("model", "add", "reviewing", *words)
         evolvable("model", "role", "reviewer", "reviewing")
         path = session.write(evolvable.root)
         spends = {"EVOLVABLE_REVIEW_BUDGET": "money=1"}
         done = evolvable("review", path, "--json", **spends).json
         assert len(api.asked) == 1, done
-        assert "reviewing:big" in json.dumps(done) and os.fspath(path) not in json.dumps(api.asked[0].body)
+        assert "reviewing:big" in json.dumps(done) and os.fspath(path) not in json.dumps(
+            api.asked[0].body
+        )

@@ -43,14 +43,19 @@ def test_the_mount_that_holds_a_folder_says_its_kind(place: str, kind: str) -> N
 
 def test_a_mount_whose_name_is_no_utf_8_is_found() -> None:
     name = "/mnt/caf\udce9"
-    assert mount_kind(b"/dev/sda1 / ext4 rw 0 0\nx /mnt/caf\xe9 cifs rw 0 0\n", f"{name}/library") == "cifs"
+    assert (
+        mount_kind(b"/dev/sda1 / ext4 rw 0 0\nx /mnt/caf\xe9 cifs rw 0 0\n", f"{name}/library")
+        == "cifs"
+    )
 
 
 def test_without_a_mount_the_kind_is_unknown() -> None:
     assert mount_kind(b"", "/home") == "" and not is_shared_kind("")
 
 
-@pytest.mark.parametrize("kind", ["ext4", "btrfs", "apfs", "overlay", "tmpfs", "fuseblk", "fuse.gocryptfs"])
+@pytest.mark.parametrize(
+    "kind", ["ext4", "btrfs", "apfs", "overlay", "tmpfs", "fuseblk", "fuse.gocryptfs"]
+)
 def test_disks_of_this_machine_keep_the_log(kind: str) -> None:
     assert not is_shared_kind(kind)
 
@@ -58,7 +63,19 @@ def test_disks_of_this_machine_keep_the_log(kind: str) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "afpfs", "webdav", "lustre", "virtiofs"),
+        *(
+            "nfs",
+            "nfs4",
+            "cifs",
+            "smb3",
+            "smbfs",
+            "9p",
+            "ceph",
+            "afpfs",
+            "webdav",
+            "lustre",
+            "virtiofs",
+        ),
         *("fuse", "fuse.sshfs", "fuse.rclone", "fuse.nobody-knows", "macfuse", "osxfuse", "fusefs"),
     ],
 )
@@ -68,11 +85,21 @@ def test_networks_and_unknown_file_systems_in_user_space_have_no_log(kind: str) 
 
 @pytest.mark.parametrize(
     ("kind", "flags", "shared"),
-    [("apfs", 0x1000, False), ("smbfs", 0, True), ("apfs", 0, True), ("macfuse", 0x1000, True), ("new", 0, True)],
+    [
+        ("apfs", 0x1000, False),
+        ("smbfs", 0, True),
+        ("apfs", 0, True),
+        ("macfuse", 0x1000, True),
+        ("new", 0, True),
+    ],
 )
-def test_macos_says_the_kind_and_whether_the_disk_is_its_own(kind: str, flags: int, shared: bool) -> None:
+def test_macos_says_the_kind_and_whether_the_disk_is_its_own(
+    kind: str, flags: int, shared: bool
+) -> None:
     """The bytes are laid out as the structure of <sys/mount.h> with inodes of 64 bits."""
-    data = struct.pack("=IiQQQQQiiIIII16s", 4096, 1 << 20, 9, 9, 9, 9, 9, 1, 2, 501, 26, flags, 3, kind.encode())
+    data = struct.pack(
+        "=IiQQQQQiiIIII16s", 4096, 1 << 20, 9, 9, 9, 9, 9, 1, 2, 501, 26, flags, 3, kind.encode()
+    )
 
     assert parse_statfs(data.ljust(2168, b"x")) == (kind, flags)
     assert is_shared_mount(kind, flags) is shared
@@ -91,7 +118,9 @@ def test_macos_says_the_kind_and_whether_the_disk_is_its_own(kind: str, flags: i
         ("\\\\wsl$\\Debian\\", 3, True),
     ],
 )
-def test_windows_says_the_kind_of_a_drive_and_a_share_has_none(anchor: str, kind: int, shared: bool) -> None:
+def test_windows_says_the_kind_of_a_drive_and_a_share_has_none(
+    anchor: str, kind: int, shared: bool
+) -> None:
     assert is_shared_drive(anchor, kind) is shared
 
 

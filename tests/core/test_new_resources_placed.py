@@ -25,7 +25,9 @@ NEW = Ref.parse("skill:notes")
 
 def create(library: Library, **options: bool) -> int | None:
     files = {"SKILL.md": skill_text("notes")}
-    return update_resource(library, AGENT, NEW, "new", files=files, create=True, **options).proposal_id
+    return update_resource(
+        library, AGENT, NEW, "new", files=files, create=True, **options
+    ).proposal_id
 
 
 def approve(library: Library) -> None:

@@ -33,7 +33,9 @@ def test_a_key_that_is_not_unlocked_signs_nothing_and_says_so() -> None:
         PassphraseSigner("key", str).sign(b"statement")
 
 
-@pytest.mark.parametrize("text", ['{"a": {"b": 1}, "a": 1}', '{"a": 1, "a": {"b": 1}}', '{"a": {"b": 1}, "a": {}}'])
+@pytest.mark.parametrize(
+    "text", ['{"a": {"b": 1}, "a": 1}', '{"a": 1, "a": {"b": 1}}', '{"a": {"b": 1}, "a": {}}']
+)
 def test_an_object_that_names_a_key_twice_is_edited_or_refused(text: str) -> None:
     """A client's settings are the person's file, whatever stands in it."""
     try:

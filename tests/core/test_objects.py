@@ -65,7 +65,9 @@ def test_the_order_of_files_does_not_matter(files: dict[str, File]) -> None:
 
 @pytest.mark.process
 @given(one=FILES, other=FILES)
-def test_manifests_are_equal_exactly_when_the_files_are(one: dict[str, File], other: dict[str, File]) -> None:
+def test_manifests_are_equal_exactly_when_the_files_are(
+    one: dict[str, File], other: dict[str, File]
+) -> None:
     assert (make_manifest(one) == make_manifest(other)) == (one == other)
 
 
@@ -84,7 +86,8 @@ def test_a_stored_manifest_is_plain_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "kept"), [(0o600, PLAIN), (0o664, PLAIN), (0o100644, PLAIN), (0o700, EXECUTABLE), (0o4755, EXECUTABLE)]
+    ("mode", "kept"),
+    [(0o600, PLAIN), (0o664, PLAIN), (0o100644, PLAIN), (0o700, EXECUTABLE), (0o4755, EXECUTABLE)],
 )
 def test_any_mode_is_brought_to_one_of_the_two(mode: int, kept: int) -> None:
     assert make_manifest({"a.sh": File(b"", mode)})["a.sh"].mode == kept
@@ -92,7 +95,10 @@ def test_any_mode_is_brought_to_one_of_the_two(mode: int, kept: int) -> None:
 
 @pytest.mark.parametrize("case", attacks("path", "reject"), ids=lambda case: case["id"])
 def test_a_hostile_path_is_refused(case: dict[str, Any]) -> None:
-    """attacks.json, category path. A lone skill.md is what some people's skills have; beside SKILL.md it is hostile."""
+    """attacks.json, category path.
+
+    A lone skill.md is what some people's skills have; beside SKILL.md it is hostile.
+    """
     with pytest.raises(InvalidPath):
         make_manifest({"SKILL.md": File(b"x"), case["input"]: File(b"x")})
 
@@ -104,7 +110,13 @@ def test_an_honest_path_is_taken(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "paths",
-    [("a.md", "A.md"), ("docs/a.md", "Docs/b.md"), ("a", "a/b.md"), ("x/A", "x/a/b/c.md"), ("straße", "STRASSE")],
+    [
+        ("a.md", "A.md"),
+        ("docs/a.md", "Docs/b.md"),
+        ("a", "a/b.md"),
+        ("x/A", "x/a/b/c.md"),
+        ("straße", "STRASSE"),
+    ],
 )
 def test_files_that_some_disk_cannot_hold_side_by_side_are_refused(paths: tuple[str, ...]) -> None:
     for order in (paths, paths[::-1]):
@@ -165,8 +177,13 @@ def test_what_was_packed_is_unpacked_by_us_and_by_zlib(data: bytes) -> None:
 
 @pytest.mark.process
 @settings(max_examples=300)
-@given(data=st.binary(min_size=40, max_size=400), flipped=st.sets(st.integers(0, 60 * 8), min_size=1, max_size=4))
-def test_packed_bytes_that_are_damaged_are_refused_or_what_they_were(data: bytes, flipped: set[int]) -> None:
+@given(
+    data=st.binary(min_size=40, max_size=400),
+    flipped=st.sets(st.integers(0, 60 * 8), min_size=1, max_size=4),
+)
+def test_packed_bytes_that_are_damaged_are_refused_or_what_they_were(
+    data: bytes, flipped: set[int]
+) -> None:
     packed = bytearray(objects.pack(data * 4)[0])
     for bit in flipped:
         packed[bit // 8 % len(packed)] ^= 1 << bit % 8

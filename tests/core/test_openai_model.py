@@ -1,4 +1,7 @@
-"""Models behind OpenAI's protocols: the real SDK against a scripted API on this machine. Then all protocols alike."""
+"""Models behind OpenAI's protocols: the real SDK against a scripted API on this machine.
+
+Then all protocols alike.
+"""
 
 import gzip
 import json
@@ -31,7 +34,11 @@ SCHEMA = {
 }
 WRITTEN = '{"choice": "B"}'
 PROTOCOLS = {"anthropic": says, "openai-chat": chats, "openai-responses": responds}
-PATHS = {"anthropic": "/v1/messages", "openai-chat": "/chat/completions", "openai-responses": "/responses"}
+PATHS = {
+    "anthropic": "/v1/messages",
+    "openai-chat": "/chat/completions",
+    "openai-responses": "/responses",
+}
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +65,21 @@ OPENED: dict[str, Any] = {}
 """Models by their endpoints; to open one takes 50 ms of the processor."""
 
 
-def asked(api: ModelApi, protocol: str = "openai-chat", max_tokens: int = 100, **options: Any) -> Any:
-    """Asks the model once. Returns its answer, else its error, with the attempts; the key is nowhere in the error."""
+def asked(
+    api: ModelApi, protocol: str = "openai-chat", max_tokens: int = 100, **options: Any
+) -> Any:
+    """Asks the model once.
+
+    Returns its answer, else its error, with the attempts; the key is nowhere in the error.
+    """
     attempts: list[ModelAttempt] = []
     given = {"key": KEY, "attempts": 1, "price": (1.0, 2.0)} | options
     endpoint = ModelEndpoint("local", protocol, "qwen", api.url, **given)
     model = OPENED.setdefault(f"{endpoint} {endpoint.key}", endpoint.open(5.0))
     try:
-        request = Request("Choose one.", '{"task": "x"}', SCHEMA, max_tokens, attempted=attempts.append)
+        request = Request(
+            "Choose one.", '{"task": "x"}', SCHEMA, max_tokens, attempted=attempts.append
+        )
         answer: Any = model.think(request)
     except ProviderError as error:
         answer = error
@@ -119,9 +133,13 @@ def test_an_endpoint_of_ones_own_needs_no_key_and_is_sent_none(api: ModelApi) ->
     assert "authorization" not in api.asked[0].headers
 
 
-def test_a_busy_api_is_asked_again_and_each_attempt_is_reported(api: ModelApi, protocol: str) -> None:
+def test_a_busy_api_is_asked_again_and_each_attempt_is_reported(
+    api: ModelApi, protocol: str
+) -> None:
     api.then(
-        fails(429, "slow", retry_after_ms="1"), fails(500, "oops", retry_after_ms="1"), PROTOCOLS[protocol](WRITTEN)
+        fails(429, "slow", retry_after_ms="1"),
+        fails(500, "oops", retry_after_ms="1"),
+        PROTOCOLS[protocol](WRITTEN),
     )
 
     answer, attempts = asked(api, protocol, attempts=3)
@@ -140,10 +158,22 @@ NO_ANSWERS = [
     (DRIPS, "timeout", "did not answer within"),
     (Reply(body=b'{"choices": ['), "no message", "could not be asked"),
     (Reply(body=b"[]"), "no message", "other than a message"),
-    (Reply(body=b'{"choices": 3, "output": 3, "content": 3}'), "no message", "other than a message"),
-    (Reply(body=b"<html>", headers={"content-type": "text/html"}), "no message", "other than a message"),
+    (
+        Reply(body=b'{"choices": 3, "output": 3, "content": 3}'),
+        "no message",
+        "other than a message",
+    ),
+    (
+        Reply(body=b"<html>", headers={"content-type": "text/html"}),
+        "no message",
+        "other than a message",
+    ),
     (Reply(body=b" " * 8_000_001), "too large", "more than 8,000,000 bytes"),
-    (Reply(body=gzip.compress(b" "), headers={"content-encoding": "gzip"}), "too large", "compressed"),
+    (
+        Reply(body=gzip.compress(b" "), headers={"content-encoding": "gzip"}),
+        "too large",
+        "compressed",
+    ),
 ]
 
 
@@ -153,7 +183,9 @@ def test_what_may_have_been_charged_for_is_not_repeated_and_counts_as_the_most_i
     for reply, outcome, said in NO_ANSWERS:
         api.then(reply)
 
-        error, [attempt] = asked(api, protocol, attempts=3, timeout=0.3 if reply.hang or reply.drip else None)
+        error, [attempt] = asked(
+            api, protocol, attempts=3, timeout=0.3 if reply.hang or reply.drip else None
+        )
 
         assert said in str(error)
         assert (attempt.outcome, attempt.known, attempt.output_tokens) == (outcome, False, 100)
@@ -167,7 +199,10 @@ def test_an_api_that_asks_for_a_long_wait_is_not_waited_for(api: ModelApi) -> No
 
         error, [attempt] = asked(api, attempts=3)
 
-        assert f"answered 429: slow down, [key] It asks to wait {wait} s." in str(error) and attempt.output_tokens == 0
+        assert (
+            f"answered 429: slow down, [key] It asks to wait {wait} s." in str(error)
+            and attempt.output_tokens == 0
+        )
 
 
 def test_a_wrong_name_of_a_model_says_what_to_check(api: ModelApi, protocol: str) -> None:
@@ -175,15 +210,25 @@ def test_a_wrong_name_of_a_model_says_what_to_check(api: ModelApi, protocol: str
 
     error, [attempt] = asked(api, protocol, attempts=3)
 
-    assert "answered 404: model 'qwen' not found" in str(error) and "name of the model" in error.hint
+    assert (
+        "answered 404: model 'qwen' not found" in str(error) and "name of the model" in error.hint
+    )
     assert attempt.outcome == "status 404"
 
 
 def refusing(protocol: str) -> Reply:
     content = [{"type": "refusal", "refusal": "I will not"}]
-    item = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": content}
+    item = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": content,
+    }
     return {
-        "anthropic": says("", stop="refusal", stop_details={"type": "refusal", "explanation": "I will not"}),
+        "anthropic": says(
+            "", stop="refusal", stop_details={"type": "refusal", "explanation": "I will not"}
+        ),
         "openai-chat": chats(None, refusal="I will not"),
         "openai-responses": responds(item),
     }[protocol]
@@ -201,17 +246,22 @@ def test_a_refusal_is_an_answer_that_was_paid_for(api: ModelApi, protocol: str) 
 def test_an_empty_and_a_cut_answer_and_one_by_another_schema_say_so(api: ModelApi) -> None:
     api.then(chats(""), chats(None), responds(), chats('{"choice"', stop="length"))
     api.then(
-        responds("", status="incomplete", incomplete_details={"reason": "max_output_tokens"}), chats('{"choice": "Z"}')
+        responds("", status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
+        chats('{"choice": "Z"}'),
     )
 
-    assert "without a JSON object" in str(asked(api)[0]) and "without a JSON object" in str(asked(api)[0])
+    assert "without a JSON object" in str(asked(api)[0]) and "without a JSON object" in str(
+        asked(api)[0]
+    )
     assert "without a JSON object" in str(asked(api, "openai-responses")[0])
     assert "cut off" in str(asked(api)[0]) and "cut off" in str(asked(api, "openai-responses")[0])
     error = asked(api)[0]
     assert isinstance(error, WrongAnswer) and error.answer == {"choice": "Z"}
 
 
-def test_a_redirect_to_another_host_is_not_followed_and_the_key_goes_nowhere(api: ModelApi, protocol: str) -> None:
+def test_a_redirect_to_another_host_is_not_followed_and_the_key_goes_nowhere(
+    api: ModelApi, protocol: str
+) -> None:
     with ModelApi(PROTOCOLS[protocol](WRITTEN)) as other:
         for status in (301, 302, 303, 307, 308):
             api.then(Reply(status, b"", {"location": f"{other.url}/steal"}))
@@ -230,8 +280,8 @@ SET_BY_A_PROJECT = {
     "OPENAI_CUSTOM_HEADERS": "Authorization: Bearer sk-theirs\nX-Theirs: 1\nHost: theirs.example",
     "ANTHROPIC_API_KEY": "sk-theirs",
     "ANTHROPIC_AUTH_TOKEN": "sk-theirs",
-    "ANTHROPIC_CUSTOM_HEADERS": "x-api-key: sk-theirs\nAuthorization: Bearer sk-theirs\nanthropic-beta: theirs"
-    "\nanthropic-version: theirs\ncontent-length: 3\ncontent-type: text/theirs",
+    "ANTHROPIC_CUSTOM_HEADERS": "x-api-key: sk-theirs\nAuthorization: Bearer sk-theirs\nanthropic-beta: theirs\n"
+    "anthropic-version: theirs\ncontent-length: 3\ncontent-type: text/theirs",
 }
 
 
@@ -239,7 +289,14 @@ def test_nothing_that_a_project_sets_in_the_environment_changes_where_and_with_w
     api: ModelApi, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ModelApi() as other:
-        for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        for name in (
+            "OPENAI_BASE_URL",
+            "ANTHROPIC_BASE_URL",
+            "HTTP_PROXY",
+            "http_proxy",
+            "ALL_PROXY",
+            "all_proxy",
+        ):
             monkeypatch.setenv(name, other.url)
         for name, value in SET_BY_A_PROJECT.items():
             monkeypatch.setenv(name, value)
@@ -261,7 +318,9 @@ def test_nothing_that_a_project_sets_in_the_environment_changes_where_and_with_w
         assert api.asked[0].headers["host"] == api.url.removeprefix("http://")
 
 
-def test_the_key_is_in_no_log_of_the_libraries(api: ModelApi, protocol: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_key_is_in_no_log_of_the_libraries(
+    api: ModelApi, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
     api.then(fails(401, f"who is {KEY}?"))
     with caplog.at_level(logging.DEBUG):
         error, _ = asked(api, protocol)
@@ -274,9 +333,13 @@ def test_the_next_model_answers_where_the_first_gives_no_answer(api: ModelApi) -
     api.then(fails(400, "no"), says(WRITTEN))
     attempts: list[ModelAttempt] = []
     first = ModelEndpoint("local", "openai-chat", "qwen", api.url, attempts=1).open(5.0)
-    model = FallbackModel([first, ModelEndpoint("claude-api", "anthropic", "big", api.url, key=KEY).open(5.0)])
+    model = FallbackModel(
+        [first, ModelEndpoint("claude-api", "anthropic", "big", api.url, key=KEY).open(5.0)]
+    )
 
-    assert model.think(Request("Choose one.", "{}", SCHEMA, attempted=attempts.append)) == {"choice": "B"}
+    assert model.think(Request("Choose one.", "{}", SCHEMA, attempted=attempts.append)) == {
+        "choice": "B"
+    }
     model.close()
 
     assert model.name == "local:qwen | claude-api:big" and model.tries == 2
@@ -287,7 +350,9 @@ def test_the_next_model_answers_where_the_first_gives_no_answer(api: ModelApi) -
 
 
 @pytest.mark.process
-def test_a_command_behind_a_model_is_an_attempt_too_with_what_it_told(api: ModelApi, tmp_path: Path) -> None:
+def test_a_command_behind_a_model_is_an_attempt_too_with_what_it_told(
+    api: ModelApi, tmp_path: Path
+) -> None:
     told = {
         "type": "result",
         "result": WRITTEN,
@@ -309,7 +374,16 @@ def test_a_command_behind_a_model_is_an_attempt_too_with_what_it_told(api: Model
         model.close()
         assert [one.cost for one in attempts[:1]] == [0.0]
         one = attempts[-1]
-        seen.append((one.model.partition(":")[0], one.outcome, one.output_tokens, len(attempts), one.known, one.cost))
+        seen.append(
+            (
+                one.model.partition(":")[0],
+                one.outcome,
+                one.output_tokens,
+                len(attempts),
+                one.known,
+                one.cost,
+            )
+        )
 
     assert seen == [
         ("command", "answered", 3, 2, True, 0.5),
@@ -320,7 +394,10 @@ def test_a_command_behind_a_model_is_an_attempt_too_with_what_it_told(api: Model
 
 def test_where_no_model_answers_the_reason_of_each_is_said(api: ModelApi) -> None:
     api.then(fails(400, "first"), fails(401, "second"))
-    models = [ModelEndpoint(name, "openai-chat", "m", api.url, attempts=1).open(5.0) for name in ("a", "b")]
+    models = [
+        ModelEndpoint(name, "openai-chat", "m", api.url, attempts=1).open(5.0)
+        for name in ("a", "b")
+    ]
 
     with pytest.raises(ProviderError, match=r"a:m answered 400: first .* b:m answered 401: second"):
         FallbackModel(models).think(Request("Choose one.", "{}", SCHEMA))
@@ -363,7 +440,9 @@ def test_a_table_that_names_no_model_says_why(table: dict[str, Any], said: str) 
 def key_of(tmp_path: Path, write: Callable[[Path], object]) -> str:
     path = tmp_path / "key"
     write(path)
-    named = NamedModels({"m": parse_endpoint("m", {"protocol": "anthropic", "model": "x", "key_file": str(path)})})
+    named = NamedModels(
+        {"m": parse_endpoint("m", {"protocol": "anthropic", "model": "x", "key_file": str(path)})}
+    )
     return named.resolve("m").key
 
 
@@ -392,7 +471,9 @@ def test_a_key_comes_from_the_named_variable_alone() -> None:
 
     assert NamedModels({"m": one}, variables={"MY_KEY": KEY}).resolve("m").key == KEY
     assert KEY not in repr(NamedModels({"m": one}, variables={"MY_KEY": KEY}).resolve("m"))
-    with pytest.raises(EvolvableError, match="MY_KEY, the variable of the key of model m, is not set"):
+    with pytest.raises(
+        EvolvableError, match="MY_KEY, the variable of the key of model m, is not set"
+    ):
         NamedModels({"m": one}, variables={"OPENAI_API_KEY": KEY}).resolve("m")
 
 
@@ -401,7 +482,10 @@ def test_a_proxy_is_for_other_machines(api: ModelApi, protocol: str) -> None:
     api.then(written)
     with ModelApi(written) as proxy:
         addresses = {"here": api.url, "there": "http://models.example/v1"}
-        ends = {name: ModelEndpoint(name, protocol, "x", url, key=KEY, key_env="K") for name, url in addresses.items()}
+        ends = {
+            name: ModelEndpoint(name, protocol, "x", url, key=KEY, key_env="K")
+            for name, url in addresses.items()
+        }
         named = NamedModels(ends, variables={"K": KEY}, proxy=proxy.url)
         for name in named.endpoints:
             model = named.resolve(name).open(5.0)
@@ -409,5 +493,8 @@ def test_a_proxy_is_for_other_machines(api: ModelApi, protocol: str) -> None:
             model.close()
 
     [seen] = proxy.asked
-    assert seen.path == f"http://models.example/v1{PATHS[protocol]}" and seen.headers["host"] == "models.example"
+    assert (
+        seen.path == f"http://models.example/v1{PATHS[protocol]}"
+        and seen.headers["host"] == "models.example"
+    )
     assert len(api.asked) == 1

@@ -1,4 +1,6 @@
-"""The lists of Codex and Copilot CLI: what they cut is said, and a person switches skills off and on again."""
+"""The lists of Codex and Copilot CLI: what they cut is said, and a person switches skills off and
+on again.
+"""
 
 import json
 import tomllib
@@ -18,7 +20,11 @@ BEFORE = {
 def switched_off(path: Path) -> list[str]:
     text = path.read_text("utf-8")
     if path.suffix == ".toml":
-        return [one["name"] for one in tomllib.loads(text)["skills"]["config"] if one["enabled"] is False]
+        return [
+            one["name"]
+            for one in tomllib.loads(text)["skills"]["config"]
+            if one["enabled"] is False
+        ]
     return json.loads(text.replace("// mine", ""))["disabledSkills"]
 
 
@@ -27,7 +33,9 @@ def machine_with(tmp_path: Path, client: str, names: list[str], length: int = 40
     (line.user / SETTINGS[client]).parent.mkdir()
     for name in names:
         line.save(
-            line.user / FOLDERS[client], name, skill_text(name, f"Works with {name}. ".ljust(length - 1, "x") + ".")
+            line.user / FOLDERS[client],
+            name,
+            skill_text(name, f"Works with {name}. ".ljust(length - 1, "x") + "."),
         )
     line("init", line.user / FOLDERS[client], "--yes")
     return line
@@ -46,7 +54,11 @@ def test_the_list_of_a_collection_is_written_beside_the_settings_of_the_person_a
     line("collection", "use", "work", "--client", client, "--dry-run")
     assert path.read_text("utf-8") == BEFORE[client]
     used = line("collection", "use", "work", "--client", client, "--json").json
-    assert (used["listed"], used["hidden"], used["kept"]) == (["pdf"], ["csv", "forms", "slides"], ["forms"])
+    assert (used["listed"], used["hidden"], used["kept"]) == (
+        ["pdf"],
+        ["csv", "forms", "slides"],
+        ["forms"],
+    )
     assert switched_off(path) == ["forms", "csv", "slides"] and "mine" in path.read_text("utf-8")
     line("collection", "add", "work", "csv")
     line("collection", "use", "work", "--client", client)
@@ -57,11 +69,17 @@ def test_the_list_of_a_collection_is_written_beside_the_settings_of_the_person_a
 
 
 @pytest.mark.parametrize(("client", "cut"), [("codex", 30), ("copilot", 17)])
-def test_what_is_cut_is_said_in_status_and_in_the_list_of_collections(client: str, cut: int, tmp_path: Path) -> None:
-    line = machine_with(tmp_path, client, [f"craft-{number:02}" for number in range(30)], length=1_000)
+def test_what_is_cut_is_said_in_status_and_in_the_list_of_collections(
+    client: str, cut: int, tmp_path: Path
+) -> None:
+    line = machine_with(
+        tmp_path, client, [f"craft-{number:02}" for number in range(30)], length=1_000
+    )
     (one,) = line("collection", "--json").json["others"]
     assert (one["skills"], len(one["cut"])) == (30, cut)
-    assert {"codex": "shortened to", "copilot": "listed by their name alone"}[client] in line("status").out
+    assert {"codex": "shortened to", "copilot": "listed by their name alone"}[client] in line(
+        "status"
+    ).out
 
 
 def test_settings_that_cannot_be_edited_stay(tmp_path: Path) -> None:
@@ -86,7 +104,11 @@ def test_an_agents_shell_is_refused_to_decide_what_a_client_lists(
 
     def refused(*arguments: str) -> None:
         before = path.read_bytes()
-        for marks in ({"OPENCODE": "1"}, {"QWEN_CODE": "1"}, {"FACTORY_UPSTREAM_CLIENT_TYPE": "cli"}):
+        for marks in (
+            {"OPENCODE": "1"},
+            {"QWEN_CODE": "1"},
+            {"FACTORY_UPSTREAM_CLIENT_TYPE": "cli"},
+        ):
             ran = line("collection", *arguments, "--client", client, code=None, **marks)
             assert ran.code and "Only a person" in ran.err
         line.person = False

@@ -1,4 +1,6 @@
-"""Finished sessions: which versions were loaded and used in them, and what came of it, never by a guess."""
+"""Finished sessions: which versions were loaded and used in them, and what came of it, never by a
+guess.
+"""
 
 import json
 import threading
@@ -27,9 +29,15 @@ TEST = "cd app && pytest -q tests/test_forms.py"
 
 @pytest.fixture
 def folder(library, person, skill, tmp_path):
-    """The user's skills as Claude Code sees them, with one skill of two versions' worth of files."""
+    """The user's skills as Claude Code sees them, with one skill of two versions' worth
+    of files.
+    """
     skill(
-        "pdf", "Run `qpdf --empty --pages a.pdf -- out.pdf`, then `pdftotext out.pdf`.", "```sh", "helm lint .", "```"
+        "pdf",
+        "Run `qpdf --empty --pages a.pdf -- out.pdf`, then `pdftotext out.pdf`.",
+        "```sh",
+        "helm lint .",
+        "```",
     )
     files = {"scripts/fill.py": "print(1)\n", "reference.md": "Forms.\n"}
     edit.update_resource(library, person, PDF, "files", files=files)
@@ -58,7 +66,12 @@ def work(talk):
 
 @pytest.mark.parametrize(
     ("how", "loaded", "used"),
-    [("skill", True, True), ("attributed", False, True), ("read", True, False), ("file", False, True)],
+    [
+        ("skill", True, True),
+        ("attributed", False, True),
+        ("read", True, False),
+        ("file", False, True),
+    ],
 )
 def test_claude_shows_what_it_loaded_and_what_it_used(library, folder, how, loaded, used):
     talk = Talk().typed("fill the form")
@@ -77,30 +90,50 @@ def test_claude_shows_what_it_loaded_and_what_it_used(library, folder, how, load
 def test_codex_shows_it_by_the_commands_that_read_and_run(library, folder, given):
     def ran(line):
         value = ["bash", "-lc", line] if given == "list" else line
-        return ("shell" if given == "list" else "exec_command", {"cmd" if given == "cmd" else "command": value})
+        return (
+            "shell" if given == "list" else "exec_command",
+            {"cmd" if given == "cmd" else "command": value},
+        )
 
-    talk = Talk(client="codex").typed("fill it").called(*ran(f"sed -n 1,200p {folder}/pdf/SKILL.md"), "text")
+    talk = (
+        Talk(client="codex")
+        .typed("fill it")
+        .called(*ran(f"sed -n 1,200p {folder}/pdf/SKILL.md"), "text")
+    )
     assert (one(library, talk).loaded, one(library, talk).used) == (True, False)
 
-    talk.called(*ran(f"python3 {folder}/pdf/scripts/fill.py in.pdf"), "Process exited with code 1\nOutput:\n")
+    talk.called(
+        *ran(f"python3 {folder}/pdf/scripts/fill.py in.pdf"),
+        "Process exited with code 1\nOutput:\n",
+    )
     seen = one(library, talk)
     assert (seen.used, seen.how) == (True, ("read", "script"))
 
 
 def test_a_command_of_the_document_is_a_use_once_the_document_was_loaded(library, folder):
-    talk = Talk().typed("merge").ran("qpdf --empty --pages b.pdf -- c.pdf").ran("pdftotext out.pdf -")
+    talk = (
+        Talk().typed("merge").ran("qpdf --empty --pages b.pdf -- c.pdf").ran("pdftotext out.pdf -")
+    )
     assert taken(library, talk).observations == ()
 
-    talk.called("Read", {"file_path": f"{folder}/pdf/SKILL.md"}, "text").ran("git status").ran("cat out.pdf")
+    talk.called("Read", {"file_path": f"{folder}/pdf/SKILL.md"}, "text").ran("git status").ran(
+        "cat out.pdf"
+    )
     assert not one(library, talk).used
     assert one(library, talk.ran("helm lint charts")).how == ("read", "step")
 
 
 def test_what_failed_or_never_answered_or_is_not_ours_was_not_loaded(library, folder):
     talk = Talk().typed("fill it").called("Skill", {"skill": "pdf"}, "Unknown skill", error=True)
-    talk.ran(f"cat {folder}/pdf/SKILL.md", "Exit code 1", error=True).called("Skill", {"skill": "pdf"}, None)
-    talk.loaded("plugin:pdf").loaded("another").ran(f"rm {folder}/pdf/SKILL.md").ran(f"echo x > {folder}/pdf/SKILL.md")
-    talk.came(f"cat {folder}/pdf/SKILL.md", Origin.WEB).called("Read", {"file_path": "/etc/SKILL.md"}, "x")
+    talk.ran(f"cat {folder}/pdf/SKILL.md", "Exit code 1", error=True).called(
+        "Skill", {"skill": "pdf"}, None
+    )
+    talk.loaded("plugin:pdf").loaded("another").ran(f"rm {folder}/pdf/SKILL.md").ran(
+        f"echo x > {folder}/pdf/SKILL.md"
+    )
+    talk.came(f"cat {folder}/pdf/SKILL.md", Origin.WEB).called(
+        "Read", {"file_path": "/etc/SKILL.md"}, "x"
+    )
     talk.called("Read", {"file_path": ["\0"]}, "x").ran("cat 'unbalanced").called("Skill", {}, "x")
 
     assert taken(library, talk).observations == ()
@@ -108,24 +141,41 @@ def test_what_failed_or_never_answered_or_is_not_ours_was_not_loaded(library, fo
 
 def test_a_use_belongs_to_the_version_that_was_live_then(library, person, folder):
     before = datetime.now(UTC)
-    edit.update_resource(library, person, PDF, "third", edits=[TextEdit("reference.md", "Forms.", "All forms.")])
+    edit.update_resource(
+        library, person, PDF, "third", edits=[TextEdit("reference.md", "Forms.", "All forms.")]
+    )
 
-    assert one(library, Talk("old", start=before - timedelta(microseconds=1)).loaded("pdf")).version == 2
+    assert (
+        one(library, Talk("old", start=before - timedelta(microseconds=1)).loaded("pdf")).version
+        == 2
+    )
     assert one(library, Talk("new").loaded("pdf")).version == 3
-    assert taken(library, Talk("older", start=before - timedelta(days=1)).loaded("pdf")).observations == ()
+    assert (
+        taken(library, Talk("older", start=before - timedelta(days=1)).loaded("pdf")).observations
+        == ()
+    )
 
 
-def test_a_load_that_the_server_noted_is_not_counted_twice_and_learns_its_session(library, agent, folder):
+def test_a_load_that_the_server_noted_is_not_counted_twice_and_learns_its_session(
+    library, agent, folder
+):
     nobody = type(agent)(agent.actor)
     loaded = load.load_skill(library, nobody, PDF, version=1)
-    text = f"...\n---\nskill:pdf@1 · SKILL.md\nuse_id: {loaded.use_id} (report_outcome with it when the task is done)"
+    text = (
+        f"...\n---\nskill:pdf@1 · SKILL.md\nuse_id: {loaded.use_id} (report_outcome with it when "
+        "the task is done)"
+    )
     talk = Talk("s1").called("mcp__plugin_evolvable_evolvable__load_skill", {"ref": "pdf"}, text)
     told = load.report_outcome(library, nobody, outcome="succeeded", use_id=loaded.use_id)
 
     assert one(library, talk).version == 1
     assert library.evidence.use(loaded.use_id).session == "s1"
     (attempt,) = library.store.backend.evidence.list_attempts()
-    assert (attempt.key, attempt.model, attempt.outcome) == ("s1", "claude-opus-5-5", Outcome.SUCCEEDED)
+    assert (attempt.key, attempt.model, attempt.outcome) == (
+        "s1",
+        "claude-opus-5-5",
+        Outcome.SUCCEEDED,
+    )
     assert library.evidence.tally(library.store.head(PDF).id).loaded == told.loaded == 1
 
 
@@ -140,7 +190,11 @@ def test_a_session_is_counted_once_however_often_it_comes_and_grows(library, fol
     head = library.store.head(PDF).id
 
     grown = work(talk).session
-    assert [record_uses(library, session).is_stored for session in (grown, short, grown)] == [True, False, False]
+    assert [record_uses(library, session).is_stored for session in (grown, short, grown)] == [
+        True,
+        False,
+        False,
+    ]
     assert library.store.backend.evidence.count_successes([head]) == {head: SuccessCounts(1, 1)}
     assert library.evidence.tally(head).loaded == 1
     with Library.open(library.store.home) as other:
@@ -174,23 +228,45 @@ RUNS = (
     ([("pytest", "1 failed", True), ("pytest", "1 failed", True)], Outcome.FAILED),
     ([("pytest", "2 passed", False), ("pytest", "1 failed", True)], Outcome.FAILED),
     ([("pytest a", "1 failed", True), ("pytest b", "2 passed", False)], None),
-    ([("pytest -q | tail -3", "1 failed", False), ("pytest -q | tail -3", "2 passed", False)], Outcome.SUCCEEDED),
+    (
+        [("pytest -q | tail -3", "1 failed", False), ("pytest -q | tail -3", "2 passed", False)],
+        Outcome.SUCCEEDED,
+    ),
     ([("pytest | tail", "....", False), ("pytest | tail", "....", False)], None),
-    ([("pytest || true", "1 failed", False), ("pytest || true", "1 failed", False)], Outcome.FAILED),
+    (
+        [("pytest || true", "1 failed", False), ("pytest || true", "1 failed", False)],
+        Outcome.FAILED,
+    ),
     ([("pytest", "1 failed", True), ("pytest", "no tests ran", False)], None),
     ([("pytest", "1 failed", True), ("pytest", "Command timed out", False)], None),
-    ([("npm test", "Tests: 1 failed, 2 passed", True), ("npm run test", "2 passing", False)], Outcome.SUCCEEDED),
     (
-        [("cargo test", "test result: FAILED", True), ("cargo test", "test result: ok. 3 passed", False)],
+        [("npm test", "Tests: 1 failed, 2 passed", True), ("npm run test", "2 passing", False)],
+        Outcome.SUCCEEDED,
+    ),
+    (
+        [
+            ("cargo test", "test result: FAILED", True),
+            ("cargo test", "test result: ok. 3 passed", False),
+        ],
         Outcome.SUCCEEDED,
     ),
     ([("echo pytest", "1 failed", True), ("echo pytest", "1 passed", False)], None),
     ([("git commit -m 'it works'", "[main abc1234] it works", False)], Outcome.SUCCEEDED),
     ([("git add . && git commit -m x", "nothing to commit", True)], None),
-    ([("git commit -m x", "[main abc1234] x", False), ("git reset --hard HEAD~1", "HEAD is now", False)], None),
+    (
+        [
+            ("git commit -m x", "[main abc1234] x", False),
+            ("git reset --hard HEAD~1", "HEAD is now", False),
+        ],
+        None,
+    ),
     ([("echo 'git commit'", "git commit", False), ("git commit --dry-run", "x", False)], None),
     (
-        [("git commit -m x", "[m abc1234]", False), ("pytest", "1 passed", False), ("pytest", "E", True)],
+        [
+            ("git commit -m x", "[m abc1234]", False),
+            ("pytest", "1 passed", False),
+            ("pytest", "E", True),
+        ],
         Outcome.UNKNOWN,
     ),
 )
@@ -206,9 +282,17 @@ def test_tests_and_commits_tell_the_outcome_where_they_are_sure(library, folder)
 
 
 def test_codex_says_the_exit_code_in_its_text(library, folder):
-    talk = Talk(client="codex").typed("x").called("exec_command", {"cmd": f"cat {folder}/pdf/reference.md"}, "x")
+    talk = (
+        Talk(client="codex")
+        .typed("x")
+        .called("exec_command", {"cmd": f"cat {folder}/pdf/reference.md"}, "x")
+    )
     for code in (1, 0):
-        talk.called("exec_command", {"cmd": "make test"}, f"Wall time: 1\nProcess exited with code {code}\nOutput:\nx")
+        talk.called(
+            "exec_command",
+            {"cmd": "make test"},
+            f"Wall time: 1\nProcess exited with code {code}\nOutput:\nx",
+        )
 
     assert one(library, talk).outcome is Outcome.SUCCEEDED
 
@@ -230,7 +314,10 @@ def test_a_persons_last_word_counts_and_nobody_elses(library, folder):
     talk.came("It works now.", Origin.WEB).came("It works now.", Origin.SKILL).said("It works now.")
     assert one(library, talk).outcome is None
     assert one(library, talk.typed("it still doesn't work")).outcome is Outcome.FAILED
-    assert one(library, talk.ran("true").typed("Great, it works now. Next: the header")).outcome is Outcome.SUCCEEDED
+    assert (
+        one(library, talk.ran("true").typed("Great, it works now. Next: the header")).outcome
+        is Outcome.SUCCEEDED
+    )
     assert [signal.kind for signal in one(library, talk).signals] == ["words"]
 
 
@@ -253,24 +340,75 @@ def test_what_was_reported_and_what_the_session_shows_must_agree(library, agent,
 
 
 PRAISE = (
-    *("It works!", "Perfect, thanks", "that fixed it", "LGTM", "ok great, that works now. Now the footer"),
+    *(
+        "It works!",
+        "Perfect, thanks",
+        "that fixed it",
+        "LGTM",
+        "ok great, that works now. Now the footer",
+    ),
     *("Thanks! Everything works as expected", "looks good to me", "No, it works now", "it’s fixed"),
 )
 BLAME = (
-    *("It doesn't work", "that didn't help", "still failing with the same error", "It is still broken"),
-    *("No, that's wrong", "this isn't what I asked for", "revert that", "not what I wanted", "that is not right"),
+    *(
+        "It doesn't work",
+        "that didn't help",
+        "still failing with the same error",
+        "It is still broken",
+    ),
+    *(
+        "No, that's wrong",
+        "this isn't what I asked for",
+        "revert that",
+        "not what I wanted",
+        "that is not right",
+    ),
 )
 NEITHER = (
-    *("does it work?", "make sure it works", "if it works, commit", "it should work", "is that wrong?"),
-    *("nothing wrong there", "not perfect", "fix the wrong date", "I doubt that it works", "it works on mac only"),
-    *('the log says "it works"', "> it works", "`it works`", "```\nit works\n```", "    it works", "'it works'"),
-    *("“it does not work” is what she said", "thanks", "ok", "great", "", "the test fails", "\u202e\ud800"),
-    *("explain why it doesn't work", "when this is wrong, say so", "<log>it works</log>", "x" * 100_000),
+    *(
+        "does it work?",
+        "make sure it works",
+        "if it works, commit",
+        "it should work",
+        "is that wrong?",
+    ),
+    *(
+        "nothing wrong there",
+        "not perfect",
+        "fix the wrong date",
+        "I doubt that it works",
+        "it works on mac only",
+    ),
+    *(
+        'the log says "it works"',
+        "> it works",
+        "`it works`",
+        "```\nit works\n```",
+        "    it works",
+        "'it works'",
+    ),
+    *(
+        "“it does not work” is what she said",
+        "thanks",
+        "ok",
+        "great",
+        "",
+        "the test fails",
+        "\u202e\ud800",
+    ),
+    *(
+        "explain why it doesn't work",
+        "when this is wrong, say so",
+        "<log>it works</log>",
+        "x" * 100_000,
+    ),
 )
 
 
 def test_a_word_counts_only_when_it_says_so_itself():
-    assert {said: classify_verdict(said) for said in PRAISE} == dict.fromkeys(PRAISE, Outcome.SUCCEEDED)
+    assert {said: classify_verdict(said) for said in PRAISE} == dict.fromkeys(
+        PRAISE, Outcome.SUCCEEDED
+    )
     assert {said: classify_verdict(said) for said in BLAME} == dict.fromkeys(BLAME, Outcome.FAILED)
     assert {said: classify_verdict(said) for said in NEITHER} == dict.fromkeys(NEITHER)
     assert classify_verdict("It works, but that's wrong") is Outcome.UNKNOWN
@@ -294,7 +432,9 @@ def test_a_line_of_shell_is_read_as_the_shell_reads_it(line, read, run):
     assert (read_files(commands), run_files(commands)) == (read, run)
 
 
-def test_reading_a_session_into_a_library_that_cannot_be_written_keeps_nothing(library, folder, monkeypatch):
+def test_reading_a_session_into_a_library_that_cannot_be_written_keeps_nothing(
+    library, folder, monkeypatch
+):
     monkeypatch.setattr(type(library.store), "read_only", True)
 
     assert not taken(library, Talk().loaded("pdf")).is_stored
@@ -306,7 +446,9 @@ def test_a_home_is_known_only_where_it_is_said(library, folder: Path):
     assert record_uses(library, talk.session, home=folder.parents[1]).observations != ()
 
 
-def test_a_skill_that_is_linked_into_the_folder_of_a_client_was_loaded_there(library, skill, tmp_path):
+def test_a_skill_that_is_linked_into_the_folder_of_a_client_was_loaded_there(
+    library, skill, tmp_path
+):
     skill("pdf", "Fill it.")
     library.working_copies.check_out(tmp_path / "ada/.agents/skills")
     client = tmp_path / "ada/.claude/skills"
@@ -315,7 +457,12 @@ def test_a_skill_that_is_linked_into_the_folder_of_a_client_was_loaded_there(lib
     assert not library.working_copies.add(client).refused
 
     assert one(library, Talk().loaded("forms")).version == 1
-    assert taken(library, Talk("odd").loaded("../../.agents/skills/pdf").loaded("..").loaded("")).observations == ()
+    assert (
+        taken(
+            library, Talk("odd").loaded("../../.agents/skills/pdf").loaded("..").loaded("")
+        ).observations
+        == ()
+    )
 
 
 # As the clients write it
@@ -335,20 +482,37 @@ def test_a_transcript_of_claude_code_says_what_was_used_and_how_it_ended(library
         return {**about, "message": {"role": role, "content": content, **model}}
 
     def call(name, given, gave, error=False, **more):
-        used = line("assistant", [{"type": "tool_use", "id": f"t-{gave}", "name": name, "input": given}], **more)
-        result = {"type": "tool_result", "tool_use_id": f"t-{gave}", "content": gave, "is_error": error}
+        used = line(
+            "assistant",
+            [{"type": "tool_use", "id": f"t-{gave}", "name": name, "input": given}],
+            **more,
+        )
+        result = {
+            "type": "tool_result",
+            "tool_use_id": f"t-{gave}",
+            "content": gave,
+            "is_error": error,
+        }
         return [used, line("user", [result])]
 
     lines = [
         line("user", "Fill the form"),
         *call("Skill", {"skill": "pdf"}, "Launching skill: pdf"),
-        line("user", [{"type": "text", "text": "Base directory for this skill: x\n\nit works"}], isMeta=True),
+        line(
+            "user",
+            [{"type": "text", "text": "Base directory for this skill: x\n\nit works"}],
+            isMeta=True,
+        ),
         *call("Bash", {"command": "pytest"}, "Exit code 1\n1 failed", True, attributionSkill="pdf"),
         *call("Bash", {"command": "pytest"}, "1 passed", attributionSkill="pdf"),
         line("user", "Great, it works now."),
     ]
     (seen,) = record_uses(library, written(tmp_path / "s1.jsonl", lines)).observations
-    assert (set(seen.how), seen.outcome, seen.model) == ({"skill", "attributed"}, Outcome.SUCCEEDED, "claude-opus-5-5")
+    assert (set(seen.how), seen.outcome, seen.model) == (
+        {"skill", "attributed"},
+        Outcome.SUCCEEDED,
+        "claude-opus-5-5",
+    )
     assert [signal.kind for signal in seen.signals] == ["tests", "words"]
 
 
@@ -367,12 +531,24 @@ def test_a_rollout_of_codex_says_what_was_used_and_how_it_ended(library, folder,
         ]
 
     lines = [
-        {"timestamp": now, "type": "session_meta", "payload": {"id": "s2", "cwd": str(tmp_path), "timestamp": now}},
-        {"timestamp": now, "type": "turn_context", "payload": {"cwd": str(tmp_path), "model": "gpt-5.5"}},
+        {
+            "timestamp": now,
+            "type": "session_meta",
+            "payload": {"id": "s2", "cwd": str(tmp_path), "timestamp": now},
+        },
+        {
+            "timestamp": now,
+            "type": "turn_context",
+            "payload": {"cwd": str(tmp_path), "model": "gpt-5.5"},
+        },
         item("message", role="user", content=[{"type": "input_text", "text": "Fill the form"}]),
         *ran(1, f"cat {folder}/pdf/SKILL.md", 0),
         *ran(2, f"python3 {folder}/pdf/scripts/fill.py", 0),
         *(*ran(3, "make test", 2), *ran(4, "make test", 0)),
     ]
     (seen,) = record_uses(library, written(tmp_path / "rollout-s2.jsonl", lines)).observations
-    assert (seen.how, seen.outcome, seen.model) == (("read", "script"), Outcome.SUCCEEDED, "gpt-5.5")
+    assert (seen.how, seen.outcome, seen.model) == (
+        ("read", "script"),
+        Outcome.SUCCEEDED,
+        "gpt-5.5",
+    )

@@ -1,4 +1,6 @@
-"""EvoAgent's lookup to the letter: the first trigger that is part of the task, cosine 0.6, a model's choice at 0.7."""
+"""EvoAgent's lookup to the letter: the first trigger that is part of the task, cosine 0.6, a
+model's choice at 0.7.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -21,7 +23,10 @@ Skill = Callable[..., Ref]
 
 @dataclass(frozen=True)
 class Told:
-    """In the embedder's place: says the cosines it was given. An interface for tests, not a model."""
+    """In the embedder's place: says the cosines it was given.
+
+    An interface for tests, not a model.
+    """
 
     best: tuple[int, float] | None = None
     said: str = "told by the test"
@@ -41,7 +46,9 @@ def triggers(*texts: str) -> str:
 def ask(
     index: Index, task: str, neighbours: Told | None = None, choose: Choose | None = None
 ) -> dict[str, StageResult]:
-    return dict(search_evoagent(index, SearchQuery(task, Kind.SKILL, ("user",), 5), neighbours, choose))
+    return dict(
+        search_evoagent(index, SearchQuery(task, Kind.SKILL, ("user",), 5), neighbours, choose)
+    )
 
 
 def answer(answers: dict[str, StageResult]) -> tuple[str, str, float] | None:
@@ -67,9 +74,20 @@ def entry(index: Index, name: str) -> IndexEntry:
         ("STRASSE", None),
         ("nothing of it", None),
     ],
-    ids=["any case", "first", "inside a word", "shouted", "signs", "sharp s", "lower is no casefold", "none"],
+    ids=[
+        "any case",
+        "first",
+        "inside a word",
+        "shouted",
+        "signs",
+        "sharp s",
+        "lower is no casefold",
+        "none",
+    ],
 )
-def test_the_first_trigger_that_is_part_of_the_task_wins(library: Library, skill: Skill, task, name):
+def test_the_first_trigger_that_is_part_of_the_task_wins(
+    library: Library, skill: Skill, task, name
+):
     skill("a-reader", metadata=triggers("pdf"))
     skill("b-artist", metadata=triggers("art"))
     skill("b-filler", metadata=triggers("pdf form", "merge pdf files"))
@@ -104,9 +122,19 @@ def test_a_hit_asks_no_further_stage(library: Library, skill: Skill):
 
 @pytest.mark.parametrize(
     ("cosine", "accepted"),
-    [(1.0, True), (0.61, True), (0.6, True), (0.5999999, False), (0.1, False), (0.0, False), (-0.9, False)],
+    [
+        (1.0, True),
+        (0.61, True),
+        (0.6, True),
+        (0.5999999, False),
+        (0.1, False),
+        (0.0, False),
+        (-0.9, False),
+    ],
 )
-def test_a_cosine_of_exactly_six_tenths_is_accepted(library: Library, skill: Skill, cosine, accepted):
+def test_a_cosine_of_exactly_six_tenths_is_accepted(
+    library: Library, skill: Skill, cosine, accepted
+):
     skill("pdf")
     found = ask(library.index, "a task", Told((entry(library.index, "pdf").id, cosine)))
 
@@ -126,13 +154,18 @@ def test_a_stage_that_cannot_run_is_skipped_and_told(library: Library, skill: Sk
         "llm": "skipped: no model is configured",
     }
     said = {
-        stage: its.report for stage, its in ask(library.index, "x", Told((1, 0.9), "warming up", False), broken).items()
+        stage: its.report
+        for stage, its in ask(
+            library.index, "x", Told((1, 0.9), "warming up", False), broken
+        ).items()
     }
     assert said["embedding"] == "skipped: warming up"
     assert said["llm"] == "skipped: The model does not answer."
 
 
-def test_the_model_chooses_among_all_with_the_same_confidence_always(library: Library, skill: Skill):
+def test_the_model_chooses_among_all_with_the_same_confidence_always(
+    library: Library, skill: Skill
+):
     seen: list[str] = []
 
     def last(task: str, entries: Sequence[IndexEntry]) -> tuple[IndexEntry | None, str]:
@@ -154,13 +187,16 @@ def test_a_choice_that_is_none_or_not_in_the_list_is_no_answer(library: Library,
     skill("elsewhere/other")
     outside = next(one for one in library.index.entries() if one.name == "other")
 
-    assert answer(ask(library.index, "a task", None, lambda task, entries: (outside, "this"))) is None
     assert (
-        "not in the list" in ask(library.index, "a task", None, lambda task, entries: (outside, "this"))["llm"].report
+        answer(ask(library.index, "a task", None, lambda task, entries: (outside, "this"))) is None
     )
-    assert ask(library.index, "a task", None, lambda task, entries: (None, "none was made for it"))["llm"].report == (
-        "none: none was made for it"
+    assert (
+        "not in the list"
+        in ask(library.index, "a task", None, lambda task, entries: (outside, "this"))["llm"].report
     )
+    assert ask(library.index, "a task", None, lambda task, entries: (None, "none was made for it"))[
+        "llm"
+    ].report == ("none: none was made for it")
 
 
 def test_a_resource_removed_meanwhile_is_no_answer(library: Library, skill: Skill):
@@ -170,10 +206,15 @@ def test_a_resource_removed_meanwhile_is_no_answer(library: Library, skill: Skil
 
 
 def test_an_empty_library_has_no_answer(library: Library):
-    assert answer(ask(library.index, "a task", Told(None), lambda task, entries: (entries[0], "x"))) is None
+    assert (
+        answer(ask(library.index, "a task", Told(None), lambda task, entries: (entries[0], "x")))
+        is None
+    )
 
 
-def test_a_model_is_asked_about_a_bounded_list_and_that_is_said(library: Library, skill: Skill, monkeypatch):
+def test_a_model_is_asked_about_a_bounded_list_and_that_is_said(
+    library: Library, skill: Skill, monkeypatch
+):
     monkeypatch.setattr("evolvable_tools.retrieval.cascade.MOST_LISTED", 2)
     for name in ("a", "b", "c"):
         skill(name)
@@ -194,10 +235,28 @@ def test_the_prompt_for_a_large_library_is_bounded():
             return {"choice": "none", "why": ""}
 
     large = [
-        IndexEntry(number, Kind.SKILL, "user", f"skill-{number}", 1, f"Word{number} " * 90, (), False, "", "tree")
+        IndexEntry(
+            number,
+            Kind.SKILL,
+            "user",
+            f"skill-{number}",
+            1,
+            f"Word{number} " * 90,
+            (),
+            False,
+            "",
+            "tree",
+        )
         for number in range(1_000)
     ]
-    ask_judge("a task", make_choices(large), Nobody(), {}, most=MOST_LISTED, most_description=MOST_DESCRIPTION)
+    ask_judge(
+        "a task",
+        make_choices(large),
+        Nobody(),
+        {},
+        most=MOST_LISTED,
+        most_description=MOST_DESCRIPTION,
+    )
 
     (request,) = asked
     listed = json.loads(request.data)["choices"]

@@ -1,4 +1,6 @@
-"""What says `disable-model-invocation: true`: no model is offered it, and whoever names it gets it."""
+"""What says `disable-model-invocation: true`: no model is offered it, and whoever names
+it gets it.
+"""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -32,7 +34,11 @@ def save(machine: CommandLine, name: str, head: str, kind: str = "skills/{}/SKIL
 def machine(tmp_path: Path) -> CommandLine:
     """A person's machine whose library holds a skill that only a person calls, and another."""
     machine = CommandLine(tmp_path)
-    save(machine, "deploy-prod", "description: Deploy the shop to production.\ndisable-model-invocation: yes\n")
+    save(
+        machine,
+        "deploy-prod",
+        "description: Deploy the shop to production.\ndisable-model-invocation: yes\n",
+    )
     save(machine, "bread", "description: Bake bread at home.\n")
     machine("init", machine.user / ".claude/skills", "--yes")
     machine("publish")
@@ -52,7 +58,9 @@ async def client(serving: Serving) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.mark.parametrize("asked", [{}, {"mode": "keyword"}, {"mode": "text"}, {"mode": "paper"}, {"detail": True}])
+@pytest.mark.parametrize(
+    "asked", [{}, {"mode": "keyword"}, {"mode": "text"}, {"mode": "paper"}, {"detail": True}]
+)
 @pytest.mark.parametrize("task", [TASK, "run deploy-prod"])
 @pytest.mark.anyio
 async def test_an_agents_search_offers_it_in_no_mode_and_in_no_list_to_choose_from(
@@ -80,7 +88,9 @@ async def test_who_names_it_gets_it(client: Client) -> None:
     read = await client.call_tool("get_resource", NAMED)
     prompt = await client.get_prompt("use_skill", {"name": "deploy-prod"})
     resource = await client.read_resource("skill://deploy-prod/SKILL.md")
-    question = types.Request[Any, Any](method="skills/get", params={"uri": "skill://deploy-prod/SKILL.md"})
+    question = types.Request[Any, Any](
+        method="skills/get", params={"uri": "skill://deploy-prod/SKILL.md"}
+    )
     skill = await client.session.send_request(question, ANYTHING)
 
     for answer in (loaded, read, prompt, resource):
@@ -96,7 +106,10 @@ async def test_the_prompt_why_says_that_no_agent_is_offered_it(client: Client) -
 
 
 def test_a_persons_own_search_and_list_have_it_and_an_agents_do_not(machine: CommandLine) -> None:
-    assert "skill:deploy-prod" in machine("find", TASK).out and "skill:deploy-prod" in machine("list").out
+    assert (
+        "skill:deploy-prod" in machine("find", TASK).out
+        and "skill:deploy-prod" in machine("list").out
+    )
     machine.person = False
     assert "skill:deploy-prod" not in machine("find", TASK, code=None).out
     assert "skill:deploy-prod" not in machine("list").out
@@ -109,10 +122,14 @@ def test_the_hook_does_not_name_it(machine: CommandLine, serving: Serving) -> No
     asked = {"hook_event_name": "UserPromptSubmit", "session_id": "s1"}
 
     assert "bread" in hooks.answer({**asked, "prompt": "Bake bread at home"})
-    assert "deploy-prod" not in hooks.answer({**asked, "prompt": "Deploy the shop to production now"})
+    assert "deploy-prod" not in hooks.answer(
+        {**asked, "prompt": "Deploy the shop to production now"}
+    )
 
 
-def test_the_line_is_heeded_from_the_version_that_brings_it_to_the_one_that_takes_it_away(machine: CommandLine) -> None:
+def test_the_line_is_heeded_from_the_version_that_brings_it_to_the_one_that_takes_it_away(
+    machine: CommandLine,
+) -> None:
     manual = "description: Bake bread at home.\ndisable-model-invocation: true\n"
     for head, offered in ((manual, False), ("description: Bake bread at home.\n", True)):
         save(machine, "bread", head)
@@ -125,16 +142,19 @@ def test_the_line_is_heeded_from_the_version_that_brings_it_to_the_one_that_take
 @pytest.mark.process
 def test_what_claude_code_documents_gives_a_person_no_warning(machine: CommandLine) -> None:
     head = (
-        "description: Sorts.\nuser-invocable: true\nargument-hint: '[file]'\npaths: ['*.py']\ncontext: fork\n"
-        "hooks:\n  PreToolUse:\n    - command: ./check.sh\nallowed-tools: [Bash, Read]\nagent: Explore\n"
-        "model: haiku\nwhen_to_use: often\n"
+        "description: Sorts.\nuser-invocable: true\nargument-hint: '[file]'\npaths: ['*.py']\n"
+        "context: fork\nhooks:\n  PreToolUse:\n    - command: ./check.sh\n"
+        "allowed-tools: [Bash, Read]\nagent: Explore\nmodel: haiku\nwhen_to_use: often\n"
     )
     save(machine, "sorting", head)
     save(machine, "other", "description: Other.\ntags: [a]\n")
     report = machine("sync", "--json").json
     warnings = machine("doctor", "--json", "--verbose", code=None).json["warnings"]
 
-    for said in (json.dumps([folder["warnings"] for folder in report["folders"]]), json.dumps(warnings)):
+    for said in (
+        json.dumps([folder["warnings"] for folder in report["folders"]]),
+        json.dumps(warnings),
+    ):
         assert "the specification does not know: tags" in said and "sorting" not in said
 
 

@@ -1,4 +1,6 @@
-"""What the program does on other systems: docs/platforms.md is complete, and branches that can run here do."""
+"""What the program does on other systems: docs/platforms.md is complete, and branches that can run
+here do.
+"""
 
 import json
 import os
@@ -18,32 +20,45 @@ from evolvable_store.workingcopy import folder_lock
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/platforms.md").read_text(encoding="utf-8")
 USES = re.compile(
-    r"\bos\.(?:fork|register_at_fork)\b|\bmultiprocessing\b|\bsignal\.(?:SIG|signal|set)|add_signal_handler"
-    r"|os\.kill\(|killpg|start_new_session|\"/proc|\bfcntl\b|\bmsvcrt\b|inotify_init1|geteuid|getuid|st_uid|renameat2"
-    r"|dir_fd|sys\.platform|\bos\.name\b|AF_UNIX|import termios|\bchmod\(|umask\(|os\.symlink|symlink_to\(|os\.link\("
+    r"\bos\.(?:fork|register_at_fork)\b|\bmultiprocessing\b|\bsignal\.(?:SIG|signal|set)|"
+    r"add_signal_handler|os\.kill\(|killpg|start_new_session|\"/proc|\bfcntl\b|\bmsvcrt\b|"
+    r"inotify_init1|geteuid|getuid|st_uid|renameat2|dir_fd|sys\.platform|\bos\.name\b|AF_UNIX|"
+    r"import termios|\bchmod\(|umask\(|os\.symlink|symlink_to\(|os\.link\("
 )
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="runs the branches of other systems on Linux")
+linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="runs the branches of other systems on Linux"
+)
 
 
 def users() -> list[Path]:
     """The modules of the program that use something of the system."""
     folders = (ROOT / "skills_store/evolvable_store", ROOT / "tools", ROOT / "server")
-    modules = [path for folder in folders for path in folder.rglob("*.py") if "seed" not in path.parts]
+    modules = [
+        path for folder in folders for path in folder.rglob("*.py") if "seed" not in path.parts
+    ]
     return [path for path in modules if USES.search(path.read_text(encoding="utf-8"))]
 
 
 def test_every_module_that_uses_the_system_is_in_the_table_of_platforms():
     named = re.findall(r"`([\w/]+\.py)`", PAGE)
-    missing = [path for path in users() if not any(path.as_posix().endswith(f"/{name}") for name in named)]
+    missing = [
+        path for path in users() if not any(path.as_posix().endswith(f"/{name}") for name in named)
+    ]
     assert [path.relative_to(ROOT).as_posix() for path in missing] == []
 
 
 def test_every_module_and_every_test_that_the_table_names_is_there():
-    tests = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
-    defined = set(re.findall(r"^(?:async )?def (test_\w+)", "\n".join(tests.values()), re.MULTILINE))
+    tests = {
+        path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")
+    }
+    defined = set(
+        re.findall(r"^(?:async )?def (test_\w+)", "\n".join(tests.values()), re.MULTILINE)
+    )
     modules = [
-        path.as_posix() for folder in ("skills_store", "tools", "server") for path in (ROOT / folder).rglob("*.py")
+        path.as_posix()
+        for folder in ("skills_store", "tools", "server")
+        for path in (ROOT / folder).rglob("*.py")
     ]
 
     for name in re.findall(r"`(test_\w+)`", PAGE):
@@ -53,12 +68,18 @@ def test_every_module_and_every_test_that_the_table_names_is_there():
 
 
 def as_windows_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the lock what Windows has: no fcntl, and msvcrt.locking, here over a lock of the open file's bytes."""
+    """Give the lock what Windows has: no fcntl, and msvcrt.locking, here over a lock of the open
+    file's bytes.
+    """
     import fcntl as real
 
     def locking(descriptor: int, mode: int, size: int) -> None:
         at = os.lseek(descriptor, 0, os.SEEK_CUR)
-        real.fcntl(descriptor, real.F_OFD_SETLK, struct.pack("hhqqhh", real.F_WRLCK, os.SEEK_SET, at, size, 0, 0))
+        real.fcntl(
+            descriptor,
+            real.F_OFD_SETLK,
+            struct.pack("hhqqhh", real.F_WRLCK, os.SEEK_SET, at, size, 0, 0),
+        )
 
     windows = types.SimpleNamespace(locking=locking, LK_NBLCK=2)
     monkeypatch.setitem(sys.modules, "msvcrt", windows)
@@ -86,7 +107,9 @@ def test_a_folder_is_locked_without_fcntl(tmp_path: Path, monkeypatch: pytest.Mo
 
 @linux
 @pytest.mark.process
-def test_changes_are_seen_by_watchfiles_where_no_inotify_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_changes_are_seen_by_watchfiles_where_no_inotify_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(file_events, "has_inotify", lambda: False)
     events = file_events.tree_events([tmp_path])
     try:
@@ -108,21 +131,26 @@ def test_the_program_says_its_version_where_no_module_of_posix_can_be_imported(t
     """Every import of such a module is late or guarded: Windows would not even start otherwise."""
     code = (
         "import sys\n"
-        "for name in ('fcntl', 'termios', 'pwd', 'grp', 'resource', 'pty', 'tty'): sys.modules[name] = None\n"
-        "sys.platform = 'win32'\n"
+        "for name in ('fcntl', 'termios', 'pwd', 'grp', 'resource', 'pty', 'tty'): "
+        "sys.modules[name] = None\nsys.platform = 'win32'\n"
         "import evolvable_store.workingcopy, evolvable_tools.verbs, evolvable_tools.retrieval\n"
-        "import evolvable_store.storage, evolvable_tools.review\n"
-        "print('imported')\n"
+        "import evolvable_store.storage, evolvable_tools.review\nprint('imported')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+        [sys.executable, "-P", "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
     )
     assert done.stdout.strip() == "imported", done.stderr
 
 
 AS_WINDOWS = ROOT / "tests/support/as_windows.py"
 SKILL = (
-    "---\nname: csv\ndescription: Clean CSV files and check the delimiter.\n---\n# CSV\nCheck the delimiter first.\n"
+    "---\nname: csv\ndescription: Clean CSV files and check the delimiter.\n---\n# CSV\n"
+    "Check the delimiter first.\n"
 )
 
 
@@ -141,10 +169,14 @@ def test_over_mcp_the_whole_loop_runs_with_what_windows_answers(tmp_path: Path):
         stderr=subprocess.DEVNULL,
     )
     try:
-        made = server.call("update_resource", ref="skill:csv", reason="new", create=True, files={"SKILL.md": SKILL})
+        made = server.call(
+            "update_resource", ref="skill:csv", reason="new", create=True, files={"SKILL.md": SKILL}
+        )
         found = server.call("find_skill", task="clean a csv file whose delimiter is wrong")
         loaded = server.call("load_skill", ref="skill:csv")
-        reported = server.call("report_outcome", use_id=loaded.rsplit("use_id: ")[1].split()[0], outcome="success")
+        reported = server.call(
+            "report_outcome", use_id=loaded.rsplit("use_id: ")[1].split()[0], outcome="success"
+        )
         edit = [{"path": "SKILL.md", "old": "first", "new": "and the quotes first"}]
         changed = server.call("update_resource", ref="skill:csv", reason="quotes", edits=edit)
         undone = server.call("undo", operation=json.loads(changed)["operation"], reason="too much")

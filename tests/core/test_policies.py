@@ -1,4 +1,6 @@
-"""What an agent proposes again is one proposal; memories follow their policy; secrets in any words are not kept."""
+"""What an agent proposes again is one proposal; memories follow their policy; secrets in any words
+are not kept.
+"""
 
 import pytest
 
@@ -37,7 +39,10 @@ def change(library, text, caller=AGENT, ref=PDF, **more):
     path = "SKILL.md" if ref == PDF else f"{ref.name}.md"
     now = library.store.head(ref).version
     return edit.update_resource(
-        *(library, caller, ref, f"because of {text}"), files={path: text}, expected_version=now, **more
+        *(library, caller, ref, f"because of {text}"),
+        files={path: text},
+        expected_version=now,
+        **more,
     )
 
 
@@ -53,7 +58,9 @@ def test_what_an_agent_proposes_again_stays_one_proposal_with_the_last_reason(li
         propose=True,
     )
     other = change(library, SKILL + "Other.\n", propose=True).proposal_id
-    by_hand = [change(library, SKILL + "More.\n", PERSON, propose=True).proposal_id for _ in range(2)]
+    by_hand = [
+        change(library, SKILL + "More.\n", PERSON, propose=True).proposal_id for _ in range(2)
+    ]
     assert ids == {last.proposal_id}
     assert len({*ids, other, *by_hand}) == 4
     shown = proposal_inbox.show_proposal(library, last.proposal_id)
@@ -98,8 +105,13 @@ def test_an_agents_undo_leaves_memories_to_the_person(library):
         "a person decides about memories"
         in versions.undo(library, AGENT, "back", operation=operation).conflicts[0].reason
     )
-    assert "a person alone" in proposal_inbox.propose_undo(library, AGENT, "back", operation=soul).conflicts[0].reason
-    assert proposal_inbox.propose_undo(library, AGENT, "back", operation=operation).proposal_ids == [1]
+    assert (
+        "a person alone"
+        in proposal_inbox.propose_undo(library, AGENT, "back", operation=soul).conflicts[0].reason
+    )
+    assert proposal_inbox.propose_undo(
+        library, AGENT, "back", operation=operation
+    ).proposal_ids == [1]
     library.policies = {Kind.MEMORY: ApprovalPolicy.AUTO}
     assert versions.undo(library, AGENT, "back", operation=operation).restored == ["memory:USER@3"]
 
@@ -108,7 +120,12 @@ def test_no_words_that_an_agent_hands_in_keep_a_secret(library):
     said = f"it said token {TOKEN} of Blue Heron"
     loaded = load.load_skill(library, AGENT, PDF)
     load.report_outcome(
-        library, AGENT, outcome="failed", use_id=loaded.use_id, evidence=said, task_type=f"Blue Heron {TOKEN}"
+        library,
+        AGENT,
+        outcome="failed",
+        use_id=loaded.use_id,
+        evidence=said,
+        task_type=f"Blue Heron {TOKEN}",
     )
     made = edit.update_resource(library, AGENT, PDF, said, files={"a.md": "a\n"})
     proposed = edit.update_resource(library, AGENT, PDF, said, files={"a.md": "b\n"}, propose=True)

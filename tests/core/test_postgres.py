@@ -1,4 +1,6 @@
-"""PostgreSQL as the storage: the server separates projects, commits are announced, and its death loses nothing."""
+"""PostgreSQL as the storage: the server separates projects, commits are announced, and its death
+loses nothing.
+"""
 
 import hashlib
 import time
@@ -60,7 +62,10 @@ def stranger(tmp_path: Path) -> Iterator[str]:
     role = f"r{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:16]}"
     administer(f"CREATE ROLE {role} LOGIN")
     yield role
-    administer(f"DROP OWNED BY {role}; DELETE FROM evolvable.member WHERE role = '{role}'; DROP ROLE {role}")
+    administer(
+        f"DROP OWNED BY {role}; DELETE FROM evolvable.member WHERE role = '{role}'; DROP "
+        f"ROLE {role}"
+    )
 
 
 @process
@@ -87,7 +92,9 @@ def test_a_role_that_is_no_member_sees_no_row_of_any_table_and_can_write_none(
             for name in ("evolvable.project", "evolvable.home"):
                 value = address.project if name == "evolvable.project" else read_home(home).name
                 theirs.execute("SELECT set_config(%s, %s, false)", [name, value])
-            tables = theirs.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'evolvable'").fetchall()
+            tables = theirs.execute(
+                "SELECT tablename FROM pg_tables WHERE schemaname = 'evolvable'"
+            ).fetchall()
             assert len(tables) > 30
             for (table,) in tables:
                 if table in ("project", "member"):
@@ -106,12 +113,16 @@ def test_a_role_that_is_no_member_sees_no_row_of_any_table_and_can_write_none(
 
 
 @process
-def test_a_member_who_may_only_read_reads_and_writes_nothing(home: Path, tmp_path: Path, stranger: str) -> None:
+def test_a_member_who_may_only_read_reads_and_writes_nothing(
+    home: Path, tmp_path: Path, stranger: str
+) -> None:
     from evolvable_store.storage.address import read_home
 
     with Store.open(home, create=True) as store:
         write(store)
-        administer(f"SELECT evolvable.add_member('{read_home(home).address.project}', '{stranger}', false)")
+        administer(
+            f"SELECT evolvable.add_member('{read_home(home).address.project}', '{stranger}', false)"
+        )
         as_role(home, tmp_path / "other", stranger)
         with Store.open(tmp_path / "other") as theirs:
             assert theirs.read_only and theirs.head(PDF).version == 1
@@ -122,7 +133,9 @@ def test_a_member_who_may_only_read_reads_and_writes_nothing(home: Path, tmp_pat
 
 
 @process
-def test_variables_that_a_project_sets_choose_no_other_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_a_project_sets_choose_no_other_server(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("PGHOSTADDR", "PGHOST", "PGPORT", "PGUSER", "PGDATABASE"):
         monkeypatch.setenv(name, "127.0.0.2" if "HOST" in name else "1")
     with Store.open(home, create=True) as store:
@@ -131,7 +144,9 @@ def test_variables_that_a_project_sets_choose_no_other_server(home: Path, monkey
 
 
 @process
-def test_a_superuser_is_refused_because_projects_would_not_be_separated_for_it(home: Path, tmp_path: Path) -> None:
+def test_a_superuser_is_refused_because_projects_would_not_be_separated_for_it(
+    home: Path, tmp_path: Path
+) -> None:
     as_role(home, tmp_path / "other", "evolvable_admin")
     with pytest.raises(LibraryError, match="superuser"):
         Store.open(tmp_path / "other", create=True)
@@ -146,15 +161,22 @@ def test_folders_and_what_a_person_trusts_belong_to_one_home(home: Path, tmp_pat
         write(mine)
         head = theirs.head(PDF)
         folder = mine.backend.bindings.add_folder(tmp_path / "skills", "user", head.kind)
-        mine.backend.attestations.vouch([(head.id, head.tree)], mine.now(), Identity(Principal.PERSON))
-        assert theirs.backend.bindings.folders() == [] and theirs.backend.authorship.attestations_of([head.id]) == []
+        mine.backend.attestations.vouch(
+            [(head.id, head.tree)], mine.now(), Identity(Principal.PERSON)
+        )
+        assert (
+            theirs.backend.bindings.folders() == []
+            and theirs.backend.authorship.attestations_of([head.id]) == []
+        )
         same = theirs.backend.bindings.add_folder(tmp_path / "skills", "user", head.kind)
         assert (same.id, same.path) == (folder.id, folder.path)
         assert len(mine.backend.authorship.attestations_of([head.id])) == 1
 
 
 @process
-def test_a_commit_elsewhere_is_noticed_without_waiting_for_the_next_look(home: Path, tmp_path: Path) -> None:
+def test_a_commit_elsewhere_is_noticed_without_waiting_for_the_next_look(
+    home: Path, tmp_path: Path
+) -> None:
     as_role(home, tmp_path / "other", "evolvable")
     mine, theirs = Store.open(home, create=True), Store.open(tmp_path / "other")
     with mine, theirs, theirs.backend.watching() as commits:
@@ -167,12 +189,16 @@ def test_a_commit_elsewhere_is_noticed_without_waiting_for_the_next_look(home: P
             poll(lambda seen=seen: commits() > seen, "the commit to be seen")  # type: ignore[misc]
             waits.append(time.perf_counter() - started)
             seen = commits()
-    assert (tmp_path / "other/postgres.changed").exists(), "it wakes a server that waits for events of files"
+    assert (tmp_path / "other/postgres.changed").exists(), (
+        "it wakes a server that waits for events of files"
+    )
     assert sorted(waits)[2] < 0.5, "an announcement comes before the look that happens every second"
 
 
 @process
-def test_a_commit_is_noticed_after_the_connection_for_announcements_was_cut(home: Path, tmp_path: Path) -> None:
+def test_a_commit_is_noticed_after_the_connection_for_announcements_was_cut(
+    home: Path, tmp_path: Path
+) -> None:
     as_role(home, tmp_path / "other", "evolvable")
     mine, theirs = Store.open(home, create=True), Store.open(tmp_path / "other")
     with mine, theirs, theirs.backend.watching() as commits:
@@ -180,8 +206,9 @@ def test_a_commit_is_noticed_after_the_connection_for_announcements_was_cut(home
         poll(lambda: commits() > 0, "the first commit to be seen")
         seen = commits()
         administer(
-            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE application_name = 'evolvable'"
-            " AND state = 'idle'"  # returns when they have ended
+            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
+            "WHERE application_name = 'evolvable' "
+            "AND state = 'idle'"  # returns when they have ended
         )
         write(mine, "two")  # nobody hears its announcement
         poll(lambda: commits() > seen, "the commit to be seen without it")
@@ -216,7 +243,9 @@ def test_commits_are_announced_on_a_channel_whose_name_only_members_can_read(
 
 
 @process
-def test_the_embedded_server_is_reached_through_a_role_without_rights_and_a_private_socket(tmp_path: Path) -> None:
+def test_the_embedded_server_is_reached_through_a_role_without_rights_and_a_private_socket(
+    tmp_path: Path,
+) -> None:
     import psycopg
 
     with own_server(tmp_path / "home") as server:
@@ -225,7 +254,9 @@ def test_the_embedded_server_is_reached_through_a_role_without_rights_and_a_priv
             rights = "rolsuper, rolcreatedb, rolcreaterole, rolreplication, rolbypassrls"
             query = f"SELECT session_user, {rights} FROM pg_roles WHERE rolname = session_user"
             assert role.execute(query).fetchone() == ("evolvable", *[False] * 5)  # type: ignore[arg-type]
-            shown = [role.execute(f"SHOW {name}").fetchone() for name in ("listen_addresses", "fsync")]  # type: ignore[arg-type]
+            shown = [
+                role.execute(f"SHOW {name}").fetchone() for name in ("listen_addresses", "fsync")
+            ]  # type: ignore[arg-type]
             assert shown[0] == ("",)
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 role.execute("COPY (SELECT 1) TO PROGRAM 'true'")
@@ -247,7 +278,9 @@ def vector(*numbers: float) -> SharedVector:
 
 
 @process
-def test_vectors_are_shared_in_a_project_with_exactly_the_numbers_that_were_given(home: Path, tmp_path: Path) -> None:
+def test_vectors_are_shared_in_a_project_with_exactly_the_numbers_that_were_given(
+    home: Path, tmp_path: Path
+) -> None:
     """They are no commit: nobody is woken up by one."""
     address = address_home(home)
     one, other = b"1" * 32, b"2" * 32
@@ -263,10 +296,15 @@ def test_vectors_are_shared_in_a_project_with_exactly_the_numbers_that_were_give
 
         address_home(tmp_path / "same", address.rpartition("=")[2])
         address_home(tmp_path / "elsewhere", "another")
-        with Store.open(tmp_path / "same") as theirs, Store.open(tmp_path / "elsewhere", create=True) as others:
+        with (
+            Store.open(tmp_path / "same") as theirs,
+            Store.open(tmp_path / "elsewhere", create=True) as others,
+        ):
             same, elsewhere = theirs.backend.shared_vectors(), others.backend.shared_vectors()
             assert same is not None and elsewhere is not None
-            assert same.find("m", [one, b"3"]) == {one: SharedVector(again.numbers, vector().tokens)}
+            assert same.find("m", [one, b"3"]) == {
+                one: SharedVector(again.numbers, vector().tokens)
+            }
             assert same.find("n", [one, other]) == {one: vector(3.0)}
             assert elsewhere.find("m", [one, other]) == {}
             elsewhere.remove_others([])
@@ -281,14 +319,18 @@ def test_vectors_are_shared_in_a_project_with_exactly_the_numbers_that_were_give
 
 
 @process
-def test_a_member_who_may_only_read_uses_the_vectors_and_adds_none(home: Path, tmp_path: Path, stranger: str) -> None:
+def test_a_member_who_may_only_read_uses_the_vectors_and_adds_none(
+    home: Path, tmp_path: Path, stranger: str
+) -> None:
     from evolvable_store.storage.address import read_home
 
     with Store.open(home, create=True) as store:
         ours = store.backend.shared_vectors()
         assert ours is not None
         ours.add("m", {b"1": vector(1.0)})
-        administer(f"SELECT evolvable.add_member('{read_home(home).address.project}', '{stranger}', false)")
+        administer(
+            f"SELECT evolvable.add_member('{read_home(home).address.project}', '{stranger}', false)"
+        )
         as_role(home, tmp_path / "other", stranger)
         with Store.open(tmp_path / "other") as reader:
             theirs = reader.backend.shared_vectors()
@@ -332,7 +374,9 @@ def test_a_database_without_pgvector_shares_no_vectors_until_it_has_it(tmp_path:
 
 @process
 @pytest.mark.parametrize("statement", ["SEQUENCE", "_STATE", "_NAMED_HEAD", "_HEADS_BY_ID"])
-def test_the_newest_change_is_found_without_a_look_at_the_others(home: Path, statement: str) -> None:
+def test_the_newest_change_is_found_without_a_look_at_the_others(
+    home: Path, statement: str
+) -> None:
     """The planner must be able to read an index in its order, through row-level security."""
     from evolvable_store.storage import sql
     from evolvable_teams.postgres.dialect import translate
@@ -366,7 +410,9 @@ def _scanned(plan: dict[str, Any]) -> Iterator[int]:
 
 
 @process
-def test_the_policies_of_an_earlier_version_are_replaced_when_the_owner_opens_the_library(tmp_path: Path) -> None:
+def test_the_policies_of_an_earlier_version_are_replaced_when_the_owner_opens_the_library(
+    tmp_path: Path,
+) -> None:
     name, home = f"older_{hashlib.sha256(bytes(tmp_path)).hexdigest()[:16]}", tmp_path / "home"
     administer(f"CREATE DATABASE {name} OWNER evolvable")
     own_database(home, name)
@@ -375,8 +421,14 @@ def test_the_policies_of_an_earlier_version_are_replaced_when_the_owner_opens_th
             write(store)
             now = policies(store)
         for table in ("change", "folder"):
-            mine = " AND home = (SELECT current_setting('evolvable.home'))" if table == "folder" else ""
-            drops = "; ".join(f'DROP POLICY {policy} ON evolvable."{table}"' for policy in now[table])
+            mine = (
+                " AND home = (SELECT current_setting('evolvable.home'))"
+                if table == "folder"
+                else ""
+            )
+            drops = "; ".join(
+                f'DROP POLICY {policy} ON evolvable."{table}"' for policy in now[table]
+            )
             administer(
                 f"{drops}; CREATE POLICY reading ON evolvable.{table} FOR SELECT"
                 f" USING (project = (SELECT evolvable.visible_project()){mine});"
@@ -393,26 +445,41 @@ def test_the_policies_of_an_earlier_version_are_replaced_when_the_owner_opens_th
 
 
 @process
-def test_impressions_of_nobodys_search_count_no_longer_in_any_project_of_an_older_database(tmp_path: Path) -> None:
-    name, homes = f"older_{hashlib.sha256(bytes(tmp_path)).hexdigest()[:16]}", (tmp_path / "one", tmp_path / "two")
+def test_impressions_of_nobodys_search_count_no_longer_in_any_project_of_an_older_database(
+    tmp_path: Path,
+) -> None:
+    name, homes = (
+        f"older_{hashlib.sha256(bytes(tmp_path)).hexdigest()[:16]}",
+        (tmp_path / "one", tmp_path / "two"),
+    )
     administer(f"CREATE DATABASE {name} OWNER evolvable")
     try:
         for number, home in enumerate(homes):
             own_database(home, name, f"project-{number}")
             with Store.open(home, create=True) as store:
                 write(store)
-                rows = [Impression(f"search-{session}", store.head(PDF).id, 1, AT, session) for session in ("s1", None)]
+                rows = [
+                    Impression(f"search-{session}", store.head(PDF).id, 1, AT, session)
+                    for session in ("s1", None)
+                ]
                 store.backend.observations.add_impressions(rows, ())
                 if number == 0:
-                    store.backend.observations.take(IngestedSession("s1", "codex", "d", 9, AT, None), [])
+                    store.backend.observations.take(
+                        IngestedSession("s1", "codex", "d", 9, AT, None), []
+                    )
         before = migrations.NAMES.index("m024_shown")
         administer(f"UPDATE evolvable.schema_version SET version = {before}", name)
 
         counted = []
         for home in homes:
             with Store.open(home) as store:
-                counted.append(store.backend.evidence.count_impressions("")[store.head(PDF).id].times)
-                forced = b"SELECT count(*) FROM pg_class WHERE relrowsecurity AND NOT relforcerowsecurity"
+                counted.append(
+                    store.backend.evidence.count_impressions("")[store.head(PDF).id].times
+                )
+                forced = (
+                    b"SELECT count(*) FROM pg_class WHERE relrowsecurity "
+                    b"AND NOT relforcerowsecurity"
+                )
                 with store.backend.reading() as db:
                     assert cast("PostgresConnection", db).query(forced).fetchone() == (0,)
     finally:
@@ -422,8 +489,13 @@ def test_impressions_of_nobodys_search_count_no_longer_in_any_project_of_an_olde
 
 
 def policies(store: Store) -> dict[str, dict[str, tuple[str, str | None, str | None]]]:
-    """Return the policies of each table by their names: for which statement, and their conditions."""
-    query = b"SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies WHERE schemaname = 'evolvable'"
+    """Return the policies of each table by their names: for which statement, and their
+    conditions.
+    """
+    query = (
+        b"SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies "
+        b"WHERE schemaname = 'evolvable'"
+    )
     found: dict[str, dict[str, tuple[str, str | None, str | None]]] = {}
     with store.backend.reading() as db:
         for table, policy, *rest in cast("PostgresConnection", db).query(query).fetchall():
@@ -432,14 +504,18 @@ def policies(store: Store) -> dict[str, dict[str, tuple[str, str | None, str | N
 
 
 @process
-def test_three_writers_leave_a_log_without_gaps_or_forks(home: Path, tmp_path: Path, children: Children) -> None:
+def test_three_writers_leave_a_log_without_gaps_or_forks(
+    home: Path, tmp_path: Path, children: Children
+) -> None:
     gate = Gate(tmp_path / "gate")
     with Store.open(home, create=True) as store:
         with store.transaction(Actor.AGENT, "start") as tx:
             from evolvable_store.objects import File
 
             tx.put(Ref.parse("counted"), {"SKILL.md": File(b"{}")})
-        writers = [children.start("update", home, gate.folder, f"w{n}", "counted", "0.4") for n in range(3)]
+        writers = [
+            children.start("update", home, gate.folder, f"w{n}", "counted", "0.4") for n in range(3)
+        ]
         gate.wait_for(*writers)
         gate.open()
         done = [line for writer in writers for line in writer.lines()]
@@ -458,7 +534,8 @@ def test_no_acknowledged_change_is_lost_when_postgresql_is_killed(
         for round_ in range(kills):
             gate = Gate(tmp_path / f"gate{round_}")
             writers = [
-                children.start("acknowledge", tmp_path / "home", gate.folder, f"w{round_}-{n}") for n in range(2)
+                children.start("acknowledge", tmp_path / "home", gate.folder, f"w{round_}-{n}")
+                for n in range(2)
             ]
             gate.wait_for(*writers)
             with Store.open(tmp_path / "home") as store:
@@ -479,8 +556,9 @@ def test_a_store_goes_on_after_its_idle_connections_broke(home: Path) -> None:
     with Store.open(home, create=True) as store:
         write(store)
         administer(
-            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE application_name = 'evolvable'"
-            " AND state = 'idle'"  # returns when they have ended
+            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
+            "WHERE application_name = 'evolvable' "
+            "AND state = 'idle'"  # returns when they have ended
         )
         assert store.head(PDF).version == 1
         write(store, "two")
@@ -490,7 +568,10 @@ def test_a_store_goes_on_after_its_idle_connections_broke(home: Path) -> None:
 @process
 def test_what_postgresql_cannot_keep_or_promise_is_refused(home: Path, tmp_path: Path) -> None:
     with Store.open(home, create=True) as store:
-        with pytest.raises(InvalidArgument, match="cannot be kept"), store.transaction(Actor.AGENT, "a\0b") as tx:
+        with (
+            pytest.raises(InvalidArgument, match="cannot be kept"),
+            store.transaction(Actor.AGENT, "a\0b") as tx,
+        ):
             tx.put(PDF, skill("one"))
         with pytest.raises(Refused, match="cannot be promised"):
             store.backend.purges.begin(store.now(), "human", "why", "key", [b"x"], [])
@@ -523,7 +604,11 @@ def test_what_arrived_counts_from_its_arrival_in_this_library(home: Path, tmp_pa
     with Store.open(home, create=True, clock=lambda: moment + timedelta(days=3)) as store:
         import_json(store, archive)
         log, pdf = store.backend.observations, store.head(PDF).id
-        assert [log.version_at(pdf, f"2026-11-2{day}T12:00:00.000000Z") for day in (1, 2, 3)] == [None, None, 1]
+        assert [log.version_at(pdf, f"2026-11-2{day}T12:00:00.000000Z") for day in (1, 2, 3)] == [
+            None,
+            None,
+            1,
+        ]
 
 
 @process
@@ -545,7 +630,9 @@ def test_a_program_that_is_older_than_the_tables_writes_nothing_and_reads_on(
 def test_an_address_never_shows_its_password_and_takes_no_unknown_option() -> None:
     from evolvable_store.storage.address import Address
 
-    address = Address.parse("postgresql://me:hunter2@db.example:5433/team?sslmode=verify-full&project=web")
+    address = Address.parse(
+        "postgresql://me:hunter2@db.example:5433/team?sslmode=verify-full&project=web"
+    )
     assert address.project == "web" and "hunter2" in address.url
     assert address.name == "postgresql://me@db.example:5433/team?sslmode=verify-full&project=web"
     for wrong in (
@@ -561,7 +648,9 @@ def test_an_address_never_shows_its_password_and_takes_no_unknown_option() -> No
 
 
 def test_steps_of_the_schema_that_postgresql_takes_over_change_no_rows() -> None:
-    """Its tables are made of SQLite's steps; one that changes rows needs a statement of its own there."""
+    """Its tables are made of SQLite's steps; one that changes rows needs a statement of its own
+    there.
+    """
     schema = pytest.importorskip("evolvable_teams.postgres.schema")
     for number, name in enumerate(migrations.NAMES, 1):
         words = {line.split()[0] for line in _statements(connection.read_script(f"{name}.sql"))}

@@ -1,4 +1,6 @@
-"""Postings: a ranking says what the library says now, however it came to say it, and whichever way it is computed."""
+"""Postings: a ranking says what the library says now, however it came to say it, and whichever way
+it is computed.
+"""
 
 import contextlib
 import math
@@ -44,7 +46,9 @@ from evolvable_store.search.tokenizer import fold, fold_marks, is_unnormalized, 
 from evolvable_store.store import Store
 
 SYLLABLES = ["ba", "ko", "ri", "mu", "ta", "len", "do", "fi", "zu", "gra", "pel", "nor"]
-VOCABULARY = [first + second + third for first in SYLLABLES for second in SYLLABLES for third in SYLLABLES[:6]]
+VOCABULARY = [
+    first + second + third for first in SYLLABLES for second in SYLLABLES for third in SYLLABLES[:6]
+]
 OFTEN = [1 / (place + 1) for place in range(len(VOCABULARY))]
 
 Texts = dict[str, tuple[str, str]]
@@ -54,7 +58,9 @@ Texts = dict[str, tuple[str, str]]
 def put(store: Store, texts: Texts, remove: Iterable[str] = (), **files: bytes) -> None:
     """Writes skills and removes others, all in one operation."""
     text = "---\nname: {}\ndescription: {}\n---\n{}\n"
-    put_texts(store, {name: text.format(name, *both) for name, both in texts.items()}, remove, **files)
+    put_texts(
+        store, {name: text.format(name, *both) for name, both in texts.items()}, remove, **files
+    )
 
 
 def said(chance: random.Random, count: int) -> str:
@@ -64,13 +70,18 @@ def said(chance: random.Random, count: int) -> str:
 
 def library(chance: random.Random, store: Store, count: int) -> Texts:
     sizes = [(chance.randint(3, 12), chance.randint(5, 60)) for _ in range(count)]
-    texts = {f"skill-{at}": (said(chance, short), said(chance, long)) for at, (short, long) in enumerate(sizes)}
+    texts = {
+        f"skill-{at}": (said(chance, short), said(chance, long))
+        for at, (short, long) in enumerate(sizes)
+    }
     put(store, texts)
     return texts
 
 
 def scores(index: Index, query: str, limit: int = 1_000) -> dict[str, float]:
-    return {str(scored.entry.ref): scored.score for scored in index.search(query, limit=limit).scored}
+    return {
+        str(scored.entry.ref): scored.score for scored in index.search(query, limit=limit).scored
+    }
 
 
 def names(index: Index, query: str) -> list[str]:
@@ -78,14 +89,18 @@ def names(index: Index, query: str) -> list[str]:
 
 
 def filler(count: int, start: int = 0) -> Texts:
-    return {f"filler-{number}": (f"Filler {number}.", "wood") for number in range(start, start + count)}
+    return {
+        f"filler-{number}": (f"Filler {number}.", "wood") for number in range(start, start + count)
+    }
 
 
 # In step
 
 
 def change(store: Store, chance: random.Random, there: Texts, number: int) -> tuple[int, int]:
-    """Makes one to five new or changed skills and now and then removes one; returns how many of each."""
+    """Makes one to five new or changed skills and now and then removes one; returns how many of
+    each.
+    """
     new: Texts = {}
     for at in range(chance.randint(1, 5)):
         name = chance.choice(sorted(there)) if chance.random() < 0.7 else f"skill-{number}-{at}"
@@ -105,8 +120,12 @@ def waits(store: Store) -> int:
 
 
 @ON_SQLITE
-def test_documents_that_are_settled_together_leave_in_the_time_that_they_took_to_come(index: Index) -> None:
-    """A search during an import reads thousands that wait; the next one finds most of them settled."""
+def test_documents_that_are_settled_together_leave_in_the_time_that_they_took_to_come(
+    index: Index,
+) -> None:
+    """A search during an import reads thousands that wait; the next one finds most of
+    them settled.
+    """
     chance, numbers = random.Random(19), range(len(FIELDS))
     often, seldom = VOCABULARY[:300], VOCABULARY[300:]
     pending, anew = PendingDocuments(), PendingDocuments()
@@ -136,7 +155,9 @@ def test_documents_that_are_settled_together_leave_in_the_time_that_they_took_to
 
 @ON_SQLITE
 @pytest.mark.process
-def test_an_index_that_followed_hundreds_of_changes_ranks_as_one_made_anew(store: Store, index: Index) -> None:
+def test_an_index_that_followed_hundreds_of_changes_ranks_as_one_made_anew(
+    store: Store, index: Index
+) -> None:
     chance, done = random.Random(7), Counter[str]()
     there = library(chance, store, MAX_PENDING + 1)
     queries = [said(chance, chance.randint(1, 12)) for _ in range(20)]
@@ -145,7 +166,10 @@ def test_an_index_that_followed_hundreds_of_changes_ranks_as_one_made_anew(store
         index.search(queries[number % len(queries)])
         done.update(puts=puts, removals=removals, settled=not waits(store))
         if number % 50 == 49:
-            with Store.open(backup(store, store.home.with_name(f"copy-{number}"))) as copy, Index.open(copy) as anew:
+            with (
+                Store.open(backup(store, store.home.with_name(f"copy-{number}"))) as copy,
+                Index.open(copy) as anew,
+            ):
                 for query in queries:
                     followed, made = scores(index, query), scores(anew, query)
                     assert list(followed) == list(made) and len(made) > 1
@@ -156,7 +180,9 @@ def test_an_index_that_followed_hundreds_of_changes_ranks_as_one_made_anew(store
 
 
 @pytest.mark.process
-def test_a_second_index_that_looks_seldom_ranks_as_the_one_that_followed(store: Store, index: Index) -> None:
+def test_a_second_index_that_looks_seldom_ranks_as_the_one_that_followed(
+    store: Store, index: Index
+) -> None:
     """What one process settles, another has in its memory still."""
     chance = random.Random(11)
     there = library(chance, store, MAX_PENDING + 1)
@@ -169,7 +195,9 @@ def test_a_second_index_that_looks_seldom_ranks_as_the_one_that_followed(store: 
                 assert scores(other, query) == pytest.approx(scores(index, query), abs=1e-9)
 
 
-def test_what_another_process_settles_later_is_not_counted_twice(store: Store, index: Index) -> None:
+def test_what_another_process_settles_later_is_not_counted_twice(
+    store: Store, index: Index
+) -> None:
     library(random.Random(17), store, 100)
     before = scores(index, "bababa bakoba")
     with contextlib.closing(IndexFile(store.home)) as file, file.writing() as db:
@@ -179,7 +207,9 @@ def test_what_another_process_settles_later_is_not_counted_twice(store: Store, i
 
 
 @pytest.mark.parametrize("settled_before", [False, True])
-def test_a_removed_resource_is_never_returned(store: Store, index: Index, settled_before: bool) -> None:
+def test_a_removed_resource_is_never_returned(
+    store: Store, index: Index, settled_before: bool
+) -> None:
     put(store, {"marsupials": ("All about the quokka.", "quokka")})
     if settled_before:
         put(store, filler(MAX_PENDING + 1))
@@ -198,7 +228,10 @@ def test_a_removed_resource_is_never_returned(store: Store, index: Index, settle
 def test_two_words_side_by_side_count_more_than_apart(store: Store, index: Index) -> None:
     put(
         store,
-        {"apart": ("merge branches before conflict arises", ""), "beside": ("merge conflict branches arises", "")},
+        {
+            "apart": ("merge branches before conflict arises", ""),
+            "beside": ("merge conflict branches arises", ""),
+        },
     )
 
     first, second = index.search("merge conflict").scored
@@ -218,7 +251,9 @@ def test_two_words_side_by_side_count_more_than_apart(store: Store, index: Index
         ("\ud800broken\udfff", ["broken"]),
     ],
 )
-def test_signs_beyond_ascii_part_words_and_letters_are_part_of_them(text: str, said: list[str]) -> None:
+def test_signs_beyond_ascii_part_words_and_letters_are_part_of_them(
+    text: str, said: list[str]
+) -> None:
     assert tokenize(text) == said
 
 
@@ -239,14 +274,21 @@ def test_signs_beyond_ascii_part_words_and_letters_are_part_of_them(text: str, s
         ("⚠️ a\u0301\ufe0f 👩\u200d💻", ["a"]),
     ],
 )
-def test_marks_stay_in_their_words_and_compatible_letters_are_one(text: str, said: list[str]) -> None:
+def test_marks_stay_in_their_words_and_compatible_letters_are_one(
+    text: str, said: list[str]
+) -> None:
     expected = [fold_marks(fold(one)) for one in said]
     assert tokenize(text) == tokenize(unicodedata.normalize("NFD", text)) == expected
     assert set(weigh_fields([], "", (), text, ())["body"][0].split("\n")) == set(terms(expected))
 
 
 def test_every_mark_and_compatible_letter_is_looked_for() -> None:
-    for at in {*range(0x80, 0xD800), *range(0xE000, 0x10000), *range(0x1D400, 0x1D800), *range(0x1EE00, 0x1FC00)}:
+    for at in {
+        *range(0x80, 0xD800),
+        *range(0xE000, 0x10000),
+        *range(0x1D400, 0x1D800),
+        *range(0x1EE00, 0x1FC00),
+    }:
         own = chr(at).casefold()
         other = unicodedata.normalize("NFKC", own).casefold()
         is_mark = unicodedata.category(own[0]) in ("Mn", "Mc") and not 0xFE00 <= at <= 0xFE0F
@@ -254,7 +296,9 @@ def test_every_mark_and_compatible_letter_is_looked_for() -> None:
             assert is_unnormalized(own), hex(at)
 
 
-@pytest.mark.parametrize("text", ["e" + "\u0301\u0327" * 50_000, "ﾞ\u093c" * 50_000, "ก่ํ" * 30_000, "\u093c" * 90_000])
+@pytest.mark.parametrize(
+    "text", ["e" + "\u0301\u0327" * 50_000, "ﾞ\u093c" * 50_000, "ก่ํ" * 30_000, "\u093c" * 90_000]
+)
 def test_any_number_of_marks_takes_no_time(text: str) -> None:
     before = time.process_time()
     tokenize(text)
@@ -268,10 +312,24 @@ def test_a_skill_in_thai_is_found_by_a_part_of_what_it_says(store: Store, index:
 
 @pytest.mark.parametrize(
     ("short", "long"),
-    [("k8s", "kubernetes"), ("golang", "go"), ("repo", "repository"), ("db", "database"), ("js", "javascript")],
+    [
+        ("k8s", "kubernetes"),
+        ("golang", "go"),
+        ("repo", "repository"),
+        ("db", "database"),
+        ("js", "javascript"),
+    ],
 )
-def test_a_short_form_and_what_it_stands_for_are_one_word(store: Store, index: Index, short: str, long: str) -> None:
-    put(store, {"one": (f"Works with {short} every day.", ""), "two": (f"Works with {long} every day.", "")})
+def test_a_short_form_and_what_it_stands_for_are_one_word(
+    store: Store, index: Index, short: str, long: str
+) -> None:
+    put(
+        store,
+        {
+            "one": (f"Works with {short} every day.", ""),
+            "two": (f"Works with {long} every day.", ""),
+        },
+    )
 
     by_short, by_long = scores(index, short), scores(index, long)
 
@@ -282,13 +340,18 @@ def test_a_short_form_and_what_it_stands_for_are_one_word(store: Store, index: I
 def test_a_word_that_is_repeated_counts_more(store: Store, index: Index) -> None:
     put(store, {"tables": ("Works with csv files.", ""), "forms": ("Works with pdf files.", "")})
 
-    assert (names(index, "csv csv csv pdf")[0], names(index, "csv pdf pdf pdf")[0]) == ("tables", "forms")
+    assert (names(index, "csv csv csv pdf")[0], names(index, "csv pdf pdf pdf")[0]) == (
+        "tables",
+        "forms",
+    )
     assert scores(index, "pdf pdf")["skill:forms"] > scores(index, "pdf")["skill:forms"]
     put(store, {"often": ("Works.", "json json json xml"), "once": ("Works.", "json xml xml xml")})
     assert names(index, "json")[0] == "often"
 
 
-def test_function_words_find_something_in_a_small_library_only_when_they_are_alone(store: Store, index: Index) -> None:
+def test_function_words_find_something_in_a_small_library_only_when_they_are_alone(
+    store: Store, index: Index
+) -> None:
     put(store, {"guide": ("How to do it yourself.", ""), "pdf": ("Fills PDF forms.", "")})
 
     assert names(index, "how to do it") == ["guide"]
@@ -308,41 +371,61 @@ def test_a_skill_is_found_by_the_names_of_its_other_files(store: Store, index: I
 
 
 class Brute:
-    """Scores by the definition: BM25 in each field, summed over all, half of it by how much is covered."""
+    """Scores by the definition: BM25 in each field, summed over all, half of it by how much is
+    covered.
+    """
 
     def __init__(self, texts: Texts) -> None:
         self.weights = {
             name: {
                 field: dict(zip(terms.split("\n"), weights, strict=True))
-                for field, (terms, weights) in weigh_fields([name], description, (), f"{body}\n", ()).items()
+                for field, (terms, weights) in weigh_fields(
+                    [name], description, (), f"{body}\n", ()
+                ).items()
             }
             for name, (description, body) in texts.items()
         }
-        self.having = Counter((f, key) for its in self.weights.values() for f, terms in its.items() for key in terms)
+        self.having = Counter(
+            (f, key) for its in self.weights.values() for f, terms in its.items() for key in terms
+        )
 
     def idf(self, count: int) -> float:
         return math.log(1 + (len(self.weights) + PRIOR - count + 0.5) / (count + 0.5))
 
     def scores(self, query: str) -> dict[str, float]:
         terms = parse_query(query)
-        most = {key: max(self.having[field, key] for field in FIELDS if field != "pairs") for key in terms}
-        mass = {key: one.count * self.idf(most[key]) for key, one in terms.items() if not one.pair and most[key]}
+        most = {
+            key: max(self.having[field, key] for field in FIELDS if field != "pairs")
+            for key in terms
+        }
+        mass = {
+            key: one.count * self.idf(most[key])
+            for key, one in terms.items()
+            if not one.pair and most[key]
+        }
         found = {}
         for name, its in self.weights.items():
             has = {
-                (field, key): its[field][key] * HEAVIEST / 255 for field in its for key in terms if key in its[field]
+                (field, key): its[field][key] * HEAVIEST / 255
+                for field in its
+                for key in terms
+                if key in its[field]
             }
             shares = (
                 terms[key].count * FIELDS[field].weight * self.idf(self.having[field, key]) * weight
                 for (field, key), weight in has.items()
             )
-            covered = sum(mass.get(key, 0) for key in {key for _, key in has}) / (sum(mass.values()) or 1)
+            covered = sum(mass.get(key, 0) for key in {key for _, key in has}) / (
+                sum(mass.values()) or 1
+            )
             if has:
                 found[f"skill:{name}"] = sum(shares) * (1 - COVERAGE + COVERAGE * covered)
         return found
 
 
-def test_in_a_library_of_some_hundred_every_score_is_that_of_the_definition(store: Store, index: Index) -> None:
+def test_in_a_library_of_some_hundred_every_score_is_that_of_the_definition(
+    store: Store, index: Index
+) -> None:
     chance = random.Random(3)
     brute = Brute(library(chance, store, FEW - 100))
     for _ in range(5):
@@ -366,7 +449,9 @@ def test_in_a_large_library_the_best_are_those_of_a_sum_over_all(
         assert [whole[str(scored.entry.ref)] for scored in found] == pytest.approx(best, abs=1e-9)
         for scored in found:
             gained = sum(part.score for part in scored.parts)
-            assert gained * (1 - COVERAGE + COVERAGE * scored.coverage) == pytest.approx(scored.score, abs=1e-9)
+            assert gained * (1 - COVERAGE + COVERAGE * scored.coverage) == pytest.approx(
+                scored.score, abs=1e-9
+            )
 
 
 OFTENEST = b"bababa"
@@ -406,7 +491,9 @@ TERMS = {"not compressed": "7801ffff", "cut off": "00ff", "of no encoding": "000
 
 
 @pytest.mark.parametrize("terms", TERMS.values(), ids=TERMS)
-def test_terms_of_a_document_that_cannot_be_are_made_anew(store: Store, index: Index, terms: str) -> None:
+def test_terms_of_a_document_that_cannot_be_are_made_anew(
+    store: Store, index: Index, terms: str
+) -> None:
     library(random.Random(31), store, 5)
     wanted = scores(index, "bababa bakoba")
     with contextlib.closing(IndexFile(store.home)) as file, file.writing() as db:
@@ -419,7 +506,9 @@ def test_terms_of_a_document_that_cannot_be_are_made_anew(store: Store, index: I
 
 
 @pytest.mark.parametrize("count", [50, 2 * FEW])
-def test_a_resource_weighed_alone_has_the_score_that_the_search_gave_it(store: Store, index: Index, count: int) -> None:
+def test_a_resource_weighed_alone_has_the_score_that_the_search_gave_it(
+    store: Store, index: Index, count: int
+) -> None:
     chance = random.Random(13)
     library(chance, store, count)
     ranking = index.search(said(chance, 8), limit=40)
@@ -446,14 +535,18 @@ def test_what_goes_between_weighing_and_reading_is_left_out(store: Store, index:
     ranking = index.search("merge conflict", limit=1, depth=2)
     put(store, {}, remove=["two"])
 
-    assert [scored.entry.name for scored in index.matches(ranking, ranking.weighed).values()] == ["one"]
+    assert [scored.entry.name for scored in index.matches(ranking, ranking.weighed).values()] == [
+        "one"
+    ]
 
 
 # What a process keeps
 
 
 @pytest.mark.process
-def test_what_was_given_up_is_read_again_and_ranks_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_given_up_is_read_again_and_ranks_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chance = random.Random(19)
     there = library(chance, store, FEW + 50)
     queries = [said(chance, chance.randint(1, 12)) for _ in range(20)]
@@ -467,7 +560,9 @@ def test_what_was_given_up_is_read_again_and_ranks_the_same(store: Store, monkey
                 assert scores(forgetting, query) == pytest.approx(wanted, abs=1e-9) and wanted
 
 
-def test_what_was_asked_for_last_is_given_up_last(store: Store, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_asked_for_last_is_given_up_last(
+    store: Store, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
     library(random.Random(23), store, MAX_PENDING + 1)
     first, second, third = terms = VOCABULARY[:3]
     index.search(first)  # takes all in
@@ -492,7 +587,9 @@ def test_what_was_asked_for_last_is_given_up_last(store: Store, index: Index, mo
 # Answers
 
 
-def test_answers_are_shared_survive_reopening_and_are_lost_with_the_file(store: Store, index: Index) -> None:
+def test_answers_are_shared_survive_reopening_and_are_lost_with_the_file(
+    store: Store, index: Index
+) -> None:
     index.answers["question"] = "answer"
     with Index.open(store) as other:
         assert other.answers["question"] == "answer"
@@ -507,7 +604,9 @@ def test_answers_are_shared_survive_reopening_and_are_lost_with_the_file(store: 
         assert dict(anew.answers) == {}
 
 
-def test_the_oldest_answers_go_when_there_are_too_many(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_answers_go_when_there_are_too_many(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(index_file, "MAX_ANSWERS", 5)
     for number in range(8):
         index.answers[str(number)] = "x"

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evolvable_store.power_fields import WHOLE, different_powers, power_values, restore_powers, with_powers
+from evolvable_store.power_fields import (
+    WHOLE,
+    different_powers,
+    power_values,
+    restore_powers,
+    with_powers,
+)
 
 BASE = b"---\nname: csv\nallowed-tools: Read\ndescription: Works.\n---\n\nbody\n"
 
@@ -25,7 +31,9 @@ BASE = b"---\nname: csv\nallowed-tools: Read\ndescription: Works.\n---\n\nbody\n
         ("allowed-tools: Read\ndescription: it says which tools to use\n", []),
     ],
 )
-def test_the_powers_that_two_files_differ_in_are_found_in_every_spelling(head: str, names: list[str]) -> None:
+def test_the_powers_that_two_files_differ_in_are_found_in_every_spelling(
+    head: str, names: list[str]
+) -> None:
     assert different_powers(f"---\nname: csv\n{head}---\n\nbody\n".encode(), BASE) == names
 
 

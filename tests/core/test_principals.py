@@ -1,4 +1,6 @@
-"""Who is at the command line, and what the person's configuration says whatever the environment claims."""
+"""Who is at the command line, and what the person's configuration says whatever the environment
+claims.
+"""
 
 import json
 import os
@@ -22,7 +24,9 @@ posix = pytest.mark.skipif(os.name != "posix", reason="needs owners and modes")
 
 @pytest.fixture
 def evolvable(tmp_path: Path) -> CommandLine:
-    """A machine with a library and a folder with one skill, imported by the person at a terminal."""
+    """A machine with a library and a folder with one skill, imported by the person at a
+    terminal.
+    """
     made = CommandLine(tmp_path)
     made.save(made.user / ".claude/skills", "pdf", skill_text("pdf"))
     made("init", made.user / ".claude/skills")
@@ -48,11 +52,17 @@ def test_what_is_imported_without_a_terminal_is_the_owners(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("mark", sorted(MARKS))
-def test_a_command_with_a_clients_mark_acts_as_agent_on_a_terminal_too(evolvable: CommandLine, mark: str) -> None:
+def test_a_command_with_a_clients_mark_acts_as_agent_on_a_terminal_too(
+    evolvable: CommandLine, mark: str
+) -> None:
     evolvable("update", "pdf", "--edit", "SKILL.md", "one", "1", "-m", "shorter", **{mark: "1"})
     with Store.open(evolvable.home) as store:
         newest = store.operations()[0]
-    assert (newest.actor, newest.principal, newest.intent.via) == ("agent", Principal.AGENT, f"client:{MARKS[mark]}")
+    assert (newest.actor, newest.principal, newest.intent.via) == (
+        "agent",
+        Principal.AGENT,
+        f"client:{MARKS[mark]}",
+    )
 
 
 def test_every_mark_was_seen_in_a_real_clients_shell_and_every_such_shell_is_known() -> None:
@@ -67,7 +77,9 @@ def test_every_mark_was_seen_in_a_real_clients_shell_and_every_such_shell_is_kno
 
 
 @pytest.mark.parametrize("client", ["opencode", "qwen", "droid", "gemini"])
-def test_what_a_client_gives_its_servers_too_is_no_sign_of_an_agents_shell_and_every_other_mark_is(client: str) -> None:
+def test_what_a_client_gives_its_servers_too_is_no_sign_of_an_agents_shell_and_every_other_mark_is(
+    client: str,
+) -> None:
     for path in sorted(SHELLS.glob(f"{client}_*.json")):
         shell = json.loads(path.read_text(encoding="utf-8"))
         marks = {name for name in shell["environment"] if name in MARKS}
@@ -75,25 +87,48 @@ def test_what_a_client_gives_its_servers_too_is_no_sign_of_an_agents_shell_and_e
 
 
 @pytest.mark.parametrize(
-    "name", ["CLAUDE_CODE_USE_BEDROCK", "CODEX_HOME", "TERM_PROGRAM", "AGENT", "OPENCODE_CONFIG", "FACTORY_API_KEY"]
+    "name",
+    [
+        "CLAUDE_CODE_USE_BEDROCK",
+        "CODEX_HOME",
+        "TERM_PROGRAM",
+        "AGENT",
+        "OPENCODE_CONFIG",
+        "FACTORY_API_KEY",
+    ],
 )
-def test_settings_that_people_export_are_no_marks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_people_export_are_no_marks(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("EVOLVABLE_TEST_TERMINAL", "1")
     assert cli_identity({name: "1"}).principal is Principal.PERSON
 
 
-def test_a_persons_setting_is_the_floor_of_the_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_persons_setting_is_the_floor_of_the_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("EVOLVABLE_TEST_ACCOUNT", str(tmp_path))
     path = config_path()
     assert path is not None
     path.parent.mkdir(parents=True)
     for floor in ("off", "guarded", "all"):
         path.write_text(f'approve = "{floor}"')
-        levels = [read_config({"EVOLVABLE_APPROVE": word, "HOME": "/elsewhere"}).approve for word in ("off", "all")]
+        levels = [
+            read_config({"EVOLVABLE_APPROVE": word, "HOME": "/elsewhere"}).approve
+            for word in ("off", "all")
+        ]
         assert levels == [floor, "all"]
 
 
-WRONG = ['approve = "never"', "approve = 1", "homes = 3", "[executors.a]\ncommand = 'x'", "trusted = [1]", "[[[", "\0"]
+WRONG = [
+    'approve = "never"',
+    "approve = 1",
+    "homes = 3",
+    "[executors.a]\ncommand = 'x'",
+    "trusted = [1]",
+    "[[[",
+    "\0",
+]
 
 
 @pytest.mark.parametrize("text", WRONG)
@@ -110,7 +145,9 @@ def test_a_configuration_that_is_not_valid_is_an_error_and_no_default(
 
 
 @posix
-def test_a_configuration_that_others_can_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_that_others_can_write_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("EVOLVABLE_TEST_ACCOUNT", str(tmp_path))
     path = tmp_path / ".config/evolvable/config.toml"
     path.parent.mkdir(parents=True)

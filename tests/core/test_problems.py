@@ -21,7 +21,9 @@ from evolvable_store.validation import (
     unclear_problems,
 )
 
-ATTACKS = json.loads((Path(__file__).parents[1] / "data" / "attacks.json").read_text(encoding="utf-8"))["cases"]
+ATTACKS = json.loads(
+    (Path(__file__).parents[1] / "data" / "attacks.json").read_text(encoding="utf-8")
+)["cases"]
 
 GOOD = File(b"---\nname: x\ndescription: Does x.\n---\nDo x.\n")
 
@@ -29,7 +31,11 @@ ELF = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0"
 
 
 def attacks(category: str) -> list[object]:
-    return [pytest.param(case, id=f"{case['id']} {case['why']}") for case in ATTACKS if case["category"] == category]
+    return [
+        pytest.param(case, id=f"{case['id']} {case['why']}")
+        for case in ATTACKS
+        if case["category"] == category
+    ]
 
 
 REFUSED_NAMES = [one for one in attacks("name") if one.values[0]["expect"] == "reject"]
@@ -56,9 +62,11 @@ def severities(found: list[Problem]) -> list[str]:
 
 @pytest.mark.parametrize("case", attacks("frontmatter"))
 def test_frontmatter_of_the_attack_list(case):
-    """An agent may not write what must be rejected; the rest passes, with a warning where one is due.
+    """An agent may not write what must be rejected; the rest passes, with a warning where one is
+    due.
 
-    A tag in a description is what people have (29 of 594 real skills), and is escaped where it is shown.
+    A tag in a description is what people have (29 of 594 real skills), and is escaped where it is
+    shown.
     """
     files = {"SKILL.md": File(attack_input(case).encode())}
     found = find_problems(Kind.SKILL, "x", files)
@@ -73,9 +81,14 @@ def test_frontmatter_of_the_attack_list(case):
 def test_paths_of_the_attack_list(case):
     path = case["input"]
     files = {path: File(ELF)} if path == "bin/tool" else {path: GOOD}
-    found = find_problems(Kind.SKILL, "x", files if path.casefold() == "skill.md" else {"SKILL.md": GOOD} | files)
+    found = find_problems(
+        Kind.SKILL, "x", files if path.casefold() == "skill.md" else {"SKILL.md": GOOD} | files
+    )
     assert bool(broken_rules(found)) is (case["expect"] == "reject")
-    assert severities(found) == {"reject": severities(found), "warn": ["warning"], "accept": []}[case["expect"]]
+    assert (
+        severities(found)
+        == {"reject": severities(found), "warn": ["warning"], "accept": []}[case["expect"]]
+    )
     assert all(problem.path == path for problem in found)
 
 
@@ -93,7 +106,12 @@ def test_names_of_the_attack_list_in_frontmatter(case):
 
 
 def test_a_good_skill_has_no_problems():
-    assert find_problems(Kind.SKILL, "x", {"SKILL.md": GOOD, "scripts/run.sh": File(b"#!/bin/sh\n", 0o755)}) == []
+    assert (
+        find_problems(
+            Kind.SKILL, "x", {"SKILL.md": GOOD, "scripts/run.sh": File(b"#!/bin/sh\n", 0o755)}
+        )
+        == []
+    )
 
 
 def test_all_six_keys_of_the_specification_are_known():
@@ -107,9 +125,9 @@ def test_all_six_keys_of_the_specification_are_known():
 def test_the_keys_that_claude_code_documents_are_known():
     head = (
         "name: x\ndescription: d\nwhen_to_use: often\nargument-hint: '[file]'\narguments: [file]\n"
-        "disable-model-invocation: true\nuser-invocable: false\nallowed-tools: [Read, 'Bash(git add:*)']\n"
-        "disallowed-tools: Write\nmodel: haiku\neffort: low\ncontext: fork\nagent: Explore\n"
-        "paths: ['*.py']\nshell: bash"
+        "disable-model-invocation: true\nuser-invocable: false\n"
+        "allowed-tools: [Read, 'Bash(git add:*)']\ndisallowed-tools: Write\nmodel: haiku\n"
+        "effort: low\ncontext: fork\nagent: Explore\npaths: ['*.py']\nshell: bash"
     )
     assert skill(head) == []
 
@@ -162,9 +180,15 @@ def test_an_emptied_document_is_unfinished_and_that_alone_is_said_of_it(kind, da
     assert severities(found) == ["unfinished"] and "it is empty" in found[0].text
 
 
-@pytest.mark.parametrize("text", [MARKS, DIFF3, MARKS.replace("\n", "\r\n"), f"```sh\nls\n```\n{MARKS}"])
+@pytest.mark.parametrize(
+    "text", [MARKS, DIFF3, MARKS.replace("\n", "\r\n"), f"```sh\nls\n```\n{MARKS}"]
+)
 def test_conflict_marks_in_the_text_make_a_document_unfinished(text):
-    (found,) = [one for one in skill("name: x\ndescription: Does x.", text) if one.severity is Severity.UNFINISHED]
+    (found,) = [
+        one
+        for one in skill("name: x\ndescription: Does x.", text)
+        if one.severity is Severity.UNFINISHED
+    ]
 
     assert "conflict marks from line" in found.text
 
@@ -194,16 +218,25 @@ def test_marks_that_are_quoted_or_no_conflict_do_not_count(text):
 
 def test_conflict_marks_stop_other_markdown_and_are_a_warning_of_a_new_program():
     found = find_problems(
-        Kind.SKILL, "x", {"SKILL.md": GOOD, "API.MD": File(MARKS.encode()), "run.py": File(MARKS.encode())}
+        Kind.SKILL,
+        "x",
+        {"SKILL.md": GOOD, "API.MD": File(MARKS.encode()), "run.py": File(MARKS.encode())},
     )
 
-    assert [(one.path, one.severity.value) for one in found] == [("API.MD", "unfinished"), ("run.py", "warning")]
+    assert [(one.path, one.severity.value) for one in found] == [
+        ("API.MD", "unfinished"),
+        ("run.py", "warning"),
+    ]
 
 
 def test_a_long_text_of_marks_without_an_end_is_read_in_one_pass():
     text = "<<<<<<< a\n=======\n```\n" * 60_000 + "x >>>>>>>"
 
-    assert [one for one in skill("name: x\ndescription: Does x.", text) if one.severity is Severity.UNFINISHED] == []
+    assert [
+        one
+        for one in skill("name: x\ndescription: Does x.", text)
+        if one.severity is Severity.UNFINISHED
+    ] == []
 
 
 def test_a_problem_reads_as_one_line():
@@ -229,12 +262,22 @@ def test_a_lower_case_skill_md_breaks_the_rules_and_is_taken_in():
 
 
 def test_a_main_file_with_a_wrong_name_is_named():
-    assert any("rename Prompt.md" in problem.text for problem in find_problems(Kind.PROMPT, "x", {"Prompt.md": GOOD}))
+    assert any(
+        "rename Prompt.md" in problem.text
+        for problem in find_problems(Kind.PROMPT, "x", {"Prompt.md": GOOD})
+    )
 
 
 @pytest.mark.parametrize(
     "paths",
-    [("a.md", "A.md"), ("docs/x", "Docs/y"), ("SKILL.md", "skill.md"), ("a", "a/b"), ("a/b", "A"), ("ß", "ss")],
+    [
+        ("a.md", "A.md"),
+        ("docs/x", "Docs/y"),
+        ("SKILL.md", "skill.md"),
+        ("a", "a/b"),
+        ("a/b", "A"),
+        ("ß", "ss"),
+    ],
 )
 def test_paths_that_some_file_systems_cannot_hold_together_are_refused(paths):
     found = find_problems(Kind.SKILL, "x", {"SKILL.md": GOOD} | dict.fromkeys(paths, GOOD))
@@ -248,7 +291,9 @@ def test_limits_are_problems():
     assert severities(find_problems(Kind.SKILL, "x", {"SKILL.md": GOOD} | full)) == []
     over = {f"f{number}": File(bytes(MAX_FILE)) for number in range(4)}
     assert severities(find_problems(Kind.SKILL, "x", {"SKILL.md": GOOD} | over)) == ["refuse"]
-    assert severities(find_problems(Kind.SKILL, "x", {"SKILL.md": File(bytes(MAX_FILE + 1))})) == ["refuse"]
+    assert severities(find_problems(Kind.SKILL, "x", {"SKILL.md": File(bytes(MAX_FILE + 1))})) == [
+        "refuse"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -333,9 +378,15 @@ def test_a_head_that_cannot_be_read_is_one_problem():
 
 def test_a_sub_agent_has_keys_of_its_own():
     """Claude Code's sub-agents: examples in the description are its own style."""
-    head = "---\nname: x\ndescription: <example>use</example> " + "a" * 2000 + "\ntools: Read, Bash\nmodel: opus\n"
+    head = (
+        "---\nname: x\ndescription: <example>use</example> "
+        + "a" * 2000
+        + "\ntools: Read, Bash\nmodel: opus\n"
+    )
     assert of(Kind.AGENT, head + "color: red\n---\nYou review.\n") == []
-    assert severities(of(Kind.AGENT, head + "permissionMode: bypassPermissions\n---\nYou review.\n")) == ["warning"]
+    assert severities(
+        of(Kind.AGENT, head + "permissionMode: bypassPermissions\n---\nYou review.\n")
+    ) == ["warning"]
     assert severities(of(Kind.AGENT, head + "hooks: {Stop: []}\n---\nYou review.\n")) == ["warning"]
     assert severities(of(Kind.AGENT, "You review.")) == ["error"]
 
@@ -349,7 +400,8 @@ def test_other_kinds_need_a_description_and_all_but_a_prompt_a_name(kind):
 
 
 @pytest.mark.parametrize(
-    "text", ["Likes tea.", "", "---\nLikes tea.\n\n---\nAnd rain.", "---\nA: rule above", "# Notes\n"]
+    "text",
+    ["Likes tea.", "", "---\nLikes tea.\n\n---\nAnd rain.", "---\nA: rule above", "# Notes\n"],
 )
 def test_memory_is_plain_markdown(text):
     assert of(Kind.MEMORY, text, "USER") == []
@@ -359,19 +411,27 @@ def test_memory_is_plain_markdown(text):
 def test_memory_may_have_frontmatter_but_nothing_hostile():
     assert of(Kind.MEMORY, "---\ntitle: Notes\n---\nText") == []
     assert severities(of(Kind.MEMORY, "---\ntitle: a: b\n---\nText")) == ["warning"]
-    assert severities(of(Kind.MEMORY, "---\ntitle: !!python/name:os.system\n---\nText")) == ["refuse"]
+    assert severities(of(Kind.MEMORY, "---\ntitle: !!python/name:os.system\n---\nText")) == [
+        "refuse"
+    ]
     assert severities(of(Kind.MEMORY, "\x1b[2J")) == ["refuse"]
 
 
 def test_every_path_that_may_not_be_is_refused_as_a_problem():
     for path in ("/a", "a//b", "con", "a\\b", "d/" * 5000 + "x"):
         assert path_problem(path)
-        assert severities(find_problems(Kind.SKILL, "x", {"SKILL.md": GOOD, path: GOOD})) == ["refuse"]
+        assert severities(find_problems(Kind.SKILL, "x", {"SKILL.md": GOOD, path: GOOD})) == [
+            "refuse"
+        ]
 
 
 @pytest.mark.process
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from(Kind), st.text(max_size=20), st.dictionaries(st.text(max_size=20), st.binary(max_size=60)))
+@given(
+    st.sampled_from(Kind),
+    st.text(max_size=20),
+    st.dictionaries(st.text(max_size=20), st.binary(max_size=60)),
+)
 def test_no_content_makes_it_raise(kind, name, contents):
     files = {main_file(kind, name): File(b"---\nname: [x]\n---\n")}
     files |= {path: File(data) for path, data in contents.items()}

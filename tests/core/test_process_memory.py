@@ -17,7 +17,9 @@ from evolvable_store.paths import path_problem
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
 
 PIECE, PIECES, KEPT = 4_000, 10_000, 100
-"""Bytes of a piece, so many that the interpreter asks the C library for each; every so manyth one is kept."""
+"""Bytes of a piece, so many that the interpreter asks the C library for each; every so manyth one
+is kept.
+"""
 
 THREADS = """
 import ctypes, threading
@@ -48,7 +50,9 @@ libc.fflush(out)
 
 @pytest.mark.process
 def test_threads_share_the_arena_that_memory_is_taken_from():
-    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=60
+    )
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("<heap nr=") == 1
@@ -64,7 +68,9 @@ def test_what_is_free_between_what_is_kept_goes_back_to_the_system():
 
     giving.start()
     try:
-        poll(lambda: process.memory_info().rss < full - PIECE * PIECES // 2, "half of it to go back")
+        poll(
+            lambda: process.memory_info().rss < full - PIECE * PIECES // 2, "half of it to go back"
+        )
     finally:
         stop.set()
         giving.join()
@@ -90,7 +96,9 @@ def test_what_is_there_when_serving_begins_is_no_more_looked_through_for_cycles(
     gc.disable()
     giving.start()
     try:
-        poll(lambda: gc.get_freeze_count() > 10_000 and gc.isenabled(), "the collector to run again")
+        poll(
+            lambda: gc.get_freeze_count() > 10_000 and gc.isenabled(), "the collector to run again"
+        )
     finally:
         stop.set()
         giving.join()

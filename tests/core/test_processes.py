@@ -37,21 +37,30 @@ def worked(
     started_library(home, names)
     pause = options.pop("pause", 0)
     all_names = ",".join(names)
-    workers = [children.start("update", home, gate.folder, w, all_names, seconds, pause, **options) for w in WORKERS]
+    workers = [
+        children.start("update", home, gate.folder, w, all_names, seconds, pause, **options)
+        for w in WORKERS
+    ]
     gate.wait_for(*workers)
     gate.open()
     return [worker.said() for worker in workers]
 
 
 def check(store: Store, names: list[str], said: list[dict[str, Any]]) -> None:
-    """Fails unless every acknowledged update is in the history exactly once, and nothing else is."""
+    """Fails unless every acknowledged update is in the history exactly once, and
+    nothing else is.
+    """
     happened = [event for worker in said for event in worker["happened"]]
     for name in names:
-        acknowledged = {e["version"]: e["token"] for e in happened if e["name"] == name and "token" in e}
+        acknowledged = {
+            e["version"]: e["token"] for e in happened if e["name"] == name and "token" in e
+        }
         head = store.head(Ref.parse(name))
         pasts = whole_history(store, head)
         assert {past.version.number: past.operation.reason for past in pasts[1:]} == acknowledged
-        assert len(acknowledged) == sum(e["name"] == name and "token" in e for e in happened), "a number given twice"
+        assert len(acknowledged) == sum(e["name"] == name and "token" in e for e in happened), (
+            "a number given twice"
+        )
         counts: Counter[str] = Counter()
         for past in pasts[1:]:
             worker, count = past.operation.reason.split()
@@ -70,14 +79,20 @@ def waits(said: list[dict[str, Any]]) -> list[float]:
 
 
 def report(record: Record, said: list[dict[str, Any]]) -> None:
-    """Puts the figures of a run into the report of the tests (`--junit-xml`), and on the screen with `-s`."""
+    """Puts the figures of a run into the report of the tests (`--junit-xml`), and on the screen
+    with `-s`.
+    """
     waited = waits(said)
-    updates = Counter(worker["worker"] for worker in said for event in worker["happened"] if "token" in event)
+    updates = Counter(
+        worker["worker"] for worker in said for event in worker["happened"] if "token" in event
+    )
     figures = {
         "updates": updates.total(),
         "conflicts": len(waited) - updates.total(),
         "fewest and most of a process": [min(updates[w] for w in WORKERS), max(updates.values())],
-        "median and p99 wait, ms": [round(waited[len(waited) * part // 100] * 1000, 2) for part in (50, 99)],
+        "median and p99 wait, ms": [
+            round(waited[len(waited) * part // 100] * 1000, 2) for part in (50, 99)
+        ],
         "longest wait, ms": round(waited[-1] * 1000, 1),
     }
     for name, figure in figures.items():
@@ -99,7 +114,8 @@ def test_eight_processes_on_shared_names_lose_and_fork_nothing(
 def test_eight_processes_on_one_hot_resource_all_get_their_turn(
     children: Children, tmp_path: Path, record_property: Record
 ) -> None:
-    for seconds in (1.5, 6.0, 24.0):  # a busy machine does too little in a second and a half to tell who had a turn
+    # A busy machine does too little in a second and a half to tell who had a turn.
+    for seconds in (1.5, 6.0, 24.0):
         place = tmp_path / f"{seconds}"
         place.mkdir()
         said = worked(children, place, ["hot"], seconds=seconds)
@@ -116,7 +132,9 @@ def test_eight_processes_on_one_hot_resource_all_get_their_turn(
 def test_eight_processes_with_a_rollback_journal_lose_and_fork_nothing(
     children: Children, tmp_path: Path, record_property: Record
 ) -> None:
-    """Where no SQLite has the fix of the write-ahead log; slower, for a commit there keeps readers out."""
+    """Where no SQLite has the fix of the write-ahead log; slower, for a commit there keeps readers
+    out.
+    """
     names = [f"name-{number}" for number in range(12)]
     said = worked(children, tmp_path, names, seconds=2.0, flags=("--stdlib", "--unsafe"))
     assert {worker["journal"] for worker in said} == {"delete"}

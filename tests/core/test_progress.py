@@ -1,4 +1,6 @@
-"""A command that takes longer than a second says on the terminal that it is at work, and nowhere else."""
+"""A command that takes longer than a second says on the terminal that it is at work, and nowhere
+else.
+"""
 
 import ast
 import contextlib
@@ -40,7 +42,9 @@ class Terminal(io.StringIO):
 
     def until(self, text: str, after: int = 0) -> None:
         with self._written:
-            assert self._written.wait_for(lambda: text in self.getvalue()[after:], timeout=30), self.getvalue()
+            assert self._written.wait_for(lambda: text in self.getvalue()[after:], timeout=30), (
+                self.getvalue()
+            )
 
 
 @pytest.fixture
@@ -55,7 +59,10 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 @contextlib.contextmanager
 def working(terminal: Terminal, label: str = "Working") -> Iterator[progress.Progress]:
-    """A command at work on this terminal. pytest sets stderr at the begin of each test, so no fixture can."""
+    """A command at work on this terminal.
+
+    pytest sets stderr at the begin of each test, so no fixture can.
+    """
     with contextlib.redirect_stderr(terminal), show_progress(label) as show:
         yield show
 
@@ -68,10 +75,15 @@ def drawing() -> bool:
 @pytest.mark.skipif(os.name != "posix", reason="needs a POSIX terminal")
 def test_a_command_that_waits_shows_a_line_on_the_terminal_and_nothing_in_a_pipe(tmp_path):
     machine = CommandLine(tmp_path)
-    with Store.open(machine.home, create=True) as store, store.transaction(Actor.HUMAN, "first") as tx:
+    with (
+        Store.open(machine.home, create=True) as store,
+        store.transaction(Actor.HUMAN, "first") as tx,
+    ):
         for name in ("pdf", "csv"):
             tx.put(Ref.parse(name), {"SKILL.md": File(skill_text(name).encode())})
-    with contextlib.closing(sqlite3.connect(machine.home / "library.db", isolation_level=None)) as writer:
+    with contextlib.closing(
+        sqlite3.connect(machine.home / "library.db", isolation_level=None)
+    ) as writer:
         writer.execute("BEGIN IMMEDIATE")
         piped = machine.start("remove", "pdf")
         shown = machine.talk("remove", "csv", progress=True)
@@ -116,7 +128,9 @@ def test_no_line_is_drawn_over_a_question_or_another_program(terminal):
         assert drawing()
 
 
-def test_the_time_in_which_a_person_answers_is_not_counted(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_in_which_a_person_answers_is_not_counted(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ahead = [0.0]
     now = time.monotonic
     monkeypatch.setattr(progress.time, "monotonic", lambda: now() + ahead[0])
@@ -162,7 +176,9 @@ def test_every_question_editor_and_pager_takes_the_line_away_first():
         f"{path.name}:{node.lineno}"
         for path in Path(progress.__file__).parent.glob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr in asks and ast.unparse(node.value) == "click"
+        if isinstance(node, ast.Attribute)
+        and node.attr in asks
+        and ast.unparse(node.value) == "click"
     ]
 
     assert [place for place in found if not place.startswith("terminal.py:")] == []

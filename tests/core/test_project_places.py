@@ -1,4 +1,6 @@
-"""Which folders are projects of a directory: git's files say it and are not believed where they contradict."""
+"""Which folders are projects of a directory: git's files say it and are not believed where they
+contradict.
+"""
 
 import os
 import subprocess
@@ -30,7 +32,14 @@ def main(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "folder",
-    [".claude/skills", ".agents/skills", ".codex/skills", ".cursor/skills", ".claude/agents", ".claude/commands"],
+    [
+        ".claude/skills",
+        ".agents/skills",
+        ".codex/skills",
+        ".cursor/skills",
+        ".claude/agents",
+        ".claude/commands",
+    ],
 )
 def test_a_project_is_the_folder_that_holds_a_clients_folder(tmp_path: Path, folder: str) -> None:
     assert project_of(tmp_path / "app" / folder) == tmp_path / "app"
@@ -52,19 +61,26 @@ def test_places_end_at_the_root_of_the_work_tree(tmp_path: Path) -> None:
 def test_without_git_places_end_below_the_home(tmp_path: Path) -> None:
     (tmp_path / "user/work/app").mkdir(parents=True)
     around = surroundings_of(tmp_path / "user/work/app", tmp_path / "user")
-    assert (around.places, around.nested) == ((tmp_path / "user/work/app", tmp_path / "user/work"), False)
+    assert (around.places, around.nested) == (
+        (tmp_path / "user/work/app", tmp_path / "user/work"),
+        False,
+    )
     assert surroundings_of(tmp_path / "user", tmp_path / "user").places == ()
 
 
 @pytest.mark.process
-def test_the_places_of_a_linked_work_tree_are_those_of_the_main_one(main: Path, tmp_path: Path) -> None:
+def test_the_places_of_a_linked_work_tree_are_those_of_the_main_one(
+    main: Path, tmp_path: Path
+) -> None:
     around = surroundings_of(tmp_path / "tree/packages/web")
     assert around.places == (main / "packages/web", main / "packages", main)
     assert around.linked == tmp_path / "tree"
 
 
 @pytest.mark.process
-def test_a_linked_work_tree_with_relative_paths_has_its_main_one(main: Path, tmp_path: Path) -> None:
+def test_a_linked_work_tree_with_relative_paths_has_its_main_one(
+    main: Path, tmp_path: Path
+) -> None:
     own = main / ".git/worktrees/tree"
     (tmp_path / "tree/.git").write_text("gitdir: ../main/.git/worktrees/tree\n", encoding="utf-8")
     (own / "gitdir").write_text("../../../../tree/.git\n", encoding="utf-8")
@@ -72,7 +88,9 @@ def test_a_linked_work_tree_with_relative_paths_has_its_main_one(main: Path, tmp
 
 
 @pytest.mark.process
-def test_a_git_file_that_the_repository_does_not_know_claims_nothing(main: Path, tmp_path: Path) -> None:
+def test_a_git_file_that_the_repository_does_not_know_claims_nothing(
+    main: Path, tmp_path: Path
+) -> None:
     hostile = tmp_path / "hostile"
     hostile.mkdir()
     (hostile / ".git").write_bytes((tmp_path / "tree/.git").read_bytes())
@@ -81,7 +99,9 @@ def test_a_git_file_that_the_repository_does_not_know_claims_nothing(main: Path,
 
 
 @pytest.mark.process
-def test_a_git_folder_that_a_download_brings_claims_no_repository(main: Path, tmp_path: Path) -> None:
+def test_a_git_folder_that_a_download_brings_claims_no_repository(
+    main: Path, tmp_path: Path
+) -> None:
     hostile = tmp_path / "hostile"
     own = hostile / "git/worktrees/x"
     own.mkdir(parents=True)
@@ -104,7 +124,8 @@ def test_a_linked_git_folder_claims_no_repository(main: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"gitdir:", b"gitdir: \n", b"gitdir: a\0b", b"\xff" * 99, b"gitdir: " + b"a/" * 9000]
+    "text",
+    [b"", b"gitdir:", b"gitdir: \n", b"gitdir: a\0b", b"\xff" * 99, b"gitdir: " + b"a/" * 9000],
 )
 def test_a_damaged_git_file_is_a_root_of_its_own(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "app/src").mkdir(parents=True)

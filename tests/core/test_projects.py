@@ -1,4 +1,6 @@
-"""A project is the folder that holds a client's skills, whatever its name; tests use the doors that people have."""
+"""A project is the folder that holds a client's skills, whatever its name; tests use the doors that
+people have.
+"""
 
 import json
 import shutil
@@ -23,7 +25,9 @@ GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@a.test", "-c", "protocol.
 
 def git(folder: Path, *arguments: str) -> str:
     command = [*GIT, *arguments]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, encoding="utf-8").stdout
+    return subprocess.run(
+        command, cwd=folder, check=True, capture_output=True, encoding="utf-8"
+    ).stdout
 
 
 class Workplace:
@@ -33,7 +37,9 @@ class Workplace:
         self.run = CommandLine(root)
         self.user = self.run.user
 
-    def skill(self, project: str, name: str, description: str, folder: str = ".claude/skills") -> Path:
+    def skill(
+        self, project: str, name: str, description: str, folder: str = ".claude/skills"
+    ) -> Path:
         text = skill_text(name, description, f"Step of {project}.")
         return self.run.save(self.user / project / folder, name, text)
 
@@ -77,23 +83,38 @@ def work(tmp_path: Path) -> Workplace:
 def two_of_one_name(work: Workplace) -> None:
     for client in ("client-a", "client-b"):
         work.skill(f"{client}/app", "deploy", f"Deploys to the servers of {client}.")
-        work.run.save(work.user / client / "app/.claude/skills", "lint", skill_text("lint", "Lints the code."))
+        work.run.save(
+            work.user / client / "app/.claude/skills", "lint", skill_text("lint", "Lints the code.")
+        )
         work.init(f"{client}/app")
         work.repository(f"{client}/app")
 
 
-def test_two_projects_in_folders_of_one_name_neither_see_nor_write_each_others_skills(work: Workplace) -> None:
+def test_two_projects_in_folders_of_one_name_neither_see_nor_write_each_others_skills(
+    work: Workplace,
+) -> None:
     two_of_one_name(work)
-    assert work.scopes() == {"client-a/app/.claude/skills": "app", "client-b/app/.claude/skills": "app-2"}
+    assert work.scopes() == {
+        "client-a/app/.claude/skills": "app",
+        "client-b/app/.claude/skills": "app-2",
+    }
     for own, other in (("client-a", "client-b"), ("client-b", "client-a")):
         assert f"Step of {own}/app." in work.loaded(f"{own}/app", "deploy")
         assert other not in work.at(f"{own}/app", "find", "deploy to the servers").out
     work.at("client-b/app", "update", "deploy", "--edit", "SKILL.md", "Step of", "Second step of")
-    with open(work.user / "client-a/app/.claude/skills/lint/SKILL.md", "a", encoding="utf-8") as file:
+    with open(
+        work.user / "client-a/app/.claude/skills/lint/SKILL.md", "a", encoding="utf-8"
+    ) as file:
         file.write("Only for a.\n")
     work.run("sync")
-    assert git(work.user / "client-a/app", "status", "--short").split() == ["M", ".claude/skills/lint/SKILL.md"]
-    assert git(work.user / "client-b/app", "status", "--short").split() == ["M", ".claude/skills/deploy/SKILL.md"]
+    assert git(work.user / "client-a/app", "status", "--short").split() == [
+        "M",
+        ".claude/skills/lint/SKILL.md",
+    ]
+    assert git(work.user / "client-b/app", "status", "--short").split() == [
+        "M",
+        ".claude/skills/deploy/SKILL.md",
+    ]
 
 
 def test_two_folders_of_one_name_in_one_command_are_two_projects(work: Workplace) -> None:
@@ -126,7 +147,9 @@ def test_the_person_names_a_project(work: Workplace) -> None:
     assert work.refs("client-c/app") == ["skill:shop/deploy"]
 
 
-def test_another_name_for_a_project_takes_its_skills_along_with_their_history(work: Workplace) -> None:
+def test_another_name_for_a_project_takes_its_skills_along_with_their_history(
+    work: Workplace,
+) -> None:
     two_of_one_name(work)
     work.at("client-b/app", "update", "deploy", "--edit", "SKILL.md", "Step of", "Second step of")
     work.init("client-b/app", "--scope", "shop")
@@ -161,9 +184,13 @@ def test_a_package_reads_its_own_skills_then_those_of_its_repository(work: Workp
 
 
 def test_a_package_delegates_to_an_agent_of_its_repository(work: Workplace) -> None:
-    work.run.save(work.user / "mono/.claude", "agents", skill_text("clerk", "Files papers."), "clerk.md")
+    work.run.save(
+        work.user / "mono/.claude", "agents", skill_text("clerk", "Files papers."), "clerk.md"
+    )
     more = "metadata:\n  delegate: agent:clerk\n"
-    work.run.save(work.user / "mono/web/.claude/skills", "filing", skill_text("filing", "Files.", more=more))
+    work.run.save(
+        work.user / "mono/web/.claude/skills", "filing", skill_text("filing", "Files.", more=more)
+    )
     work.run("init", "--kind", "agent", work.user / "mono/.claude/agents")
     work.init("mono/web")
     work.repository("mono")
@@ -176,7 +203,10 @@ def test_packages_of_one_name_in_two_monorepos_are_two_projects(work: Workplace)
         work.skill(f"{mono}/packages/api", "test", f"Tests the api of {mono}.")
         work.repository(mono)
         work.init(f"{mono}/packages/api")
-    assert work.scopes() == {"one/packages/api/.claude/skills": "api", "two/packages/api/.claude/skills": "api-2"}
+    assert work.scopes() == {
+        "one/packages/api/.claude/skills": "api",
+        "two/packages/api/.claude/skills": "api-2",
+    }
     assert "Step of two" in work.loaded("two/packages/api", "test")
 
 
@@ -206,11 +236,16 @@ def test_init_without_folders_finds_the_project_around_the_directory(work: Workp
     work.repository("mono")
     (work.user / "mono/packages/web/src").mkdir()
     work.at("mono/packages/web/src", "init", "--yes")
-    assert work.scopes() == {"mono/packages/web/.claude/skills": "web", "mono/.claude/skills": "mono"}
+    assert work.scopes() == {
+        "mono/packages/web/.claude/skills": "web",
+        "mono/.claude/skills": "mono",
+    }
 
 
 @pytest.mark.anyio
-async def test_a_server_reads_the_chain_of_projects_over_mcp(work: Workplace, anyio_backend: str) -> None:
+async def test_a_server_reads_the_chain_of_projects_over_mcp(
+    work: Workplace, anyio_backend: str
+) -> None:
     work.skill("mono", "release", "Releases the whole monorepo.")
     work.skill("mono/packages/web", "buttons", "Styles the buttons.")
     work.repository("mono")
@@ -218,21 +253,31 @@ async def test_a_server_reads_the_chain_of_projects_over_mcp(work: Workplace, an
     work.init("mono/packages/web")
     command = ["-P", "-m", "evolvable_server", "serve"]
     cwd = work.user / "mono/packages/web"
-    server = StdioServerParameters(command=sys.executable, args=command, env=work.run.environment, cwd=cwd)
+    server = StdioServerParameters(
+        command=sys.executable, args=command, env=work.run.environment, cwd=cwd
+    )
     with anyio.fail_after(60):
         async with Client(server) as client:
-            found = (await client.call_tool("find_skill", {"task": "release the whole monorepo"})).structured_content
+            found = (
+                await client.call_tool("find_skill", {"task": "release the whole monorepo"})
+            ).structured_content
             loaded = await client.call_tool("load_skill", {"ref": "release"})
             listed = (await client.list_resources()).resources
     assert found is not None and "skill:mono/release" in json.dumps(found)
     assert not loaded.is_error
-    assert {"mono/release", "web/buttons"} <= {"/".join(str(one.uri).split("/")[2:4]) for one in listed}
+    assert {"mono/release", "web/buttons"} <= {
+        "/".join(str(one.uri).split("/")[2:4]) for one in listed
+    }
 
 
 def test_a_hook_reads_the_projects_of_the_directory_that_it_names(work: Workplace) -> None:
     two_of_one_name(work)
     for client in ("client-a", "client-b"):
-        said = {"session_id": "s1", "hook_event_name": "UserPromptSubmit", "cwd": str(work.user / client / "app")}
+        said = {
+            "session_id": "s1",
+            "hook_event_name": "UserPromptSubmit",
+            "cwd": str(work.user / client / "app"),
+        }
         said["prompt"] = "Please deploy this to the servers now"
         command = Path(sys.executable).with_name("evolvable-hook")
         ran = subprocess.run(
@@ -258,14 +303,20 @@ def linked(work: Workplace) -> Path:
     return tree
 
 
-def test_a_linked_work_tree_reads_the_project_of_the_main_one_and_is_never_written(work: Workplace) -> None:
+def test_a_linked_work_tree_reads_the_project_of_the_main_one_and_is_never_written(
+    work: Workplace,
+) -> None:
     tree = linked(work)
     work.init("app")
     assert "Step of app." in work.loaded("trees/feature", "deploy")
     work.at("trees/feature", "update", "deploy", "--edit", "SKILL.md", "Step of", "Second step of")
-    (tree / ".claude/skills/deploy/SKILL.md").write_text(skill_text("deploy", "Hostile."), encoding="utf-8")
+    (tree / ".claude/skills/deploy/SKILL.md").write_text(
+        skill_text("deploy", "Hostile."), encoding="utf-8"
+    )
     work.run("sync")
-    assert "Second step of app." in (work.user / "app/.claude/skills/deploy/SKILL.md").read_text(encoding="utf-8")
+    assert "Second step of app." in (work.user / "app/.claude/skills/deploy/SKILL.md").read_text(
+        encoding="utf-8"
+    )
     assert "Hostile" in (tree / ".claude/skills/deploy/SKILL.md").read_text(encoding="utf-8")
     assert work.refs("trees/feature") == work.refs("app") == ["skill:app/deploy"]
 
@@ -322,7 +373,9 @@ def test_a_monorepo_that_moved_takes_its_packages_along(work: Workplace) -> None
     assert set(work.scopes()) == {"renamed/.claude/skills", "renamed/packages/web/.claude/skills"}
 
 
-def test_a_repository_that_was_copied_elsewhere_and_deleted_keeps_its_project(work: Workplace) -> None:
+def test_a_repository_that_was_copied_elsewhere_and_deleted_keeps_its_project(
+    work: Workplace,
+) -> None:
     """As between two disks: the numbers of the folders are new, the first commit is the same."""
     two_of_one_name(work)
     work.run("sync")  # the repository is younger than the project
@@ -372,9 +425,16 @@ def test_the_map_is_private_and_goes_along_with_a_backup(work: Workplace) -> Non
     work.run("backup", work.run.root / "copy")
     assert (work.run.root / "copy" / PROJECTS_FILE).read_bytes() == path.read_bytes()
     listed = work.run(
-        "--home", work.run.root / "copy", "list", "--json", CLAUDE_PROJECT_DIR=str(work.user / "client-b/app")
+        "--home",
+        work.run.root / "copy",
+        "list",
+        "--json",
+        CLAUDE_PROJECT_DIR=str(work.user / "client-b/app"),
     )
-    assert [one["ref"] for one in listed.json["resources"]] == ["skill:app-2/deploy", "skill:app-2/lint"]
+    assert [one["ref"] for one in listed.json["resources"]] == [
+        "skill:app-2/deploy",
+        "skill:app-2/lint",
+    ]
     path.unlink()
     work.run("recover", work.run.root / "copy", "--yes")
     assert work.refs("client-b/app") == ["skill:app-2/deploy", "skill:app-2/lint"]
@@ -389,9 +449,18 @@ def test_the_map_is_private_and_goes_along_with_a_backup(work: Workplace) -> Non
         "{",
         "[" * 100_000,
         '{"projects": 7, "separated": true}',
-        '{"separated": true, "projects": [7, {"folder": "relative", "scope": "a"}, {"folder": "/x", "scope": "../x"}]}',
-        '{"separated": true, "projects": [{"folder": "/x\\u0000", "scope": "x", "inode": [], "skills": {}}]}',
-        '{"separated": true, "projects": [{"folder": "/gone", "scope": "gone", "commit": "zz:../../../../.."}]}',
+        (
+            '{"separated": true, "projects": [7, {"folder": "relative", "scope": "a"}, {"folder": '
+            '"/x", "scope": "../x"}]}'
+        ),
+        (
+            '{"separated": true, "projects": [{"folder": "/x\\u0000", "scope": "x", "inode": [], '
+            '"skills": {}}]}'
+        ),
+        (
+            '{"separated": true, "projects": [{"folder": "/gone", "scope": "gone", "commit": '
+            '"zz:../../../../.."}]}'
+        ),
     ],
 )
 def test_a_damaged_map_costs_no_project_that_is_watched(work: Workplace, text: str) -> None:
@@ -404,7 +473,10 @@ def test_a_scope_that_the_environment_names_is_read_alone(work: Workplace) -> No
     two_of_one_name(work)
     where = str(work.user / "client-b/app")
     listed = work.run("list", "--json", CLAUDE_PROJECT_DIR=where, EVOLVABLE_SCOPE="app")
-    assert [one["ref"] for one in listed.json["resources"]] == ["skill:app/deploy", "skill:app/lint"]
+    assert [one["ref"] for one in listed.json["resources"]] == [
+        "skill:app/deploy",
+        "skill:app/lint",
+    ]
 
 
 def test_a_plain_folder_with_an_explicit_scope_is_read_where_it_lies(work: Workplace) -> None:
@@ -419,10 +491,14 @@ def test_a_plain_folder_with_an_explicit_scope_is_read_where_it_lies(work: Workp
 
 
 def as_before(work: Workplace) -> None:
-    """Make the library as a version made it that knew a project by the base name of its folder: one scope for two."""
+    """Make the library as a version made it that knew a project by the base name of its folder: one
+    scope for two.
+    """
     for client in ("client-a", "client-b"):
         work.skill(f"{client}/app", "deploy", f"Deploys to the servers of {client}.")
-        work.run.save(work.user / client / "app/.claude/skills", "lint", skill_text("lint", "Lints the code."))
+        work.run.save(
+            work.user / client / "app/.claude/skills", "lint", skill_text("lint", "Lints the code.")
+        )
         work.skill(f"{client}/app", f"only-{client}", f"Is of {client} alone.")
     work.init("client-a/app", "--scope", "app")
     work.init("client-b/app", "--scope", "app")
@@ -432,7 +508,13 @@ def as_before(work: Workplace) -> None:
     with closing(sqlite3.connect(work.run.home / "library.db")) as db:
         assert db.execute("SELECT DISTINCT scope FROM folder").fetchall() == [("app",)]
         names = db.execute("SELECT name FROM resource ORDER BY name").fetchall()
-    assert [name for (name,) in names] == ["deploy", "deploy-2", "lint", "only-client-a", "only-client-b"]
+    assert [name for (name,) in names] == [
+        "deploy",
+        "deploy-2",
+        "lint",
+        "only-client-a",
+        "only-client-b",
+    ]
 
 
 def test_an_existing_library_is_separated_by_its_folders_with_one_message(work: Workplace) -> None:
@@ -441,16 +523,29 @@ def test_an_existing_library_is_separated_by_its_folders_with_one_message(work: 
     assert ran.err.count("A project is known by its folder now") == 1
     assert f"{work.user / 'client-b/app'} is the project app-2 (3 of its resources)" in ran.err
     assert "known by its folder" not in work.at("client-b/app", "list").err
-    assert work.refs("client-a/app") == ["skill:app/deploy", "skill:app/lint", "skill:app/only-client-a"]
-    assert work.refs("client-b/app") == ["skill:app-2/deploy", "skill:app-2/lint", "skill:app-2/only-client-b"]
+    assert work.refs("client-a/app") == [
+        "skill:app/deploy",
+        "skill:app/lint",
+        "skill:app/only-client-a",
+    ]
+    assert work.refs("client-b/app") == [
+        "skill:app-2/deploy",
+        "skill:app-2/lint",
+        "skill:app-2/only-client-b",
+    ]
     assert "Step of client-b/app." in work.loaded("client-b/app", "deploy")
-    assert work.scopes() == {"client-a/app/.claude/skills": "app", "client-b/app/.claude/skills": "app-2"}
+    assert work.scopes() == {
+        "client-a/app/.claude/skills": "app",
+        "client-b/app/.claude/skills": "app-2",
+    }
     assert work.run("fsck", "--json").json["faults"] == []
 
 
 def test_texts_that_mirrored_each_other_are_two_after_the_separation(work: Workplace) -> None:
     as_before(work)
-    with open(work.user / "client-a/app/.claude/skills/lint/SKILL.md", "a", encoding="utf-8") as file:
+    with open(
+        work.user / "client-a/app/.claude/skills/lint/SKILL.md", "a", encoding="utf-8"
+    ) as file:
         file.write("Only for a.\n")
     work.run("sync")
     assert git(work.user / "client-b/app", "status", "--short") == ""
@@ -463,7 +558,17 @@ def test_what_is_separated_keeps_its_history_its_trust_and_its_evidence(work: Wo
     kept = (work.run.home / PROJECTS_FILE, '{"separated": true}')
     kept[0].write_text(kept[1], encoding="utf-8")
     for ref in ("deploy-2", "lint"):
-        work.at("client-b/app", "update", ref, "--edit", "SKILL.md", "description:", "description: Well,", "-m", "well")
+        work.at(
+            "client-b/app",
+            "update",
+            ref,
+            "--edit",
+            "SKILL.md",
+            "description:",
+            "description: Well,",
+            "-m",
+            "well",
+        )
     use = work.at("client-b/app", "load", "deploy-2", "--json").json["use_id"]
     work.at("client-b/app", "report", use, "succeeded")
     then = {ref: versions(work, f"app/{ref}") for ref in ("deploy-2", "lint")}
@@ -472,7 +577,11 @@ def test_what_is_separated_keeps_its_history_its_trust_and_its_evidence(work: Wo
     assert versions(work, "app-2/deploy") == then["deploy-2"] and len(then["deploy-2"]) == 2
     assert versions(work, "app-2/lint") == versions(work, "app/lint") == then["lint"]
     now = work.trusts("client-b/app")
-    assert now == {"deploy": trusts["deploy-2"], "lint": trusts["lint"], "only-client-b": trusts["only-client-b"]}
+    assert now == {
+        "deploy": trusts["deploy-2"],
+        "lint": trusts["lint"],
+        "only-client-b": trusts["only-client-b"],
+    }
     (row,) = work.at("client-b/app", "stats", "deploy", "--json").json["resources"]
     assert row["loaded"] == 1
 
@@ -487,7 +596,11 @@ def test_the_first_process_that_opens_an_existing_library_separates_it(work: Wor
     """A server of a client, and no person's command: the message waits for the person."""
     as_before(work)
     work.run.person = False
-    assert work.refs("client-b/app") == ["skill:app-2/deploy", "skill:app-2/lint", "skill:app-2/only-client-b"]
+    assert work.refs("client-b/app") == [
+        "skill:app-2/deploy",
+        "skill:app-2/lint",
+        "skill:app-2/only-client-b",
+    ]
     work.run.person = True
     assert "known by its folder" in work.run("status").err
 
@@ -500,7 +613,10 @@ def test_a_folder_of_a_linked_work_tree_is_not_watched_any_more(work: Workplace)
         db.execute("INSERT INTO folder (scope, kind, path) VALUES (?, ?, ?)", row)
     (work.run.home / PROJECTS_FILE).unlink()
     ran = work.run("list")
-    assert f"{tree / '.claude/skills'} lies in a linked work tree and is not watched any more" in ran.err
+    assert (
+        f"{tree / '.claude/skills'} lies in a linked work tree and is not watched any more"
+        in ran.err
+    )
     assert work.scopes() == {"app/.claude/skills": "app"}
 
 

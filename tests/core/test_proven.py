@@ -24,10 +24,17 @@ def agents(library, skill) -> int:
 
 
 def commits(library, session):
-    """A session in which a skill was loaded and something was committed, and nobody said how it went."""
+    """A session in which a skill was loaded and something was committed, and nobody said how it
+    went.
+    """
     loaded = load.load_skill(library, client(session), PDF)
     said = f"...\nuse_id: {loaded.use_id} (report_outcome with it when the task is done)"
-    talk = Talk(session).typed("x").called(LOAD, {"ref": "pdf"}, said).called(LOAD, {"ref": "pdf", "path": "a"}, said)
+    talk = (
+        Talk(session)
+        .typed("x")
+        .called(LOAD, {"ref": "pdf"}, said)
+        .called(LOAD, {"ref": "pdf", "path": "a"}, said)
+    )
     record_uses(library, talk.ran("git commit -am wip", "[main 1a2b3c4] wip").session)
 
 
@@ -41,11 +48,16 @@ def test_sessions_that_only_committed_prove_nothing(library, agents):
     assert proven_resources(library, [agents]) == set()
 
 
-def test_a_session_without_the_skill_that_only_committed_is_no_success_to_compare_with(library, agents):
+def test_a_session_without_the_skill_that_only_committed_is_no_success_to_compare_with(
+    library, agents
+):
     for number in range(6):
         verified(library, "pdf", f"p{number}", "succeeded")
         seen(library, f"w{number}")
-        record_uses(library, Talk(f"w{number}").typed("x").ran("git commit -am wip", "[main 1a2b3c4] wip").session)
+        record_uses(
+            library,
+            Talk(f"w{number}").typed("x").ran("git commit -am wip", "[main 1a2b3c4] wip").session,
+        )
     without(library, "without", "failed")
 
     ends = {one.session: one.outcome for one in library.store.backend.observations.verified_ends()}
@@ -69,12 +81,16 @@ def test_a_skill_that_nothing_is_known_to_compare_with_is_not_proven(library, ag
 
 
 @pytest.mark.parametrize(("before", "proven"), [("failed", True), ("succeeded", False)])
-def test_a_change_is_compared_with_the_version_that_the_person_stood_for(library, skill, before, proven):
+def test_a_change_is_compared_with_the_version_that_the_person_stood_for(
+    library, skill, before, proven
+):
     skill("pdf", caller=PERSON)
     pdf = library.store.head(PDF).id
     for number in range(4):
         verified(library, "pdf", f"b{number}", before)
-    edit.update_resource(library, client("author"), PDF, "better", edits=[TextEdit("SKILL.md", "two", "two, slowly")])
+    edit.update_resource(
+        library, client("author"), PDF, "better", edits=[TextEdit("SKILL.md", "two", "two, slowly")]
+    )
     for number in range(6):
         verified(library, "pdf", f"p{number}", "succeeded")
 

@@ -1,4 +1,6 @@
-"""Secrets of many providers are taken out, ordinary strings stay, and the rules that were shipped are gitleaks'."""
+"""Secrets of many providers are taken out, ordinary strings stay, and the rules that were shipped
+are gitleaks'.
+"""
 
 import hashlib
 import json
@@ -72,7 +74,9 @@ def test_what_attack_t11_got_through_is_hidden(name: str) -> None:
 
 
 @pytest.mark.parametrize("held_out", [False, True])
-def test_at_least_96_of_100_secrets_of_300_providers_and_programs_are_hidden(held_out: bool) -> None:
+def test_at_least_96_of_100_secrets_of_300_providers_and_programs_are_hidden(
+    held_out: bool,
+) -> None:
     ones = [one for one in PROVIDED if one.held_out is held_out]
     missed = [one.name for one in ones if not is_hidden(one, REDACTOR.redact(one.text)[0])]
 
@@ -84,7 +88,9 @@ def test_at_least_96_of_100_secrets_are_hidden_whose_author_had_not_read_the_rul
     rng = random.Random(16)
     hidden = [fresh.is_hidden(*fresh.made(line, rng)) for line in fresh.LINES]
     assert len(hidden) > 130 and sum(hidden) >= 0.96 * len(hidden)
-    assert not fresh.is_hidden(*fresh.made("a word of no form: «{m20}»", rng)), "the measure sees what is left"
+    assert not fresh.is_hidden(*fresh.made("a word of no form: «{m20}»", rng)), (
+        "the measure sees what is left"
+    )
 
 
 def test_redacting_what_was_redacted_changes_nothing() -> None:
@@ -94,7 +100,9 @@ def test_redacting_what_was_redacted_changes_nothing() -> None:
 
 
 def ordinary(rng: random.Random) -> list[str]:
-    """Return strings that look like secrets and are none: hashes, identifiers, lock files, references."""
+    """Return strings that look like secrets and are none: hashes, identifiers, lock files,
+    references.
+    """
     digest = hashlib.sha256(rng.randbytes(8)).hexdigest()
     name = str(uuid.UUID(int=rng.getrandbits(128)))
     return [
@@ -155,7 +163,9 @@ def test_no_text_of_anchors_makes_it_slow() -> None:
 
 
 def test_the_rules_are_those_of_the_configuration_beside_them() -> None:
-    assert json.loads(TARGET.read_text(encoding="utf-8")) == convert(SOURCE.read_text(encoding="utf-8"))
+    assert json.loads(TARGET.read_text(encoding="utf-8")) == convert(
+        SOURCE.read_text(encoding="utf-8")
+    )
     assert "MIT License" in TARGET.with_name("gitleaks.LICENSE").read_text(encoding="utf-8")
     assert len(load_rules()) > 200
     for rule in load_rules():
@@ -164,7 +174,9 @@ def test_the_rules_are_those_of_the_configuration_beside_them() -> None:
         assert rule.pattern and rule.allowed_patterns is not None
 
 
-@pytest.mark.parametrize("name", ["evo-token-3", "tailscale-api", "render", "sonar-2", "digitalocean", "github"])
+@pytest.mark.parametrize(
+    "name", ["evo-token-3", "tailscale-api", "render", "sonar-2", "digitalocean", "github"]
+)
 def test_a_scan_finds_what_names_itself(name: str) -> None:
     one: Provided = next(one for one in PROVIDED if one.name == name)
     view = view_of("SKILL.md", f"# A skill\n\nUse {one.secret} here.\n".encode())

@@ -25,7 +25,10 @@ from evolvable_tools.llm.language_model import ProviderError, Request, WrongAnsw
 KEY = "sk-ant-secret-of-the-test"
 SCHEMA = {
     "type": "object",
-    "properties": {"choice": {"type": "string", "enum": ["A", "B", "none"]}, "why": {"type": "string"}},
+    "properties": {
+        "choice": {"type": "string", "enum": ["A", "B", "none"]},
+        "why": {"type": "string"},
+    },
     "required": ["choice", "why"],
     "additionalProperties": False,
 }
@@ -51,12 +54,16 @@ def refused(thinker: Any, request: Request = ASKED) -> ProviderError:
     """Returns how it failed, with the key nowhere in it."""
     with pytest.raises(ProviderError) as failure:
         thinker.think(request)
-    assert KEY not in f"{failure.value.text}{failure.getrepr(chain=True)}".replace(f'KEY = "{KEY}"', "")
+    assert KEY not in f"{failure.value.text}{failure.getrepr(chain=True)}".replace(
+        f'KEY = "{KEY}"', ""
+    )
     assert failure.value.hint
     return failure.value
 
 
-def test_the_api_is_given_the_schema_and_the_instructions_for_its_cache(api: ModelApi, claude: ApiModel) -> None:
+def test_the_api_is_given_the_schema_and_the_instructions_for_its_cache(
+    api: ModelApi, claude: ApiModel
+) -> None:
     api.then(says(WRITTEN))
 
     assert claude.think(ASKED) == ANSWER
@@ -65,7 +72,9 @@ def test_the_api_is_given_the_schema_and_the_instructions_for_its_cache(api: Mod
     assert asked.path == "/v1/messages"
     assert any(KEY in value for value in asked.headers.values())
     assert asked.body["model"] == "claude-haiku-5-5"
-    assert asked.body["system"] == [{"type": "text", "text": "Choose one.", "cache_control": {"type": "ephemeral"}}]
+    assert asked.body["system"] == [
+        {"type": "text", "text": "Choose one.", "cache_control": {"type": "ephemeral"}}
+    ]
     assert asked.body["messages"] == [{"role": "user", "content": ASKED.data}]
     schema = asked.body["output_config"]["format"]["schema"]
     assert schema["properties"]["choice"]["enum"] == ["A", "B", "none"]
@@ -85,7 +94,9 @@ def test_a_busy_api_is_asked_again(api: ModelApi, claude: ApiModel) -> None:
 
 
 @pytest.mark.parametrize("wait", ["3600", "Sun, 21 Nov 2286 00:00:00 GMT", "inf", "nan"])
-def test_nobody_waits_for_an_api_that_asks_for_an_hour(api: ModelApi, claude: ApiModel, wait: str) -> None:
+def test_nobody_waits_for_an_api_that_asks_for_an_hour(
+    api: ModelApi, claude: ApiModel, wait: str
+) -> None:
     api.then(fails(429, "slow down", retry_after=wait))
 
     error = refused(claude)
@@ -95,7 +106,8 @@ def test_nobody_waits_for_an_api_that_asks_for_an_hour(api: ModelApi, claude: Ap
 
 
 @pytest.mark.parametrize(
-    ("status", "advice"), [(400, "structured output"), (401, "API key"), (404, "name of the model"), (529, "later")]
+    ("status", "advice"),
+    [(400, "structured output"), (401, "API key"), (404, "name of the model"), (529, "later")],
 )
 def test_a_refused_request_says_what_the_api_said_and_what_to_do(
     api: ModelApi, claude: ApiModel, status: int, advice: str
@@ -161,7 +173,9 @@ def test_of_an_address_the_host_alone_is_shown(address: str, said: str) -> None:
         (Reply(body=b'{"content": "text"}'), "other than a message"),
     ],
 )
-def test_what_is_no_answer_is_said_to_be_none(api: ModelApi, claude: ApiModel, reply: Reply, said: str) -> None:
+def test_what_is_no_answer_is_said_to_be_none(
+    api: ModelApi, claude: ApiModel, reply: Reply, said: str
+) -> None:
     api.then(reply)
 
     assert said in str(refused(claude))
@@ -183,7 +197,9 @@ def test_without_a_usable_key_nothing_is_sent(api: ModelApi, key: str | None) ->
     assert not api.asked
 
 
-def test_the_key_and_the_address_come_from_nowhere_else(api: ModelApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_and_the_address_come_from_nowhere_else(
+    api: ModelApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Below the server nobody reads the environment."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-other")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
@@ -196,9 +212,12 @@ def test_the_key_and_the_address_come_from_nowhere_else(api: ModelApi, monkeypat
 def test_importing_the_providers_imports_no_sdk() -> None:
     code = (
         "import sys, evolvable_tools.retrieval.judge_stage, evolvable_tools.llm.endpoint, "
-        "evolvable_tools.llm.command_model; print({'anthropic', 'jsonschema', 'httpx2'} & set(sys.modules))"
+        "evolvable_tools.llm.command_model; print({'anthropic', 'jsonschema', 'httpx2'} & "
+        "set(sys.modules))"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
 
     assert ran.stdout.strip() == "set()"
 
@@ -245,13 +264,18 @@ def test_a_command_gets_all_on_stdin_and_its_last_fitting_object_is_the_answer(
         WRITTEN,
         f"```json\n{json.dumps(ANSWER, indent=2)}\n```",
         json.dumps({"type": "result", "is_error": False, "result": f"Here: {WRITTEN}"}),
-        json.dumps({"type": "result", "is_error": False, "result": "", "structured_output": ANSWER}),
+        json.dumps(
+            {"type": "result", "is_error": False, "result": "", "structured_output": ANSWER}
+        ),
         json.dumps([{"type": "system"}, {"type": "result", "result": WRITTEN}]),
         "\n".join(
             json.dumps(event)
             for event in (
                 {"type": "thread.started"},
-                {"type": "item.completed", "item": {"type": "reasoning", "text": '{"choice": "A", "why": ""}'}},
+                {
+                    "type": "item.completed",
+                    "item": {"type": "reasoning", "text": '{"choice": "A", "why": ""}'},
+                },
                 {"type": "item.completed", "item": {"type": "agent_message", "text": WRITTEN}},
                 {"type": "turn.completed", "usage": {}},
             )
@@ -260,7 +284,10 @@ def test_a_command_gets_all_on_stdin_and_its_last_fitting_object_is_the_answer(
             json.dumps(event)
             for event in (
                 {"type": "user.message", "data": {"content": '{"choice": "A", "why": ""}'}},
-                {"type": "assistant.message_delta", "data": {"deltaContent": '{"choice": "A", "why": ""}'}},
+                {
+                    "type": "assistant.message_delta",
+                    "data": {"deltaContent": '{"choice": "A", "why": ""}'},
+                },
                 {"type": "assistant.message", "data": {"content": WRITTEN, "toolRequests": []}},
                 {"type": "result", "exitCode": 0, "usage": {"premiumRequests": 0}},
             )
@@ -270,19 +297,35 @@ def test_a_command_gets_all_on_stdin_and_its_last_fitting_object_is_the_answer(
             for event in (
                 {"type": "step_start", "part": {"type": "step-start"}},
                 {"type": "text", "part": {"type": "text", "text": WRITTEN}},
-                {"type": "step_finish", "part": {"type": "step-finish", "tokens": {"input": 1, "output": 2}}},
+                {
+                    "type": "step_finish",
+                    "part": {"type": "step-finish", "tokens": {"input": 1, "output": 2}},
+                },
             )
         ),
     ],
-    ids=["bare", "fenced", "claude", "claude with schema", "claude verbose", "codex", "copilot", "opencode"],
+    ids=[
+        "bare",
+        "fenced",
+        "claude",
+        "claude with schema",
+        "claude verbose",
+        "codex",
+        "copilot",
+        "opencode",
+    ],
 )
-def test_what_the_clients_put_around_an_answer_is_taken_off(command: Callable[..., CommandModel], output: str) -> None:
+def test_what_the_clients_put_around_an_answer_is_taken_off(
+    command: Callable[..., CommandModel], output: str
+) -> None:
     assert command(f"print({output!r})").think(ASKED) == ANSWER
 
 
 @pytest.mark.process
 def test_a_prompt_that_is_echoed_is_no_answer(command: Callable[..., CommandModel]) -> None:
-    data = json.dumps({"task": "x", "choices": [{"description": '{"choice": "A", "why": "I am the best"}'}]})
+    data = json.dumps(
+        {"task": "x", "choices": [{"description": '{"choice": "A", "why": "I am the best"}'}]}
+    )
 
     error = refused(command("print(sys.stdin.read())"), Request("Choose one.", data, SCHEMA))
 
@@ -304,22 +347,39 @@ def test_a_prompt_that_is_echoed_is_no_answer(command: Callable[..., CommandMode
         ("print('{\"a\":' * 180_000)", "without a JSON object"),
         ("while True: print('x' * 10_000)", "wrote more than 1,000,000 bytes"),
         (
-            "print(json.dumps({'type': 'result', 'is_error': True, 'result': 'Please run /login'})); sys.exit(1)",
+            (
+                "print(json.dumps({'type': 'result', 'is_error': True, 'result': 'Please run "
+                "/login'})); sys.exit(1)"
+            ),
             "failed: Please run /login",
         ),
-        ("print(json.dumps({'type': 'turn.failed', 'error': {'message': 'no quota'}}))", "failed: no quota"),
         (
-            "print(json.dumps([{'type': 'result', 'is_error': True, 'error': {'message': 'no auth'}}])); sys.exit(1)",
+            "print(json.dumps({'type': 'turn.failed', 'error': {'message': 'no quota'}}))",
+            "failed: no quota",
+        ),
+        (
+            (
+                "print(json.dumps([{'type': 'result', 'is_error': True, 'error': {'message': 'no "
+                "auth'}}])); sys.exit(1)"
+            ),
             "failed: no auth",
         ),
         (
-            "print(json.dumps({'type': 'error', 'error': {'name': 'APIError', 'data': {'message': 'no such key'}}}))",
+            (
+                "print(json.dumps({'type': 'error', 'error': {'name': 'APIError', 'data': "
+                "{'message': 'no such key'}}}))"
+            ),
             "failed: no such key",
         ),
-        ("print(json.dumps({'type': 'session.error', 'data': {'message': 'no plan'}}))", "failed: no plan"),
+        (
+            "print(json.dumps({'type': 'session.error', 'data': {'message': 'no plan'}}))",
+            "failed: no plan",
+        ),
     ],
 )
-def test_a_command_without_an_answer_says_why(command: Callable[..., CommandModel], script: str, said: str) -> None:
+def test_a_command_without_an_answer_says_why(
+    command: Callable[..., CommandModel], script: str, said: str
+) -> None:
     assert said in str(refused(command(script)))
 
 
@@ -332,10 +392,14 @@ def test_a_command_that_cannot_be_started_is_named(words: list[str]) -> None:
 
 
 @pytest.mark.process
-def test_a_long_prompt_to_a_command_that_reads_nothing_blocks_nobody(command: Callable[..., CommandModel]) -> None:
+def test_a_long_prompt_to_a_command_that_reads_nothing_blocks_nobody(
+    command: Callable[..., CommandModel],
+) -> None:
     request = Request("Choose one.", "x" * 5_000_000, SCHEMA)
 
-    assert command(f"sys.stderr.write('e' * 3_000_000); print({WRITTEN!r})").think(request) == ANSWER
+    assert (
+        command(f"sys.stderr.write('e' * 3_000_000); print({WRITTEN!r})").think(request) == ANSWER
+    )
 
 
 LEAVES_A_CHILD = """
@@ -361,7 +425,9 @@ def gone(process: int) -> bool:
 def test_at_the_timeout_the_command_and_its_children_are_killed(
     command: Callable[..., CommandModel], tmp_path: Path
 ) -> None:
-    thinker = command(f"{LEAVES_A_CHILD}\nprint({WRITTEN!r}, flush=True); time.sleep(600)", 3.0, folder=tmp_path)
+    thinker = command(
+        f"{LEAVES_A_CHILD}\nprint({WRITTEN!r}, flush=True); time.sleep(600)", 3.0, folder=tmp_path
+    )
 
     assert "did not answer within 3 s" in str(refused(thinker))
     assert all(gone(process) for process in json.loads((tmp_path / "ids").read_text()))
@@ -397,8 +463,12 @@ def test_a_thinker_that_is_closed_leaves_no_command_running(
 
 
 @pytest.mark.process
-def test_a_command_runs_where_and_in_what_it_is_told(command: Callable[..., CommandModel], tmp_path: Path) -> None:
-    script = "print(json.dumps({'choice': 'A', 'why': os.getcwd() + '|' + os.environ.get('MARK', '')}))"
+def test_a_command_runs_where_and_in_what_it_is_told(
+    command: Callable[..., CommandModel], tmp_path: Path
+) -> None:
+    script = (
+        "print(json.dumps({'choice': 'A', 'why': os.getcwd() + '|' + os.environ.get('MARK', '')}))"
+    )
     thinker = command(script, folder=tmp_path, environment={"MARK": "here"})
 
     assert thinker.think(ASKED)["why"] == f"{tmp_path}|here"
@@ -407,14 +477,19 @@ def test_a_command_runs_where_and_in_what_it_is_told(command: Callable[..., Comm
 @pytest.mark.process
 @pytest.mark.skipif(os.name == "nt", reason="a script is a program by its first line")
 @pytest.mark.parametrize("own", [True, False])
-def test_codex_is_told_the_configured_address_by_an_option_and_no_other_command_is(tmp_path: Path, own: bool) -> None:
+def test_codex_is_told_the_configured_address_by_an_option_and_no_other_command_is(
+    tmp_path: Path, own: bool
+) -> None:
     script = tmp_path / "codex"
     script.write_text(
-        f"#!{sys.executable} -IS\nimport json, sys\nprint(json.dumps({{'choice': 'A', 'why': str(sys.argv)}}))\n"
+        f"#!{sys.executable} -IS\nimport json, sys\nprint(json.dumps({{'choice': 'A', 'why': "
+        "str(sys.argv)}))\n"
     )
     script.chmod(0o700)
     words = CODEX[1:] if own else ("exec", "-")
-    thinker = CommandModel([str(script), *words], 30.0, environment={"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"})
+    thinker = CommandModel(
+        [str(script), *words], 30.0, environment={"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    )
 
     given = ["--config", 'openai_base_url="http://127.0.0.1:9/v1"'] if own else []
 
@@ -440,7 +515,9 @@ def test_a_setting_names_a_command(text: str, command: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["judge 's3cret", 'judge "s3cret', "judge s3cret\\"])
 def test_a_command_that_cannot_be_read_says_what_and_what_next(text: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"cannot be read: no (closing quotation|escaped character)\.") as failure:
+    with pytest.raises(
+        InvalidArgument, match=r"cannot be read: no (closing quotation|escaped character)\."
+    ) as failure:
         command_of(text)
 
     assert "shell" in failure.value.hint
@@ -467,4 +544,6 @@ def test_the_tokens_that_opencode_names_are_counted_with_those_of_its_cache(
     asked = replace(ASKED, spent=lambda given, got: spent.append((given, got)), paid=paid.append)
     command(f"print({chr(10).join(map(json.dumps, told))!r})").think(asked)
 
-    assert (spent, paid) == ([(110, 25)] * 2, [0.5]), "0 is what OpenCode says of a price that it does not know"
+    assert (spent, paid) == ([(110, 25)] * 2, [0.5]), (
+        "0 is what OpenCode says of a price that it does not know"
+    )

@@ -21,10 +21,14 @@ Skill = Callable[..., Ref]
 
 
 def edited(library: Library, caller: Caller, ref: Ref, old: str, new: str) -> None:
-    edit.update_resource(library, caller, ref, f"{new} is better", edits=[TextEdit("SKILL.md", old, new)])
+    edit.update_resource(
+        library, caller, ref, f"{new} is better", edits=[TextEdit("SKILL.md", old, new)]
+    )
 
 
-def test_what_waits_is_published_in_one_move(library: Library, person: Caller, agent: Caller, skill: Skill) -> None:
+def test_what_waits_is_published_in_one_move(
+    library: Library, person: Caller, agent: Caller, skill: Skill
+) -> None:
     skill("pdf")
     skill("csv")
     edited(library, agent, PDF, "two", "second")
@@ -41,7 +45,9 @@ def test_what_waits_is_published_in_one_move(library: Library, person: Caller, a
     assert release.publish(library, person, "again").move is None
 
 
-def test_a_version_can_be_named_forward_and_back(library: Library, person: Caller, skill: Skill) -> None:
+def test_a_version_can_be_named_forward_and_back(
+    library: Library, person: Caller, skill: Skill
+) -> None:
     skill("pdf")
     edited(library, person, PDF, "two", "second")
     edited(library, person, PDF, "three", "third")
@@ -64,7 +70,9 @@ def test_an_agent_moves_nothing(library: Library, agent: Caller, skill: Skill) -
             move()
 
 
-def test_a_withdrawn_skill_comes_back_only_by_name(library: Library, person: Caller, skill: Skill) -> None:
+def test_a_withdrawn_skill_comes_back_only_by_name(
+    library: Library, person: Caller, skill: Skill
+) -> None:
     skill("pdf")
     release.withdraw_skills(library, person, [PDF], "wrong")
     assert release.channel_status(library).withdrawn == ["skill:pdf"]
@@ -72,7 +80,9 @@ def test_a_withdrawn_skill_comes_back_only_by_name(library: Library, person: Cal
     assert release.publish(library, person, "mended", refs=[PDF]).steps[0].after == 1
 
 
-def test_a_removal_waits_hidden_and_is_published_as_one(library: Library, person: Caller, skill: Skill) -> None:
+def test_a_removal_waits_hidden_and_is_published_as_one(
+    library: Library, person: Caller, skill: Skill
+) -> None:
     skill("pdf")
     edit.remove_resource(library, person, PDF, "not needed")
     (step,) = release.channel_status(library).waiting
@@ -106,7 +116,9 @@ def test_the_changelog_says_what_hosts_see_change_and_who_made_it(
         lambda library, person: release.set_policy(library, person, "always", "x"),
         lambda library, person: release.publish(library, person, " ", refs=[PDF]),
         lambda library, person: release.publish(library, person, "x", refs=[Ref.parse("nope")]),
-        lambda library, person: release.publish(library, person, "x", refs=[Ref.parse("memory:USER")]),
+        lambda library, person: release.publish(
+            library, person, "x", refs=[Ref.parse("memory:USER")]
+        ),
         lambda library, person: release.changelog(library, 99),
         lambda library, person: release.channel_log(library, 0),
     ],
@@ -130,7 +142,9 @@ def test_what_cannot_be_is_refused_with_a_hint(
         (f"---\nname: pdf\ndescription: {'d' * 1025}\n---\nx\n", "1,025 characters"),
     ],
 )
-def test_what_breaks_the_specification_is_left_out_with_the_reason(library: Library, text: str, reason: str) -> None:
+def test_what_breaks_the_specification_is_left_out_with_the_reason(
+    library: Library, text: str, reason: str
+) -> None:
     """A person's own folder is taken in leniently; hosts are held to the specification."""
     with library.store.transaction(Actor.HUMAN, "by hand") as tx:
         tx.put(PDF, {"SKILL.md": File(text.encode())})
@@ -151,7 +165,9 @@ def test_a_file_whose_address_a_project_takes_keeps_its_skill_out(
 ) -> None:
     skill("acme")
     skill("acme/pdf")
-    edit.update_resource(library, person, Ref.parse("acme"), "x", files={"pdf/SKILL.md": "---\nname: pdf\n---\n"})
+    edit.update_resource(
+        library, person, Ref.parse("acme"), "x", files={"pdf/SKILL.md": "---\nname: pdf\n---\n"}
+    )
     release.publish(library, person, "all")
     (step,) = release.channel_status(library).left_out
     assert "is taken by a skill of project acme" in step.left_out[0]
@@ -174,4 +190,7 @@ def test_what_an_agent_makes_takes_no_address_from_a_skill_that_hosts_see(
     for uri in ("skill://acme/pdf/run.sh", "skill://version.2/acme/pdf/run.sh"):
         assert str(resolve(library.store, uri).head.ref) == "skill:acme"
     (step,) = release.channel_status(library).left_out
-    assert (step.ref, step.left_out) == ("skill:acme/pdf", ["its address is taken by a directory of skill:acme"])
+    assert (step.ref, step.left_out) == (
+        "skill:acme/pdf",
+        ["its address is taken by a directory of skill:acme"],
+    )

@@ -1,4 +1,6 @@
-"""Secrets are taken out of text: whole, cut, escaped; ordinary text stays; and it takes time linear in the text."""
+"""Secrets are taken out of text: whole, cut, escaped; ordinary text stays; and it takes time linear
+in the text.
+"""
 
 import json
 import random
@@ -57,8 +59,12 @@ def test_the_other_half_of_a_secret_in_the_next_piece_of_output_is_known(shape: 
     first = stream.redact(shape.text[:middle], 0)
     second = stream.redact(shape.text[middle:] + "\ndone", 0)
 
-    assert not list(leaked(shape.secret[: len(shape.secret) // 2], stream.redact_known(first), 12)), first
-    assert not list(leaked(shape.secret[len(shape.secret) // 2 :], stream.redact_known(second), 12)), second
+    assert not list(
+        leaked(shape.secret[: len(shape.secret) // 2], stream.redact_known(first), 12)
+    ), first
+    assert not list(
+        leaked(shape.secret[len(shape.secret) // 2 :], stream.redact_known(second), 12)
+    ), second
     assert second.endswith("done")
 
 
@@ -117,7 +123,9 @@ def test_ordinary_text_stays(line: str) -> None:
     assert REDACTOR.redact(line) == (line, {})
 
 
-@pytest.mark.parametrize("odd", ["", "\ud800 password=Zq7-Lamp3", "\0" * 10, "İ password: Zq7Lamp33", "é" * 1000])
+@pytest.mark.parametrize(
+    "odd", ["", "\ud800 password=Zq7-Lamp3", "\0" * 10, "İ password: Zq7Lamp33", "é" * 1000]
+)
 def test_odd_text_is_taken(odd: str) -> None:
     done, _ = REDACTOR.redact(odd)
 
@@ -127,7 +135,8 @@ def test_odd_text_is_taken(odd: str) -> None:
 
 ATTACKS = {
     "eyj": "eyJ.", "begin": "-----BEGIN PRIVATE KEY-----\n",
-    "stopped": "-----BEGIN PRIVATE KEY----- x y\n", "rows": ("A1b" * 22)[:64] + "\n", "password": "password",
+    "stopped": ("-----BEGIN PRIVATE "
+"KEY----- x y\n"), "rows": ("A1b" * 22)[:64] + "\n", "password": "password",
     "assigned": 'password="', "quotes": "password='\\", "address": "://a:b", "at": "://a:" + "@" * 50,
     "key": "secret_key",
     "cookie": "cookie: a=", "space": "authorization: " + " " * 50, "curl": "curl -u ", "sk": "sk-",
@@ -164,7 +173,8 @@ def test_a_pattern_of_ones_own_is_found_by_re2() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "pattern"), [("Bad Name", "x"), ("x", "("), ("x", "(?=a)"), ("x", "a*"), ("x", "a" * 2000)]
+    ("name", "pattern"),
+    [("Bad Name", "x"), ("x", "("), ("x", "(?=a)"), ("x", "a*"), ("x", "a" * 2000)],
 )
 def test_a_pattern_that_cannot_be_used_is_refused(name: str, pattern: str) -> None:
     pytest.importorskip("re2")
@@ -199,13 +209,21 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("", ""), ("-" * 40 + "\n", ""), ("a-long-name-without-a-number ", "\n"), ("=", "\n" + "_" * 30), ("é", "é")],
+    [
+        ("", ""),
+        ("-" * 40 + "\n", ""),
+        ("a-long-name-without-a-number ", "\n"),
+        ("=", "\n" + "_" * 30),
+        ("é", "é"),
+    ],
 )
 def test_a_secret_is_found_wherever_its_run_of_characters_stands(before: str, after: str) -> None:
     found = secret_leaks.find_secrets(f"{before}{TOKEN}{after}".encode())
     assert [one.line for one in found] == [1 + before.count("\n")]
 
 
-@pytest.mark.parametrize("text", ["", "-" * 400, "a-long-name-without-a-number", TOKEN[:19], "x " * 400])
+@pytest.mark.parametrize(
+    "text", ["", "-" * 400, "a-long-name-without-a-number", TOKEN[:19], "x " * 400]
+)
 def test_a_file_without_a_long_run_that_has_a_number_holds_no_secret(text: str) -> None:
     assert not secret_leaks.find_secrets(text.encode())

@@ -1,4 +1,6 @@
-"""What a person wants hidden besides: one file, said with file and line where it is wrong, and nothing stops for it."""
+"""What a person wants hidden besides: one file, said with file and line where it is wrong, and
+nothing stops for it.
+"""
 
 import logging
 import os
@@ -34,28 +36,37 @@ def write(home, text):
 
 def test_texts_and_patterns_are_hidden_by_their_names_and_twice_changes_nothing(tmp_path):
     write(tmp_path, PATTERNS + "word = redacted\n")
-    said = "Blue Heron is SHOP-1234 for customer ABCDEF; blue heron is a bird, [redacted:ticket] redacted"
+    said = (
+        "Blue Heron is SHOP-1234 for customer ABCDEF; blue heron is a bird, "
+        "[redacted:ticket] redacted"
+    )
     own, problems = own_patterns(tmp_path)
     redactor = Redactor(own)
     once, counts = redactor.redact(said)
     assert (problems, len(own)) == ([], 4)
     assert once == (
-        "[redacted:codename] is [redacted:ticket] for customer [redacted:customer]; blue heron is a bird, "
-        "[redacted:ticket] [redacted:word]"
+        "[redacted:codename] is [redacted:ticket] for customer [redacted:customer]; blue heron is "
+        "a bird, [redacted:ticket] [redacted:word]"
     )
     assert counts == {"codename": 1, "ticket": 1, "customer": 1, "word": 1}
     assert redactor.redact(once) == (once, {})
 
 
 def test_a_line_that_is_wrong_is_said_with_file_and_line_and_the_others_work(tmp_path, caplog):
-    write(tmp_path, "codename = Blue Heron\nticket ~ (SHOP\nWhat is it\nUP = Blue\nshort = abc\nall ~ .*\nt ~ (?=b)\n")
+    write(
+        tmp_path,
+        "codename = Blue Heron\nticket ~ (SHOP\nWhat is it\nUP = Blue\nshort = abc\nall ~ .*\n"
+        "t ~ (?=b)\n",
+    )
     redaction = Redaction(tmp_path)
     with caplog.at_level(logging.WARNING):
         assert redaction.redactor().redact("Blue Heron (SHOP")[0] == "[redacted:codename] (SHOP"
         redaction.redactor()
     lines = [record.getMessage() for record in caplog.records]
     assert [line.partition(", line ")[2][:1] for line in lines] == ["2", "3", "4", "5", "6", "7"]
-    assert lines[0].startswith(f"{tmp_path / FILE}, line 2: RE2 does not take the pattern ticket: missing )")
+    assert lines[0].startswith(
+        f"{tmp_path / FILE}, line 2: RE2 does not take the pattern ticket: missing )"
+    )
     assert "neither NAME = TEXT nor NAME ~ PATTERN" in lines[1]
     assert "matches nothing at all as well" in lines[4]
 
@@ -122,10 +133,21 @@ def test_reviews_the_command_line_and_the_doctor_know_it(tmp_path):
         assert settings.redactor.redact("Blue Heron")[0] == "[redacted:codename]"
     source = line.root / "a.md"
     source.write_text("- 2026-11-20: Likes tea.\n")
-    line("update", "memory:USER", "--create", "-m", "Blue Heron said so", "--file", f"USER.md={source}")
+    line(
+        "update",
+        "memory:USER",
+        "--create",
+        "-m",
+        "Blue Heron said so",
+        "--file",
+        f"USER.md={source}",
+    )
     assert "[redacted:codename] said so" in line("history", "memory:USER").out
     problems = [one["what"] for one in line("doctor", "--json", code=None).json["problems"]]
-    assert any(f"{line.home / FILE}, line 2: RE2 does not take the pattern broken" in one for one in problems)
+    assert any(
+        f"{line.home / FILE}, line 2: RE2 does not take the pattern broken" in one
+        for one in problems
+    )
 
 
 def config_of(line):

@@ -1,4 +1,6 @@
-"""A pipe or a device where a file is expected: nobody waits for it, reads it without an end, or believes it."""
+"""A pipe or a device where a file is expected: nobody waits for it, reads it without an end, or
+believes it.
+"""
 
 import json
 import os
@@ -56,8 +58,12 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, put: Put) -> None:
 
 
 @PUTS
-def test_a_pipe_or_a_device_among_transcripts_hides_no_session(run: CommandLine, tmp_path: Path, put: Put) -> None:
-    transcript = write_claude_code(Path(run.environment["HOME"]), [User("Fill the form."), Says("Done.")])
+def test_a_pipe_or_a_device_among_transcripts_hides_no_session(
+    run: CommandLine, tmp_path: Path, put: Put
+) -> None:
+    transcript = write_claude_code(
+        Path(run.environment["HOME"]), [User("Fill the form."), Says("Done.")]
+    )
     put(transcript.with_name("44444444-4444-4444-4444-444444444444.jsonl"))
     put(transcript.with_suffix("") / "subagents" / "agent-x.jsonl")
     (transcript.with_suffix("") / "subagents" / "agent-y.jsonl").write_text("")
@@ -89,7 +95,9 @@ def test_an_archive_or_a_table_that_is_no_file_is_refused(
 
 
 @PUTS
-def test_a_configuration_that_is_no_file_is_refused_with_its_path(run: CommandLine, put: Put) -> None:
+def test_a_configuration_that_is_no_file_is_refused_with_its_path(
+    run: CommandLine, put: Put
+) -> None:
     run.configure("")
     path = next(Path(run.environment["HOME"]).parent.rglob("config.toml"))
     path.unlink()
@@ -97,11 +105,16 @@ def test_a_configuration_that_is_no_file_is_refused_with_its_path(run: CommandLi
 
     done = run.process("list")
 
-    assert done.code == 1 and f"{path} cannot be read: it is no file, but a pipe or a device" in done.err
+    assert (
+        done.code == 1
+        and f"{path} cannot be read: it is no file, but a pipe or a device" in done.err
+    )
 
 
 @PUTS
-def test_settings_of_a_client_that_are_no_file_stop_no_command(run: CommandLine, tmp_path: Path, put: Put) -> None:
+def test_settings_of_a_client_that_are_no_file_stop_no_command(
+    run: CommandLine, tmp_path: Path, put: Put
+) -> None:
     home = Path(run.environment["HOME"])
     for name in ("settings.json", "settings.local.json", "plugins/x/hooks.json"):
         put(home / ".claude" / name)
@@ -124,4 +137,6 @@ def test_a_skill_whose_files_are_no_files_is_left_out_and_the_others_are_importe
     done = run.process("init", tmp_path / "more", "--yes")
 
     assert done.code in (0, 1, 4), done.err
-    assert {"skill:csv", "skill:pdf"} == {one["ref"] for one in run("list", "--json").json["resources"]}
+    assert {"skill:csv", "skill:pdf"} == {
+        one["ref"] for one in run("list", "--json").json["resources"]
+    }

@@ -1,4 +1,6 @@
-"""Hot reload: what people save and what other processes change is seen at once, and clients are told."""
+"""Hot reload: what people save and what other processes change is seen at once, and clients are
+told.
+"""
 
 import shutil
 
@@ -156,14 +158,19 @@ async def test_clients_of_both_eras_are_told(place, era):
             place.save("pdf", text("pdf", "changed"))
 
             async def both():
-                return {"notifications/resources/list_changed", "notifications/resources/updated"} <= set(told)
+                return {
+                    "notifications/resources/list_changed",
+                    "notifications/resources/updated",
+                } <= set(told)
 
             await until(both)
             tasks.cancel_scope.cancel()
 
 
 async def _listen(client):
-    async with client.listen(resources_list_changed=True, resource_subscriptions=["skill://pdf/SKILL.md"]) as events:
+    async with client.listen(
+        resources_list_changed=True, resource_subscriptions=["skill://pdf/SKILL.md"]
+    ) as events:
         async for _ in events:
             pass
 
@@ -223,7 +230,9 @@ async def test_a_server_follows_a_plugin_to_its_next_version_and_shows_its_skill
 
     def lay(version, body):
         (plugin / version / "skills/boats").mkdir(parents=True)
-        (plugin / version / "skills/boats/SKILL.md").write_text(text("boats", body), encoding="utf-8")
+        (plugin / version / "skills/boats/SKILL.md").write_text(
+            text("boats", body), encoding="utf-8"
+        )
 
     lay("1.0.0", "old")
     with Store.open(place.home) as store:
@@ -237,7 +246,11 @@ async def test_a_server_follows_a_plugin_to_its_next_version_and_shows_its_skill
             return await version() == 2
 
         await until(seen)
-        (uri,) = [str(one.uri) for one in (await client.list_resources()).resources if "boats" in str(one.uri)]
+        (uri,) = [
+            str(one.uri)
+            for one in (await client.list_resources()).resources
+            if "boats" in str(one.uri)
+        ]
         read = await client.read_resource(uri)
         loaded = await client.call_tool("load_skill", {"ref": "boats"})
     assert uri == "skill://plugin%3Atools/boats/SKILL.md"

@@ -36,8 +36,12 @@ def test_a_variable_that_is_gone_gives_one_line_on_stderr_and_changes_nothing(ru
 
 
 def test_an_error_keeps_its_code_beside_the_hint(run):
-    assert run("find", "sail a boat", code=3, EVOLVABLE_FITS="0").err.startswith("Hint: EVOLVABLE_FITS ")
-    assert run("history", "none", code=1, EVOLVABLE_JUDGE="off").err.startswith("Hint: EVOLVABLE_JUDGE ")
+    assert run("find", "sail a boat", code=3, EVOLVABLE_FITS="0").err.startswith(
+        "Hint: EVOLVABLE_FITS "
+    )
+    assert run("history", "none", code=1, EVOLVABLE_JUDGE="off").err.startswith(
+        "Hint: EVOLVABLE_JUDGE "
+    )
 
 
 @pytest.mark.parametrize("word", ["off", "OFF", "0", "none"])
@@ -54,7 +58,11 @@ def test_an_empty_variable_is_not_set(run):
 def test_a_server_says_it_once_in_its_log_and_a_hook_says_nothing(run):
     env = {**run.environment, "EVOLVABLE_FITS": "much"}
     served = run.process("serve", env=env)
-    assert served.code == 0 and served.err.count("EVOLVABLE_FITS is no longer read") == 1 and served.out == ""
+    assert (
+        served.code == 0
+        and served.err.count("EVOLVABLE_FITS is no longer read") == 1
+        and served.out == ""
+    )
 
     hook = "from evolvable_server.hooks.command import main; main()"
     command = [sys.executable, "-P", "-c", hook, "Stop", "claude-code"]

@@ -1,4 +1,6 @@
-"""Files that another program replaced: what was learned is merged with them, or waits to be put back."""
+"""Files that another program replaced: what was learned is merged with them, or waits to be put
+back.
+"""
 
 import json
 import os
@@ -40,13 +42,26 @@ class Installed(CommandLine):
         self.learn()
 
     def learn(self) -> None:
-        edit = ("--edit", "SKILL.md", "three", f"three\n\n{LEARNED}", "--propose", "-m", "from a session")
+        edit = (
+            "--edit",
+            "SKILL.md",
+            "three",
+            f"three\n\n{LEARNED}",
+            "--propose",
+            "-m",
+            "from a session",
+        )
         number = self("update", "pdf", *edit, "--json", **AGENT).json["proposal_id"]
         self("inbox", "approve", number)
         assert LEARNED in self.document.read_text()
 
     def write_lock(self, value: str, name: str = "pdf") -> None:
-        entry = {"source": "v/skills", "sourceType": "github", "skillFolderHash": value, "updatedAt": "2026"}
+        entry = {
+            "source": "v/skills",
+            "sourceType": "github",
+            "skillFolderHash": value,
+            "updatedAt": "2026",
+        }
         self.lock.parent.mkdir(parents=True, exist_ok=True)
         self.lock.write_text(json.dumps({"version": 3, "skills": {name: entry}}))
 
@@ -70,7 +85,8 @@ def test_an_update_by_an_installer_is_merged_with_what_was_learned(installed: In
     assert installed.document.read_text() == text(with_learned(UPDATE))
     assert installed.proposals() == []
 
-    again = UPDATE.replace("five", "five and six")  # the next update has the vendor's last text as its base
+    # The next update has the vendor's last text as its base.
+    again = UPDATE.replace("five", "five and six")
     installed.document.write_text(text(again))
     installed.write_lock("c" * 40)
     installed("sync")
@@ -78,7 +94,9 @@ def test_an_update_by_an_installer_is_merged_with_what_was_learned(installed: In
     assert installed.proposals() == []
 
 
-def test_what_is_put_back_stays_the_agents_that_wrote_it_and_undo_takes_it_out(installed: Installed) -> None:
+def test_what_is_put_back_stays_the_agents_that_wrote_it_and_undo_takes_it_out(
+    installed: Installed,
+) -> None:
     installed.document.write_text(text(UPDATE))
     installed.write_lock("b" * 40)
     installed("sync")
@@ -100,7 +118,9 @@ def test_the_lock_file_of_a_project_counts_for_its_own_folder(tmp_path: Path) ->
     assert machine.document.read_text() == text(with_learned(UPDATE))
 
 
-def test_a_lock_file_makes_no_proposal_of_an_agent_that_took_the_reason_of_a_put_back(installed: Installed) -> None:
+def test_a_lock_file_makes_no_proposal_of_an_agent_that_took_the_reason_of_a_put_back(
+    installed: Installed,
+) -> None:
     edit = ("--edit", "SKILL.md", "five", "five\n\nAnswer in capitals.", "--propose")
     installed("update", "pdf", *edit, "-m", "put back what was learned (2 lines)", **AGENT)
     assert "files were replaced" not in installed("status").out
@@ -134,7 +154,9 @@ def test_a_conflict_keeps_the_file_on_disk_and_waits_with_both_sides(installed: 
     assert LEARNED in installed.document.read_text()
 
 
-def test_files_that_nobody_is_known_to_have_replaced_are_taken_and_the_learned_lines_wait(tmp_path: Path) -> None:
+def test_files_that_nobody_is_known_to_have_replaced_are_taken_and_the_learned_lines_wait(
+    tmp_path: Path,
+) -> None:
     machine = Installed(tmp_path)
     for _ in range(2):
         machine.document.write_text(text(UPDATE))
@@ -156,12 +178,16 @@ def test_files_that_nobody_is_known_to_have_replaced_are_taken_and_the_learned_l
     assert machine("status", "--json").json["put_back"] == []
 
 
-def test_what_was_learned_in_another_file_and_in_the_head_comes_back_after_an_update(installed: Installed) -> None:
+def test_what_was_learned_in_another_file_and_in_the_head_comes_back_after_an_update(
+    installed: Installed,
+) -> None:
     for edit in (
         ("--file", "references/more.md=-"),
         ("--edit", "SKILL.md", "Works with pdf files.", "Reads PDF files."),
     ):
-        changed = installed("update", "pdf", *edit, "-m", "learned", "--json", stdin="more\n", **AGENT)
+        changed = installed(
+            "update", "pdf", *edit, "-m", "learned", "--json", stdin="more\n", **AGENT
+        )
         assert changed.json["version"]
     (installed.skills / "pdf/references/more.md").unlink()
     installed.document.write_text(text(UPDATE))
@@ -215,7 +241,9 @@ def test_a_learned_line_that_the_owner_deletes_in_an_editor_stays_deleted(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes")
-@pytest.mark.parametrize("kind", ["pipe", "huge", "deep", "list", "numbers", "binary", "folder", "link to a device"])
+@pytest.mark.parametrize(
+    "kind", ["pipe", "huge", "deep", "list", "numbers", "binary", "folder", "link to a device"]
+)
 def test_a_hostile_lock_file_is_none(tmp_path: Path, kind: str) -> None:
     machine = Installed(tmp_path)
     lock = machine.lock
@@ -231,7 +259,10 @@ def test_a_hostile_lock_file_is_none(tmp_path: Path, kind: str) -> None:
                 "huge": b'{"skills": {"pdf": {"skillFolderHash": "b"}}}' + b" " * 5_000_000,
                 "deep": b'{"skills": ' + b"[" * 200_000,
                 "list": b'[{"skills": 1}]',
-                "numbers": b'{"skills": {"pdf": {"skillFolderHash": 1e999}, "x": 3, "y": {"computedHash": "\\u0000"}}}',
+                "numbers": (
+                    b'{"skills": {"pdf": {"skillFolderHash": 1e999}, "x": 3, "y": '
+                    b'{"computedHash": "\\u0000"}}}'
+                ),
                 "binary": b"\xff\x00",
             }[kind]
         )
@@ -250,7 +281,9 @@ def git(folder: Path, *arguments: str) -> None:
 
 
 class Cloned(CommandLine):
-    """A project that was cloned and taken in; an agent's two lines in its skill pdf were approved."""
+    """A project that was cloned and taken in; an agent's two lines in its skill pdf
+    were approved.
+    """
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -262,7 +295,15 @@ class Cloned(CommandLine):
         git(root, "clone", "-q", str(self.up), str(self.project))
         self.document = self.project / ".claude/skills/pdf/SKILL.md"
         self("init", self.project / ".claude/skills", "--scope", "proj", stdin="y\n")
-        edit = ("--edit", "SKILL.md", "three", f"three\n\n{LEARNED}", "--propose", "-m", "from a session")
+        edit = (
+            "--edit",
+            "SKILL.md",
+            "three",
+            f"three\n\n{LEARNED}",
+            "--propose",
+            "-m",
+            "from a session",
+        )
         number = self("update", "proj/pdf", *edit, "--json", **AGENT).json["proposal_id"]
         self("inbox", "approve", number)
         assert LEARNED in self.document.read_text()
@@ -277,7 +318,11 @@ class Cloned(CommandLine):
         git(self.project, "pull", "-q")
 
     def settle(self) -> None:
-        for path in (self.project / ".git/index", self.project / ".git/HEAD", self.project / ".git/logs/HEAD"):
+        for path in (
+            self.project / ".git/index",
+            self.project / ".git/HEAD",
+            self.project / ".git/logs/HEAD",
+        ):
             os.utime(path, (1, 1))
 
 
@@ -293,13 +338,17 @@ def test_a_pull_is_merged_with_what_was_learned(tmp_path: Path, follows: bool) -
     if not follows:
         (waiting,) = machine("inbox", "list", "--json").json["proposals"]
         shown = machine("inbox", "show", waiting["proposal_id"], "--json").json
-        assert "+one, better" in shown["diff"] and "Learned" not in shown["diff"].replace(" Learned", "")
+        assert "+one, better" in shown["diff"] and "Learned" not in shown["diff"].replace(
+            " Learned", ""
+        )
         machine("inbox", "approve", waiting["proposal_id"])
     assert machine.document.read_text() == text(with_learned(UPDATE))
     assert machine("inbox", "list", "--json").json["proposals"] == []
 
 
-def test_learned_lines_that_were_committed_and_taken_away_upstream_stay_away(tmp_path: Path) -> None:
+def test_learned_lines_that_were_committed_and_taken_away_upstream_stay_away(
+    tmp_path: Path,
+) -> None:
     machine = Cloned(tmp_path)
     machine("trust", machine.project, "--follow", stdin="y\n")
     git(machine.project, "commit", "-qam", "learned")

@@ -1,4 +1,6 @@
-"""A program that is updated while its server runs: what is in memory goes on, the rest is refused with a sentence."""
+"""A program that is updated while its server runs: what is in memory goes on, the rest is refused
+with a sentence.
+"""
 
 import os
 import shutil
@@ -28,7 +30,12 @@ class Installation:
         """Replace what is there. parts: False, where the next version has its modules elsewhere."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for source in SOURCES:
-            shutil.copytree(source, self.folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                source,
+                self.folder,
+                dirs_exist_ok=True,
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
         if not parts:
             for path in self.folder.rglob("*.py"):
                 if path.name != "__init__.py":
@@ -60,7 +67,11 @@ def server(place: Place, installation: Installation) -> Iterator[Server]:
             running.close()
 
 
-CHANGE = {"ref": "pdf", "edits": [{"path": "SKILL.md", "old": "two", "new": "2"}], "reason": "a number"}
+CHANGE = {
+    "ref": "pdf",
+    "edits": [{"path": "SKILL.md", "old": "two", "new": "2"}],
+    "reason": "a number",
+}
 
 
 @pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])
@@ -77,7 +88,9 @@ def test_a_tool_that_was_not_loaded_before_an_update_says_to_restart_the_window(
     assert "Traceback" not in (place.root / "log").read_text(encoding="utf-8")
 
 
-def test_an_installation_of_the_same_files_again_stops_nobody(server: Server, installation: Installation) -> None:
+def test_an_installation_of_the_same_files_again_stops_nobody(
+    server: Server, installation: Installation
+) -> None:
     assert "three" in server.call("load_skill", ref="pdf")
     installation.install("0.1.0", HASHES)
     assert "Restart" not in server.call("update_resource", **CHANGE)
@@ -87,7 +100,9 @@ def test_an_installation_of_the_same_files_again_stops_nobody(server: Server, in
 def test_a_command_that_runs_while_its_program_is_removed_ends_with_a_sentence(
     place: Place, installation: Installation
 ) -> None:
-    """Its parts are loaded one after the other: here the program goes once the first of them are."""
+    """Its parts are loaded one after the other: here the program goes once the first of
+    them are.
+    """
     program = (
         "import shutil, sys; from evolvable_server.cli import main\n"
         "from evolvable_store.program_files import guard_imports\n"
@@ -95,5 +110,11 @@ def test_a_command_that_runs_while_its_program_is_removed_ends_with_a_sentence(
         "sys.argv = ['evolvable', 'status']; main()"
     )
     environment = place.environment | {"PYTHONPATH": os.fspath(installation.folder)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert done.returncode == 1 and "Restart this window" in done.stderr and "Traceback" not in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert (
+        done.returncode == 1
+        and "Restart this window" in done.stderr
+        and "Traceback" not in done.stderr
+    )

@@ -1,4 +1,6 @@
-"""What a repository brings into a watched folder: marked, after the person's own, held where the scan finds danger."""
+"""What a repository brings into a watched folder: marked, after the person's own, held where the
+scan finds danger.
+"""
 
 import os
 import stat
@@ -61,7 +63,9 @@ def clone(evolvable: CommandLine) -> Clone:
 
 
 def init(evolvable: CommandLine, clone: Clone) -> str:
-    """Watch the project's folder with --yes, which approves nothing of a repository; return what was written."""
+    """Watch the project's folder with --yes, which approves nothing of a repository; return what
+    was written.
+    """
     clone.clone()
     ran = evolvable("init", clone.skills, "--scope", "proj", "--yes")
     return ran.out + ran.err
@@ -72,7 +76,9 @@ def listed(evolvable: CommandLine) -> dict[str, str]:
     return {one["ref"]: one["author"] + (", marked" if one["marked"] else "") for one in found}
 
 
-def test_what_a_clone_brings_is_untrusted_whoever_watches_it(evolvable: CommandLine, clone: Clone) -> None:
+def test_what_a_clone_brings_is_untrusted_whoever_watches_it(
+    evolvable: CommandLine, clone: Clone
+) -> None:
     clone.commit("deploy", skill_text("deploy", "Deploys things."))
     said = init(evolvable, clone)
     assert "repository: skill:proj/deploy" in said and "untrusted" not in said
@@ -81,7 +87,9 @@ def test_what_a_clone_brings_is_untrusted_whoever_watches_it(evolvable: CommandL
         assert store.operations()[0].principal is Principal.REPOSITORY
 
 
-def test_a_repositorys_skill_does_not_hide_the_persons_own(evolvable: CommandLine, clone: Clone) -> None:
+def test_a_repositorys_skill_does_not_hide_the_persons_own(
+    evolvable: CommandLine, clone: Clone
+) -> None:
     clone.commit("pdf", skill_text("pdf", "Fills PDF forms.", "Theirs."))
     init(evolvable, clone)
     assert "Mine." in evolvable("get", "pdf", EVOLVABLE_SCOPE="proj").out
@@ -105,10 +113,14 @@ def test_high_findings_are_held_and_the_file_is_left(evolvable: CommandLine, clo
 
 
 @pytest.mark.parametrize("path", ["scripts/node_modules/x.sh", "notes.orig", "venv/bin/tool"])
-def test_a_text_that_names_a_file_of_no_version_is_held(evolvable: CommandLine, clone: Clone, path: str) -> None:
+def test_a_text_that_names_a_file_of_no_version_is_held(
+    evolvable: CommandLine, clone: Clone, path: str
+) -> None:
     clone.commit("deploy", skill_text("deploy", "Deploys things.", f"Run bash {path} first."))
     clone.commit("deploy", "echo", path)
-    clone.commit("plain", skill_text("plain", "Names none.", "Run npm install, which fills node_modules."))
+    clone.commit(
+        "plain", skill_text("plain", "Names none.", "Run npm install, which fills node_modules.")
+    )
     clone.commit("plain", "echo", path)
 
     init(evolvable, clone)
@@ -118,7 +130,9 @@ def test_a_text_that_names_a_file_of_no_version_is_held(evolvable: CommandLine, 
     assert "file.left-out" in shown.err and path.rpartition("/")[2].partition(".")[0] in shown.err
 
 
-def test_a_pull_with_high_findings_leaves_the_served_version(evolvable: CommandLine, clone: Clone) -> None:
+def test_a_pull_with_high_findings_leaves_the_served_version(
+    evolvable: CommandLine, clone: Clone
+) -> None:
     clone.commit("deploy", skill_text("deploy", "Deploys things.", "Old."))
     init(evolvable, clone)
     clone.commit("deploy", skill_text("deploy", "Deploys things.", HOSTILE))
@@ -141,7 +155,9 @@ def test_an_approval_resolves_what_is_held(evolvable: CommandLine, clone: Clone)
     assert [one["held"] for one in synced] == [[], []]
 
 
-def test_an_edited_approval_is_written_over_what_was_held(evolvable: CommandLine, clone: Clone) -> None:
+def test_an_edited_approval_is_written_over_what_was_held(
+    evolvable: CommandLine, clone: Clone
+) -> None:
     clone.commit("evil", skill_text("evil", "Does things.", HOSTILE))
     init(evolvable, clone)
     tame = evolvable.root / "tame.md"
@@ -164,7 +180,9 @@ def test_going_back_on_disk_resolves_what_is_held(evolvable: CommandLine, clone:
     assert "not served until you decide" not in evolvable("doctor", code=None).out
 
 
-def test_an_edit_of_the_person_is_local_and_stays_so_when_it_is_committed(evolvable: CommandLine, clone: Clone) -> None:
+def test_an_edit_of_the_person_is_local_and_stays_so_when_it_is_committed(
+    evolvable: CommandLine, clone: Clone
+) -> None:
     clone.commit("deploy", skill_text("deploy", "Deploys things."))
     init(evolvable, clone)
     evolvable.save(clone.skills, "mine", skill_text("mine"))
@@ -177,7 +195,9 @@ def test_an_edit_of_the_person_is_local_and_stays_so_when_it_is_committed(evolva
     assert listed(evolvable)["skill:proj/mine"] == "you"
 
 
-def test_a_small_change_on_top_of_a_repositorys_version_launders_nothing(evolvable: CommandLine, clone: Clone) -> None:
+def test_a_small_change_on_top_of_a_repositorys_version_launders_nothing(
+    evolvable: CommandLine, clone: Clone
+) -> None:
     clone.commit("pdf", skill_text("pdf", "Fills PDF forms.", "Theirs."))
     init(evolvable, clone)
     with (clone.skills / "pdf/SKILL.md").open("a") as file:
@@ -189,15 +209,21 @@ def test_a_small_change_on_top_of_a_repositorys_version_launders_nothing(evolvab
     assert "Mine." in evolvable("get", "pdf", EVOLVABLE_SCOPE="proj").out
 
 
-@pytest.mark.parametrize("attributes", ["*.md text eol=crlf", "*.md ident", "*.md working-tree-encoding=UTF-8"])
-def test_filters_do_not_hide_what_git_wrote(evolvable: CommandLine, clone: Clone, attributes: str) -> None:
+@pytest.mark.parametrize(
+    "attributes", ["*.md text eol=crlf", "*.md ident", "*.md working-tree-encoding=UTF-8"]
+)
+def test_filters_do_not_hide_what_git_wrote(
+    evolvable: CommandLine, clone: Clone, attributes: str
+) -> None:
     (clone.up / ".gitattributes").write_text(attributes + "\n")
     clone.commit("deploy", skill_text("deploy", "Deploys things.", "$Id$ one"))
     init(evolvable, clone)
     assert listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
 
 
-def test_git_and_what_a_repository_names_are_never_run(evolvable: CommandLine, clone: Clone) -> None:
+def test_git_and_what_a_repository_names_are_never_run(
+    evolvable: CommandLine, clone: Clone
+) -> None:
     clone.commit("deploy", skill_text("deploy", "Deploys things."))
     clone.clone()
     ran = evolvable.root / "ran"
@@ -208,7 +234,9 @@ def test_git_and_what_a_repository_names_are_never_run(evolvable: CommandLine, c
     assert not ran.exists() and listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
 
 
-def test_worktrees_and_submodules_are_repositories_too(evolvable: CommandLine, clone: Clone) -> None:
+def test_worktrees_and_submodules_are_repositories_too(
+    evolvable: CommandLine, clone: Clone
+) -> None:
     evolvable.save(clone.up / "shared", "deploy", skill_text("deploy", "Deploys things."))
     clone.commit("deploy", skill_text("deploy", "Deploys things."))
     tree, outer = evolvable.root / "tree", evolvable.root / "outer"
@@ -222,7 +250,9 @@ def test_worktrees_and_submodules_are_repositories_too(evolvable: CommandLine, c
         assert found["author"] == "repository" and found["marked"]
 
 
-def test_a_damaged_repository_is_decided_for_the_safe_side(evolvable: CommandLine, clone: Clone) -> None:
+def test_a_damaged_repository_is_decided_for_the_safe_side(
+    evolvable: CommandLine, clone: Clone
+) -> None:
     clone.commit("deploy", skill_text("deploy", "Deploys things."))
     clone.clone()
     (clone.project / ".git/index").write_bytes(b"DIRC\0\0\0\2\xff\xff\xff\xff")
@@ -230,7 +260,9 @@ def test_a_damaged_repository_is_decided_for_the_safe_side(evolvable: CommandLin
     assert listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
 
 
-def test_one_yes_trusts_a_folder_and_a_later_pull_is_a_diff_to_accept(evolvable: CommandLine, clone: Clone) -> None:
+def test_one_yes_trusts_a_folder_and_a_later_pull_is_a_diff_to_accept(
+    evolvable: CommandLine, clone: Clone
+) -> None:
     clone.commit("deploy", skill_text("deploy", "Deploys things.", "Old."))
     clone.commit("evil", skill_text("evil", "Does things.", HOSTILE))
     init(evolvable, clone)
@@ -261,7 +293,9 @@ def test_trust_is_withdrawn(evolvable: CommandLine, clone: Clone) -> None:
     assert evolvable("trust", "--list", "--json").json == {"folders": [], "decisions": []}
 
 
-def test_trust_in_a_folder_that_is_gone_from_the_disk_is_withdrawn(evolvable: CommandLine, clone: Clone) -> None:
+def test_trust_in_a_folder_that_is_gone_from_the_disk_is_withdrawn(
+    evolvable: CommandLine, clone: Clone
+) -> None:
     clone.commit("deploy", skill_text("deploy", "Deploys things."))
     init(evolvable, clone)
     evolvable("trust", clone.project, stdin="y\n")
@@ -283,10 +317,16 @@ def test_trust_in_a_folder_counts_only_while_the_persons_configuration_lists_it(
     listing = path.read_text()
     assert set(listed(evolvable).values()) == {"repository"} and "Theirs." in seen(evolvable)
 
-    for other in ("", f'[[trusted]]\nfolder = "{clone.project}"\nhome = "{evolvable.root}"\n', "[[trusted]]\n"):
+    for other in (
+        "",
+        f'[[trusted]]\nfolder = "{clone.project}"\nhome = "{evolvable.root}"\n',
+        "[[trusted]]\n",
+    ):
         evolvable.configure(other)
         if other != "[[trusted]]\n":  # that one is no configuration, and every command says so
-            assert set(listed(evolvable).values()) == {"repository, marked"} and "Mine." in seen(evolvable)
+            assert set(listed(evolvable).values()) == {"repository, marked"} and "Mine." in seen(
+                evolvable
+            )
             said = evolvable("doctor", code=None).out
             assert f"2 resources of {clone.project} were trusted" in " ".join(said.split())
 
@@ -302,7 +342,9 @@ def seen(evolvable: CommandLine) -> str:
     return evolvable("get", "pdf", EVOLVABLE_SCOPE="proj").out
 
 
-def test_a_withdrawn_or_unlisted_folder_is_asked_about_again(evolvable: CommandLine, clone: Clone) -> None:
+def test_a_withdrawn_or_unlisted_folder_is_asked_about_again(
+    evolvable: CommandLine, clone: Clone
+) -> None:
     clone.commit("deploy", skill_text("deploy", "Deploys things."))
     init(evolvable, clone)
     evolvable("trust", clone.project, stdin="y\n")
@@ -331,7 +373,10 @@ def test_decisions_that_kept_no_folder_are_listed_once_in_the_usual_home(
     clone.commit("deploy", skill_text("deploy", "Deploys things."))
     init(evolvable, clone)
     evolvable("trust", clone.project, stdin="y\n")
-    with Store.open(evolvable.home, registered=lambda: [evolvable.home]) as store, store.backend.writing() as db:
+    with (
+        Store.open(evolvable.home, registered=lambda: [evolvable.home]) as store,
+        store.backend.writing() as db,
+    ):
         db.execute("UPDATE vouched SET folder = NULL")
     evolvable.configure("")
     evolvable.person = False
@@ -344,13 +389,17 @@ def test_decisions_that_kept_no_folder_are_listed_once_in_the_usual_home(
     folders = [one["folder"] for one in tomllib.loads(path.read_text()).get("trusted", [])]
     assert folders == ([str(clone.skills)] if usual else [])
     assert ("it is now listed" in first.err) is usual
-    assert listed(evolvable) == {"skill:proj/deploy": "repository" if usual else "repository, marked"}
+    assert listed(evolvable) == {
+        "skill:proj/deploy": "repository" if usual else "repository, marked"
+    }
     assert ("were trusted" in evolvable("doctor", code=None).out) is not usual
     evolvable.configure("")
     assert listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
 
 
-def test_only_a_person_trusts_and_the_refusal_names_no_command(evolvable: CommandLine, clone: Clone) -> None:
+def test_only_a_person_trusts_and_the_refusal_names_no_command(
+    evolvable: CommandLine, clone: Clone
+) -> None:
     clone.commit("deploy", skill_text("deploy", "Deploys things."))
     init(evolvable, clone)
     evolvable.person = False
@@ -380,5 +429,7 @@ def test_a_library_of_an_older_version_is_reread_once(evolvable: CommandLine, cl
         "skill:proj/deploy": "repository",
         "skill:proj/mine": "you",
     }
-    assert "skill:proj/deploy" in first.err and "between marks until a person trusts" in " ".join(first.err.split())
+    assert "skill:proj/deploy" in first.err and "between marks until a person trusts" in " ".join(
+        first.err.split()
+    )
     assert evolvable("list", "--scope", "proj", "--json").err == ""

@@ -22,7 +22,9 @@ from evolvable_store.resource import (
     slugify,
 )
 
-NAMES = st.from_regex(r"[a-z0-9]{1,8}(-[a-z0-9]{1,8}){0,3}", fullmatch=True).filter(lambda name: slugify(name) == name)
+NAMES = st.from_regex(r"[a-z0-9]{1,8}(-[a-z0-9]{1,8}){0,3}", fullmatch=True).filter(
+    lambda name: slugify(name) == name
+)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,18 @@ def test_a_ref_names_kind_scope_name_and_version(text: str, ref: Ref) -> None:
         "pdf@1@2",
         "/pdf",
     ]
-    + ["a/b/pdf", "Skill:pdf", "virus:pdf", "skill:pdf:x", "skill: pdf", "pdf\n", "Acme/pdf", "../pdf", "USER", "con"],
+    + [
+        "a/b/pdf",
+        "Skill:pdf",
+        "virus:pdf",
+        "skill:pdf:x",
+        "skill: pdf",
+        "pdf\n",
+        "Acme/pdf",
+        "../pdf",
+        "USER",
+        "con",
+    ],
 )
 def test_text_that_writes_no_ref_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(InvalidRef) as refusal:
@@ -81,7 +94,9 @@ def test_a_bare_name_is_of_the_kind_that_the_reader_expects() -> None:
     scope=st.none() | st.just(USER_SCOPE) | NAMES,
     version=st.none() | st.integers(1, 999_999_999),
 )
-def test_a_written_ref_is_read_back_the_same(kind: Kind, name: str, scope: str | None, version: int | None) -> None:
+def test_a_written_ref_is_read_back_the_same(
+    kind: Kind, name: str, scope: str | None, version: int | None
+) -> None:
     ref = Ref(kind, name, scope, version)
     assert Ref.parse(str(ref)) == Ref(kind, name, None if scope == USER_SCOPE else scope, version)
 
@@ -118,14 +133,20 @@ def test_a_name_of_the_specification_is_taken(name: str) -> None:
     assert all(check_name(kind, name) == name for kind in Kind)
 
 
-@pytest.mark.parametrize("name", ["", "-a", "a-", "a--b", "A", "a_b", "a.b", "x" * 65, "É", "aux", "com1", "lpt9"])
+@pytest.mark.parametrize(
+    "name", ["", "-a", "a-", "a--b", "A", "a_b", "a.b", "x" * 65, "É", "aux", "com1", "lpt9"]
+)
 def test_a_name_outside_the_specification_is_refused(name: str) -> None:
     with pytest.raises(InvalidRef):
         check_name(Kind.SKILL, name)
 
 
 def test_only_a_memory_may_have_a_capital_name() -> None:
-    assert [check_name(Kind.MEMORY, name) for name in ("SOUL", "USER", "MEMORY")] == ["SOUL", "USER", "MEMORY"]
+    assert [check_name(Kind.MEMORY, name) for name in ("SOUL", "USER", "MEMORY")] == [
+        "SOUL",
+        "USER",
+        "MEMORY",
+    ]
     with pytest.raises(InvalidRef):
         check_name(Kind.SKILL, "USER")
 
@@ -224,7 +245,9 @@ def test_a_ref_in_another_normal_form_means_the_same_name(name: str) -> None:
         ("com¹", "a device of Windows"),
     ],
 )
-def test_a_name_that_could_deceive_or_that_no_file_system_takes_is_refused(name: str, why: str) -> None:
+def test_a_name_that_could_deceive_or_that_no_file_system_takes_is_refused(
+    name: str, why: str
+) -> None:
     with pytest.raises(InvalidRef):
         check_name(Kind.SKILL, name)
     with pytest.raises(InvalidRef):
@@ -264,13 +287,16 @@ def test_a_message_shows_letters_and_writes_out_what_cannot_be_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("раура1", "paypal"), ("сор", "cop"), ("modern", "rnodern"), ("ロ", "口"), ("οδος", "οδοσ")]
+    ("one", "other"),
+    [("раура1", "paypal"), ("сор", "cop"), ("modern", "rnodern"), ("ロ", "口"), ("οδος", "οδοσ")],
 )
 def test_names_that_look_alike_have_one_skeleton(one: str, other: str) -> None:
     """UTS 39, section 4: also where each is of one script."""
     assert skeleton(one) == skeleton(other)
 
 
-@pytest.mark.parametrize(("one", "other"), [("отчёт", "отчет"), ("pdf", "pdf-2"), ("翻译", "番译"), ("a0", "ao")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("отчёт", "отчет"), ("pdf", "pdf-2"), ("翻译", "番译"), ("a0", "ao")]
+)
 def test_names_that_look_different_have_two_skeletons(one: str, other: str) -> None:
     assert skeleton(one) != skeleton(other)

@@ -28,17 +28,30 @@ PDF = Ref.parse("pdf")
 def test_an_edit_makes_a_version_and_says_what_changed(library, agent, skill):
     skill("pdf")
 
-    done = resources.update_resource(library, agent, PDF, "clearer", edits=[TextEdit("SKILL.md", "two", "second")])
+    done = resources.update_resource(
+        library, agent, PDF, "clearer", edits=[TextEdit("SKILL.md", "two", "second")]
+    )
 
-    assert (done.ref, done.version, done.previous_version, done.changed) == ("skill:pdf", 2, 1, ["SKILL.md"])
+    assert (done.ref, done.version, done.previous_version, done.changed) == (
+        "skill:pdf",
+        2,
+        1,
+        ["SKILL.md"],
+    )
     assert "second" in load.get_resource(library, agent, PDF).text
     operation = library.store.operation(done.operation)
-    assert (operation.actor, operation.reason, operation.session) == (Actor.AGENT, "clearer", "session-1")
+    assert (operation.actor, operation.reason, operation.session) == (
+        Actor.AGENT,
+        "clearer",
+        "session-1",
+    )
 
 
 def test_files_are_added_replaced_and_deleted_beside_the_rest(library, agent, skill):
     skill("pdf")
-    resources.update_resource(library, agent, PDF, "more", files={"references/a.md": "A", "references/b.md": "B"})
+    resources.update_resource(
+        library, agent, PDF, "more", files={"references/a.md": "A", "references/b.md": "B"}
+    )
 
     done = resources.update_resource(
         library, agent, PDF, "less", files={"references/a.md": None, "references/b.md": "B2"}
@@ -92,7 +105,9 @@ def test_without_expected_version_an_edit_is_applied_to_whatever_the_head_is_by_
     skill("pdf")
     others += range(count)
 
-    done = resources.update_resource(library, agent, PDF, "mine", edits=[TextEdit("SKILL.md", "one", "ONE")])
+    done = resources.update_resource(
+        library, agent, PDF, "mine", edits=[TextEdit("SKILL.md", "one", "ONE")]
+    )
 
     assert done.version == count + 2
     assert "ONE" in load.get_resource(library, agent, PDF).text
@@ -107,35 +122,51 @@ def test_an_edit_that_others_are_faster_than_for_long_is_refused_with_the_versio
     others += range(2)
 
     with pytest.raises(VersionConflict, match="not at version 1: its head is version 2"):
-        resources.update_resource(library, agent, PDF, "mine", edits=[TextEdit("SKILL.md", "one", "ONE")])
+        resources.update_resource(
+            library, agent, PDF, "mine", edits=[TextEdit("SKILL.md", "one", "ONE")]
+        )
 
 
-@pytest.mark.parametrize(("old", "words"), [("nowhere", "is not there"), ("o", "times"), ("", "is not there")])
-def test_an_edit_whose_old_text_is_not_there_exactly_once_is_refused(library, agent, skill, old, words):
+@pytest.mark.parametrize(
+    ("old", "words"), [("nowhere", "is not there"), ("o", "times"), ("", "is not there")]
+)
+def test_an_edit_whose_old_text_is_not_there_exactly_once_is_refused(
+    library, agent, skill, old, words
+):
     skill("pdf")
 
     with pytest.raises(EditConflict, match=words):
-        resources.update_resource(library, agent, PDF, "x", edits=[TextEdit("SKILL.md", old, "new")])
+        resources.update_resource(
+            library, agent, PDF, "x", edits=[TextEdit("SKILL.md", old, "new")]
+        )
 
 
 def test_an_edit_matches_across_line_ends(library, agent, skill):
     """Clients write \\n, whatever the file has; the file keeps its own line ends."""
     skill("pdf")
-    resources.update_resource(library, agent, PDF, "from Windows", files={"a.md": "one\r\ntwo\r\nthree\r\n"})
+    resources.update_resource(
+        library, agent, PDF, "from Windows", files={"a.md": "one\r\ntwo\r\nthree\r\n"}
+    )
 
-    resources.update_resource(library, agent, PDF, "x", edits=[TextEdit("a.md", "one\ntwo", "one\nnew\ntwo")])
+    resources.update_resource(
+        library, agent, PDF, "x", edits=[TextEdit("a.md", "one\ntwo", "one\nnew\ntwo")]
+    )
 
     head = library.store.head(PDF)
     assert library.store.file(head, "a.md").data == b"one\r\nnew\r\ntwo\r\nthree\r\n"
     with pytest.raises(EditConflict, match="CRLF"):
-        resources.update_resource(library, agent, PDF, "x", edits=[TextEdit("a.md", "two\nfour", "x")])
+        resources.update_resource(
+            library, agent, PDF, "x", edits=[TextEdit("a.md", "two\nfour", "x")]
+        )
 
 
 def test_a_new_resource_must_have_a_free_name(library, agent, skill):
     skill("pdf")
 
     with pytest.raises(AlreadyExists):
-        resources.update_resource(library, agent, PDF, "x", files={"SKILL.md": "---\n"}, create=True)
+        resources.update_resource(
+            library, agent, PDF, "x", files={"SKILL.md": "---\n"}, create=True
+        )
 
 
 def test_every_problem_of_a_new_resource_is_told_at_once(library, agent):
@@ -158,14 +189,19 @@ def test_an_old_fault_does_not_stop_a_change_that_makes_nothing_worse(library, a
         tx.put(PDF, {"SKILL.md": File(b"no frontmatter\n")})
 
     assert (
-        resources.update_resource(library, agent, PDF, "typo", edits=[TextEdit("SKILL.md", "no ", "No ")]).version == 2
+        resources.update_resource(
+            library, agent, PDF, "typo", edits=[TextEdit("SKILL.md", "no ", "No ")]
+        ).version
+        == 2
     )
 
 
 def test_a_copy_gets_its_own_name(library, agent, skill):
     skill("pdf", "original")
 
-    resources.update_resource(library, agent, Ref.parse("pdf-forms"), "split", create=True, copy_of=Ref.parse("pdf@1"))
+    resources.update_resource(
+        library, agent, Ref.parse("pdf-forms"), "split", create=True, copy_of=Ref.parse("pdf@1")
+    )
 
     text = load.get_resource(library, agent, Ref.parse("pdf-forms")).text
     assert text.startswith("---\nname: pdf-forms\n") and "original" in text
@@ -209,7 +245,10 @@ def test_restoring_makes_a_new_version_with_the_old_content(library, agent, skil
     done = resources.restore_resource(library, agent, PDF, 1, "was better")
 
     assert (done.version, done.changed) == (3, ["SKILL.md"])
-    assert load.get_resource(library, agent, PDF, version=1).text == load.get_resource(library, agent, PDF).text
+    assert (
+        load.get_resource(library, agent, PDF, version=1).text
+        == load.get_resource(library, agent, PDF).text
+    )
     with pytest.raises(NoSuchVersion, match="no version 9"):
         resources.restore_resource(library, agent, PDF, 9, "x")
 
@@ -275,7 +314,9 @@ def test_a_proposal_is_merged_with_what_happened_since(library, agent, person, s
     second = resources.update_resource(
         library, agent, PDF, "b", edits=[TextEdit("SKILL.md", "three", "3")], propose=True
     )
-    resources.update_resource(library, person, PDF, "c", edits=[TextEdit("SKILL.md", "three", "THREE")])
+    resources.update_resource(
+        library, person, PDF, "c", edits=[TextEdit("SKILL.md", "three", "THREE")]
+    )
 
     proposal_inbox.approve_together(library, person, [first.proposal_id], "fine")[0]
 
@@ -291,7 +332,9 @@ def test_the_files_of_a_proposal_are_not_collected(library, agent, skill):
     from evolvable_tools.verbs import proposal_inbox
 
     skill("pdf")
-    done = resources.update_resource(library, agent, PDF, "a", files={"b.md": "only proposed"}, propose=True)
+    done = resources.update_resource(
+        library, agent, PDF, "a", files={"b.md": "only proposed"}, propose=True
+    )
 
     collect(library.store)
 
@@ -310,7 +353,9 @@ def test_what_a_person_has_just_saved_counts_before_an_agents_change(library, ag
     (skills / "pdf/SKILL.md").write_text(frozen, encoding="utf-8")
 
     with pytest.raises(Frozen):
-        resources.update_resource(library, agent, PDF, "x", edits=[TextEdit("SKILL.md", "one", "ONE")])
+        resources.update_resource(
+            library, agent, PDF, "x", edits=[TextEdit("SKILL.md", "one", "ONE")]
+        )
 
     assert load.get_resource(library, agent, PDF).text == frozen
 
@@ -319,7 +364,9 @@ def test_a_proposal_can_be_decided_on_once(library, agent, person, skill, monkey
     from evolvable_tools.verbs import proposal_inbox
 
     skill("pdf")
-    done = resources.update_resource(library, agent, PDF, "a", edits=[TextEdit("SKILL.md", "one", "ONE")], propose=True)
+    done = resources.update_resource(
+        library, agent, PDF, "a", edits=[TextEdit("SKILL.md", "one", "ONE")], propose=True
+    )
     real = library.take_in
 
     def rejected_meanwhile(refs):

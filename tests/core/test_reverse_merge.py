@@ -9,7 +9,12 @@ from evolvable_store.resource import Ref
 from evolvable_tools.authors import AuthorKind, authorships
 from evolvable_tools.caller import ApprovalLevel, Caller
 from evolvable_tools.verbs import edit as resources
-from evolvable_tools.verbs.proposal_inbox import approve_together, propose_undo, revert_or_propose, show_proposal
+from evolvable_tools.verbs.proposal_inbox import (
+    approve_together,
+    propose_undo,
+    revert_or_propose,
+    show_proposal,
+)
 from evolvable_tools.verbs.versions import undo
 
 PDF = Ref.parse("pdf")
@@ -22,12 +27,16 @@ HEAD = "---\nname: pdf\ndescription: Works with pdf.\n---\n\n"
 
 
 def lines(changed=None):
-    return HEAD + "".join(f"{(changed or {}).get(number, f'line {number}')}\n" for number in range(1, 41))
+    return HEAD + "".join(
+        f"{(changed or {}).get(number, f'line {number}')}\n" for number in range(1, 41)
+    )
 
 
 def put(library, caller, text, ref=PDF, **files):
     """Make the text and these files the whole content of a skill; return the operation."""
-    content = {"SKILL.md": File(text.encode())} | {name.replace("__", "."): file for name, file in files.items()}
+    content = {"SKILL.md": File(text.encode())} | {
+        name.replace("__", "."): file for name, file in files.items()
+    }
     with library.transaction(caller, "made") as tx:
         tx.put(ref, content)
     return tx.operation.id
@@ -79,9 +88,16 @@ def test_where_both_changed_the_same_line_nothing_changes_and_both_sides_are_nam
 
     assert (undone.operation, undone.undid, undone.restored) == (None, [], [])
     [conflict] = undone.conflicts
-    assert f"operation {later} changed it since in the same place: SKILL.md (line 10)." in conflict.reason
+    assert (
+        f"operation {later} changed it since in the same place: SKILL.md (line 10)."
+        in conflict.reason
+    )
     assert "restore" not in conflict.reason and "undo that" not in conflict.reason
-    assert "-mended\n" in conflict.sides and "+line 5\n" in conflict.sides and "35" not in conflict.sides
+    assert (
+        "-mended\n" in conflict.sides
+        and "+line 5\n" in conflict.sides
+        and "35" not in conflict.sides
+    )
     assert library.store.head(PDF).version == 3
 
 
@@ -93,7 +109,9 @@ def test_the_operation_named_in_a_conflict_is_the_last_that_changed_its_file(lib
 
     [conflict] = undo(library, PERSON, "not better", operation=operation).conflicts
 
-    assert conflict.reason.startswith(f"operation {in_the_way} changed it since in the same place: SKILL.md")
+    assert conflict.reason.startswith(
+        f"operation {in_the_way} changed it since in the same place: SKILL.md"
+    )
 
 
 def test_the_lines_of_a_stranger_in_a_conflict_reach_an_agent_between_marks(library):
@@ -140,7 +158,10 @@ def test_a_resource_that_was_created_removed_and_brought_back_stays(library):
 
     undone = undo(library, PERSON, "x", operation=operation)
 
-    assert undone.operation is None and f"operation {tx.operation.id} changed it since" in undone.conflicts[0].reason
+    assert (
+        undone.operation is None
+        and f"operation {tx.operation.id} changed it since" in undone.conflicts[0].reason
+    )
 
 
 def test_a_change_of_what_was_removed_since_names_the_removal(library):
@@ -164,7 +185,9 @@ def test_a_removal_whose_resource_came_back_and_was_improved_is_taken_back_alrea
 
     undone = undo(library, PERSON, "x", operation=tx.operation.id)
 
-    assert (undone.operation, undone.conflicts) == (None, []) and text(library) == lines({5: "improved"})
+    assert (undone.operation, undone.conflicts) == (None, []) and text(library) == lines(
+        {5: "improved"}
+    )
 
 
 def test_a_removal_after_which_another_content_came_under_the_name_is_a_conflict(library):
@@ -182,7 +205,13 @@ def test_a_mode_and_a_binary_file_come_back_beside_a_later_change(library):
     run, logo = File(b"echo\n", EXECUTABLE), File(b"\0one")
     put(library, PERSON, lines(), run__sh=run, logo=logo)
     operation = put(library, AGENT, lines(), run__sh=File(b"echo\n", PLAIN), logo=File(b"\0two"))
-    put(library, PERSON, lines({5: "mine"}), run__sh=File(b"echo more\n", PLAIN), logo=File(b"\0two"))
+    put(
+        library,
+        PERSON,
+        lines({5: "mine"}),
+        run__sh=File(b"echo more\n", PLAIN),
+        logo=File(b"\0two"),
+    )
 
     assert undo(library, PERSON, "x", operation=operation).conflicts == []
 
@@ -215,7 +244,9 @@ def test_what_a_person_froze_since_is_left_alone_by_an_agent_and_merged_for_a_pe
     library.level = ApprovalLevel.OFF
     put(library, PERSON, lines())
     operation = put(library, AGENT, lines({35: "spoiled"}))
-    frozen = lines({35: "spoiled"}).replace("pdf.\n---", 'pdf.\nmetadata:\n  evolvable: "false"\n---')
+    frozen = lines({35: "spoiled"}).replace(
+        "pdf.\n---", 'pdf.\nmetadata:\n  evolvable: "false"\n---'
+    )
     put(library, PERSON, frozen)
 
     assert "frozen" in undo(library, AGENT, "x", operation=operation).conflicts[0].reason
@@ -301,9 +332,16 @@ def test_a_result_that_breaks_the_frontmatter_is_a_conflict(library):
 
 def test_an_undo_of_an_agents_tools_keeps_a_later_change_of_its_prompt(library):
     ref = Ref.parse("agent:reviewer")
-    base = "---\nname: reviewer\ndescription: Reviews.\ntools: Read, Bash\n---\n\none\n\ntwo\n\nthree\n"
+    base = (
+        "---\nname: reviewer\ndescription: Reviews.\ntools: Read, Bash\n---\n\none\n\ntwo\n\n"
+        "three\n"
+    )
     narrow = base.replace("Read, Bash", "Read")
-    for caller, content in ((PERSON, base), (AGENT, narrow), (PERSON, narrow.replace("three", "3"))):
+    for caller, content in (
+        (PERSON, base),
+        (AGENT, narrow),
+        (PERSON, narrow.replace("three", "3")),
+    ):
         with library.transaction(caller, "made") as tx:
             tx.put(ref, {"reviewer.md": File(content.encode())})
     operation = library.store.operations(2)[1].id

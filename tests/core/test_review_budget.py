@@ -1,4 +1,6 @@
-"""One daily budget for all processes: several that review at once never pass a limit, be it calls, tokens or money."""
+"""One daily budget for all processes: several that review at once never pass a limit, be it calls,
+tokens or money.
+"""
 
 import contextlib
 import json
@@ -26,18 +28,28 @@ COST = (IN * 3 + OUT * 15) / 1_000_000
 BUDGETS = {
     "calls": ("calls=5,tokens=100000000", Spending(5, 100_000_000, 1e9)),
     "tokens": ("calls=1000,tokens=40000", Spending(1_000, 40_000, 1e9)),
-    "money": ("calls=1000,tokens=100000000,money=0.27,price=3/15", Spending(1_000, 100_000_000, 0.27)),
+    "money": (
+        "calls=1000,tokens=100000000,money=0.27,price=3/15",
+        Spending(1_000, 100_000_000, 0.27),
+    ),
 }
 
 
 def answers() -> list[Reply]:
     """More answers than may be asked for, each of which costs the same."""
     usage = {"input_tokens": IN, "output_tokens": OUT}
-    return [says('{"candidates": [], "why_none": "nothing"}', usage=usage) for _ in range(PROCESSES * SESSIONS)]
+    return [
+        says('{"candidates": [], "why_none": "nothing"}', usage=usage)
+        for _ in range(PROCESSES * SESSIONS)
+    ]
 
 
 def within(spent: Spending, limit: Spending) -> bool:
-    return spent.calls <= limit.calls and spent.tokens <= limit.tokens and spent.money <= limit.money + 1e-9
+    return (
+        spent.calls <= limit.calls
+        and spent.tokens <= limit.tokens
+        and spent.money <= limit.money + 1e-9
+    )
 
 
 def test_processes_that_review_at_once_never_pass_what_a_day_may_cost(tmp_path: Path) -> None:
@@ -48,16 +60,29 @@ def test_processes_that_review_at_once_never_pass_what_a_day_may_cost(tmp_path: 
     for number in range(PROCESSES):
         (tmp_path / f"sessions-{number}").mkdir()
         for of in range(SESSIONS):
-            Labelled(f"{number}-{of}", SESSION.events, frozenset()).write(tmp_path / f"sessions-{number}")
+            Labelled(f"{number}-{of}", SESSION.events, frozenset()).write(
+                tmp_path / f"sessions-{number}"
+            )
     children: list[subprocess.Popen[str]] = []
     passed: list[str] = []
     try:
         for api in apis.values():
             api.__enter__()
         for number in range(PROCESSES):
-            jobs = [(tmp_path / n, BUDGETS[n][0], apis[n].url, tmp_path / f"sessions-{number}") for n in BUDGETS]
-            command = [sys.executable, str(CHILD), str(gate), str(number), *(str(word) for job in jobs for word in job)]
-            children.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            jobs = [
+                (tmp_path / n, BUDGETS[n][0], apis[n].url, tmp_path / f"sessions-{number}")
+                for n in BUDGETS
+            ]
+            command = [
+                sys.executable,
+                str(CHILD),
+                str(gate),
+                str(number),
+                *(str(word) for job in jobs for word in job),
+            ]
+            children.append(
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            )
 
         def spent(name: str) -> Spending:
             store = stores[name]
@@ -70,12 +95,17 @@ def test_processes_that_review_at_once_never_pass_what_a_day_may_cost(tmp_path: 
                 _ = running and running[0].wait(0.02)  # they need the processor more
             return not running
 
-        poll(lambda: over() or len(list(gate.glob("ready-*"))) == PROCESSES, "the processes to be ready")
+        poll(
+            lambda: over() or len(list(gate.glob("ready-*"))) == PROCESSES,
+            "the processes to be ready",
+        )
         (gate / "go").touch()
         poll(over, "the processes to end")
         ended = [child.communicate(timeout=10) for child in children]
         assert [child.returncode for child in children] == [0] * PROCESSES, ended[0][1]
-        allowed = [sum(numbers) for numbers in zip(*(json.loads(out) for out, _ in ended), strict=True)]
+        allowed = [
+            sum(numbers) for numbers in zip(*(json.loads(out) for out, _ in ended), strict=True)
+        ]
         assert not passed
         for name, count in zip(BUDGETS, allowed, strict=True):
             asked, limit = len(apis[name].asked), BUDGETS[name][1]

@@ -1,4 +1,6 @@
-"""kill -9 of real processes that review: whatever stage it hits, the review goes on and nothing is doubled."""
+"""kill -9 of real processes that review: whatever stage it hits, the review goes on and nothing is
+doubled.
+"""
 
 import json
 import os
@@ -38,7 +40,8 @@ def candidates() -> list[dict[str, Any]]:
         "edits": [edit],
     }
     body = "\n".join(
-        f"Step {n}: look at migration {n * 7} that alembic made, and at what it changes." for n in range(700)
+        f"Step {n}: look at migration {n * 7} that alembic made, and at what it changes."
+        for n in range(700)
     )
     more = [
         {
@@ -46,7 +49,10 @@ def candidates() -> list[dict[str, Any]]:
             "name": f"migrate-{n}",
             "claim": f"Migration {n} is generated.",
             "files": [
-                {"path": "PROMPT.md", "text": f"---\nname: migrate-{n}\ndescription: Part {n}.\n---\n\n{n}\n{body}\n"}
+                {
+                    "path": "PROMPT.md",
+                    "text": f"---\nname: migrate-{n}\ndescription: Part {n}.\n---\n\n{n}\n{body}\n",
+                }
             ],
         }
         for n in range(7)
@@ -58,7 +64,9 @@ ANSWER = says(json.dumps({"candidates": candidates()}))
 
 
 class Place:
-    """A library, a session to review, and a process that reviews it through an API that answers by a script."""
+    """A library, a session to review, and a process that reviews it through an API that answers by
+    a script.
+    """
 
     def __init__(self, root: Path) -> None:
         self.evolvable = CommandLine(root)
@@ -68,13 +76,17 @@ class Place:
         self.store = Store.open(self.evolvable.home)
 
     def settings(self, api: ModelApi) -> dict[str, str]:
-        self.evolvable.configure(f'[models]\nanthropic = "{api.url}"\n[roles]\nreviewer = "anthropic"\n')
+        self.evolvable.configure(
+            f'[models]\nanthropic = "{api.url}"\n[roles]\nreviewer = "anthropic"\n'
+        )
         return {"ANTHROPIC_API_KEY": "sk-ant-test"}
 
     @contextmanager
     def reviewing(self, api: ModelApi, *words: object) -> Iterator["subprocess.Popen[str]"]:
         """Yields a process that reviews, and kills it with SIGKILL at the end."""
-        process = self.evolvable.start("review", *words, env={**self.evolvable.environment, **self.settings(api)})
+        process = self.evolvable.start(
+            "review", *words, env={**self.evolvable.environment, **self.settings(api)}
+        )
         try:
             yield process
         finally:
@@ -92,7 +104,9 @@ class Place:
         self.evolvable("review", *words, **self.settings(api))
         done = self.evolvable("review", self.transcript, "--json", **self.settings(api)).json
         waiting = self.store.backend.proposals.waiting()
-        episodes = self.store.backend.reviews.episodes(keys(self.store), besides="nobody", limit=500)
+        episodes = self.store.backend.reviews.episodes(
+            keys(self.store), besides="nobody", limit=500
+        )
         assert [one["proposal_id"] for one in done["proposals"]] == [one.id for one in waiting]
         assert len({str(one.ref) for one in waiting}) == len(waiting) == 8, done["refused"]
         assert len({(one.turn, one.key) for one in episodes}) == len(episodes) > 0
@@ -156,15 +170,24 @@ def test_killed_once_the_answer_is_kept_it_is_not_asked_for_again(place: Place) 
 
 @pytest.mark.nightly
 def test_killed_at_any_moment_it_goes_on(tmp_path: Path) -> None:
-    """Eighty reviews of eighty sessions in one library, each killed after another while and then finished."""
+    """Eighty reviews of eighty sessions in one library, each killed after another while and then
+    finished.
+    """
     place = Place(tmp_path.resolve())
     rng = random.Random(11)
     hit: dict[str, int] = {}
     for number in range(80):
         one = Labelled(f"number-{number}", SESSION.events, frozenset())
         transcript = one.write(place.evolvable.project)
-        name = {"kind": "prompt", "name": f"prompt-{number}", "claim": f"Migration {number} is generated."}
-        text = f"---\nname: prompt-{number}\ndescription: Part {number}.\n---\n\nUse alembic, migration {number}.\n"
+        name = {
+            "kind": "prompt",
+            "name": f"prompt-{number}",
+            "claim": f"Migration {number} is generated.",
+        }
+        text = (
+            f"---\nname: prompt-{number}\ndescription: Part {number}.\n---\n\n"
+            f"Use alembic, migration {number}.\n"
+        )
         candidate = {
             **name,
             "files": [{"path": "PROMPT.md", "text": text}],
@@ -184,7 +207,9 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path) -> None:
             state = str(found[0].state) if found else "nothing"
             hit[state] = hit.get(state, 0) + 1
             asked = len(api.asked)
-            done = place.evolvable("review", transcript, "--json", **{**place.settings(api), **budget}).json
+            done = place.evolvable(
+                "review", transcript, "--json", **{**place.settings(api), **budget}
+            ).json
             assert len(done["proposals"]) == 1, (state, done)
             assert len(api.asked) == asked + (state in ("nothing", "begun"))
     assert len(place.store.backend.proposals.waiting(500)) == 80

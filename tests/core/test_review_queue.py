@@ -1,4 +1,6 @@
-"""Sessions that wait for a review: one entry each, taken once, whoever asks and whatever lies there."""
+"""Sessions that wait for a review: one entry each, taken once, whoever asks and whatever lies
+there.
+"""
 
 import json
 import os
@@ -84,7 +86,9 @@ def test_what_a_process_took_and_never_finished_comes_back(tmp_path: Path) -> No
     assert not draft.exists()
 
 
-@pytest.mark.parametrize("broken", [b"", b"{", b"[]", b"\xff", b'{"session_id": 3}', b'{"cwd": "/"}'])
+@pytest.mark.parametrize(
+    "broken", [b"", b"{", b"[]", b"\xff", b'{"session_id": 3}', b'{"cwd": "/"}']
+)
 def test_a_broken_entry_is_in_nobodys_way(tmp_path: Path, broken: bytes) -> None:
     queue(tmp_path, "s1")
     (tmp_path / "reviews/queue/a.json").write_bytes(broken)
@@ -94,24 +98,35 @@ def test_a_broken_entry_is_in_nobodys_way(tmp_path: Path, broken: bytes) -> None
     assert review_queue.take_session(tmp_path) is None
 
 
-def test_when_nobody_reviews_the_oldest_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_nobody_reviews_the_oldest_gives_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("evolvable_store.review_queue.MAX_WAITING", 3)
     for number in range(5):
         queue(tmp_path, f"s{number}")
         os.utime(tmp_path / f"reviews/queue/s{number}.json", (number, number))
 
-    assert [entry.session for entry in review_queue.waiting_sessions(tmp_path)] == ["s2", "s3", "s4"]
+    assert [entry.session for entry in review_queue.waiting_sessions(tmp_path)] == [
+        "s2",
+        "s3",
+        "s4",
+    ]
 
 
 def test_a_place_without_a_library_or_a_session_is_left_as_it_is(tmp_path: Path) -> None:
     assert not enqueue(str(tmp_path / "none"), {"session_id": "s1"})
     assert not enqueue(str(tmp_path), {"event": "Stop"})
-    assert review_queue.waiting_sessions(tmp_path / "none") == [] and review_queue.take_session(tmp_path) is None
+    assert (
+        review_queue.waiting_sessions(tmp_path / "none") == []
+        and review_queue.take_session(tmp_path) is None
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["CON", "nul", "Com1", "lpt9"])
-def test_a_session_that_is_called_as_a_device_of_windows_gets_another_file(tmp_path: Path, name: str) -> None:
+def test_a_session_that_is_called_as_a_device_of_windows_gets_another_file(
+    tmp_path: Path, name: str
+) -> None:
     queue(tmp_path, name)
     (file,) = (tmp_path / "reviews/queue").iterdir()
 
@@ -128,4 +143,7 @@ def test_a_session_may_be_called_anything(tmp_path: Path) -> None:
 
     files = list((tmp_path / "reviews/queue").iterdir())
     assert len(files) == len(names) and all(len(path.name) < 120 for path in files)
-    assert {json.loads(path.read_text(encoding="utf-8"))["session_id"] for path in files} >= {"../../etc", "ünï"}
+    assert {json.loads(path.read_text(encoding="utf-8"))["session_id"] for path in files} >= {
+        "../../etc",
+        "ünï",
+    }

@@ -39,17 +39,27 @@ def library(tmp_path):
 
 def test_a_new_library_says_that_nothing_waits_and_everything_is_left(library, tmp_path):
     settings = ReviewSettings(
-        Redactor(), policies={Kind.MEMORY: ApprovalPolicy.AUTO}, budget=ReviewBudget(3, 1_000, 2.0, 3.0, 15.0)
+        Redactor(),
+        policies={Kind.MEMORY: ApprovalPolicy.AUTO},
+        budget=ReviewBudget(3, 1_000, 2.0, 3.0, 15.0),
     )
     found = review_status(library, settings, tmp_path / "home")
     assert (found.on, found.thinker, found.policies) == (True, "handoff", {"memory": "auto"})
     assert (found.queued, found.waiting, found.last, found.proposals) == ([], [], None, 0)
     left = found.left
-    assert (left.calls, left.tokens, left.money, left.of_calls, left.of_money) == (3, 1_000, 2.0, 3, 2.0)
+    assert (left.calls, left.tokens, left.money, left.of_calls, left.of_money) == (
+        3,
+        1_000,
+        2.0,
+        3,
+        2.0,
+    )
 
 
 def test_what_waits_and_why_the_last_came_to_nothing(library, tmp_path):
-    something, nothing = (next(one for one in labelled() if bool(one.learn) is learns) for learns in (True, False))
+    something, nothing = (
+        next(one for one in labelled() if bool(one.learn) is learns) for learns in (True, False)
+    )
     settings = ReviewSettings(Redactor())
     review_session(library, AGENT, settings, transcript_path=nothing.write(tmp_path))
     begun = review_session(library, AGENT, settings, transcript_path=something.write(tmp_path))
@@ -62,7 +72,11 @@ def test_what_waits_and_why_the_last_came_to_nothing(library, tmp_path):
     json.dumps(found.last.signals)
     submit_review(library, AGENT, settings, begun.review_id, [], "Nothing new.")
     after = review_status(library, settings, tmp_path / "home")
-    assert (after.waiting, after.last.session, after.last.why) == ([], something.session_id, "Nothing new.")
+    assert (after.waiting, after.last.session, after.last.why) == (
+        [],
+        something.session_id,
+        "Nothing new.",
+    )
 
 
 def test_what_was_spent_is_no_longer_left(library, tmp_path):

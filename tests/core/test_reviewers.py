@@ -1,4 +1,6 @@
-"""Whoever thinks about a session: the model that a client lends, and a command of a person, which is never reviewed."""
+"""Whoever thinks about a session: the model that a client lends, and a command of a person, which
+is never reviewed.
+"""
 
 import json
 import sys
@@ -21,7 +23,12 @@ SAID = "We always generate migrations with alembic revision"
 def answer(data):
     span = next(one["id"] for one in data["evidence"] if SAID in one["text"])
     edit = {"op": "text", "old": "By hand.", "new": "With alembic revision."}
-    one = {"kind": "skill-edit", "target": "skill:db-migrations", "claim": "Migrations are generated.", "edits": [edit]}
+    one = {
+        "kind": "skill-edit",
+        "target": "skill:db-migrations",
+        "claim": "Migrations are generated.",
+        "edits": [edit],
+    }
     return json.dumps({"candidates": [{**one, "evidence": [{"span": span, "quote": SAID}]}]})
 
 
@@ -54,7 +61,10 @@ async def test_a_model_that_the_client_lends_thinks_within_the_budget(place):
         again = await reviewed(client, path)
     assert [one["ref"] for one in done["proposals"]] == ["skill:db-migrations"]
     assert done["cost"]["thinker"].startswith("sampling:") and done["cost"]["reserved"] > 0
-    assert (again["proposals"][0]["proposal_id"], len(model.asked)) == (done["proposals"][0]["proposal_id"], 1)
+    assert (again["proposals"][0]["proposal_id"], len(model.asked)) == (
+        done["proposals"][0]["proposal_id"],
+        1,
+    )
     assert model.asked[0].system_prompt.startswith("You review a finished session")
 
 
@@ -92,13 +102,17 @@ def evolvable(tmp_path):
     return made
 
 
-def test_a_command_that_thinks_is_marked_and_neither_its_hooks_nor_its_servers_review_anything(evolvable):
+def test_a_command_that_thinks_is_marked_and_neither_its_hooks_nor_its_servers_review_anything(
+    evolvable,
+):
     """In processes of their own, as a client's command would start them."""
     script, asked = evolvable.root / "think.py", evolvable.root / "asked"
     script.write_text(COMMAND, encoding="utf-8")
     path = SESSION.write(evolvable.project)
     command = [sys.executable, str(script), str(asked), str(path)]
-    evolvable.configure(f"[reviewers.mine]\ncommand = {json.dumps(command)}\n[roles]\nreviewer = 'mine'\n")
+    evolvable.configure(
+        f"[reviewers.mine]\ncommand = {json.dumps(command)}\n[roles]\nreviewer = 'mine'\n"
+    )
     ran = evolvable.process("review", path, "--json")
 
     assert ran.code == 0, ran.out + ran.err
@@ -107,7 +121,8 @@ def test_a_command_that_thinks_is_marked_and_neither_its_hooks_nor_its_servers_r
     assert done["cost"]["tokens"] == 850
     assert not (evolvable.home / "reviews").exists()
 
-    # What it was asked makes a session that is listed and never reviewed, also where its client keeps transcripts.
+    # What it was asked makes a session that is listed and never reviewed, also where its client
+    # keeps transcripts.
     prompt = asked.read_text(encoding="utf-8")
     assert prompt.startswith("(evolvable-thinking: ")
     kept = write_claude_code(evolvable.user, [User(prompt), Says("Nothing.")])
@@ -116,7 +131,9 @@ def test_a_command_that_thinks_is_marked_and_neither_its_hooks_nor_its_servers_r
     assert "itself a review" in evolvable("review", kept).out
 
 
-def test_a_session_too_large_for_an_answer_of_a_tool_is_handed_off_by_its_most_telling_parts(evolvable):
+def test_a_session_too_large_for_an_answer_of_a_tool_is_handed_off_by_its_most_telling_parts(
+    evolvable,
+):
     """Clients cut an answer at some 48,000 characters, and a cut packet is no packet."""
     long = '“Quoted” and "more".\n' * 150
     talk = [User("Make the release."), *(event for n in range(60) for event in turns(n, long))]

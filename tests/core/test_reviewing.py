@@ -1,4 +1,6 @@
-"""Reviews through the server: a hand-off to the calling agent, a person who decides, and off that means off."""
+"""Reviews through the server: a hand-off to the calling agent, a person who decides, and off that
+means off.
+"""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -25,7 +27,9 @@ class Person:
 
     async def __call__(self, context, params):
         self.asked.append(params.message)
-        return types.ElicitResult(action=self.action, content={} if self.action == "accept" else None)
+        return types.ElicitResult(
+            action=self.action, content={} if self.action == "accept" else None
+        )
 
 
 async def call(client, tool, **arguments):
@@ -62,12 +66,16 @@ async def test_a_session_goes_in_and_what_a_person_accepts_is_found_next_time(pl
         (proposal,) = done["proposals"]
         listed = await call(client, "review_inbox")
         assert [one["grounds"]["evidence"][0]["origin"] for one in listed["proposals"]] == ["user"]
-        decided = await call(client, "review_inbox", action="approve", proposal_id=proposal["proposal_id"])
+        decided = await call(
+            client, "review_inbox", action="approve", proposal_id=proposal["proposal_id"]
+        )
         text = (await client.call_tool("load_skill", {"ref": "db-migrations"})).content[0].text
     assert decided["decided"][0]["version"] == 2
     assert "With alembic revision." in text
     (asked,) = person.asked
-    assert asked.startswith("Approve 1 proposed change?") and "We always generate migrations" in asked
+    assert (
+        asked.startswith("Approve 1 proposed change?") and "We always generate migrations" in asked
+    )
     assert "+With alembic revision." in asked
 
 
@@ -77,7 +85,9 @@ async def test_an_agent_alone_decides_nothing(place, era, reviewed, answer):
     async with place.client(era, elicitation_callback=person) as client:
         done = await handed_in(client, reviewed)
         number = done["proposals"][0]["proposal_id"]
-        refused = await client.call_tool("review_inbox", {"action": "approve", "proposal_id": number})
+        refused = await client.call_tool(
+            "review_inbox", {"action": "approve", "proposal_id": number}
+        )
     assert refused.is_error
     assert "it waits in the inbox for a person" in refused.content[0].text
     with Library.open(place.home) as library:
@@ -97,7 +107,9 @@ async def test_reviews_that_are_off_say_so_and_write_nothing(place, monkeypatch,
 
 
 async def test_the_memory_prompt_and_a_compressed_history(place):
-    messages = [{"role": "user", "content": f"Look at src/{n}.py " + "word " * 50} for n in range(30)]
+    messages = [
+        {"role": "user", "content": f"Look at src/{n}.py " + "word " * 50} for n in range(30)
+    ]
     async with place.client("modern") as client:
         prompt = await client.get_prompt("memory")
         short = await call(client, "compress_history", messages=messages, keep=3, max_tokens=100)
@@ -108,8 +120,12 @@ async def test_the_memory_prompt_and_a_compressed_history(place):
 
 
 @pytest.mark.nightly
-async def test_1200_turns_with_8_links_each_are_compressed_over_mcp_as_they_grow_and_each_link_is_found_later(place):
-    address = "https://docs.example.org/project/area-{}/section-{}/a-page-with-a-name-of-some-length.html"
+async def test_1200_turns_with_8_links_each_are_compressed_over_mcp_as_they_grow_and_each_link_is_found_later(
+    place,
+):
+    address = (
+        "https://docs.example.org/project/area-{}/section-{}/a-page-with-a-name-of-some-length.html"
+    )
     messages = []
     async with place.client("modern", within=300) as client:
         for turn in range(1_200):
@@ -121,7 +137,10 @@ async def test_1200_turns_with_8_links_each_are_compressed_over_mcp_as_they_grow
                 messages = short["messages"]
                 assert short["tokens_after"] <= 32_000 and not short["over"]
         older = await client.read_resource(short["older"])
-    found = {*json.loads(older.contents[0].text)["urls"], *json.dumps(messages).replace('"', " ").split()}
+    found = {
+        *json.loads(older.contents[0].text)["urls"],
+        *json.dumps(messages).replace('"', " ").split(),
+    }
     assert {address.format(turn, number) for turn in range(1_200) for number in range(8)} <= found
 
 
@@ -149,7 +168,11 @@ def test_the_command_line_reviews_a_queue_and_decides_about_several(tmp_path):
         "claim": "Migrations are generated.",
         "text": "Always generate migrations with alembic.",
     }
-    edit = {"kind": "skill-edit", "claim": "Migrations are generated with alembic.", "target": "skill:db-migrations"}
+    edit = {
+        "kind": "skill-edit",
+        "claim": "Migrations are generated with alembic.",
+        "target": "skill:db-migrations",
+    }
     edit["edits"] = [{"op": "text", "old": "By hand.", "new": "With alembic."}]
     evidence = [{"span": span, "quote": quote}]
     candidates = [one | {"evidence": evidence} for one in (fact, edit)]
@@ -160,7 +183,10 @@ def test_the_command_line_reviews_a_queue_and_decides_about_several(tmp_path):
 
     shown = evolvable("inbox", "show", 2).out
     assert "user, turn 2: “We always generate migrations with alembic revision”" in shown
-    assert "Take all of it back: evolvable undo" in evolvable("inbox", "approve", "--session", SESSION.session_id).out
+    assert (
+        "Take all of it back: evolvable undo"
+        in evolvable("inbox", "approve", "--session", SESSION.session_id).out
+    )
     assert "With alembic." in evolvable("load", "db-migrations").out
     undone = evolvable("undo", "--session", SESSION.session_id, "--yes").out
     assert "memory:USER removed" in undone or "memory:USER" in undone
@@ -175,10 +201,18 @@ def test_a_queued_session_puts_down_what_it_used_once(tmp_path):
     evolvable = CommandLine(tmp_path)
     skill = evolvable.user / ".claude/skills/db-migrations/SKILL.md"
     skill.parent.mkdir(parents=True)
-    skill.write_text("---\nname: db-migrations\ndescription: Write database migrations.\n---\n\nBy hand.\n")
+    skill.write_text(
+        "---\nname: db-migrations\ndescription: Write database migrations.\n---\n\nBy hand.\n"
+    )
     evolvable("init", skill.parent.parent)
-    events = [User("Make the migration."), LoadSkill("db-migrations", "By hand."), Run("pytest", "1 passed")]
-    path = write_claude_code(evolvable.project, events, start=datetime.now(UTC) + timedelta(seconds=1))
+    events = [
+        User("Make the migration."),
+        LoadSkill("db-migrations", "By hand."),
+        Run("pytest", "1 passed"),
+    ]
+    path = write_claude_code(
+        evolvable.project, events, start=datetime.now(UTC) + timedelta(seconds=1)
+    )
     hook = {"session_id": session_id("session"), "transcript_path": str(path)}
 
     for _ in range(2):

@@ -1,4 +1,6 @@
-"""A link to a skill of a watched folder is that skill; any other link is refused with what can be done."""
+"""A link to a skill of a watched folder is that skill; any other link is refused with what can be
+done.
+"""
 
 import itertools
 import os
@@ -16,7 +18,9 @@ from evolvable_store.store import Store
 from evolvable_store.workingcopy.incoming import SyncReport
 from evolvable_store.workingcopy.registry import WorkingCopies
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a symbolic link needs a right of its own there")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="a symbolic link needs a right of its own there"
+)
 
 PDF, FORMS = Ref(Kind.SKILL, "pdf", "user"), Ref(Kind.SKILL, "forms", "user")
 PROJECT = "app"
@@ -124,8 +128,12 @@ def test_a_checkout_leaves_the_link_as_it_is(desk):
 
 
 @pytest.mark.parametrize("where", ["claude", "agents", "."])
-@pytest.mark.parametrize("scopes", [(USER_SCOPE, USER_SCOPE), (PROJECT, PROJECT), (PROJECT, USER_SCOPE)])
-def test_a_link_of_or_into_a_repository_is_followed_to_a_folder_that_was_taken_in(desk, tmp_path, where, scopes):
+@pytest.mark.parametrize(
+    "scopes", [(USER_SCOPE, USER_SCOPE), (PROJECT, PROJECT), (PROJECT, USER_SCOPE)]
+)
+def test_a_link_of_or_into_a_repository_is_followed_to_a_folder_that_was_taken_in(
+    desk, tmp_path, where, scopes
+):
     (tmp_path / where / ".git").mkdir()
     desk.copies.add(desk.agents, scope=scopes[1])
     assert not desk.copies.add(desk.claude, scope=scopes[0]).refused and not desk.sync().refused
@@ -142,8 +150,14 @@ def test_a_link_into_the_folder_of_another_project_is_refused_and_its_scope_is_n
 def test_a_link_of_a_repository_that_leads_out_of_it_names_both(desk, tmp_path):
     (tmp_path / "claude" / ".git").mkdir()
     desk.copies.add(desk.claude, scope=PROJECT)
-    assert f"leads out of the repository {tmp_path / 'claude'}, to {desk.agents / 'pdf'}" in desk.problems()
-    assert f"if that folder is yours, `evolvable init --scope user {desk.agents}` takes it in" in desk.problems()
+    assert (
+        f"leads out of the repository {tmp_path / 'claude'}, to {desk.agents / 'pdf'}"
+        in desk.problems()
+    )
+    assert (
+        f"if that folder is yours, `evolvable init --scope user {desk.agents}` takes it in"
+        in desk.problems()
+    )
     desk.copies.add(desk.agents, scope=USER_SCOPE)
     assert not desk.sync().refused
 
@@ -165,7 +179,9 @@ def test_a_link_within_a_repository_names_the_scope_of_its_own_folder(desk, tmp_
         ("lone/.git/pdf", "put the directory itself there instead"),
     ],
 )
-def test_a_link_that_no_folder_can_make_good_gets_no_advice_to_take_one_in(desk, tmp_path, target, why):
+def test_a_link_that_no_folder_can_make_good_gets_no_advice_to_take_one_in(
+    desk, tmp_path, target, why
+):
     desk.skill(tmp_path / "lone")
     desk.skill(tmp_path / "lone/.git/pdf")
     desk.link.unlink()
@@ -304,7 +320,10 @@ def test_a_link_that_is_swapped_while_it_is_read_shows_no_other_bytes(desk, tmp_
         done.set()
         racing.join()
     past = desk.store.history(desk.store.head(PDF), limit=99)
-    versions = [desk.store.file(desk.store.head(PDF), "SKILL.md", entry.version.number).data for entry in past]
+    versions = [
+        desk.store.file(desk.store.head(PDF), "SKILL.md", entry.version.number).data
+        for entry in past
+    ]
     assert len(versions) == 26 and not any(b"private" in data for data in versions)
     assert desk.refs() == ["skill:pdf"] and (secret / "SKILL.md").read_text().endswith("private\n")
 
@@ -325,7 +344,9 @@ def test_a_link_that_changes_its_target_is_looked_at_again(desk, tmp_path):
     desk.link.symlink_to(private)
     assert "symbolic link" in desk.problems()
     desk.agent(TEXT + "two\n")
-    assert (private / "SKILL.md").read_text() == TEXT and (desk.agents / "pdf/SKILL.md").read_text() == TEXT + "two\n"
+    assert (private / "SKILL.md").read_text() == TEXT and (
+        desk.agents / "pdf/SKILL.md"
+    ).read_text() == TEXT + "two\n"
 
 
 def test_an_agent_that_is_a_single_file_can_be_linked_too(tmp_path):

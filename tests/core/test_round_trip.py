@@ -1,4 +1,6 @@
-"""What a person's own folder may hold goes out of a library by every form of export, and comes into an empty one."""
+"""What a person's own folder may hold goes out of a library by every form of export, and comes into
+an empty one.
+"""
 
 import io
 import tempfile
@@ -8,7 +10,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from evolvable_store.bundle import export_folders, export_json, export_zip, import_folders, import_json, import_zip
+from evolvable_store.bundle import (
+    export_folders,
+    export_json,
+    export_zip,
+    import_folders,
+    import_json,
+    import_zip,
+)
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref, slugify
@@ -62,7 +71,9 @@ def carried(source: Store, target: Store, form: str, place: Path) -> None:
 
 
 def check_round_trips(place: Path, name: str, files: dict[str, bytes]) -> bool:
-    """Return whether a person's folder is accepted; then it comes back from every form, byte for byte."""
+    """Return whether a person's folder is accepted; then it comes back from every form, byte for
+    byte.
+    """
     write(place / "own" / name, files)
     reading = read_folder(place / "own" / name)
     if reasons_against(Kind.SKILL, slugify(name), reading) or not slugify(name):
@@ -94,7 +105,9 @@ def test_files_that_compress_very_well_come_back(tmp_path: Path) -> None:
     zeros = {f"data/{number}.bin": bytes(5_000_000) for number in range(3)}
     with Store.open(tmp_path / "first", create=True) as source:
         for name in ("odd", "even"):
-            files = {path: File(data) for path, data in {"SKILL.md": MAIN.encode(), **zeros}.items()}
+            files = {
+                path: File(data) for path, data in {"SKILL.md": MAIN.encode(), **zeros}.items()
+            }
             with source.transaction(Actor.HUMAN, "imported") as tx:
                 tx.put(Ref(Kind.SKILL, name, "user"), files)
         with Store.open(tmp_path / "second", create=True) as target:
@@ -104,17 +117,24 @@ def test_files_that_compress_very_well_come_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_import_says_how_far_it_came(tmp_path: Path, form: str) -> None:
-    with Store.open(tmp_path / "first", create=True) as source, Store.open(tmp_path / "second", create=True) as target:
+    with (
+        Store.open(tmp_path / "first", create=True) as source,
+        Store.open(tmp_path / "second", create=True) as target,
+    ):
         for name in ("odd", "even"):
             with source.transaction(Actor.HUMAN, "imported") as tx:
                 tx.put(Ref(Kind.SKILL, name, "user"), {"SKILL.md": File(MAIN.encode())})
         seen: list[tuple[int, int]] = []
         if form == "folders":
             export_folders(source, tmp_path / "out")
-            import_folders(target, tmp_path / "out", progress=lambda done, total: seen.append((done, total)))
+            import_folders(
+                target, tmp_path / "out", progress=lambda done, total: seen.append((done, total))
+            )
         else:
             stream = io.BytesIO()
-            write_to, read = (export_zip, import_zip) if form == "zip" else (export_json, import_json)
+            write_to, read = (
+                (export_zip, import_zip) if form == "zip" else (export_json, import_json)
+            )
             write_to(source, stream)
             stream.seek(0)
             read(target, stream, progress=lambda done, total: seen.append((done, total)))
@@ -125,14 +145,22 @@ YAML = st.text(alphabet=st.sampled_from(list("abc \n:-#\"'[]{}<>&*!|%@`é翻\t\r
 HEADS = st.one_of(
     YAML,
     st.lists(
-        st.tuples(st.sampled_from(["name", "description", "license", "metadata", "allowed-tools", "x"]), YAML),
+        st.tuples(
+            st.sampled_from(["name", "description", "license", "metadata", "allowed-tools", "x"]),
+            YAML,
+        ),
         max_size=6,
     ).map(lambda pairs: "\n".join(f"{key}: {value}" for key, value in pairs)),
 )
 MAINS = st.tuples(
-    st.sampled_from(["", "\ufeff", "\n\n"]), HEADS, st.sampled_from(["\n---\n", "\n", "\r\n---\r\n"]), YAML
+    st.sampled_from(["", "\ufeff", "\n\n"]),
+    HEADS,
+    st.sampled_from(["\n---\n", "\n", "\r\n---\r\n"]),
+    YAML,
 )
-NAMES = st.text(alphabet=st.sampled_from(list("aAbß é翻Ж-_. 1'()+&$#@,;=~")), min_size=1, max_size=12)
+NAMES = st.text(
+    alphabet=st.sampled_from(list("aAbß é翻Ж-_. 1'()+&$#@,;=~")), min_size=1, max_size=12
+)
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 
 

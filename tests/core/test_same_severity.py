@@ -1,4 +1,6 @@
-"""What `init` imports with a warning is refused at no other door: archives, remotes, proposals, edits of a person."""
+"""What `init` imports with a warning is refused at no other door: archives, remotes, proposals,
+edits of a person.
+"""
 
 import subprocess
 from pathlib import Path
@@ -17,7 +19,9 @@ ODD = {
 
 @pytest.fixture
 def evolvable(tmp_path: Path) -> CommandLine:
-    """A machine whose library holds skills that break the specification, taken in from the person's own folder."""
+    """A machine whose library holds skills that break the specification, taken in from the person's
+    own folder.
+    """
     made = CommandLine(tmp_path)
     for name, text in ODD.items():
         made.save(made.user / ".claude/skills", name, text)
@@ -27,11 +31,16 @@ def evolvable(tmp_path: Path) -> CommandLine:
 
 
 def names(evolvable: CommandLine, **env: str) -> list[str]:
-    return sorted(one["ref"].removeprefix("skill:") for one in evolvable("list", "--json", **env).json["resources"])
+    return sorted(
+        one["ref"].removeprefix("skill:")
+        for one in evolvable("list", "--json", **env).json["resources"]
+    )
 
 
 @pytest.mark.parametrize("form", ["all.zip", "all.json", "all"])
-def test_an_export_is_imported_whole_into_an_empty_library(evolvable: CommandLine, form: str) -> None:
+def test_an_export_is_imported_whole_into_an_empty_library(
+    evolvable: CommandLine, form: str
+) -> None:
     second = {"EVOLVABLE_HOME": str(evolvable.root / "second")}
     evolvable("export", evolvable.root / form)
     evolvable("import", evolvable.root / form, stdin="y\n", **second)
@@ -61,7 +70,9 @@ def test_what_waits_of_an_import_without_a_terminal_can_be_approved(evolvable: C
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_a_person_writes_and_restores_such_a_text_and_an_agent_changes_it(evolvable: CommandLine, name: str) -> None:
+def test_a_person_writes_and_restores_such_a_text_and_an_agent_changes_it(
+    evolvable: CommandLine, name: str
+) -> None:
     text = ("--file", "SKILL.md=-", "-m", "as it was")
     evolvable("update", f"new-{name}", *text, "--create", stdin=ODD[name])
     evolvable("update", name, "--file", "SKILL.md=-", "-m", "sound", stdin=skill_text(name))
@@ -72,15 +83,33 @@ def test_a_person_writes_and_restores_such_a_text_and_an_agent_changes_it(evolva
 
 
 @pytest.mark.parametrize("name", ["bare", "twice"])
-def test_an_agent_may_not_write_a_new_head_that_programs_read_differently(evolvable: CommandLine, name: str) -> None:
+def test_an_agent_may_not_write_a_new_head_that_programs_read_differently(
+    evolvable: CommandLine, name: str
+) -> None:
     evolvable.person = False
-    refused = evolvable("update", f"new-{name}", "--file", "SKILL.md=-", "--create", "-m", "x", stdin=ODD[name], code=1)
-    assert "cannot be stored" in refused.err or "frontmatter" in refused.err or "more than once" in refused.err
+    refused = evolvable(
+        "update",
+        f"new-{name}",
+        "--file",
+        "SKILL.md=-",
+        "--create",
+        "-m",
+        "x",
+        stdin=ODD[name],
+        code=1,
+    )
+    assert (
+        "cannot be stored" in refused.err
+        or "frontmatter" in refused.err
+        or "more than once" in refused.err
+    )
 
 
 def test_an_agent_may_write_what_is_only_worth_a_warning(evolvable: CommandLine) -> None:
     evolvable.person = False
-    evolvable("update", "new-model", "--file", "SKILL.md=-", "--create", "-m", "x", stdin=ODD["model"])
+    evolvable(
+        "update", "new-model", "--file", "SKILL.md=-", "--create", "-m", "x", stdin=ODD["model"]
+    )
     assert "new-model" in names(evolvable)
 
 

@@ -49,7 +49,9 @@ class Model:
         self.asked.append(params)
         if isinstance(self._content, Exception):
             return types.ErrorData(code=-1, message=str(self._content))
-        return types.CreateMessageResult(role="assistant", model="clients-own", content=self._content)
+        return types.CreateMessageResult(
+            role="assistant", model="clients-own", content=self._content
+        )
 
 
 def written(text: str) -> types.TextContent:
@@ -97,7 +99,10 @@ async def test_in_the_modern_era_nobody_is_asked_in_the_middle_of_a_call() -> No
         (PermissionError("the person said no"), "did not answer: the person said no"),
         (written("A, I think"), "without a JSON object: A, I think"),
         (written('{"chosen": "A"}'), "by another schema"),
-        (types.ImageContent(type="image", data="AA==", mime_type="image/png"), "answered with image"),
+        (
+            types.ImageContent(type="image", data="AA==", mime_type="image/png"),
+            "answered with image",
+        ),
     ],
     ids=["refuses", "prose", "schema", "picture"],
 )

@@ -35,21 +35,35 @@ def write(folder, name, text):
 @pytest.mark.process
 async def test_an_agent_is_refused_or_told_where_its_change_waits(place, era):
     async with place.client(era) as client:
-        refused = await client.call_tool("update_resource", {"ref": "pdf", "reason": "help", "files": {"a.md": HIDDEN}})
-        held = await client.call_tool("update_resource", {"ref": "pdf", "reason": "help", "files": {"a.md": ASKED}})
-        made = await client.call_tool("update_resource", {"ref": "csv", "reason": "help", "files": {"a.md": "More."}})
+        refused = await client.call_tool(
+            "update_resource", {"ref": "pdf", "reason": "help", "files": {"a.md": HIDDEN}}
+        )
+        held = await client.call_tool(
+            "update_resource", {"ref": "pdf", "reason": "help", "files": {"a.md": ASKED}}
+        )
+        made = await client.call_tool(
+            "update_resource", {"ref": "csv", "reason": "help", "files": {"a.md": "More."}}
+        )
         loaded = await client.call_tool("load_skill", {"ref": "csv"})
 
     assert refused.is_error
     assert "skill:pdf was not changed: a.md:1: tag characters" in refused.content[0].text
     assert not held.is_error
-    assert (held.structured_content["proposal_id"], "version" in held.structured_content) == (1, False)
+    assert (held.structured_content["proposal_id"], "version" in held.structured_content) == (
+        1,
+        False,
+    )
     assert "wording." in held.structured_content["warnings"][0]
     assert "as proposal 1" in held.structured_content["warnings"][-1]
     assert made.structured_content["version"] == 2
-    assert "wrote a.md, " in loaded.content[1].text and "not yet looked at" in loaded.content[1].text
+    assert (
+        "wrote a.md, " in loaded.content[1].text and "not yet looked at" in loaded.content[1].text
+    )
     with Store.open(place.home) as store:
-        assert {str(head.ref): head.version for head in store.heads()} == {"skill:csv": 2, "skill:pdf": 1}
+        assert {str(head.ref): head.version for head in store.heads()} == {
+            "skill:csv": 2,
+            "skill:pdf": 1,
+        }
 
 
 def test_the_command_line_warns_a_person_and_does_what_they_say(line):
@@ -81,8 +95,13 @@ def test_a_person_sees_what_an_import_brings_and_one_yes_imports_it(line, form):
         "has the means to: network api.forms.io",
     ):
         assert text in done.out
-    assert done.out.index("skill:asked") < done.out.index("skill:good"), "what has findings comes first"
-    assert done.err.count("[y/N]") == 1 and "2 resources, 1 with findings that need your decision?" in done.err
+    assert done.out.index("skill:asked") < done.out.index("skill:good"), (
+        "what has findings comes first"
+    )
+    assert (
+        done.err.count("[y/N]") == 1
+        and "2 resources, 1 with findings that need your decision?" in done.err
+    )
     assert "2 added, 0 updated, 0 unchanged, 0 refused." in done.out
     assert {one["ref"]: one["author"] for one in line("list", "--json").json["resources"]} == {
         "skill:asked": "import",
@@ -109,7 +128,10 @@ def test_a_no_imports_nothing(line, answer):
     done = line("import", line.root / "in", stdin=answer, code=1)
 
     assert "Nothing was imported." in done.err
-    assert line("list", "--json").json["resources"] == [] and line("inbox", "--json").json["proposals"] == []
+    assert (
+        line("list", "--json").json["resources"] == []
+        and line("inbox", "--json").json["proposals"] == []
+    )
     assert line("log", "--json").json == before
 
 
@@ -131,9 +153,15 @@ def test_findings_of_high_severity_are_refused_whatever_the_answer(line):
     done = line("import", line.root / "in", "--json", stdin="y\n", code=4)
     again = line("import", line.root / "in", "--yes", "--json", code=4).json
 
-    assert "hidden  (refused)" in done.err and "tag characters" in done.err and "Import 1 resource?" in done.err
+    assert (
+        "hidden  (refused)" in done.err
+        and "tag characters" in done.err
+        and "Import 1 resource?" in done.err
+    )
     result = json.loads(done.out)
-    assert result["added"] == ["skill:good"] and "hidden.tags" in result["refused"][0]["problems"][0]
+    assert (
+        result["added"] == ["skill:good"] and "hidden.tags" in result["refused"][0]["problems"][0]
+    )
     assert again["refused"] == result["refused"] and again["unchanged"] == ["skill:good"]
 
 
@@ -152,10 +180,14 @@ def test_what_changes_while_the_person_reads_is_refused(line):
 
     with Library.open(line.home) as library:
         shown = scan_import.preview(library, line.root / "in", "folders")
-        (folder / "SKILL.md").write_text(skill_text("good", body="Something else."), encoding="utf-8")
+        (folder / "SKILL.md").write_text(
+            skill_text("good", body="Something else."), encoding="utf-8"
+        )
         write(line.root / "in", "later", "Fill it in.")
         person = Caller(Actor.HUMAN, principal=Principal.PERSON)
-        taken = scan_import.import_archive(library, person, line.root / "in", "folders", answer=shown.answer)
+        taken = scan_import.import_archive(
+            library, person, line.root / "in", "folders", answer=shown.answer
+        )
 
     assert [str(ref) for ref in taken.imported.added] == ["skill:same"]
     assert dict(taken.imported.refused) == dict.fromkeys(
@@ -170,7 +202,10 @@ def test_nobody_but_a_person_is_asked_and_yes_is_no_answer_of_an_agent(line):
 
     done = line("import", line.root / "in", "--yes", "--json", code=4)
 
-    assert done.json["added"] == [] and sorted(done.json["waiting"].values()) == ["skill:asked", "skill:good"]
+    assert done.json["added"] == [] and sorted(done.json["waiting"].values()) == [
+        "skill:asked",
+        "skill:good",
+    ]
     assert "[y/N]" not in done.err
     with Library.open(line.home) as library, pytest.raises(Refused, match="person alone"):
         scan_import.import_archive(
@@ -213,10 +248,13 @@ def test_scan_refuses_a_path_for_what_an_import_refuses_it_for(line):
     scanned = line("scan", source, "--json", code=4).json["scanned"]
     refused = line("import", source, "--yes", "--json", code=4).json["refused"]
 
-    assert {Path(one["what"]).name: one["problems"] for one in scanned if one["verdict"] == "refused"} == {
-        one["name"]: one["problems"] for one in refused
-    }
-    assert len(refused) == 4 and "Scanned 7 resources: 4 would be refused, 0 would wait for you." in found.out
+    assert {
+        Path(one["what"]).name: one["problems"] for one in scanned if one["verdict"] == "refused"
+    } == {one["name"]: one["problems"] for one in refused}
+    assert (
+        len(refused) == 4
+        and "Scanned 7 resources: 4 would be refused, 0 would wait for you." in found.out
+    )
     assert "in/linked: refused\n  link: a symlink\n" in found.out
 
 

@@ -2,7 +2,12 @@
 
 from evolvable_tools.scan.left_out import find_left_out
 
-TEXT = {"SKILL.md": b"---\nname: deploy\ndescription: Deploys.\n---\n\nRun bash scripts/node_modules/x.sh first.\n"}
+TEXT = {
+    "SKILL.md": (
+        b"---\nname: deploy\ndescription: Deploys.\n---\n\n"
+        b"Run bash scripts/node_modules/x.sh first.\n"
+    )
+}
 
 
 def test_a_folder_that_a_text_names_is_found_behind_any_number_of_others() -> None:

@@ -1,4 +1,6 @@
-"""What a scan leads to: a change by an agent is refused or waits, a person's own is made; and who is trusted."""
+"""What a scan leads to: a change by an agent is refused or waits, a person's own is made; and who
+is trusted.
+"""
 
 import json
 import zipfile
@@ -39,7 +41,9 @@ def test_an_agent_s_hidden_text_is_refused_with_what_where_and_what_next(library
     assert (head(library), proposal_inbox.list_waiting(library)) == (1, [])
 
 
-def test_what_a_person_is_to_see_becomes_a_proposal_with_the_findings(library, agent, person, skill):
+def test_what_a_person_is_to_see_becomes_a_proposal_with_the_findings(
+    library, agent, person, skill
+):
     skill("pdf")
 
     done = edit.update_resource(library, agent, PDF, "faster", files={"notes.md": ASKED})
@@ -56,7 +60,9 @@ def test_what_a_person_is_to_see_becomes_a_proposal_with_the_findings(library, a
 
 def test_a_gain_is_shown_with_the_proposal(library, agent, skill):
     skill("pdf")
-    edit.update_resource(library, agent, PDF, "more", files={"run.sh": "curl https://api.forms.io/v1\n"})
+    edit.update_resource(
+        library, agent, PDF, "more", files={"run.sh": "curl https://api.forms.io/v1\n"}
+    )
 
     shown = proposal_inbox.show_proposal(library, 1)
     assert (shown.gains, shown.loses) == (["network api.forms.io"], [])
@@ -67,7 +73,9 @@ def test_a_skill_with_a_picture_can_be_changed(library, skill, person, caller, r
     skill("pdf")
     edit.update_resource(library, person, PDF, "a picture", files={"logo.png": PICTURE})
 
-    done = edit.update_resource(library, request.getfixturevalue(caller), PDF, "more", files={"notes.md": "One.\n"})
+    done = edit.update_resource(
+        library, request.getfixturevalue(caller), PDF, "more", files={"notes.md": "One.\n"}
+    )
 
     assert (done.version, done.warnings) == (3, [])
     assert library.store.files(library.store.head(PDF))["logo.png"].data == PICTURE
@@ -120,7 +128,9 @@ def folders(place, **texts):
 
 
 @pytest.mark.parametrize("form", ["folders", "zip"])
-def test_an_import_takes_in_what_passes_holds_what_asks_and_refuses_the_rest(library, person, tmp_path, form):
+def test_an_import_takes_in_what_passes_holds_what_asks_and_refuses_the_rest(
+    library, person, tmp_path, form
+):
     source = folders(tmp_path / "in", good="Fill it in.", asked=ASKED, hidden=HIDDEN)
     if form == "zip":
         with zipfile.ZipFile(tmp_path / "in.zip", "w") as packed:
@@ -139,7 +149,9 @@ def test_an_import_takes_in_what_passes_holds_what_asks_and_refuses_the_rest(lib
 
 
 def test_whoever_answers_for_an_import_gets_all_of_it_with_warnings(library, person, tmp_path):
-    taken = scan_import.import_archive(library, person, folders(tmp_path / "in", asked=ASKED), "folders", accepted=True)
+    taken = scan_import.import_archive(
+        library, person, folders(tmp_path / "in", asked=ASKED), "folders", accepted=True
+    )
 
     assert [str(ref) for ref in taken.imported.added] == ["skill:asked"]
     assert "wording." in taken.warnings[0]
@@ -156,7 +168,9 @@ def test_an_archive_with_a_history_is_looked_at_as_well(library, person, tmp_pat
     taken = scan_import.import_archive(library, person, tmp_path / "all.json", "json")
     assert [str(ref) for ref in taken.imported.added] == ["skill:good"]
     assert "pass --accept" in taken.imported.refused[0][1][-1]
-    again = scan_import.import_archive(library, person, tmp_path / "all.json", "json", accepted=True)
+    again = scan_import.import_archive(
+        library, person, tmp_path / "all.json", "json", accepted=True
+    )
     assert [str(ref) for ref in again.imported.added] == ["skill:asked"]
 
 
@@ -177,13 +191,17 @@ def test_the_author_is_that_of_the_content_and_not_of_its_last_mover(library, ag
     edit.restore_resource(library, agent, PDF, 1, "back")
     assert author(library) == "you"
 
-    proposed = edit.update_resource(library, agent, PDF, "better", files={"notes.md": "Three."}, propose=True)
+    proposed = edit.update_resource(
+        library, agent, PDF, "better", files={"notes.md": "Three."}, propose=True
+    )
     proposal_inbox.approve_together(library, person, [proposed.proposal_id], "yes")[0]
     assert (author(library), load.load_skill(library, agent, PDF).provenance) == ("you", "")
 
 
 def test_what_was_taken_in_from_elsewhere_says_so(library, person, tmp_path):
-    scan_import.import_archive(library, person, folders(tmp_path / "in", good="Fill it in."), "folders")
+    scan_import.import_archive(
+        library, person, folders(tmp_path / "in", good="Fill it in."), "folders"
+    )
 
     assert author(library, "good") == "import"
 
@@ -194,7 +212,9 @@ def succeed(library, name, sessions):
 
 
 @pytest.mark.process
-def test_what_an_agent_wrote_outranks_what_a_person_wrote_only_after_it_proved_itself(library, agent, person, skill):
+def test_what_an_agent_wrote_outranks_what_a_person_wrote_only_after_it_proved_itself(
+    library, agent, person, skill
+):
     for name, caller in (("forms-a", person), ("forms-b", agent)):
         skill(name, description="Fill and merge tax forms.", caller=caller)
     for number in range(5):
@@ -232,7 +252,9 @@ def test_the_stored_findings_are_plain_json(library, agent, skill):
 def test_the_scan_of_a_folder_says_how_many_of_its_resources_are_done(tmp_path):
     for name in ("csv", "pdf", "xml"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: Reads {name}.\n---\n\nRead it.\n")
+        (tmp_path / name / "SKILL.md").write_text(
+            f"---\nname: {name}\ndescription: Reads {name}.\n---\n\nRead it.\n"
+        )
     seen = []
 
     scanned = scan_path(tmp_path, lambda done, total: seen.append((done, total)))

@@ -1,4 +1,6 @@
-"""The resources that ship with the product: each keeps the rules, and its scripts print what its text says."""
+"""The resources that ship with the product: each keeps the rules, and its scripts print what its
+text says.
+"""
 
 import ast
 import contextlib
@@ -39,7 +41,9 @@ def main_text(name: str) -> str:
 
 
 def fence(text: str, start: str, language: str = "text") -> str:
-    """Returns the content of the first fenced block of this language whose text begins with `start`."""
+    """Returns the content of the first fenced block of this language whose text begins with
+    `start`.
+    """
     blocks = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return next(block for block in blocks if block.startswith(start))
 
@@ -47,9 +51,23 @@ def fence(text: str, start: str, language: str = "text") -> str:
 def environment() -> dict[str, str]:
     """Returns an environment in which git and pytest read nothing of this machine's settings."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "PYTEST_"))}
-    who = {f"GIT_{role}_{key}": "t@example.org" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
-    quiet = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    return {**kept, **who, **quiet, "PYTHONIOENCODING": "utf-8", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    who = {
+        f"GIT_{role}_{key}": "t@example.org"
+        for role in ("AUTHOR", "COMMITTER")
+        for key in ("NAME", "EMAIL")
+    }
+    quiet = {
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return {
+        **kept,
+        **who,
+        **quiet,
+        "PYTHONIOENCODING": "utf-8",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
 
 
 def run(skill: str, script: str, *args: object, cwd: Path) -> tuple[int, str, str]:
@@ -61,7 +79,9 @@ def run(skill: str, script: str, *args: object, cwd: Path) -> tuple[int, str, st
 
 def git(folder: Path, *args: str) -> str:
     command = ["git", "-C", str(folder), *args]
-    return subprocess.run(command, env=environment(), check=True, capture_output=True, timeout=60).stdout.decode()
+    return subprocess.run(
+        command, env=environment(), check=True, capture_output=True, timeout=60
+    ).stdout.decode()
 
 
 def repository(folder: Path) -> Path:
@@ -110,14 +130,23 @@ def test_the_seed_is_small():
 
 
 def test_no_two_skills_share_a_trigger():
-    triggers = [trigger for name in NAMES for trigger in summarize(parse_document(main_text(name).encode())).triggers]
+    triggers = [
+        trigger
+        for name in NAMES
+        for trigger in summarize(parse_document(main_text(name).encode())).triggers
+    ]
     assert len(triggers) == len(set(triggers))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_a_script_needs_only_python_3_9(script, tmp_path):
     tree = ast.parse(script.read_bytes(), feature_version=(3, 9))
-    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert imported <= sys.stdlib_module_names
     assert script.read_bytes().startswith(b"#!/usr/bin/env python3\n")
@@ -130,9 +159,15 @@ def test_a_script_needs_only_python_3_9(script, tmp_path):
 
 def test_the_checker_finds_every_seed_skill_good(tmp_path):
     # Where pip installed them it left its own compiled files beside the scripts.
-    skills = shutil.copytree(SKILLS, tmp_path / "skills", ignore=shutil.ignore_patterns("__pycache__"))
-    status, output, _ = run("write-a-skill", "check.py", "--strict", *(skills / name for name in NAMES), cwd=tmp_path)
-    assert [line.split(" (")[0] for line in output.splitlines()] == [f"{name}: ok" for name in NAMES]
+    skills = shutil.copytree(
+        SKILLS, tmp_path / "skills", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    status, output, _ = run(
+        "write-a-skill", "check.py", "--strict", *(skills / name for name in NAMES), cwd=tmp_path
+    )
+    assert [line.split(" (")[0] for line in output.splitlines()] == [
+        f"{name}: ok" for name in NAMES
+    ]
     assert status == 0
 
 
@@ -202,7 +237,9 @@ def test_the_profiler_reads_json_and_json_lines(tmp_path):
 def test_the_profiler_can_keep_every_value_to_itself(tmp_path):
     write(tmp_path / "p.csv", "name,born\nAda,1815-12-10\nGrace,1906-12-09\nGrace,unclear\n")
     for option in ("--no-values", "--json"):
-        _, output, _ = run("summarize-data-files", "profile_data.py", "--no-values", option, "p.csv", cwd=tmp_path)
+        _, output, _ = run(
+            "summarize-data-files", "profile_data.py", "--no-values", option, "p.csv", cwd=tmp_path
+        )
         assert "born" in output
         assert not re.search("Ada|Grace|1815|unclear", output)
 
@@ -221,14 +258,19 @@ def test_the_code_in_the_data_skill_prints_what_it_says(tmp_path, monkeypatch):
     write(tmp_path / "orders.csv", fence(text, "id,", "csv"))
     write(tmp_path / "orders.json", fence(text, "{", "json"))
     monkeypatch.chdir(tmp_path)
-    totals, table = fence(text, "import csv, decimal", "python"), fence(text, "import csv, json", "python")
+    totals, table = (
+        fence(text, "import csv, decimal", "python"),
+        fence(text, "import csv, json", "python"),
+    )
     with contextlib.redirect_stdout(io.StringIO(newline="")) as printed:
         exec(totals, {})
     assert printed.getvalue().strip() == totals.rpartition("# ")[2].strip()
     with contextlib.redirect_stdout(io.StringIO(newline="")) as printed:
         exec(table, {})
     expected = fence(text, "order_id,")
-    assert list(csv.reader(io.StringIO(printed.getvalue()))) == list(csv.reader(io.StringIO(expected)))
+    assert list(csv.reader(io.StringIO(printed.getvalue()))) == list(
+        csv.reader(io.StringIO(expected))
+    )
 
 
 def without_hashes(text: str) -> str:
@@ -255,7 +297,9 @@ def test_the_list_of_commits_is_what_the_skill_says(tmp_path):
     git(repo, "revert", "--no-edit", "HEAD~1")
     status, output, error = run("write-a-changelog", "commits_since_tag.py", cwd=repo)
     assert (status, error) == (0, "")
-    assert without_hashes(output) == without_hashes(fence(main_text("write-a-changelog"), "5 commits"))
+    assert without_hashes(output) == without_hashes(
+        fence(main_text("write-a-changelog"), "5 commits")
+    )
 
 
 @GIT
@@ -272,7 +316,12 @@ def test_the_list_of_commits_starts_at_the_beginning_without_a_tag(tmp_path):
 def changed_repository(folder: Path) -> Path:
     """Returns a repository with the work tree that the commit skill shows."""
     repo = repository(folder)
-    lines = ["LIMIT = 10", *(f"# {n}" for n in range(2, 32)), "    return nmae", *(f"# {n}" for n in range(33, 40))]
+    lines = [
+        "LIMIT = 10",
+        *(f"# {n}" for n in range(2, 32)),
+        "    return nmae",
+        *(f"# {n}" for n in range(33, 40)),
+    ]
     write(repo / "app.py", "\n".join(lines) + "\n")
     git(repo, "add", "--all")
     git(repo, "commit", "-q", "-m", "first")
@@ -299,7 +348,9 @@ def test_hunks_are_listed_and_staged_as_the_skill_says(tmp_path):
 
 @GIT
 def test_fine_hunks_are_staged_at_their_place_in_any_order(tmp_path):
-    """Neighbouring insertions, and a last line without an end: where a patch without context goes wrong."""
+    """Neighbouring insertions, and a last line without an end: where a patch without context goes
+    wrong.
+    """
     repo = repository(tmp_path)
     write(repo / "f", "".join(f"{n}\n" for n in range(9)))
     git(repo, "add", "--all")
@@ -334,13 +385,17 @@ def test_repeat_counts_as_the_skill_says(tmp_path):
 
 def test_repeat_ends_a_run_that_takes_too_long(tmp_path):
     sleep = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
-    status, output, _ = run("debug-a-failing-test", "repeat.py", "-n", 1, "--timeout", 0.3, "--", *sleep, cwd=tmp_path)
+    status, output, _ = run(
+        "debug-a-failing-test", "repeat.py", "-n", 1, "--timeout", 0.3, "--", *sleep, cwd=tmp_path
+    )
     assert status == 1
     assert "  longer than 0.3 s: 1\n" in output
 
 
 def suite(folder: Path) -> None:
-    """Writes the tests that the debugging skill shows: twelve before the victim, one of which spoils it."""
+    """Writes the tests that the debugging skill shows: twelve before the victim, one of which
+    spoils it.
+    """
     write(folder / "state.py", "seen = set()\n")
     for number in range(1, 6):
         write(folder / f"tests/test_{number}.py", "def test_one(): pass\ndef test_two(): pass\n")
@@ -362,7 +417,16 @@ def test_the_polluter_is_found_as_the_skill_says(tmp_path):
 
 def test_a_victim_that_fails_alone_has_no_polluter(tmp_path):
     write(tmp_path / "test_a.py", "def test_a(): assert False\n")
-    options = ["--victim", "test_a.py::test_a", "--", sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    options = [
+        "--victim",
+        "test_a.py::test_a",
+        "--",
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+    ]
     status, output, _ = run("debug-a-failing-test", "find_polluter.py", *options, cwd=tmp_path)
     assert status == 1
     assert "it fails alone too" in output
@@ -372,9 +436,10 @@ def test_the_sqlite_example_rebuilds_a_table_that_others_refer_to():
     text = (SKILLS / "plan-a-migration/references/mysql-and-sqlite.md").read_text(encoding="utf-8")
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
         database.executescript(
-            "CREATE TABLE customers (id INTEGER PRIMARY KEY, email); INSERT INTO customers VALUES (1, 'a@b');"
-            "CREATE TABLE orders (id INTEGER PRIMARY KEY, customer REFERENCES customers (id));"
-            "INSERT INTO orders VALUES (1, 1); PRAGMA foreign_keys = ON;" + fence(text, "PRAGMA", "sql")
+            "CREATE TABLE customers (id INTEGER PRIMARY KEY, email); INSERT INTO customers "
+            "VALUES (1, 'a@b');CREATE TABLE orders (id INTEGER PRIMARY KEY, customer REFERENCES "
+            "customers (id));INSERT INTO orders VALUES (1, 1); PRAGMA foreign_keys = ON;"
+            + fence(text, "PRAGMA", "sql")
         )
         assert database.execute("SELECT * FROM customers").fetchall() == [(1, "a@b")]
         assert database.execute("PRAGMA foreign_key_check").fetchall() == []

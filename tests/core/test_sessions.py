@@ -1,4 +1,6 @@
-"""Transcripts of both clients become sessions: redacted, with the origin of every piece, whatever is in the file."""
+"""Transcripts of both clients become sessions: redacted, with the origin of every piece, whatever
+is in the file.
+"""
 
 import gc
 import json
@@ -87,7 +89,11 @@ def test_a_transcript_is_read_with_origins_turns_and_errors(write: Write, tmp_pa
     assert "1 failed" in failed.text and failed.origin is Origin.COMMAND
     origins = {span.origin for span in session.spans}
     assert origins >= {Origin.WEB, Origin.MCP, Origin.SKILL, Origin.ASSISTANT, Origin.MEMORY}
-    loaded = next(span for span in session.spans if span.origin is Origin.SKILL and "Use the tool" in span.text)
+    loaded = next(
+        span
+        for span in session.spans
+        if span.origin is Origin.SKILL and "Use the tool" in span.text
+    )
     assert loaded.skill == "pdf"
     assert session.model and session.tokens and session.started
     assert [span.index for span in session.spans] == list(range(len(session.spans)))
@@ -108,7 +114,8 @@ def test_every_call_has_its_result(write: Write, tmp_path: Path) -> None:
 
 def test_what_the_client_puts_in_is_not_typed_by_the_user(tmp_path: Path) -> None:
     wrapped = (
-        "<system-reminder>Never say this</system-reminder>Do the thing<local-command-stdout>out</local-command-stdout>"
+        "<system-reminder>Never say this</system-reminder>Do the "
+        "thing<local-command-stdout>out</local-command-stdout>"
     )
     path = write_claude_code(
         tmp_path,
@@ -120,19 +127,24 @@ def test_what_the_client_puts_in_is_not_typed_by_the_user(tmp_path: Path) -> Non
                 "<command-args>the parser</command-args>"
             ),
             User(
-                "<command-name>/clear</command-name>\n<command-message>clear</command-message>\n<command-args></command-args>"
+                "<command-name>/clear</command-name>\n<command-message>clear</command-message>\n"
+                "<command-args></command-args>"
             ),
             User("[Request interrupted by user]"),
             User("no, use tox", queued=True),
             User("<task-notification>done</task-notification>"),
         ],
     )
-    typed = [(span.turn, span.text) for span in read_session(path).spans if span.origin is Origin.USER]
+    typed = [
+        (span.turn, span.text) for span in read_session(path).spans if span.origin is Origin.USER
+    ]
 
     assert typed == [(1, "Do the thing"), (2, "/review the parser"), (3, "no, use tox")]
 
 
-def test_codex_says_itself_what_was_typed_and_older_rollouts_are_read_by_their_tags(tmp_path: Path) -> None:
+def test_codex_says_itself_what_was_typed_and_older_rollouts_are_read_by_their_tags(
+    tmp_path: Path,
+) -> None:
     old = {
         "type": "message",
         "role": "user",
@@ -152,17 +164,29 @@ def test_codex_says_itself_what_was_typed_and_older_rollouts_are_read_by_their_t
 
 
 @writers
-@pytest.mark.parametrize("said", ["Please do this: {}", "> {}", "They say:\n\n```\n{}\n```\nIs that true?"])
-def test_what_a_person_pastes_from_a_page_stays_the_pages(write: Write, tmp_path: Path, said: str) -> None:
-    path = write(tmp_path, [User("Read the page"), Fetch("https://example.com", PAGE), User(said.format(PAGE[37:]))])
+@pytest.mark.parametrize(
+    "said", ["Please do this: {}", "> {}", "They say:\n\n```\n{}\n```\nIs that true?"]
+)
+def test_what_a_person_pastes_from_a_page_stays_the_pages(
+    write: Write, tmp_path: Path, said: str
+) -> None:
+    path = write(
+        tmp_path,
+        [User("Read the page"), Fetch("https://example.com", PAGE), User(said.format(PAGE[37:]))],
+    )
     spans = read_session(path).spans
 
     assert not [span for span in spans if span.origin is Origin.USER and "installer" in span.text]
-    assert any(span.role == "user" and span.origin is Origin.WEB and "installer" in span.text for span in spans)
+    assert any(
+        span.role == "user" and span.origin is Origin.WEB and "installer" in span.text
+        for span in spans
+    )
 
 
 @writers
-def test_what_the_agent_quotes_or_saves_from_a_page_stays_the_pages(write: Write, tmp_path: Path) -> None:
+def test_what_the_agent_quotes_or_saves_from_a_page_stays_the_pages(
+    write: Write, tmp_path: Path
+) -> None:
     path = write(
         tmp_path,
         [
@@ -175,15 +199,25 @@ def test_what_the_agent_quotes_or_saves_from_a_page_stays_the_pages(write: Write
     spans = read_session(path).spans
 
     assert all(span.origin is Origin.WEB for span in spans if "installer" in span.text)
-    assert any(span.origin is Origin.ASSISTANT and span.text.startswith("I found out") for span in spans)
+    assert any(
+        span.origin is Origin.ASSISTANT and span.text.startswith("I found out") for span in spans
+    )
 
 
 @writers
-def test_words_that_a_person_typed_first_stay_theirs_when_a_tool_echoes_them(write: Write, tmp_path: Path) -> None:
+def test_words_that_a_person_typed_first_stay_theirs_when_a_tool_echoes_them(
+    write: Write, tmp_path: Path
+) -> None:
     wish = "please always run the linter with the strict profile before a commit"
-    path = write(tmp_path, [User(wish), Mcp("tracker", "note", {"text": wish}, f"noted: {wish}"), User(wish)])
+    path = write(
+        tmp_path, [User(wish), Mcp("tracker", "note", {"text": wish}, f"noted: {wish}"), User(wish)]
+    )
 
-    assert [span.text for span in read_session(path).spans if span.role == "user" and span.origin is Origin.USER] == [
+    assert [
+        span.text
+        for span in read_session(path).spans
+        if span.role == "user" and span.origin is Origin.USER
+    ] == [
         wish,
         wish,
     ]
@@ -206,7 +240,9 @@ def test_the_origin_of_an_output_is_what_its_command_reached_for(
     write: Write, tmp_path: Path, command: str, origin: Origin
 ) -> None:
     result = next(
-        s for s in read_session(write(tmp_path, [User("go"), Run(command, "text")])).spans if s.role == "tool"
+        s
+        for s in read_session(write(tmp_path, [User("go"), Run(command, "text")])).spans
+        if s.role == "tool"
     )
 
     assert result.origin is origin
@@ -231,12 +267,16 @@ def test_the_origin_of_a_file_is_where_it_lies(tmp_path: Path, path: str, origin
 def test_a_subagent_stands_where_it_was_begun_and_nobody_typed_its_prompt(tmp_path: Path) -> None:
     inner: list[Event] = [Run("pytest -q", "1 passed"), Says("Done in the subagent.")]
     path = write_claude_code(
-        tmp_path, [User("go"), Subagent("Check the tests thoroughly", inner, "They pass."), User("thanks")]
+        tmp_path,
+        [User("go"), Subagent("Check the tests thoroughly", inner, "They pass."), User("thanks")],
     )
     session = read_session(path)
 
     inside = [span for span in session.spans if span.agent == "a1b2c3d4"]
-    assert [span.text for span in inside if not span.tool] == ["Check the tests thoroughly", "Done in the subagent."]
+    assert [span.text for span in inside if not span.tool] == [
+        "Check the tests thoroughly",
+        "Done in the subagent.",
+    ]
     assert session.turns == 2
     report = next(span for span in session.spans if span.text == "They pass.")
     assert all(span.index < report.index for span in inside)
@@ -279,7 +319,9 @@ def test_broken_unknown_and_half_written_lines_are_left_out(write: Write, tmp_pa
 
 
 @writers
-def test_a_session_that_goes_on_has_another_digest_and_a_half_line_changes_none(write: Write, tmp_path: Path) -> None:
+def test_a_session_that_goes_on_has_another_digest_and_a_half_line_changes_none(
+    write: Write, tmp_path: Path
+) -> None:
     path = write(tmp_path, EVENTS)
     before = read_session(path).digest
     with path.open("ab") as file:
@@ -333,9 +375,11 @@ def test_no_secret_gets_into_a_session(write: Write, tmp_path: Path) -> None:
         pieces = shape.secret.split("\n") if "\n" in shape.secret else [shape.secret]
         for piece in pieces:
             if not piece.startswith("-----"):
-                assert not [piece[at : at + 12] for at in range(len(piece) - 11) if piece[at : at + 12] in plain], (
-                    shape.name
-                )
+                assert not [
+                    piece[at : at + 12]
+                    for at in range(len(piece) - 11)
+                    if piece[at : at + 12] in plain
+                ], shape.name
     assert sum(session.redactions.values()) >= 4 * len(SHAPES)
 
 
@@ -355,7 +399,12 @@ def test_a_session_that_watches_another_is_known(write: Write, tmp_path: Path, p
 
 
 @pytest.mark.parametrize(
-    "prompt", ["Review the session handling in auth.py", "Summarize this session as a skill", "analyze the memory leak"]
+    "prompt",
+    [
+        "Review the session handling in auth.py",
+        "Summarize this session as a skill",
+        "analyze the memory leak",
+    ],
 )
 def test_a_session_about_sessions_is_a_session(tmp_path: Path, prompt: str) -> None:
     assert not read_session(write_claude_code(tmp_path, [User(prompt)])).reviewing
@@ -378,12 +427,17 @@ def test_sessions_of_both_clients_are_found_the_newest_first_and_listed(tmp_path
     assert list_sessions(places, lambda session: None, project="/home/dev/other").sessions == []
 
 
-def test_the_list_says_what_was_taken_in_and_what_went_on_since(library: Library, tmp_path: Path) -> None:
+def test_the_list_says_what_was_taken_in_and_what_went_on_since(
+    library: Library, tmp_path: Path
+) -> None:
     log = library.store.backend.observations
     path = write_claude_code(tmp_path, EVENTS)
 
     def states() -> list[str]:
-        return [one.taken for one in list_sessions([tmp_path / ".claude"], log.ingested_session).sessions]
+        return [
+            one.taken
+            for one in list_sessions([tmp_path / ".claude"], log.ingested_session).sessions
+        ]
 
     assert states() == ["no"]
     record_uses(library, read_session(path))
@@ -423,7 +477,9 @@ def test_ten_megabytes_are_read_in_two_seconds_and_little_memory(tmp_path: Path)
     events: list[Event] = [User("go")]
     for number in range(650):
         text = "\n".join(" ".join(rng.choices(words, k=10)) for _ in range(150))
-        events.append(Fetch("https://example.com", text) if number % 20 == 0 else kinds[number % 3](text))
+        events.append(
+            Fetch("https://example.com", text) if number % 20 == 0 else kinds[number % 3](text)
+        )
     path = write_claude_code(tmp_path, events)
     assert path.stat().st_size > 9_500_000
     del events

@@ -1,4 +1,6 @@
-"""Projects of a shared library: each member says once which project a folder is, and no path leaves a machine."""
+"""Projects of a shared library: each member says once which project a folder is, and no path leaves
+a machine.
+"""
 
 import hashlib
 import subprocess
@@ -32,8 +34,11 @@ class Member:
         self.app = self.run.user / "work/app"
 
     def init(self, *more: object, answer: str | None = None) -> str:
-        said = f"{answer}y\n" if answer is not None else None  # after the question on projects the folder is taken in
-        ran = self.run("init", self.app / ".claude/skills", *more, stdin=said, CLAUDE_PROJECT_DIR=str(self.app))
+        # After the question on projects the folder is taken in.
+        said = f"{answer}y\n" if answer is not None else None
+        ran = self.run(
+            "init", self.app / ".claude/skills", *more, stdin=said, CLAUDE_PROJECT_DIR=str(self.app)
+        )
         return ran.out + ran.err
 
     def scopes(self) -> list[str]:
@@ -42,7 +47,9 @@ class Member:
 
 @pytest.fixture
 def members(tmp_path: Path) -> Iterator[tuple[Member, Member]]:
-    """Two members whose folders have one name; the second one has a clone of the first one's repository."""
+    """Two members whose folders have one name; the second one has a clone of the first one's
+    repository.
+    """
     project = "s" + hashlib.sha256(str(tmp_path).encode()).hexdigest()[:16]
     one, two = Member(tmp_path / "one", project), Member(tmp_path / "two", project)
     one.run.save(one.app / ".claude/skills", "deploy", skill_text("deploy", "Deploys.", "First."))
@@ -55,7 +62,9 @@ def members(tmp_path: Path) -> Iterator[tuple[Member, Member]]:
     yield one, two
 
 
-def test_a_clone_of_a_members_repository_is_offered_as_the_same_project(members: tuple[Member, Member]) -> None:
+def test_a_clone_of_a_members_repository_is_offered_as_the_same_project(
+    members: tuple[Member, Member],
+) -> None:
     one, two = members
     one.init()
     said = two.init(answer="y\n")
@@ -64,7 +73,9 @@ def test_a_clone_of_a_members_repository_is_offered_as_the_same_project(members:
     assert "is it the project" not in two.init()
 
 
-def test_a_member_who_says_no_has_a_project_of_the_same_name_with_a_number(members: tuple[Member, Member]) -> None:
+def test_a_member_who_says_no_has_a_project_of_the_same_name_with_a_number(
+    members: tuple[Member, Member],
+) -> None:
     one, two = members
     one.init()
     said = two.init(answer="n\n")
@@ -80,7 +91,9 @@ def test_without_a_person_nobody_joins_a_members_project(members: tuple[Member, 
     assert two.scopes() == ["app-2"]
 
 
-def test_another_project_of_the_same_name_is_named_and_not_joined(members: tuple[Member, Member]) -> None:
+def test_another_project_of_the_same_name_is_named_and_not_joined(
+    members: tuple[Member, Member],
+) -> None:
     one, two = members
     one.init()
     other = two.run.user / "other/app"
@@ -99,7 +112,9 @@ def test_what_one_member_saves_reaches_the_folder_of_the_other_in_the_same_proje
     one.init()
     two.init("--scope", "app")
     assert two.scopes() == ["app"]
-    (one.app / ".claude/skills/deploy/SKILL.md").write_text(skill_text("deploy", "Deploys.", "Second."), "utf-8")
+    (one.app / ".claude/skills/deploy/SKILL.md").write_text(
+        skill_text("deploy", "Deploys.", "Second."), "utf-8"
+    )
     one.run("sync")
     two.run("sync")
     assert "Second." in (two.app / ".claude/skills/deploy/SKILL.md").read_text(encoding="utf-8")
@@ -111,7 +126,9 @@ def test_no_path_and_no_address_stand_in_the_shared_library(members: tuple[Membe
     with Store.open(one.run.home) as store:
         with store.backend.reading() as db:  # type: ignore[attr-defined]
             rows = db.execute("SELECT scope, mark FROM project_mark").fetchall()
-        assert {scope for scope, _ in rows} == {"app"} and {mark for _, mark in rows} == shared_marks(one.app)
+        assert {scope for scope, _ in rows} == {"app"} and {
+            mark for _, mark in rows
+        } == shared_marks(one.app)
     assert len(rows) == 2 and all(len(mark) == 32 and int(mark, 16) for _, mark in rows)
 
 
@@ -132,8 +149,12 @@ def test_an_address_is_compared_without_how_it_is_reached(address: str, plain: s
     assert plain_address(address) == plain
 
 
-def test_a_members_projects_are_separated_without_touching_those_of_others(members: tuple[Member, Member]) -> None:
-    """As versions made it that knew a project by its folder's name: two folders of one member shared a scope."""
+def test_a_members_projects_are_separated_without_touching_those_of_others(
+    members: tuple[Member, Member],
+) -> None:
+    """As versions made it that knew a project by its folder's name: two folders of one member
+    shared a scope.
+    """
     one, two = members
     other = one.run.user / "other/app"
     one.run.save(other / ".claude/skills", "test", skill_text("test", "Tests."))

@@ -1,4 +1,6 @@
-"""What the exit status of a line tells of its parts is what bash does, and evidence rests on it alone."""
+"""What the exit status of a line tells of its parts is what bash does, and evidence rests on it
+alone.
+"""
 
 import random
 import subprocess
@@ -57,11 +59,14 @@ export LOG S
 
 
 def run_in_bash(tmp_path: Path, cases: list[tuple[str, str]]) -> list[tuple[int, dict[int, int]]]:
-    """Run lines, each with the statuses of its commands; return the status of each line and of what ran in it."""
+    """Run lines, each with the statuses of its commands; return the status of each line and of what
+    ran in it.
+    """
     script = [PRELUDE]
     for number, (line, statuses) in enumerate(cases):
         script.append(
-            f"S={statuses} LOG={tmp_path}/{number}; : > $LOG\n(\n{line}\n) < /dev/null; e=$?; wait; echo $e\n"
+            f"S={statuses} LOG={tmp_path}/{number}; : > $LOG\n(\n{line}\n"
+            ") < /dev/null; e=$?; wait; echo $e\n"
         )
     (tmp_path / "script").write_text("".join(script))
     ran = subprocess.run(["bash", tmp_path / "script"], capture_output=True, text=True, check=True)
@@ -76,7 +81,10 @@ def run_in_bash(tmp_path: Path, cases: list[tuple[str, str]]) -> list[tuple[int,
 @pytest.mark.process
 def test_what_is_told_of_the_parts_of_a_line_is_what_bash_does(tmp_path: Path) -> None:
     chance = random.Random(11)
-    every = [(line, ["".join(each) for each in product("01", repeat=1 + max_part(line))]) for line in lines()]
+    every = [
+        (line, ["".join(each) for each in product("01", repeat=1 + max_part(line))])
+        for line in lines()
+    ]
     cases = [(line, each) for line, its in every for each in chance.sample(its, min(5, len(its)))]
     told = 0
     for (line, statuses), (end, ran) in zip(cases, run_in_bash(tmp_path, cases), strict=True):
@@ -87,7 +95,9 @@ def test_what_is_told_of_the_parts_of_a_line_is_what_bash_does(tmp_path: Path) -
             about = f"{line!r} with {statuses} ended with {end}, and ran {ran}"
             part = int(simple.words[1])
             assert part in ran, f"{part} is said to have run: {about}"
-            assert known is Status.RAN or ran[part] == (known is Status.FAILED), f"{part} is {known}: {about}"
+            assert known is Status.RAN or ran[part] == (known is Status.FAILED), (
+                f"{part} is {known}: {about}"
+            )
             told += known is not Status.RAN
     assert told > len(cases) / 2
 
@@ -157,7 +167,9 @@ def test_no_passed_test_is_seen_where_the_line_does_not_tell_it(line: str, print
     ],
 )
 def test_a_step_and_its_check_in_one_line_are_two_things_in_order(line: str) -> None:
-    session = Talk().typed("x").ran(line, "1 failed, 2 passed", error=True).ran(line, "3 passed").session
+    session = (
+        Talk().typed("x").ran(line, "1 failed, 2 passed", error=True).ran(line, "3 passed").session
+    )
     calls = calls_of(session)
     step = next(number for number, one in enumerate(calls[0].commands) if one.words[0] == "./step")
     after = (calls[0].span.index, step)
@@ -178,7 +190,11 @@ def test_a_step_and_its_check_in_one_line_are_two_things_in_order(line: str) -> 
     ],
 )
 def test_a_step_and_its_check_in_one_line_earn_what_two_lines_earn(
-    library: Library, skill: Callable[..., Ref], tmp_path: Path, lines: list[str], end: tuple[bool, Outcome | None]
+    library: Library,
+    skill: Callable[..., Ref],
+    tmp_path: Path,
+    lines: list[str],
+    end: tuple[bool, Outcome | None],
 ) -> None:
     skill("sorter", "```sh", "./sorter.sh x", "```")
     library.working_copies.check_out(folder := tmp_path / "ada/.claude/skills")
@@ -192,11 +208,23 @@ def test_a_step_and_its_check_in_one_line_earn_what_two_lines_earn(
 
 
 def test_the_first_failure_of_a_line_is_not_blamed_on_its_check() -> None:
-    session = Talk().typed("x").ran("pytest", "3 passed").ran("./step && pytest", "no such file", error=True).session
+    session = (
+        Talk()
+        .typed("x")
+        .ran("pytest", "3 passed")
+        .ran("./step && pytest", "no such file", error=True)
+        .session
+    )
     ends = ends_of(session, calls_of(session))
     assert [run.passed for run in ends.runs] == [True] and ends.between(BEGIN) == ()
 
 
 def test_a_line_that_only_builds_the_tests_is_no_run_of_them() -> None:
-    session = Talk().typed("x").ran("cargo test --no-run", "1 error", error=True).ran("cargo test --no-run").session
+    session = (
+        Talk()
+        .typed("x")
+        .ran("cargo test --no-run", "1 error", error=True)
+        .ran("cargo test --no-run")
+        .session
+    )
     assert ends_of(session, calls_of(session)).runs == ()

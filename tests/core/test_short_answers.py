@@ -28,7 +28,12 @@ def size(answer: dict[str, Any]) -> int:
 
 
 def test_only_what_a_schema_names_is_left_out() -> None:
-    inner = {"properties": {"why": {"type": "string"}, "map": {"type": "object", "additionalProperties": True}}}
+    inner = {
+        "properties": {
+            "why": {"type": "string"},
+            "map": {"type": "object", "additionalProperties": True},
+        }
+    }
     schema = {
         "$defs": {"Inner": inner},
         "properties": {
@@ -44,7 +49,15 @@ def test_only_what_a_schema_names_is_left_out() -> None:
     }
     empty = {"why": "", "map": {}}
     data = {"schema": {"required": [], "additionalProperties": False, "default": None}}
-    value = {"list": [empty], "maybe": empty, "off": False, "on": False, "said": False, "count": 0, "kept": []}
+    value = {
+        "list": [empty],
+        "maybe": empty,
+        "off": False,
+        "on": False,
+        "said": False,
+        "count": 0,
+        "kept": [],
+    }
 
     whole = without_empty({**value, "data": data, "unknown": ""}, schema, {"kept"})
 
@@ -59,13 +72,17 @@ def empty_fields(value: Any, schema: dict[str, Any], parts: dict[str, Any]) -> s
         return {name for one in value for name in empty_fields(one, schema.get("items", {}), parts)}
     if not isinstance(value, dict) or "properties" not in schema:
         return set()
-    inner = (empty_fields(one, schema["properties"].get(name, {}), parts) for name, one in value.items())
+    inner = (
+        empty_fields(one, schema["properties"].get(name, {}), parts) for name, one in value.items()
+    )
     return {name for name, one in value.items() if one in EMPTY}.union(*inner)
 
 
 @pytest.mark.process
 @pytest.mark.anyio
-async def test_no_answer_has_an_empty_field_and_each_fits_its_schema(place: Place, tmp_path: Path, era: str) -> None:
+async def test_no_answer_has_an_empty_field_and_each_fits_its_schema(
+    place: Place, tmp_path: Path, era: str
+) -> None:
     talk = [{"role": "user", "content": "Fill the form."}, {"role": "assistant", "content": ""}]
     edit = [{"path": "SKILL.md", "old": "two", "new": "second"}]
     calls = [
@@ -96,7 +113,9 @@ async def test_no_answer_has_an_empty_field_and_each_fits_its_schema(place: Plac
             if made.output_schema is None or answer.structured_content is None:
                 continue
             jsonschema.validate(answer.structured_content, made.output_schema)
-            found = empty_fields(answer.structured_content, made.output_schema, made.output_schema.get("$defs", {}))
+            found = empty_fields(
+                answer.structured_content, made.output_schema, made.output_schema.get("$defs", {})
+            )
             assert found <= KEPT.get(tool, frozenset()), (tool, answer.structured_content)
     finally:
         serving.close()
@@ -118,13 +137,28 @@ def test_the_command_line_writes_every_field(tmp_path: Path) -> None:
     run = CommandLine(tmp_path)
     (tmp_path / "new.md").write_text(skill_text("bread"), encoding="utf-8")
     run("init")
-    made = run("update", "bread", "--create", "-m", "new", "--file", f"SKILL.md={tmp_path / 'new.md'}", "--json").json
+    made = run(
+        "update",
+        "bread",
+        "--create",
+        "-m",
+        "new",
+        "--file",
+        f"SKILL.md={tmp_path / 'new.md'}",
+        "--json",
+    ).json
 
-    assert made["warnings"] == [] and made["previous_version"] is None and made["proposal_id"] is None
+    assert (
+        made["warnings"] == [] and made["previous_version"] is None and made["proposal_id"] is None
+    )
 
 
 async def propose(client: Any, name: str, *edits: dict[str, str]) -> int:
-    given = {"ref": name, "reason": "The guide was wrong about the order of the steps.", "edits": list(edits)}
+    given = {
+        "ref": name,
+        "reason": "The guide was wrong about the order of the steps.",
+        "edits": list(edits),
+    }
     answer = await client.call_tool("update_resource", {**given, "propose": True})
     assert not answer.is_error, answer.content
     return int(answer.structured_content["proposal_id"])
@@ -132,18 +166,26 @@ async def propose(client: Any, name: str, *edits: dict[str, str]) -> int:
 
 def changed(*paragraphs: int) -> list[dict[str, str]]:
     return [
-        {"path": "SKILL.md", "old": PARAGRAPHS[one], "new": f"{PARAGRAPHS[one]} Check the form first."}
+        {
+            "path": "SKILL.md",
+            "old": PARAGRAPHS[one],
+            "new": f"{PARAGRAPHS[one]} Check the form first.",
+        }
         for one in paragraphs
     ]
 
 
 @pytest.mark.process
 @pytest.mark.anyio
-async def test_three_proposals_are_listed_with_their_differences_in_three_kilobytes(place: Place, era: str) -> None:
+async def test_three_proposals_are_listed_with_their_differences_in_three_kilobytes(
+    place: Place, era: str
+) -> None:
     async with place.client(era) as client:
         for name in ("one", "two", "three"):
             files = {"SKILL.md": skill_text(name, body=GUIDE)}
-            await client.call_tool("update_resource", {"ref": name, "reason": "new", "files": files, "create": True})
+            await client.call_tool(
+                "update_resource", {"ref": name, "reason": "new", "files": files, "create": True}
+            )
         ids = [await propose(client, name, *changed(7, 27)) for name in ("one", "two", "three")]
         listed = (await client.call_tool("review_inbox", {})).structured_content
         several = {"action": "show", "proposal_ids": ids}
@@ -157,21 +199,31 @@ async def test_three_proposals_are_listed_with_their_differences_in_three_kiloby
         assert [one["proposal_id"] for one in answer["proposals"]] == ids
         assert all(one["diff"].count("+Paragraph") == 2 for one in answer["proposals"])
         assert [bool(one.get("notice")) for one in answer["proposals"]] == [True, False, False]
-    assert f" {PARAGRAPHS[6]}" in whole["diff"] and f" {PARAGRAPHS[6]}" not in shown["proposals"][0]["diff"]
+    assert (
+        f" {PARAGRAPHS[6]}" in whole["diff"]
+        and f" {PARAGRAPHS[6]}" not in shown["proposals"][0]["diff"]
+    )
 
 
 @pytest.mark.process
 @pytest.mark.anyio
-async def test_a_difference_without_room_is_left_to_show_and_the_others_are_listed(place: Place) -> None:
+async def test_a_difference_without_room_is_left_to_show_and_the_others_are_listed(
+    place: Place,
+) -> None:
     async with place.client("modern") as client:
         for name in ("one", "two"):
             files = {"SKILL.md": skill_text(name, body=GUIDE)}
-            await client.call_tool("update_resource", {"ref": name, "reason": "new", "files": files, "create": True})
-        long, short = await propose(client, "one", *changed(*range(40))), await propose(client, "two", *changed(7))
+            await client.call_tool(
+                "update_resource", {"ref": name, "reason": "new", "files": files, "create": True}
+            )
+        long, short = (
+            await propose(client, "one", *changed(*range(40))),
+            await propose(client, "two", *changed(7)),
+        )
         first, second = (await client.call_tool("review_inbox", {})).structured_content["proposals"]
-        (whole,) = (await client.call_tool("review_inbox", {"action": "show", "proposal_id": long})).structured_content[
-            "proposals"
-        ]
+        (whole,) = (
+            await client.call_tool("review_inbox", {"action": "show", "proposal_id": long})
+        ).structured_content["proposals"]
 
     assert (first["proposal_id"], second["proposal_id"]) == (long, short)
     assert "diff" not in first and "+Paragraph" in second["diff"]
@@ -183,7 +235,12 @@ def add_reviewed(place: Place, name: str) -> int:
     grounds = {
         "what": "skill-edit",
         "evidence": [
-            {"session": "session-1", "turn": turn, "origin": "user", "quote": f"No. {PARAGRAPHS[turn]} " * 3}
+            {
+                "session": "session-1",
+                "turn": turn,
+                "origin": "user",
+                "quote": f"No. {PARAGRAPHS[turn]} " * 3,
+            }
             for turn in (1, 2)
         ],
         "near": [f"skill:{name}"],
@@ -193,22 +250,33 @@ def add_reviewed(place: Place, name: str) -> int:
     with Store.open(place.home) as store:
         head = store.head(Ref.parse(name))
         files = {"SKILL.md": File(skill_text(name, body=f"{GUIDE}\n\nCheck the form.").encode())}
-        draft = Draft(head.ref, head.version or 0, files, "The user said so.", grounds=json.dumps(grounds))
+        draft = Draft(
+            head.ref, head.version or 0, files, "The user said so.", grounds=json.dumps(grounds)
+        )
         return store.backend.proposals.add(store.now(), Actor.REVIEW, "session-1", draft)
 
 
 @pytest.mark.process
 @pytest.mark.anyio
-async def test_where_evidence_takes_the_room_the_differences_are_listed_and_show_has_both(place: Place) -> None:
+async def test_where_evidence_takes_the_room_the_differences_are_listed_and_show_has_both(
+    place: Place,
+) -> None:
     names = ("one", "two", "three")
     async with place.client("modern") as client:
         for name in names:
             files = {"SKILL.md": skill_text(name, body=GUIDE)}
-            await client.call_tool("update_resource", {"ref": name, "reason": "new", "files": files, "create": True})
+            await client.call_tool(
+                "update_resource", {"ref": name, "reason": "new", "files": files, "create": True}
+            )
         ids = [add_reviewed(place, name) for name in names]
         listed = (await client.call_tool("review_inbox", {})).structured_content
         shown = (await client.call_tool("review_inbox", {"proposal_ids": ids})).structured_content
 
     assert size(listed) <= 3_000
-    assert all("+Check the form." in one["diff"] and "grounds" not in one for one in listed["proposals"])
-    assert all("+Check the form." in one["diff"] and one["grounds"]["evidence"] for one in shown["proposals"])
+    assert all(
+        "+Check the form." in one["diff"] and "grounds" not in one for one in listed["proposals"]
+    )
+    assert all(
+        "+Check the form." in one["diff"] and one["grounds"]["evidence"]
+        for one in shown["proposals"]
+    )

@@ -1,4 +1,6 @@
-"""Siblings: resources that share most of their words are told apart by what each says of itself, and by their names."""
+"""Siblings: resources that share most of their words are told apart by what each says of itself,
+and by their names.
+"""
 
 from collections.abc import Callable
 
@@ -7,7 +9,13 @@ import pytest
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.library import Library
 from evolvable_tools.retrieval.cascade import search_cascade
-from evolvable_tools.retrieval.hybrid import DISTINCT, NAMED, confidences, order_by_words, sibling_bonus
+from evolvable_tools.retrieval.hybrid import (
+    DISTINCT,
+    NAMED,
+    confidences,
+    order_by_words,
+    sibling_bonus,
+)
 from evolvable_tools.retrieval.search_types import SearchQuery
 
 Skill = Callable[..., Ref]
@@ -18,7 +26,9 @@ TASK = "show what our acme cloud queues cost"
 
 @pytest.fixture
 def vendor(skill: Skill) -> None:
-    """Siblings that all say the same but for one word; the body of one has a word that another says of itself."""
+    """Siblings that all say the same but for one word; the body of one has a word that another says
+    of itself.
+    """
     for name in ("storage", "network", "functions", "secrets", "images"):
         skill(f"acme-{name}", description=f"{SHARED} {name}.")
     skill("acme-start", "Queues. " * 4, description=f"{SHARED}.")
@@ -65,14 +75,20 @@ def test_of_two_that_say_the_same_the_one_whose_whole_name_is_in_the_task_comes_
         )
     )
 
-    assert gained["balcony-plants"] - gained["water-plants-with-timers-outdoors"] == pytest.approx(NAMED * 0.8)
+    assert gained["balcony-plants"] - gained["water-plants-with-timers-outdoors"] == pytest.approx(
+        NAMED * 0.8
+    )
 
 
 @pytest.mark.usefixtures("vendor")
-def test_no_match_gains_more_than_the_bounds_and_a_task_without_known_words_gains_nothing(library: Library) -> None:
+def test_no_match_gains_more_than_the_bounds_and_a_task_without_known_words_gains_nothing(
+    library: Library,
+) -> None:
     for task in (TASK, "acme", "acme queues " * 500, "acme-queues acme-start acme-images"):
         ranking = library.index.search(task, kind=Kind.SKILL)
-        assert all(0 <= gain <= NAMED + DISTINCT for gain in sibling_bonus(ranking, task, ranking.scored))
+        assert all(
+            0 <= gain <= NAMED + DISTINCT for gain in sibling_bonus(ranking, task, ranking.scored)
+        )
 
     nothing = library.index.search("quantum chromodynamics", kind=Kind.SKILL)
     assert sibling_bonus(nothing, "quantum chromodynamics", nothing.scored) == []

@@ -1,4 +1,6 @@
-"""Skills over MCP (SEP-2640), as a host uses it: in both eras, against what resources/read serves."""
+"""Skills over MCP (SEP-2640), as a host uses it: in both eras, against what
+resources/read serves.
+"""
 
 import base64
 import hashlib
@@ -35,7 +37,11 @@ async def refusal(client, method, **params):
 
 async def read(client, uri):
     (content,) = (await client.read_resource(uri)).contents
-    return content.text.encode() if isinstance(content, types.TextResourceContents) else base64.b64decode(content.blob)
+    return (
+        content.text.encode()
+        if isinstance(content, types.TextResourceContents)
+        else base64.b64decode(content.blob)
+    )
 
 
 def evolvable(place, *arguments):
@@ -54,13 +60,19 @@ async def test_every_entry_promises_what_reading_gives(place, era):
     async with place.client(era) as client:
         listed = await ask(client, "skills/list")
         resources = [str(resource.uri) for resource in (await client.list_resources()).resources]
-        assert [skill["uri"] for skill in listed["skills"]] == ["skill://csv/SKILL.md", "skill://pdf/SKILL.md"]
+        assert [skill["uri"] for skill in listed["skills"]] == [
+            "skill://csv/SKILL.md",
+            "skill://pdf/SKILL.md",
+        ]
         assert {skill["uri"] for skill in listed["skills"]} <= set(resources)
         for skill in listed["skills"]:
             assert (await ask(client, "skills/get", uri=skill["uri"]))["skill"] == skill
             for file in skill["resources"]:
                 data = await read(client, file["uri"])
-                assert (f"sha256:{hashlib.sha256(data).hexdigest()}", len(data)) == (file["digest"], file["size"])
+                assert (f"sha256:{hashlib.sha256(data).hexdigest()}", len(data)) == (
+                    file["digest"],
+                    file["size"],
+                )
 
     pdf = listed["skills"][1]
     assert pdf["frontmatter"] == {"name": "pdf", "description": "Merge, split and fill PDF forms."}
@@ -75,14 +87,20 @@ async def test_the_capability_is_declared_where_the_protocol_has_one(place):
         assert declared[ID] == {"directoryRead": True}
         assert set(declared) == {ID}
         listed = await ask(client, "skills/list")
-    assert (listed["ttlMs"], listed["cacheScope"], listed["resultType"]) == (0, "private", "complete")
+    assert (listed["ttlMs"], listed["cacheScope"], listed["resultType"]) == (
+        0,
+        "private",
+        "complete",
+    )
 
 
 async def test_hosts_see_a_change_when_it_is_published_and_tools_at_once(place, era):
     async with place.client(era) as client:
         before = await ask(client, "skills/get", uri="skill://pdf/SKILL.md")
         edit = [{"path": "SKILL.md", "old": "two", "new": "second"}]
-        await client.call_tool("update_resource", {"ref": "pdf", "reason": "clearer", "edits": edit})
+        await client.call_tool(
+            "update_resource", {"ref": "pdf", "reason": "clearer", "edits": edit}
+        )
         assert await ask(client, "skills/get", uri="skill://pdf/SKILL.md") == before
         assert b"two" in await read(client, "skill://pdf/SKILL.md")
         assert "second" in (await client.call_tool("load_skill", {"ref": "pdf"})).content[0].text
@@ -104,8 +122,13 @@ async def test_a_skill_that_waits_is_served_only_by_its_version(place, era):
     async with place.client(era) as client:
         call = {"ref": "tides", "reason": "asked for", "files": {"SKILL.md": text}, "create": True}
         await client.call_tool("update_resource", call)
-        assert await refusal(client, "skills/get", uri="skill://tides/SKILL.md") == types.INVALID_PARAMS
-        assert (await ask(client, "skills/get", uri="skill://version.1/tides/SKILL.md"))["skill"]["resources"]
+        assert (
+            await refusal(client, "skills/get", uri="skill://tides/SKILL.md")
+            == types.INVALID_PARAMS
+        )
+        assert (await ask(client, "skills/get", uri="skill://version.1/tides/SKILL.md"))["skill"][
+            "resources"
+        ]
         assert len((await ask(client, "skills/list"))["skills"]) == 2
 
 
@@ -148,7 +171,10 @@ async def test_what_is_not_there_is_invalid_params(place):
 
 async def test_pages_follow_each_other_and_name_every_skill_once(place):
     for number in range(130):
-        place.save(f"skill-{number:03}", f"---\nname: skill-{number:03}\ndescription: Does {number}.\n---\n\nx\n")
+        place.save(
+            f"skill-{number:03}",
+            f"---\nname: skill-{number:03}\ndescription: Does {number}.\n---\n\nx\n",
+        )
     evolvable(place, "sync")
     async with place.client("modern") as client:
         first = await ask(client, "skills/list")
@@ -169,11 +195,16 @@ async def test_hosts_are_told_when_the_channel_moves(place):
         await client.list_tools()
         await client.session.subscribe_resource("skill://pdf/SKILL.md")
         edit = [{"path": "SKILL.md", "old": "two", "new": "second"}]
-        await client.call_tool("update_resource", {"ref": "pdf", "reason": "clearer", "edits": edit})
+        await client.call_tool(
+            "update_resource", {"ref": "pdf", "reason": "clearer", "edits": edit}
+        )
         assert told == []
         evolvable(place, "publish")
         with anyio.fail_after(10):
-            while not {"notifications/resources/list_changed", "notifications/resources/updated"} <= set(told):
+            while not {
+                "notifications/resources/list_changed",
+                "notifications/resources/updated",
+            } <= set(told):
                 await anyio.sleep(0.02)
 
 
@@ -193,12 +224,18 @@ def shown(place):
         ("resources/read", {"uri": "skill://pdf/SKILL.md"}),
     ],
 )
-async def test_show_says_what_hosts_see_once_a_host_was_served_from_the_channel(place, era, method, params):
+async def test_show_says_what_hosts_see_once_a_host_was_served_from_the_channel(
+    place, era, method, params
+):
     edit = [{"path": "SKILL.md", "old": "two", "new": "second"}]
     async with place.client(era) as client:
-        await client.call_tool("update_resource", {"ref": "pdf", "reason": "clearer", "edits": edit})
+        await client.call_tool(
+            "update_resource", {"ref": "pdf", "reason": "clearer", "edits": edit}
+        )
         await client.list_resources()
         await read(client, "skill://version.2/pdf/SKILL.md")
         assert "hosts see" not in shown(place)
         await ask(client, method, **params)
-        await anyio.to_thread.run_sync(poll, lambda: "hosts see  version 1" in shown(place), "what hosts see")
+        await anyio.to_thread.run_sync(
+            poll, lambda: "hosts see  version 1" in shown(place), "what hosts see"
+        )

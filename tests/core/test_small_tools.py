@@ -1,4 +1,6 @@
-"""A client that sends every tool with each request gets five in 4.5 KB; one that adds no name gets a prefix."""
+"""A client that sends every tool with each request gets five in 4.5 KB; one that adds no name gets
+a prefix.
+"""
 
 import json
 import sys
@@ -22,7 +24,9 @@ FIVE = ["find_skill", "load_skill", "report_outcome", "update_resource", "review
 def served(place: Place, **environment: str) -> Client:
     command = ["-m", "evolvable_server", "serve"]
     env = {**place.environment, **environment}
-    return Client(stdio_client(StdioServerParameters(command=sys.executable, args=command, env=env)))
+    return Client(
+        stdio_client(StdioServerParameters(command=sys.executable, args=command, env=env))
+    )
 
 
 async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -35,9 +39,18 @@ async def test_the_small_group_is_five_tools_in_four_and_a_half_kilobytes(tmp_pa
     place = Place(tmp_path)
     async with served(place, EVOLVABLE_TOOLSETS="small") as client:
         listed = (await client.list_tools()).tools
-        text = json.dumps([tool.model_dump(by_alias=True, exclude_none=True, mode="json") for tool in listed])
+        text = json.dumps(
+            [tool.model_dump(by_alias=True, exclude_none=True, mode="json") for tool in listed]
+        )
         new = "---\nname: bread\ndescription: Bakes bread.\n---\n\nBake.\n"
-        made = await call(client, "update_resource", ref="bread", reason="new", files={"SKILL.md": new}, create=True)
+        made = await call(
+            client,
+            "update_resource",
+            ref="bread",
+            reason="new",
+            files={"SKILL.md": new},
+            create=True,
+        )
         gone = await client.call_tool("undo", {"operation": made["operation"], "reason": "no"})
         await call(client, "find_skill", task="bake bread", detail=True)  # not listed, and taken
 
@@ -52,7 +65,9 @@ async def test_the_small_group_goes_with_another_one(tmp_path: Path) -> None:
     assert names[:5] == FIVE and len(names) > 5 and "undo" not in names
 
 
-async def test_a_prefix_stands_before_every_tool_and_a_call_may_leave_it_out(tmp_path: Path) -> None:
+async def test_a_prefix_stands_before_every_tool_and_a_call_may_leave_it_out(
+    tmp_path: Path,
+) -> None:
     async with served(Place(tmp_path), EVOLVABLE_TOOL_PREFIX="evolvable_") as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         listing = await call(client, "evolvable_list_resources")
@@ -72,7 +87,12 @@ async def test_a_prefix_that_no_client_takes_is_refused(tmp_path: Path, prefix: 
 async def test_connect_writes_the_prefix_and_the_group(tmp_path: Path) -> None:
     run = CommandLine(tmp_path)
     run("connect", "cursor", "--prefix", "evolvable_", "--env", "EVOLVABLE_TOOLSETS=small")
-    entry = json.loads((run.user / ".cursor/mcp.json").read_text(encoding="utf-8"))["mcpServers"]["evolvable"]
+    entry = json.loads((run.user / ".cursor/mcp.json").read_text(encoding="utf-8"))["mcpServers"][
+        "evolvable"
+    ]
 
-    assert entry["env"]["EVOLVABLE_TOOL_PREFIX"] == "evolvable_" and entry["env"]["EVOLVABLE_TOOLSETS"] == "small"
+    assert (
+        entry["env"]["EVOLVABLE_TOOL_PREFIX"] == "evolvable_"
+        and entry["env"]["EVOLVABLE_TOOLSETS"] == "small"
+    )
     assert "cannot stand before" in run("connect", "cursor", "--prefix", "a b", code=1).err

@@ -1,4 +1,6 @@
-"""An update that writes its directory with the transaction that makes the version, and what interrupts it."""
+"""An update that writes its directory with the transaction that makes the version, and what
+interrupts it.
+"""
 
 import contextlib
 import errno
@@ -23,12 +25,20 @@ from evolvable_store.operation import Actor
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage.bindings import Binding, PendingCheckout
 from evolvable_store.store import Store
-from evolvable_store.workingcopy import atomic_dir, pending_checkout, signatures, staged_checkout, sync
+from evolvable_store.workingcopy import (
+    atomic_dir,
+    pending_checkout,
+    signatures,
+    staged_checkout,
+    sync,
+)
 from evolvable_store.workingcopy.registry import WorkingCopies
 
 PDF = Ref(Kind.SKILL, "pdf", "user")
 
-pytestmark = pytest.mark.skipif(not pending_checkout.boot_id(), reason="this system does not say when it was started")
+pytestmark = pytest.mark.skipif(
+    not pending_checkout.boot_id(), reason="this system does not say when it was started"
+)
 
 
 class Killed(BaseException):
@@ -45,12 +55,17 @@ FIRST = text("one", "two", "three")
 class Desk:
     """A library and a watched folder with one skill, whose files are older than two seconds.
 
-    way: what an update changes: "one file", which alone is put in its place, or "the directory", as two files change.
+    way: what an update changes: "one file", which alone is put in its place, or "the directory", as
+    two files change.
     """
 
     def __init__(self, place: Path, way: str) -> None:
         self.way = way
-        self.home, self.folder, self.main = place / "home", place / "skills", place / "skills/pdf/SKILL.md"
+        self.home, self.folder, self.main = (
+            place / "home",
+            place / "skills",
+            place / "skills/pdf/SKILL.md",
+        )
         self.main.parent.mkdir(parents=True)
         self.main.write_text(FIRST)
         self.store = Store.open(self.home, create=True)
@@ -63,15 +78,22 @@ class Desk:
 
     def files(self, content: str) -> Files:
         number = len(content) if self.way == "the directory" else 1
-        return {"SKILL.md": File(content.encode()), "scripts/run.py": File(f"print({number})\n".encode())}
+        return {
+            "SKILL.md": File(content.encode()),
+            "scripts/run.py": File(f"print({number})\n".encode()),
+        }
 
     def update(self, content: str) -> bool:
-        """Update the skill as the verb does; return whether its directory was written with the transaction."""
+        """Update the skill as the verb does; return whether its directory was written with the
+        transaction.
+        """
         return self.put(self.files(content))
 
     def add(self, path: str, content: str) -> bool:
         """Add a file to the skill, or change one, and nothing else."""
-        return self.put(dict(self.store.files(self.store.head(PDF))) | {path: File(content.encode())})
+        return self.put(
+            dict(self.store.files(self.store.head(PDF))) | {path: File(content.encode())}
+        )
 
     def put(self, files: Files) -> bool:
         head = self.store.head(PDF)
@@ -129,14 +151,18 @@ def desk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Desk]:
 
 @pytest.fixture
 def killed_before_exchange(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """A library whose newest version was committed by a process that ended before it exchanged the directories."""
+    """A library whose newest version was committed by a process that ended before it exchanged the
+    directories.
+    """
 
     def die(*_: object) -> None:
         raise Killed
 
     with monkeypatch.context() as broken, pytest.raises(Killed):
         broken.setattr(staged_checkout, "put_in_place", die)
-        broken.setattr(staged_checkout.StagedCheckout, "close", lambda checkout: checkout._open.close())
+        broken.setattr(
+            staged_checkout.StagedCheckout, "close", lambda checkout: checkout._open.close()
+        )
         desk.update(text("one", "two", "three by the agent"))
     assert desk.main.read_text() == FIRST
     return desk
@@ -167,14 +193,18 @@ def test_a_commit_whose_process_was_killed_before_the_exchange_is_written_by_the
     assert desk.main.read_text() == text("one", "two", "three by the agent")
 
 
-def test_the_owner_writes_what_a_killed_process_did_not_exchange(killed_before_exchange: Desk) -> None:
+def test_the_owner_writes_what_a_killed_process_did_not_exchange(
+    killed_before_exchange: Desk,
+) -> None:
     (report,) = killed_before_exchange.again().sync_behind([PDF])
 
     assert report.written == ["pdf"]
     assert killed_before_exchange.again().sync_behind([PDF]) == []
 
 
-def test_an_edit_of_what_a_killed_process_did_not_exchange_is_merged(killed_before_exchange: Desk) -> None:
+def test_an_edit_of_what_a_killed_process_did_not_exchange_is_merged(
+    killed_before_exchange: Desk,
+) -> None:
     desk = killed_before_exchange
     desk.main.write_text(text("one by the person", "two", "three"))
 
@@ -183,7 +213,9 @@ def test_an_edit_of_what_a_killed_process_did_not_exchange_is_merged(killed_befo
 
 
 def test_an_edit_after_an_update_is_an_edit_of_its_version(desk: Desk) -> None:
-    """What the person takes out of the update does not come back by a merge with the version before it."""
+    """What the person takes out of the update does not come back by a merge with the version before
+    it.
+    """
     desk.update(text("one", "two", "three", "four by the agent"))
     desk.main.write_text(text("one", "two by the person", "three"))
 
@@ -203,7 +235,9 @@ def test_a_directory_that_a_person_put_back_to_an_older_version_is_an_edit(desk:
     assert desk.main_text() == FIRST
 
 
-def test_a_save_in_the_moment_of_the_exchange_is_merged(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_in_the_moment_of_the_exchange_is_merged(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = atomic_dir.put_in_place
 
     def saved_meanwhile(*arguments: Any) -> None:
@@ -239,12 +273,15 @@ def test_files_that_a_power_failure_cut_are_written_again_and_are_no_edit(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.update(text("one", "two"))
-    # The times of a file that is cut by hand change, so what is recorded is made to fit: those that a failure leaves.
+    # The times of a file that is cut by hand change, so what is recorded is made to fit: those that
+    # a failure leaves.
     os.truncate(desk.main, 0)
     pending = desk.pending()
     entries = signatures.stat_entries(desk.main.parent)
     assert entries is not None
-    cut = signatures.sign_entries(entries, sizes=False, undated=pending.part.path if pending.part else "")
+    cut = signatures.sign_entries(
+        entries, sizes=False, undated=pending.part.path if pending.part else ""
+    )
     left = replace(pending, new=replace(pending.new, sizeless=cut.digest))
     desk.copies.bindings.bind([replace(desk.binding(), signature=str(left))])
     restart(monkeypatch)
@@ -283,7 +320,9 @@ def test_an_older_directory_that_a_power_failure_brought_back_is_written_again(
 def test_a_link_that_takes_the_place_of_the_directory_is_not_written_through(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody who may write into the folder gains nothing by the moment between commit and exchange."""
+    """Somebody who may write into the folder gains nothing by the moment between commit and
+    exchange.
+    """
     outside = tmp_path / "private"
     outside.mkdir()
     (outside / "SKILL.md").write_text("private")
@@ -297,11 +336,17 @@ def test_a_link_that_takes_the_place_of_the_directory_is_not_written_through(
     monkeypatch.setattr(staged_checkout, "put_in_place", planted)
     desk.update(text("one"))
 
-    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("SKILL.md", "private")]
+    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [
+        ("SKILL.md", "private")
+    ]
 
 
-@pytest.mark.parametrize("signature", ["pending", "pending x 1 a b 2 c d e f", "a b c", "pending " + "9" * 4000])
-def test_what_a_foreign_hand_wrote_into_the_record_is_no_signature(desk: Desk, signature: str) -> None:
+@pytest.mark.parametrize(
+    "signature", ["pending", "pending x 1 a b 2 c d e f", "a b c", "pending " + "9" * 4000]
+)
+def test_what_a_foreign_hand_wrote_into_the_record_is_no_signature(
+    desk: Desk, signature: str
+) -> None:
     with sqlite3.connect(desk.home / "library.db") as db:
         db.execute("UPDATE binding SET signature = ?", (signature,))
     db.close()
@@ -311,7 +356,9 @@ def test_what_a_foreign_hand_wrote_into_the_record_is_no_signature(desk: Desk, s
     assert desk.main_text() == text("one")
 
 
-def test_servers_of_older_versions_find_the_version_that_the_directory_held_before(desk: Desk) -> None:
+def test_servers_of_older_versions_find_the_version_that_the_directory_held_before(
+    desk: Desk,
+) -> None:
     """They compare contents then, as after a crash of their own."""
     desk.update(text("one"))
     with sqlite3.connect(desk.home / "library.db") as db:
@@ -324,11 +371,17 @@ def test_servers_of_older_versions_find_the_version_that_the_directory_held_befo
     assert signature != seen.digest
 
 
-PARTS = {"a file": "SKILL.md", "a new file": "scripts/more.py", "a new folder": "notes/deep/more.md"}
+PARTS = {
+    "a file": "SKILL.md",
+    "a new file": "scripts/more.py",
+    "a new folder": "notes/deep/more.md",
+}
 
 
 @pytest.mark.parametrize("path", PARTS.values(), ids=PARTS)
-def test_an_update_of_one_file_leaves_the_rest_of_the_directory_alone(desk: Desk, path: str) -> None:
+def test_an_update_of_one_file_leaves_the_rest_of_the_directory_alone(
+    desk: Desk, path: str
+) -> None:
     """Who watches the directory, stands in it or has another file of it open goes on."""
     other, before = desk.main.parent / "scripts/run.py", desk.main.parent.stat().st_ino
     known = other.stat()
@@ -367,7 +420,9 @@ def test_an_update_that_a_killed_process_did_not_put_in_place_is_written_by_the_
 def test_an_edit_beside_what_a_killed_process_did_not_put_in_place_is_merged_however_late(
     desk: Desk, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was built tells which version the edit was made of, so no sweep takes it away before it is known."""
+    """What was built tells which version the edit was made of, so no sweep takes it away before it
+    is known.
+    """
     killed_while_adding(desk, path, monkeypatch)
     (desk.main.parent / "scripts/run.py").write_text("print('the person')\n")
     monkeypatch.setattr(sync, "KEEP_SECONDS", -1.0)
@@ -389,7 +444,9 @@ def killed_while_adding(desk: Desk, path: str, monkeypatch: pytest.MonkeyPatch) 
 
     with monkeypatch.context() as broken, pytest.raises(Killed):
         broken.setattr(staged_checkout, "put_in_place", die)
-        broken.setattr(staged_checkout.StagedCheckout, "close", lambda checkout: checkout._open.close())
+        broken.setattr(
+            staged_checkout.StagedCheckout, "close", lambda checkout: checkout._open.close()
+        )
         desk.add(path, text("new"))
     assert desk.version() == 3
     assert path == "SKILL.md" or not (desk.main.parent / path).exists()
@@ -405,7 +462,9 @@ def test_a_new_file_that_the_person_deletes_at_once_is_deleted(desk: Desk, path:
     assert path not in desk.store.files(desk.store.head(PDF))
 
 
-def test_a_save_by_an_editor_that_renames_is_an_edit_of_the_update(desk: Desk, tmp_path: Path) -> None:
+def test_a_save_by_an_editor_that_renames_is_an_edit_of_the_update(
+    desk: Desk, tmp_path: Path
+) -> None:
     desk.update(text("one", "two", "three", "four by the agent"))
     (tmp_path / "saved").write_text(text("one", "two by the person", "three"))
     (tmp_path / "saved").rename(desk.main)
@@ -426,7 +485,9 @@ def test_a_write_that_sets_the_times_back_is_seen(desk: Desk, path: str) -> None
     assert desk.sync() == ["edited"]
 
 
-def test_a_late_write_to_a_file_that_was_replaced_is_merged(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_write_to_a_file_that_was_replaced_is_merged(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with desk.main.open("r+") as editor:
         desk.update(text("one", "two", "three by the agent"))
         editor.write(text("ONE by the person", "two", "three"))
@@ -438,7 +499,9 @@ def test_a_late_write_to_a_file_that_was_replaced_is_merged(desk: Desk, monkeypa
     assert desk.staged_entries() == []
 
 
-def test_a_file_that_appears_where_an_update_puts_one_is_merged(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_appears_where_an_update_puts_one_is_merged(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine, real = desk.main.parent / "scripts/more.py", atomic_dir.put_in_place
 
     def saved_meanwhile(*arguments: Any) -> None:
@@ -447,13 +510,17 @@ def test_a_file_that_appears_where_an_update_puts_one_is_merged(desk: Desk, monk
 
     monkeypatch.setattr(staged_checkout, "put_in_place", saved_meanwhile)
     desk.add("scripts/more.py", "the agent's\n")
-    texts = [desk.store.file(desk.store.head(PDF), "scripts/more.py", number).data for number in (3, 4)]
+    texts = [
+        desk.store.file(desk.store.head(PDF), "scripts/more.py", number).data for number in (3, 4)
+    ]
 
     assert texts == [b"the agent's\n", b"the person's\n"]
     assert mine.read_text() == "the person's\n"
 
 
-def test_a_folder_that_appears_where_an_update_puts_one_is_merged(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_appears_where_an_update_puts_one_is_merged(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine, real = desk.main.parent / "notes", atomic_dir.put_in_place
 
     def saved_meanwhile(*arguments: Any) -> None:
@@ -465,8 +532,16 @@ def test_a_folder_that_appears_where_an_update_puts_one_is_merged(desk: Desk, mo
     monkeypatch.setattr(staged_checkout, "put_in_place", saved_meanwhile)
     desk.add("notes/deep/more.md", "the agent's\n")
 
-    there = {path.relative_to(mine).as_posix(): path.read_text() for path in mine.rglob("*") if path.is_file()}
-    assert there == {"deep/more.md": "the agent's\n", "mine.md": "the person's\n", ".cache": "of no version\n"}
+    there = {
+        path.relative_to(mine).as_posix(): path.read_text()
+        for path in mine.rglob("*")
+        if path.is_file()
+    }
+    assert there == {
+        "deep/more.md": "the agent's\n",
+        "mine.md": "the person's\n",
+        ".cache": "of no version\n",
+    }
     assert {"notes/deep/more.md", "notes/mine.md"} <= desk.store.files(desk.store.head(PDF)).keys()
 
 
@@ -487,7 +562,9 @@ def test_where_two_files_cannot_change_places_the_directory_is_left_to_a_sync_on
 
 
 @pytest.mark.parametrize("path", ["scripts", "scripts/run.py/below", "note"])
-def test_what_the_person_keeps_where_a_new_file_would_lie_is_not_replaced(desk: Desk, path: str) -> None:
+def test_what_the_person_keeps_where_a_new_file_would_lie_is_not_replaced(
+    desk: Desk, path: str
+) -> None:
     (desk.main.parent / "note").mkdir()
     (desk.main.parent / "note/.cache").write_text("no version has it")
     os.utime(desk.main.parent / "note/.cache", (1, 1))
@@ -498,18 +575,27 @@ def test_what_the_person_keeps_where_a_new_file_would_lie_is_not_replaced(desk: 
     desk.sync()
 
     assert (desk.main.parent / "note/.cache").read_text() == "no version has it"
-    assert (desk.main.parent / "scripts/run.py").read_bytes() == desk.files(FIRST)["scripts/run.py"].data
+    assert (desk.main.parent / "scripts/run.py").read_bytes() == desk.files(FIRST)[
+        "scripts/run.py"
+    ].data
 
 
 NAMES = st.sampled_from(["a", "A.md", "b.md", "b", "b.c", "-", "z.md", "\u00e9", "a-b", "c.d.md"])
 
 
-@given(paths=st.sets(st.lists(NAMES, min_size=1, max_size=4).map("/".join), min_size=1, max_size=12), data=st.data())
+@given(
+    paths=st.sets(st.lists(NAMES, min_size=1, max_size=4).map("/".join), min_size=1, max_size=12),
+    data=st.data(),
+)
 def test_the_entries_of_a_directory_with_a_new_file_are_those_that_are_read(
     paths: set[str], data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as top:
-        made = [path for path in sorted(paths) if not any(other.startswith(f"{path}/") for other in paths)]
+        made = [
+            path
+            for path in sorted(paths)
+            if not any(other.startswith(f"{path}/") for other in paths)
+        ]
         for path in made:
             (Path(top) / path).parent.mkdir(parents=True, exist_ok=True)
             (Path(top) / path).write_text(path)
@@ -521,12 +607,24 @@ def test_the_entries_of_a_directory_with_a_new_file_are_those_that_are_read(
         assert signatures.with_entries(entries, some) == entries
 
 
-STEPS = ("open", "os.mkdir", "os.rename", "os.chmod", "os.utime", "os.remove", "os.rmdir", "os.scandir", "os.listdir")
+STEPS = (
+    "open",
+    "os.mkdir",
+    "os.rename",
+    "os.chmod",
+    "os.utime",
+    "os.remove",
+    "os.rmdir",
+    "os.scandir",
+    "os.listdir",
+)
 """Audit events of the interpreter before each of which the process may end."""
 
 
 def ended_at(desk: Desk, content: str, step: int) -> bool:
-    """Update in a process of its own that ends before this step of the file system; return whether it got that far."""
+    """Update in a process of its own that ends before this step of the file system; return whether
+    it got that far.
+    """
     (folder,) = desk.copies.folders()
     desk.copies.copy(folder).staging()  # known, so that each process takes the same steps
     child = os.fork()
@@ -550,7 +648,9 @@ def ended_at(desk: Desk, content: str, step: int) -> bool:
 @pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
 @pytest.mark.parametrize("stride", [2, pytest.param(1, marks=pytest.mark.nightly)])
-def test_a_process_that_ends_at_any_step_leaves_the_old_version_or_the_new_one(desk: Desk, stride: int) -> None:
+def test_a_process_that_ends_at_any_step_leaves_the_old_version_or_the_new_one(
+    desk: Desk, stride: int
+) -> None:
     outcomes = {"old": 0, "committed": 0}
     step, number = 0, 0
     while True:
@@ -558,13 +658,18 @@ def test_a_process_that_ends_at_any_step_leaves_the_old_version_or_the_new_one(d
         content = text("one", f"update {number}")
         ended = ended_at(desk, content, step)
         there = desk.on_disk()
-        versions = [desk.store.files(desk.store.head(PDF), n) for n in range(before, (desk.version() or 0) + 1)]
+        versions = [
+            desk.store.files(desk.store.head(PDF), n)
+            for n in range(before, (desk.version() or 0) + 1)
+        ]
         assert there in versions, f"step {step}: neither version lies in the folder"
 
         assert desk.sync() == [], f"step {step}: what a killed process left was taken for an edit"
         head = desk.store.head(PDF)
         assert head.version in (before, before + 1)
-        assert desk.main.read_text() == desk.main_text(), f"step {step}: the folder is behind the library"
+        assert desk.main.read_text() == desk.main_text(), (
+            f"step {step}: the folder is behind the library"
+        )
         assert (desk.main_text() == content) == (head.version == before + 1)
         outcomes["old" if head.version == before else "committed"] += 1
         if not ended:

@@ -1,4 +1,6 @@
-"""`status`, `folders` and `doctor` say the same of the same thing: folders, clients, their list, and what waits."""
+"""`status`, `folders` and `doctor` say the same of the same thing: folders, clients, their list,
+and what waits.
+"""
 
 import os
 import random
@@ -14,7 +16,10 @@ from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage.proposals import Draft
 from evolvable_store.store import Store
 
-pytestmark = [pytest.mark.process, pytest.mark.skipif(os.name != "posix", reason="needs POSIX links and modes")]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.name != "posix", reason="needs POSIX links and modes"),
+]
 
 AGENT = Identity(Principal.AGENT, "client:claude-code")
 NAMES = ("conflict", "behind", "changed", "gone", "spare")
@@ -23,7 +28,9 @@ LONG = "Use it when a person asks for a report, a table or a summary of these do
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    """A person with skills in three watched folders, one of them in a git work tree, and no connected client."""
+    """A person with skills in three watched folders, one of them in a git work tree, and no
+    connected client.
+    """
     made = CommandLine(tmp_path)
     monkeypatch.chdir(made.project)
     for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME"):
@@ -34,7 +41,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     made.save(made.root / "away/skills", "moved", skill_text("moved"))
     (made.project / ".git").mkdir()
     made.save(made.project / ".claude/skills", "deploy", skill_text("deploy"))
-    made("init", made.user / ".claude/skills", made.root / "away/skills", made.project / ".claude/skills")
+    made(
+        "init",
+        made.user / ".claude/skills",
+        made.root / "away/skills",
+        made.project / ".claude/skills",
+    )
     return made
 
 
@@ -43,7 +55,10 @@ def skills(run: CommandLine) -> Path:
 
 
 def change(run: CommandLine, name: str) -> None:
-    with Store.open(run.home) as store, store.transaction(Actor.AGENT, "shorter", identity=AGENT) as tx:
+    with (
+        Store.open(run.home) as store,
+        store.transaction(Actor.AGENT, "shorter", identity=AGENT) as tx,
+    ):
         tx.put(Ref.parse(name), {"SKILL.md": File(skill_text(name, body="by an agent").encode())})
 
 
@@ -62,26 +77,39 @@ def propose(run: CommandLine) -> None:
     with Store.open(run.home) as store:
         files = {"SKILL.md": File(skill_text("spare", body="A shorter way.").encode())}
         store.backend.proposals.add(
-            store.now(), Actor.AGENT, "s1", Draft(Ref(Kind.SKILL, "spare", USER_SCOPE), 1, files, "a shorter way")
+            store.now(),
+            Actor.AGENT,
+            "s1",
+            Draft(Ref(Kind.SKILL, "spare", USER_SCOPE), 1, files, "a shorter way"),
         )
 
 
 def crowd(run: CommandLine) -> None:
     for number in range(40):
-        run.save(skills(run), f"kind-{number:02}", skill_text(f"kind-{number:02}", f"Kind {number:02}. {LONG}"))
+        run.save(
+            skills(run),
+            f"kind-{number:02}",
+            skill_text(f"kind-{number:02}", f"Kind {number:02}. {LONG}"),
+        )
     run("sync")
 
 
 STATES: dict[str, Callable[[CommandLine], object]] = {
     "1 conflict": conflict,
     "1 behind": lambda run: change(run, "behind"),
-    "1 changed on disk": lambda run: run.save(skills(run), "changed", skill_text("changed", body="by hand")),
+    "1 changed on disk": lambda run: run.save(
+        skills(run), "changed", skill_text("changed", body="by hand")
+    ),
     "1 not there": lambda run: (skills(run) / "gone").rename(run.root / "kept"),
-    "1 not imported (bad)": lambda run: run.save(skills(run), "bad", '---\nname: bad\ndescription: "a\\u0080b"\n---\n'),
+    "1 not imported (bad)": lambda run: run.save(
+        skills(run), "bad", '---\nname: bad\ndescription: "a\\u0080b"\n---\n'
+    ),
     "waiting for git": wait_for_git,
     "missing": lambda run: (run.root / "away/skills").rename(run.root / "away/elsewhere"),
     "1 proposal: evolvable inbox": propose,
-    "Codex: not connected; `evolvable connect codex` connects it": lambda run: (run.user / ".codex").mkdir(),
+    "Codex: not connected; `evolvable connect codex` connects it": lambda run: (
+        run.user / ".codex"
+    ).mkdir(),
     "lose their description in Claude Code": crowd,
 }
 """What a line says -> how it comes to be so, in an order in which no state ends another."""
@@ -101,7 +129,9 @@ def test_the_three_commands_say_the_same_of_drawn_states(run, draw):
     for state in sorted(drawn, key=lambda state: state not in FIRST):
         STATES[state](run)
     health = run("doctor", "--json", code=None).json
-    status, folders, doctor = (words(run(name, code=None).out) for name in ("status", "folders", "doctor"))
+    status, folders, doctor = (
+        words(run(name, code=None).out) for name in ("status", "folders", "doctor")
+    )
 
     for state in drawn:
         assert state in status and state in doctor, state
@@ -110,7 +140,11 @@ def test_the_three_commands_say_the_same_of_drawn_states(run, draw):
         assert text in status
         assert (text in doctor) is not line["well"]
         assert (text in folders) is (line["topic"] == "folder" and not line["well"])
-    wrong = [words(f"{one['what']} {one['next']}") for one in health["problems"] if str(run.root) in one["what"]]
+    wrong = [
+        words(f"{one['what']} {one['next']}")
+        for one in health["problems"]
+        if str(run.root) in one["what"]
+    ]
     assert all(one in doctor and one in folders for one in wrong)
     assert not wrong or any(f"doctor {one}" in status for one in wrong)
 
@@ -118,6 +152,12 @@ def test_the_three_commands_say_the_same_of_drawn_states(run, draw):
 def test_what_is_well_is_one_line_of_doctor(run):
     first, *rest = run("doctor", code=None).out.splitlines()
 
-    assert first.startswith("Well: the program, ") and "the library " in first and "3 folders in sync" in first
-    assert rest[-1] == "All is well." and not any(line.startswith(("setting", "packages", "folder")) for line in rest)
+    assert (
+        first.startswith("Well: the program, ")
+        and "the library " in first
+        and "3 folders in sync" in first
+    )
+    assert rest[-1] == "All is well." and not any(
+        line.startswith(("setting", "packages", "folder")) for line in rest
+    )
     assert "packages" in run("doctor", "--verbose", code=None).out

@@ -18,14 +18,22 @@ from hypothesis.stateful import (
 from samples import FROZEN, Clock
 from soundness import all_changes, assert_sound, replayed, whole_history
 
-from evolvable_store.errors import AlreadyExists, Frozen, NoSuchResource, NoSuchVersion, VersionConflict
+from evolvable_store.errors import (
+    AlreadyExists,
+    Frozen,
+    NoSuchResource,
+    NoSuchVersion,
+    VersionConflict,
+)
 from evolvable_store.objects import File, Files
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
 from evolvable_store.store import Store
 from evolvable_store.transaction import Transaction
 
-REFS = [Ref.parse(text).within("user") for text in ("pdf", "xls", "memory:USER")] + [Ref.parse("acme/pdf")]
+REFS = [Ref.parse(text).within("user") for text in ("pdf", "xls", "memory:USER")] + [
+    Ref.parse("acme/pdf")
+]
 TEXTS = st.sampled_from([b"", b"a", b"b", FROZEN.encode(), b"\x00\xff", b"long " * 200])
 FILES = st.fixed_dictionaries(
     {"SKILL.md": st.builds(File, TEXTS)},
@@ -46,7 +54,10 @@ class Model:
 
     @property
     def frozen(self) -> bool:
-        return bool(self.contents) and self.contents[-1].get("SKILL.md", File(b"")).data == FROZEN.encode()
+        return (
+            bool(self.contents)
+            and self.contents[-1].get("SKILL.md", File(b"")).data == FROZEN.encode()
+        )
 
     def put(self, files: Files) -> None:
         if not self.contents or self.contents[-1] != files:
@@ -77,7 +88,11 @@ class Library(RuleBasedStateMachine):
 
     def refusal(self, ref: Ref, actor: Actor) -> type[Exception] | None:
         """Returns what the store must raise when this actor changes this resource."""
-        return Frozen if ref.kind == "skill" and self.model[ref].frozen and actor is not Actor.HUMAN else None
+        return (
+            Frozen
+            if ref.kind == "skill" and self.model[ref].frozen and actor is not Actor.HUMAN
+            else None
+        )
 
     @initialize()
     def is_empty(self) -> None:
@@ -147,7 +162,9 @@ class Library(RuleBasedStateMachine):
 
     @rule(files=FILES, stale=st.booleans())
     def put_all_at_once(self, files: Files, stale: bool) -> None:
-        """One operation over all resources; a stale expectation at its end must undo what came before."""
+        """One operation over all resources; a stale expectation at its end must undo what came
+        before.
+        """
         if stale:
             with pytest.raises(VersionConflict), self.transaction(Actor.HUMAN) as tx:
                 for ref in REFS:
@@ -178,11 +195,15 @@ class Library(RuleBasedStateMachine):
         head = self.store.head_or_none(ref)
         if head is not None:
             pasts = whole_history(self.store, head)
-            assert [self.store.files(head, past.version.number) for past in pasts] == self.model[ref].contents
+            assert [self.store.files(head, past.version.number) for past in pasts] == self.model[
+                ref
+            ].contents
 
     @rule()
     def follow_the_log(self) -> None:
-        assert replayed(all_changes(self.store)) == {ref: model.head for ref, model in self.model.items() if model.head}
+        assert replayed(all_changes(self.store)) == {
+            ref: model.head for ref, model in self.model.items() if model.head
+        }
 
     @rule(days=st.integers(-4000, 4000))
     def move_the_clock(self, days: int) -> None:
@@ -209,7 +230,12 @@ class Library(RuleBasedStateMachine):
 
 def run(examples: int, steps: int) -> None:
     slow_disk = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    how = settings(max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=slow_disk)
+    how = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=slow_disk,
+    )
     run_state_machine_as_test(Library, settings=how)  # type: ignore[no-untyped-call]
 
 

@@ -1,4 +1,6 @@
-"""How many SQL statements an update makes, and how many modules a saved file passes: traced, so that neither grows."""
+"""How many SQL statements an update makes, and how many modules a saved file passes: traced, so
+that neither grows.
+"""
 
 import contextlib
 import sys
@@ -23,20 +25,24 @@ AGENT = Caller(Actor.AGENT)
 PERSON = Caller(Actor.HUMAN)
 
 CHANGE = 17
-"""Statements of a change, of a description too, with those that write its folder. One asks whether a newer program
-migrated the library."""
+"""Statements of a change, of a description too, with those that write its folder. One asks whether
+a newer program migrated the library.
+"""
 
 UPDATE_MODULES = {Actor.AGENT: 40, Actor.HUMAN: 38}
-"""Modules that an update with a changed description passes, the 9 of the scan and the parser of YAML among them, which
-an earlier test may have made superfluous; it may not grow."""
+"""Modules that an update with a changed description passes, the 9 of the scan and the parser of
+YAML among them, which an earlier test may have made superfluous; it may not grow.
+"""
 
 FIND, FIND_MODULES = 10, 24
-"""Statements of a search that leaves a choice, with those that begin and end its one read of the index, and modules
-that it passes; neither may grow."""
+"""Statements of a search that leaves a choice, with those that begin and end its one read of the
+index, and modules that it passes; neither may grow.
+"""
 
 MODULES = 43
-"""Modules that a saved file passes today, among them the scan and, in a full sync, what reads the lock files of
-installers; it may not grow."""
+"""Modules that a saved file passes today, among them the scan and, in a full sync, what reads the
+lock files of installers; it may not grow.
+"""
 
 
 @contextlib.contextmanager
@@ -85,14 +91,20 @@ def text(name: str, description: str, body: str = "One.") -> str:
     return f"---\nname: {name}\ndescription: {description}\n---\n\n{body}\n"
 
 
-def change(library: Library, name: str, content: str, *, create: bool = False, caller: Caller = AGENT) -> edit.Updated:
+def change(
+    library: Library, name: str, content: str, *, create: bool = False, caller: Caller = AGENT
+) -> edit.Updated:
     more = {"create": True} if create else {"expected_version": 1}
-    return edit.update_resource(library, caller, Ref.parse(name), "why", files={"SKILL.md": content}, **more)
+    return edit.update_resource(
+        library, caller, Ref.parse(name), "why", files={"SKILL.md": content}, **more
+    )
 
 
 @pytest.fixture
 def folder(library: Library, tmp_path: Path) -> Path:
-    """A folder that holds what the library has, written long enough ago for its signatures to be believed."""
+    """A folder that holds what the library has, written long enough ago for its signatures to be
+    believed.
+    """
     folder = tmp_path / "skills"
     library.working_copies.check_out(folder)
     library.index.catch_up()
@@ -108,7 +120,9 @@ def test_a_changed_text_makes_few_statements(library: Library, statements: list[
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_changed_description_makes_no_more_statements(library: Library, statements: list[str]) -> None:
+def test_a_changed_description_makes_no_more_statements(
+    library: Library, statements: list[str]
+) -> None:
     statements.clear()
     updated = change(library, "pdf", text("pdf", "Fill and merge pdf forms and reports."))
 
@@ -116,7 +130,9 @@ def test_a_changed_description_makes_no_more_statements(library: Library, statem
     assert len(statements) <= CHANGE, statements
 
 
-def test_a_search_reads_the_index_once_and_passes_few_modules(library: Library, statements: list[str]) -> None:
+def test_a_search_reads_the_index_once_and_passes_few_modules(
+    library: Library, statements: list[str]
+) -> None:
     search.find_skill(library, AGENT, "split forms")
     statements.clear()
 

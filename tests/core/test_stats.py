@@ -1,4 +1,6 @@
-"""What the evidence says of each skill: used, helping, harming, dead; each share with its number and interval."""
+"""What the evidence says of each skill: used, helping, harming, dead; each share with its number
+and interval.
+"""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -35,7 +37,12 @@ def alone(library, good, bad):
     """Sessions without any skill that end well, and others that do not."""
     for number in range(good + bad):
         seen(library, f"alone-{number}")
-        talk = Talk(f"alone-{number}").typed("x").ran("true").typed("it works" if number < good else "that is wrong")
+        talk = (
+            Talk(f"alone-{number}")
+            .typed("x")
+            .ran("true")
+            .typed("it works" if number < good else "that is wrong")
+        )
         record_uses(library, talk.session)
 
 
@@ -54,10 +61,16 @@ def test_what_helps_and_what_harms_is_said_against_sessions_without_any_skill(li
     found = stats(library, Caller(Actor.HUMAN))
     verdicts = {"skill:good": "helps", "skill:bad": "harms", "skill:new": "open"}
     assert {one.ref: one.verdict for one in found.resources} == verdicts
-    assert (found.base.of, found.base.share.successes, found.base.share.n) == ("sessions without any", 5, 10)
+    assert (found.base.of, found.base.share.successes, found.base.share.n) == (
+        "sessions without any",
+        5,
+        10,
+    )
     bad = line(library, "bad").helped
     assert (bad.successes, bad.n, round(bad.low, 3), round(bad.high, 3)) == (1, 10, 0.018, 0.404)
-    assert [(one.ref, one.reason) for one in found.opportunities if one.reason == "harms"] == [("skill:bad", "harms")]
+    assert [(one.ref, one.reason) for one in found.opportunities if one.reason == "harms"] == [
+        ("skill:bad", "harms")
+    ]
     assert {one.ref: one.why for one in found.resources} == {
         "skill:good": "100% of its ends are good, 50% with sessions without any",
         "skill:bad": "10% of its ends are good, 50% with sessions without any",
@@ -79,8 +92,14 @@ def test_nothing_is_compared_with_too_little(library, skill):
     alone(library, 4, 0)
     tell(library, "bad", ["failed"] * 10)
 
-    assert (line(library, "bad").verdict, stats(library, Caller(Actor.HUMAN)).base) == ("open", None)
-    assert line(library, "bad").why == "nothing to compare with: 5 rated uses of anything else are needed"
+    assert (line(library, "bad").verdict, stats(library, Caller(Actor.HUMAN)).base) == (
+        "open",
+        None,
+    )
+    assert (
+        line(library, "bad").why
+        == "nothing to compare with: 5 rated uses of anything else are needed"
+    )
 
 
 def test_what_is_shown_again_and_again_and_never_opened_is_dead(library, agent, person, skill):
@@ -88,7 +107,10 @@ def test_what_is_shown_again_and_again_and_never_opened_is_dead(library, agent, 
         skill(name, description=f"Works with {name}.")
     for number in range(6):
         who = Caller(Actor.AGENT, f"s{number}")
-        assert find_skill(library, who, "work with pdf-forms", to_agent=True).matches[0].ref == "skill:pdf-forms"
+        assert (
+            find_skill(library, who, "work with pdf-forms", to_agent=True).matches[0].ref
+            == "skill:pdf-forms"
+        )
         find_skill(library, person, "work with bread")
     assert [(one.ref, one.shown, one.verdict) for one in stats(library, person).resources] == [
         ("skill:pdf-forms", 6, "dead")
@@ -113,15 +135,21 @@ def test_versions_models_and_task_types_are_kept_apart(library, person, skill, t
         model = "small" if number % 2 else "large"
         seen(library, f"s{number}")
         talk = Talk(f"s{number}", model=model).typed("x").loaded("pdf")
-        record_uses(library, talk.typed("it works" if model == "large" else "that is wrong").session)
+        record_uses(
+            library, talk.typed("it works" if model == "large" else "that is wrong").session
+        )
     edit.update_resource(library, person, PDF, "second", edits=[TextEdit("SKILL.md", "two", "2")])
     tell(library, "pdf", ["failed"] * 5, task_type="Forms")
 
     pdf = line(library, "pdf")
-    assert [(part.version, part.model, part.share.successes, part.share.n) for part in pdf.versions] == [
+    assert [
+        (part.version, part.model, part.share.successes, part.share.n) for part in pdf.versions
+    ] == [
         *((2, None, 0, 5), (1, "large", 6, 6), (1, "small", 0, 6)),
     ]
-    assert [(one.task_type, round(one.q, 9), one.share.n, one.verified.n) for one in pdf.task_types] == [
+    assert [
+        (one.task_type, round(one.q, 9), one.share.n, one.verified.n) for one in pdf.task_types
+    ] == [
         ("forms", 0.0, 5, 0),
         ("other", 0.5, 12, 0),
     ]
@@ -131,12 +159,21 @@ def test_versions_models_and_task_types_are_kept_apart(library, person, skill, t
     said = Caller(Actor.HUMAN, principal=Principal.PERSON)
     report = load.report_outcome(library, said, outcome="failed", ref=PDF, task_type="Forms")
     assert report.counted
-    assert [(one.task_type, one.verified.successes, one.verified.n) for one in line(library, "pdf").task_types] == [
+    assert [
+        (one.task_type, one.verified.successes, one.verified.n)
+        for one in line(library, "pdf").task_types
+    ] == [
         *(("forms", 0, 1), ("other", 2, 3)),
     ]
-    # The sessions above were seen by the server too: 12 reported, of which each is an episode of the agent.
+    # The sessions above were seen by the server too: 12 reported, of which each is an episode of
+    # the agent.
     (agent,) = stats(library, person).agents
-    assert (agent.agent, agent.task_type, agent.share.n, agent.share.successes) == ("main", "other", 15, 8)
+    assert (agent.agent, agent.task_type, agent.share.n, agent.share.successes) == (
+        "main",
+        "other",
+        15,
+        8,
+    )
 
 
 def test_opportunities_say_where_a_review_may_look(library, person, skill, tmp_path):
@@ -147,23 +184,38 @@ def test_opportunities_say_where_a_review_may_look(library, person, skill, tmp_p
         seen(library, *(f"{letter}{number}" for letter in "abcd"))
         good = Talk(f"a{number}", model="large").typed("x").loaded("pdf").typed("it works")
         bad = Talk(f"b{number}", model="small").typed("x").loaded("pdf").typed("that is wrong")
-        read = Talk(f"c{number}").typed("x").called("Read", {"file_path": f"{place}/csv/SKILL.md"}, "text")
+        read = (
+            Talk(f"c{number}")
+            .typed("x")
+            .called("Read", {"file_path": f"{place}/csv/SKILL.md"}, "text")
+        )
         for talk in (good, bad, read):
             record_uses(library, talk.session)
 
     found = {(one.ref, one.reason): one.numbers for one in stats(library, person).opportunities}
     assert set(found) == {
-        *{("skill:pdf", "used-not-shown"), ("skill:pdf", "model-differs"), ("skill:csv", "loaded-not-used")},
+        *{
+            ("skill:pdf", "used-not-shown"),
+            ("skill:pdf", "model-differs"),
+            ("skill:csv", "loaded-not-used"),
+        },
     }
-    assert found["skill:pdf", "model-differs"] == "small 0 of 6 (0% to 39%); large 6 of 6 (61% to 100%)"
+    assert (
+        found["skill:pdf", "model-differs"]
+        == "small 0 of 6 (0% to 39%); large 6 of 6 (61% to 100%)"
+    )
     edit.update_resource(library, person, PDF, "worse", edits=[TextEdit("SKILL.md", "two", "2")])
     for number in range(6):
-        record_uses(library, Talk(f"d{number}", model="large").loaded("pdf").typed("that is wrong").session)
+        record_uses(
+            library, Talk(f"d{number}", model="large").loaded("pdf").typed("that is wrong").session
+        )
     assert ("skill:pdf", "newer-is-worse") not in {
         (one.ref, one.reason) for one in stats(library, person).opportunities
     }
     tell(library, "pdf@1", ["succeeded"] * 40)
-    assert ("skill:pdf", "newer-is-worse") in {(one.ref, one.reason) for one in stats(library, person).opportunities}
+    assert ("skill:pdf", "newer-is-worse") in {
+        (one.ref, one.reason) for one in stats(library, person).opportunities
+    }
 
 
 def test_what_is_asked_wrongly_is_refused(library, person):
@@ -173,8 +225,12 @@ def test_what_is_asked_wrongly_is_refused(library, person):
         stats(library, person, days=0)
 
 
-@pytest.mark.parametrize(("uses", "listed", "share"), [(1, "0 of 1", "0 of 1"), (5, "0% of 5", "0 of 5 (0% to 43%)")])
-def test_a_share_of_under_five_uses_is_two_numbers_in_every_command(library, skill, uses, listed, share):
+@pytest.mark.parametrize(
+    ("uses", "listed", "share"), [(1, "0 of 1", "0 of 1"), (5, "0% of 5", "0 of 5 (0% to 43%)")]
+)
+def test_a_share_of_under_five_uses_is_two_numbers_in_every_command(
+    library, skill, uses, listed, share
+):
     skill("pdf")
     tell(library, "pdf", ["failed"] * uses)
     library.close()
@@ -188,7 +244,9 @@ def test_a_share_of_under_five_uses_is_two_numbers_in_every_command(library, ski
         assert ("% to" in run(*words)) == (uses == 5)
 
 
-def test_the_command_never_shows_a_share_without_its_number_and_from_five_on_its_interval(library, skill):
+def test_the_command_never_shows_a_share_without_its_number_and_from_five_on_its_interval(
+    library, skill
+):
     skill("pdf")
     tell(library, "pdf", ["succeeded"] * 7 + ["failed"] * 2, task_type="forms")
     for number in range(4):
@@ -209,4 +267,6 @@ def test_time_is_that_of_the_library(library, agent, skill):
     skill("pdf")
     load.load_skill(library, agent, PDF)
 
-    assert datetime.now(UTC) - datetime.fromisoformat(line(library, "pdf").last_loaded) < timedelta(minutes=1)
+    assert datetime.now(UTC) - datetime.fromisoformat(line(library, "pdf").last_loaded) < timedelta(
+        minutes=1
+    )

@@ -1,4 +1,6 @@
-"""The stdio transport over real processes: it answers every request, stays small, and ends when its client is gone."""
+"""The stdio transport over real processes: it answers every request, stays small, and ends when its
+client is gone.
+"""
 
 import base64
 import json
@@ -111,9 +113,15 @@ INITIALIZE = {
     "jsonrpc": "2.0",
     "id": "initialize",
     "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
 }
-ATTACKS = json.loads((Path(__file__).parent.parent / "data" / "attacks.json").read_text(encoding="utf-8"))["cases"]
+ATTACKS = json.loads(
+    (Path(__file__).parent.parent / "data" / "attacks.json").read_text(encoding="utf-8")
+)["cases"]
 FRAMES = [case for case in ATTACKS if case["category"] == "frame"]
 HELD = {"frame-31", "frame-32"}  # an open line and a flood: tests of their own
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and parents are POSIX")
@@ -259,12 +267,16 @@ def frame_bytes(case):
         return base64.b64decode(case["b64"])
     if "gen" in case:
         text, times = case["gen"]["repeat"]
-        return (case["gen"].get("prefix", "") + text * times + case["gen"].get("suffix", "")).encode()
+        return (
+            case["gen"].get("prefix", "") + text * times + case["gen"].get("suffix", "")
+        ).encode()
     return case["input"].encode()
 
 
 def expected_codes(why):
-    """What the case's own words ask for: error codes, None for an answer of any kind; empty when no answer may come."""
+    """What the case's own words ask for: error codes, None for an answer of any kind; empty when no
+    answer may come.
+    """
     if codes := re.findall(r"-32\d{3}", why):
         return {int(code) for code in codes}
     return set() if why == "ignored" else {None}
@@ -272,7 +284,9 @@ def expected_codes(why):
 
 @pytest.mark.process
 @pytest.mark.parametrize("server", ["shared", "library"])
-@pytest.mark.parametrize("case", [case for case in FRAMES if case["id"] not in HELD], ids=lambda case: case["id"])
+@pytest.mark.parametrize(
+    "case", [case for case in FRAMES if case["id"] not in HELD], ids=lambda case: case["id"]
+)
 def test_a_hostile_frame_is_answered_and_the_server_lives(request, server, case):
     """attacks.json, frame cases; `shared` has a tool of the name that some of them call."""
     peer, codes = request.getfixturevalue(server), expected_codes(case["why"])
@@ -351,8 +365,15 @@ def test_a_cancelled_request_gets_no_answer_and_gives_its_place_back(shared):
 
 
 JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("\ud800"),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.just("\ud800"),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 REQUESTS = st.fixed_dictionaries(
@@ -360,14 +381,19 @@ REQUESTS = st.fixed_dictionaries(
     optional={
         "jsonrpc": st.just("2.0") | JSON_VALUES,
         "id": st.integers() | st.text(max_size=9) | JSON_VALUES,
-        "method": st.sampled_from(["ping", "tools/list", "tools/call", "resources/read", "server/discover"])
+        "method": st.sampled_from(
+            ["ping", "tools/list", "tools/call", "resources/read", "server/discover"]
+        )
         | JSON_VALUES,
-        "params": st.fixed_dictionaries({"name": st.just("echo"), "arguments": JSON_VALUES}) | JSON_VALUES,
+        "params": st.fixed_dictionaries({"name": st.just("echo"), "arguments": JSON_VALUES})
+        | JSON_VALUES,
         "result": JSON_VALUES,
         "error": JSON_VALUES,
     },
 )
-LINES = st.binary(max_size=60) | st.builds(lambda frame: json.dumps(frame).encode(), JSON_VALUES | REQUESTS)
+LINES = st.binary(max_size=60) | st.builds(
+    lambda frame: json.dumps(frame).encode(), JSON_VALUES | REQUESTS
+)
 
 
 def usable_id(line):
@@ -380,7 +406,9 @@ def usable_id(line):
     return frame["id"] if "method" in frame and not isinstance(frame["id"], bool) else None
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(line=LINES.filter(lambda line: b"\n" not in line))
 def test_random_frames_are_answered_within_a_second(shared, line):
     """Every frame with a usable id."""
@@ -424,9 +452,13 @@ def test_subscriptions_take_no_places_and_have_a_limit_of_their_own(start):
     }
     listen = {"_meta": meta, "notifications": {"toolsListChanged": True}}
     for number in range(65):
-        peer.send({"jsonrpc": "2.0", "id": number, "method": "subscriptions/listen", "params": listen})
+        peer.send(
+            {"jsonrpc": "2.0", "id": number, "method": "subscriptions/listen", "params": listen}
+        )
     for number in range(65, 165):
-        peer.send({"jsonrpc": "2.0", "id": number, "method": "tools/list", "params": {"_meta": meta}})
+        peer.send(
+            {"jsonrpc": "2.0", "id": number, "method": "tools/list", "params": {"_meta": meta}}
+        )
     # The first waits for the process to start, as in every other test.
     replies = [reply for _ in range(165) if "id" in (reply := peer.next(within=10))]
     assert [reply["id"] for reply in replies if "error" in reply] == [64]
@@ -441,14 +473,19 @@ def test_subscriptions_take_no_places_and_have_a_limit_of_their_own(start):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("requests", "size"), [pytest.param(10_000, 10, marks=pytest.mark.nightly), (1_500, 10_000)])
+@pytest.mark.parametrize(
+    ("requests", "size"), [pytest.param(10_000, 10, marks=pytest.mark.nightly), (1_500, 10_000)]
+)
 def test_a_client_that_does_not_read_cannot_make_the_server_grow(start, requests, size):
     """attacks.json frame-32: 113 MB more with the SDK's own transport."""
     peer = start(reading=False)
     peer.said("ready", within=10)
     process = psutil.Process(peer.process.pid)
     before = process.memory_info().rss
-    call = '{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"large","arguments":{"size":%d}}}\n'
+    call = (
+        '{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"large",'
+        '"arguments":{"size":%d}}}\n'
+    )
     frames = [(call % (number, size)).encode() for number in range(requests)]
     written = []
     flood = threading.Thread(target=lambda: [written.append(peer.write(frame)) for frame in frames])
@@ -484,7 +521,9 @@ def test_it_ends_at_once_when_stdin_ends_and_nothing_runs(start):
 
 @pytest.mark.process
 def test_it_starts_and_ends_with_an_empty_stdin(script):
-    done = subprocess.run([sys.executable, script], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+    done = subprocess.run(
+        [sys.executable, script], stdin=subprocess.DEVNULL, capture_output=True, timeout=10
+    )
     assert (done.returncode, done.stdout) == (0, b"")
 
 
@@ -545,7 +584,13 @@ def test_it_ends_when_the_client_closes_stdin_and_reads_no_replies(start):
 @posix
 @pytest.mark.parametrize(
     ("name", "tool"),
-    [("SIGTERM", "block"), ("SIGINT", "block"), ("SIGHUP", "block"), ("SIGINT", None), ("SIGTERM", "hog")],
+    [
+        ("SIGTERM", "block"),
+        ("SIGINT", "block"),
+        ("SIGHUP", "block"),
+        ("SIGINT", None),
+        ("SIGTERM", "hog"),
+    ],
 )
 def test_a_signal_ends_it_within_a_second_and_cleans_up(start, name, tool):
     """SIGINT alone does not end the SDK's server, SIGTERM ends it without cleaning up."""
@@ -608,12 +653,16 @@ time.sleep(60)
 def test_it_ends_when_the_parent_dies_although_its_pipe_was_leaked(script):
     """The SDK's server lives on."""
     command = [sys.executable, "-c", PARENT, script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as parent:
         server, leak = map(psutil.Process, map(int, parent.stdout.readline().split()))
         try:
             assert "ready" in parent.stderr.readline()
             parent.kill()
-            eventually(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, within=5)
+            eventually(
+                lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, within=5
+            )
             assert leak.is_running()
         finally:
             leak.kill()
@@ -628,8 +677,12 @@ def test_ready_is_called_after_the_first_reply(start):
     peer.said("ready")
 
 
-@pytest.mark.parametrize(("seconds", "least", "most"), [(1.5, 0.8, 5), (30, 1, 10)], ids=["the answer", "at most"])
-def test_ready_waits_for_the_answer_to_a_call_that_comes_at_once_but_not_for_long(start, seconds, least, most):
+@pytest.mark.parametrize(
+    ("seconds", "least", "most"), [(1.5, 0.8, 5), (30, 1, 10)], ids=["the answer", "at most"]
+)
+def test_ready_waits_for_the_answer_to_a_call_that_comes_at_once_but_not_for_long(
+    start, seconds, least, most
+):
     peer = start()
     peer.call(1, "wait", seconds=seconds)
     peer.said("started")
@@ -652,7 +705,9 @@ def test_the_sdk_client_works_in_both_eras(script, mode, version):
         async with Client(parameters, mode=mode, elicitation_callback=answer) as client:
             assert client.protocol_version == version
             assert "echo" in [tool.name for tool in (await client.list_tools()).tools]
-            assert (await client.call_tool("echo", {"x": "ä"})).structured_content == {"result": "ä"}
+            assert (await client.call_tool("echo", {"x": "ä"})).structured_content == {
+                "result": "ä"
+            }
             if mode == "legacy":
                 assert (await client.call_tool("ask", {})).structured_content == {"result": "Ada"}
 

@@ -1,4 +1,6 @@
-"""Sums over postings, and indexing: compiled and in Python they give the same, and refuse the same."""
+"""Sums over postings, and indexing: compiled and in Python they give the same, and
+refuse the same.
+"""
 
 import importlib
 import random
@@ -19,7 +21,9 @@ LINEAR = (1, 0, 1, 255, 100)  # a term that is said once weighs half; the length
 postings = st.dictionaries(st.integers(0, LENGTH - 1), st.integers(1, 255), max_size=LENGTH).map(
     lambda its: dict(sorted(its.items()))
 )
-terms = st.lists(st.tuples(st.lists(postings, max_size=3), st.floats(0, 9), st.floats(0, 9)), max_size=6)
+terms = st.lists(
+    st.tuples(st.lists(postings, max_size=3), st.floats(0, 9), st.floats(0, 9)), max_size=6
+)
 Terms = list[tuple[list[dict[int, int]], float, float]]
 
 
@@ -34,7 +38,9 @@ def loops(request: pytest.FixtureRequest) -> ModuleType:
     )
 
 
-def read_entries(loops: ModuleType, data: bytes, term: bytes | None = None) -> list[rare_postings.PostingRow]:
+def read_entries(
+    loops: ModuleType, data: bytes, term: bytes | None = None
+) -> list[rare_postings.PostingRow]:
     return (loops if loops is not posting_loops else rare_postings).read_entries(data, term)  # type: ignore[no-any-return]
 
 
@@ -79,7 +85,9 @@ def test_scores_grow_with_what_is_covered_which_is_never_more_than_all(
 
 
 @given(terms, st.integers(-1, LENGTH + 1))
-def test_the_best_come_first_and_of_equals_the_lower(loops: ModuleType, asked: Terms, limit: int) -> None:
+def test_the_best_come_first_and_of_equals_the_lower(
+    loops: ModuleType, asked: Terms, limit: int
+) -> None:
     found = summed(loops, asked)
     there = [its for its in map(found.at, range(LENGTH)) if its[1] > 0]
 
@@ -152,17 +160,27 @@ def test_terms_are_counted_alike_with_and_without_a_compiler_whatever_is_remembe
     def stem(word: str) -> str:
         return word[:2]
 
-    ours, plain = (made(stem, {"ab": "zz"}, frozenset(("a", "09")), 5, 3) for made in (compiled.TermCounter, InPython))
+    ours, plain = (
+        made(stem, {"ab": "zz"}, frozenset(("a", "09")), 5, 3)
+        for made in (compiled.TermCounter, InPython)
+    )
     for text in texts:
         data = text.encode("utf-8", "replace").lower()
         assert ours.weigh(data, 1.4, 0.75, 3, 255, 4) == plain.weigh(data, 1.4, 0.75, 3, 255, 4)
     every = [text.encode("utf-8", "replace").lower() for text in texts]
-    assert ours.weigh_pairs(every, 1.4, 0.75, 3, 255, 9) == plain.weigh_pairs(every, 1.4, 0.75, 3, 255, 9)
+    assert ours.weigh_pairs(every, 1.4, 0.75, 3, 255, 9) == plain.weigh_pairs(
+        every, 1.4, 0.75, 3, 255, 9
+    )
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.one_of(st.text(max_size=30), st.text("ab the, é", max_size=60)), max_size=4), st.text("ab the é"))
-def test_pairs_are_the_neighbours_of_each_name_and_of_the_description(names: list[str], description: str) -> None:
+@given(
+    st.lists(st.one_of(st.text(max_size=30), st.text("ab the, é", max_size=60)), max_size=4),
+    st.text("ab the é"),
+)
+def test_pairs_are_the_neighbours_of_each_name_and_of_the_description(
+    names: list[str], description: str
+) -> None:
     expected = [
         f"{analyzer.term(one)} {analyzer.term(other)}"
         for text in (*names, description)
@@ -175,7 +193,9 @@ def test_pairs_are_the_neighbours_of_each_name_and_of_the_description(names: lis
 def test_many_pairs_are_counted_alike_with_and_without_a_compiler(compiled: ModuleType) -> None:
     chance = random.Random(1)
     data = [" ".join(chance.choices([f"w{number}" for number in range(60)], k=3_000)).encode()] * 2
-    ours, plain = (made(str, {}, frozenset(("w7",)), 64, 100) for made in (compiled.TermCounter, InPython))
+    ours, plain = (
+        made(str, {}, frozenset(("w7",)), 64, 100) for made in (compiled.TermCounter, InPython)
+    )
     found = ours.weigh_pairs(data, 1.4, 0.75, 30, 255, 5_000)
     assert found == plain.weigh_pairs(data, 1.4, 0.75, 30, 255, 5_000) and len(found[1]) > 1_900
     assert ours.weigh_pairs(data, 1.4, 0.75, 30, 255, 9) is None, "more pairs than were asked for"
@@ -193,7 +213,9 @@ def test_the_terms_of_a_text_are_those_of_its_tokens(text: str) -> None:
     assert (terms.split("\n") if weights else []) == expected and len(weights) == len(expected)
 
 
-def test_a_stemmer_that_fails_counts_nothing_and_the_next_text_is_counted(compiled: ModuleType) -> None:
+def test_a_stemmer_that_fails_counts_nothing_and_the_next_text_is_counted(
+    compiled: ModuleType,
+) -> None:
     def stem(word: str) -> str:
         if word == "bad":
             raise ZeroDivisionError
@@ -216,7 +238,9 @@ def test_a_text_is_not_counted_while_another_is(compiled: ModuleType) -> None:
     assert counter.weigh(b"a", *LINEAR) == ("a", b"\x80") and inner == [None]
 
 
-def test_the_weight_of_a_term_saturates_and_falls_with_the_length_of_the_text(compiled: ModuleType) -> None:
+def test_the_weight_of_a_term_saturates_and_falls_with_the_length_of_the_text(
+    compiled: ModuleType,
+) -> None:
     for made in (compiled.TermCounter, InPython):
         counter = made(str, {}, frozenset(), 64, 100)
         assert counter.weigh(b"", *LINEAR) == ("", b"")
@@ -228,7 +252,9 @@ def test_the_weight_of_a_term_saturates_and_falls_with_the_length_of_the_text(co
 
 gathered = st.lists(
     st.lists(
-        st.dictionaries(st.text("abcé\U00020000\uffee ", min_size=1, max_size=2), st.integers(1, 255)),
+        st.dictionaries(
+            st.text("abcé\U00020000\uffee ", min_size=1, max_size=2), st.integers(1, 255)
+        ),
         min_size=3,
         max_size=3,
     ),
@@ -242,16 +268,30 @@ def test_rows_are_gathered_alike_with_and_without_a_compiler(
     compiled: ModuleType, documents: list[list[dict[str, int]]], block_size: int, most: int
 ) -> None:
     noted = [
-        (3 * id_, [(field, "\n".join(its), bytes(its.values())) for field, its in enumerate(fields)])
+        (
+            3 * id_,
+            [(field, "\n".join(its), bytes(its.values())) for field, its in enumerate(fields)],
+        )
         for id_, fields in enumerate(documents)
     ]
     rows, entries = expected = posting_loops.gather_postings(noted, block_size, most, 3)
-    assert compiled.gather_postings(noted, block_size, most, 3) == expected == (sorted(rows), sorted(entries))
+    assert (
+        compiled.gather_postings(noted, block_size, most, 3)
+        == expected
+        == (sorted(rows), sorted(entries))
+    )
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [[(1, [(64, "", b"")])], [(-1, [(0, "a", b"1")])], [(1, {})], ["text"], [(1, [()])], [(1, [(0, ["a"], b"1")])]],
+    [
+        [(1, [(64, "", b"")])],
+        [(-1, [(0, "a", b"1")])],
+        [(1, {})],
+        ["text"],
+        [(1, [()])],
+        [(1, [(0, ["a"], b"1")])],
+    ],
 )
 def test_what_is_no_document_is_refused(compiled: ModuleType, wrong: object) -> None:
     with pytest.raises((ValueError, TypeError)):
@@ -272,9 +312,14 @@ def test_a_term_too_long_for_an_entry_has_rows_of_its_own(loops: ModuleType) -> 
 
 @settings(max_examples=40, deadline=None)
 @given(gathered)
-def test_entries_say_what_rows_say(loops: ModuleType, documents: list[list[dict[str, int]]]) -> None:
+def test_entries_say_what_rows_say(
+    loops: ModuleType, documents: list[list[dict[str, int]]]
+) -> None:
     noted = [
-        (40 * id_, [(field, "\n".join(its), bytes(its.values())) for field, its in enumerate(fields)])
+        (
+            40 * id_,
+            [(field, "\n".join(its), bytes(its.values())) for field, its in enumerate(fields)],
+        )
         for id_, fields in enumerate(documents)
     ]
     rows, none = loops.gather_postings(noted, 60, 0, 3)
@@ -284,14 +329,19 @@ def test_entries_say_what_rows_say(loops: ModuleType, documents: list[list[dict[
     for term in {row[0] for row in rows}:
         bucket = rare_postings.bucket_of(term.encode(), 3)
         found = [
-            row for number, data in entries if number == bucket for row in read_entries(loops, data, term.encode())
+            row
+            for number, data in entries
+            if number == bucket
+            for row in read_entries(loops, data, term.encode())
         ]
         assert found == [row for row in rows if row[0] == term]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=3))
-def test_entries_that_are_none_are_refused_alike(compiled: ModuleType, data: bytes, term: bytes | None) -> None:
+def test_entries_that_are_none_are_refused_alike(
+    compiled: ModuleType, data: bytes, term: bytes | None
+) -> None:
     def read(loops: ModuleType) -> object:
         try:
             return read_entries(loops, data, term)
@@ -306,9 +356,15 @@ def test_entries_that_are_none_are_refused_alike(compiled: ModuleType, data: byt
 def test_an_entry_that_is_cut_off_is_refused(
     loops: ModuleType, documents: list[list[dict[str, int]]], less: int
 ) -> None:
-    noted = [(id_, [(0, "\n".join(fields[0]), bytes(fields[0].values()))]) for id_, fields in enumerate(documents)]
+    noted = [
+        (id_, [(0, "\n".join(fields[0]), bytes(fields[0].values()))])
+        for id_, fields in enumerate(documents)
+    ]
     for _, data in loops.gather_postings(noted, 60, 1, 1)[1]:
-        whole = {sum(map(rare_postings.size_of_entry, read_entries(loops, data)[:count])) for count in range(len(data))}
+        whole = {
+            sum(map(rare_postings.size_of_entry, read_entries(loops, data)[:count]))
+            for count in range(len(data))
+        }
         if len(data) - less not in whole and less < len(data):
             with pytest.raises(ValueError, match="cut off"):
                 read_entries(loops, data[:-less])

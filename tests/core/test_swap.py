@@ -112,7 +112,9 @@ def test_a_new_folder_holds_exactly_the_files(pdf: Path, staging: StagingDirecto
     assert left_in(staging) == []
 
 
-def test_a_replaced_folder_holds_the_new_files_and_the_old_one_is_kept(pdf: Path, update: Update) -> None:
+def test_a_replaced_folder_holds_the_new_files_and_the_old_one_is_kept(
+    pdf: Path, update: Update
+) -> None:
     replaced = update()
     assert read_folder(pdf).files == NEW
     assert read_folder(replaced.old).files == OLD
@@ -130,27 +132,47 @@ def test_no_file_at_all_makes_an_empty_folder(pdf: Path, update: Update) -> None
     assert os.listdir(pdf) == []
 
 
-NAMES = st.sampled_from(["SKILL.md", "a", "b.md", "Ü.md", "x/a", "x/y/z", "über/ß.md", "a b", ".hidden"])
+NAMES = st.sampled_from(
+    ["SKILL.md", "a", "b.md", "Ü.md", "x/a", "x/y/z", "über/ß.md", "a b", ".hidden"]
+)
 
 
 @pytest.mark.process
-@given(st.dictionaries(NAMES, st.builds(File, st.binary(max_size=40), st.sampled_from([PLAIN, EXECUTABLE]))))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_written_is_what_is_read(pdf: Path, staging: StagingDirectory, files: dict[str, File]) -> None:
+@given(
+    st.dictionaries(
+        NAMES, st.builds(File, st.binary(max_size=40), st.sampled_from([PLAIN, EXECUTABLE]))
+    )
+)
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_what_is_written_is_what_is_read(
+    pdf: Path, staging: StagingDirectory, files: dict[str, File]
+) -> None:
     write_folder(pdf, files, staging, believed="", now=NOW)
     assert read_folder(pdf).files == files
 
 
 @posix
 def test_permissions_that_a_person_set_stay(pdf: Path, update: Update) -> None:
-    for path, mode in ((".", 0o700), ("references", 0o750), ("SKILL.md", 0o600), ("scripts/run.sh", 0o700)):
+    for path, mode in (
+        (".", 0o700),
+        ("references", 0o750),
+        ("SKILL.md", 0o600),
+        ("scripts/run.sh", 0o700),
+    ):
         (pdf / path).chmod(mode)
     update({**NEW, "SKILL.md": File(b"new"), "references/new.md": File(b"new")})
-    modes = {path: os.stat(pdf / path).st_mode & 0o777 for path in (".", "references", "SKILL.md", "scripts/run.sh")}
+    modes = {
+        path: os.stat(pdf / path).st_mode & 0o777
+        for path in (".", "references", "SKILL.md", "scripts/run.sh")
+    }
     assert modes == {".": 0o700, "references": 0o750, "SKILL.md": 0o600, "scripts/run.sh": 0o700}
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away"
+)
 def test_what_root_writes_keeps_its_owner(pdf: Path, update: Update) -> None:
     """A server in a container runs as root on a person's folder."""
     try:
@@ -184,7 +206,10 @@ def test_a_file_and_a_folder_can_take_each_others_place(pdf: Path, update: Updat
 def test_a_symlink_is_not_replaced(pdf: Path, staging: StagingDirectory) -> None:
     link = pdf.with_name("link")
     link.symlink_to(pdf)
-    for action in (lambda: write_folder(link, NEW, staging, believed="", now=NOW), lambda: remove(link, staging)):
+    for action in (
+        lambda: write_folder(link, NEW, staging, believed="", now=NOW),
+        lambda: remove(link, staging),
+    ):
         with pytest.raises(Refused, match="is a symlink"):
             action()
     assert link.is_symlink() and read_folder(pdf).files == OLD and left_in(staging) == []
@@ -197,7 +222,11 @@ def test_a_file_is_not_replaced(root: Path, staging: StagingDirectory) -> None:
     assert (root / "notes").read_text() == "mine"
 
 
-ENTRIES = [case for case in attacks("archive", "reject") if case["entry"] and set(case["spec"]) <= {"case_dup"}]
+ENTRIES = [
+    case
+    for case in attacks("archive", "reject")
+    if case["entry"] and set(case["spec"]) <= {"case_dup"}
+]
 
 
 @pytest.mark.parametrize("case", ENTRIES, ids=lambda case: str(case["id"]))
@@ -216,7 +245,9 @@ def test_a_path_out_of_the_folder_is_never_written(
 
 def test_a_file_over_the_limit_is_never_written(pdf: Path, staging: StagingDirectory) -> None:
     with pytest.raises(TooLarge):
-        write_folder(pdf, {"SKILL.md": File(bytes(MAX_FILE + 1))}, staging, believed=BELIEVED, now=NOW)
+        write_folder(
+            pdf, {"SKILL.md": File(bytes(MAX_FILE + 1))}, staging, believed=BELIEVED, now=NOW
+        )
     assert read_folder(pdf).files == OLD
 
 
@@ -226,14 +257,19 @@ def test_a_root_that_became_a_symlink_is_not_written_through(
 ) -> None:
     pdf.parent.rename(tmp_path / "elsewhere")
     pdf.parent.symlink_to(tmp_path / "elsewhere")
-    for action in (lambda: write_folder(pdf, NEW, staging, believed=BELIEVED, now=NOW), lambda: remove(pdf, staging)):
+    for action in (
+        lambda: write_folder(pdf, NEW, staging, believed=BELIEVED, now=NOW),
+        lambda: remove(pdf, staging),
+    ):
         with pytest.raises(Refused, match="symbolic link"):
             action()
     assert read_folder(tmp_path / "elsewhere" / "pdf").files == OLD and left_in(staging) == []
 
 
 @posix
-def test_nothing_is_written_below_a_symlink_in_the_root(root: Path, staging: StagingDirectory, tmp_path: Path) -> None:
+def test_nothing_is_written_below_a_symlink_in_the_root(
+    root: Path, staging: StagingDirectory, tmp_path: Path
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     (root / "team").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Refused, match="symbolic link"):
@@ -241,7 +277,9 @@ def test_nothing_is_written_below_a_symlink_in_the_root(root: Path, staging: Sta
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_folder_below_a_folder_that_is_not_there_yet_is_written(root: Path, staging: StagingDirectory) -> None:
+def test_a_folder_below_a_folder_that_is_not_there_yet_is_written(
+    root: Path, staging: StagingDirectory
+) -> None:
     write_folder(root / "team" / "pdf", NEW, staging, believed="", now=NOW)
     assert read_folder(root / "team" / "pdf").files == NEW
 
@@ -259,7 +297,11 @@ def test_what_belongs_to_no_version_moves_to_the_new_folder(pdf: Path, update: U
     os.mkfifo(pdf / "pipe")
     inode = huge(pdf / "references" / "model.bin").stat().st_ino
     replaced = update({"SKILL.md": File(b"alone")})
-    assert (pdf / ".venv/bin/python").is_symlink() and (pdf / "link").is_symlink() and (pdf / "pipe").is_fifo()
+    assert (
+        (pdf / ".venv/bin/python").is_symlink()
+        and (pdf / "link").is_symlink()
+        and (pdf / "pipe").is_fifo()
+    )
     assert (pdf / "references/.draft.swp").read_text() == "unsaved" and (pdf / "output").is_dir()
     assert (pdf / "references/model.bin").stat().st_ino == inode, "moved, not copied"
     assert read_folder(pdf).files == {"SKILL.md": File(b"alone")}
@@ -273,13 +315,19 @@ def test_what_has_no_place_in_the_new_folder_is_kept_and_reported(
     (pdf / "same.tmp").write_text("same")
     old = update({**NEW, "data.bin": File(b"small"), "same.tmp": File(b"same")}).old
     for later in (61, 100_000):
-        assert sweep(staging, NOW + later) == [RecoveredDirectory(pdf, dict(OLD), old, BELIEVED, ("data.bin",))]
-    assert (pdf / "data.bin").read_bytes() == b"small" and (old / "data.bin").stat().st_size == 2**30
+        assert sweep(staging, NOW + later) == [
+            RecoveredDirectory(pdf, dict(OLD), old, BELIEVED, ("data.bin",))
+        ]
+    assert (pdf / "data.bin").read_bytes() == b"small" and (
+        old / "data.bin"
+    ).stat().st_size == 2**30
     discard(old, staging)
     assert left_in(staging) == [] and sweep(staging, NOW + 200_000) == []
 
 
-def test_folders_of_both_sides_become_one(pdf: Path, staging: StagingDirectory, update: Update) -> None:
+def test_folders_of_both_sides_become_one(
+    pdf: Path, staging: StagingDirectory, update: Update
+) -> None:
     (pdf / ".venv/lib").mkdir(parents=True)
     (pdf / ".venv/lib/mine").write_text("mine")
     (pdf / ".venv/both").write_text("mine")
@@ -309,7 +357,9 @@ def remove(target: Path, staging: StagingDirectory) -> atomic_dir.ReplacedDirect
     return remove_folder(target, staging, believed=BELIEVED, now=NOW)
 
 
-def test_a_removed_folder_is_gone_and_kept_for_a_while(pdf: Path, staging: StagingDirectory) -> None:
+def test_a_removed_folder_is_gone_and_kept_for_a_while(
+    pdf: Path, staging: StagingDirectory
+) -> None:
     (pdf / "__pycache__").mkdir()
     (pdf / "empty").mkdir()
     replaced = remove(pdf, staging)
@@ -347,7 +397,9 @@ def test_a_replaced_folder_stays_for_a_minute(update: Update, staging: StagingDi
     assert sweep(staging, NOW + 61) == [] and left_in(staging) == []
 
 
-def test_a_clock_that_was_set_back_does_not_keep_it_for_ever(update: Update, staging: StagingDirectory) -> None:
+def test_a_clock_that_was_set_back_does_not_keep_it_for_ever(
+    update: Update, staging: StagingDirectory
+) -> None:
     update()
     assert sweep(staging, NOW - 10 * 365 * 86400) == [] and left_in(staging) == []
 
@@ -376,14 +428,18 @@ def test_what_nobody_had_read_before_it_was_replaced_is_recovered(
     assert found.files == {**OLD, "notes.md": File(b"made between the reading and the swap")}
 
 
-def test_without_a_belief_everything_is_recovered(update: Update, staging: StagingDirectory) -> None:
+def test_without_a_belief_everything_is_recovered(
+    update: Update, staging: StagingDirectory
+) -> None:
     update(believed="")
     (found,) = sweep(staging, NOW + 61)
     assert found.files == OLD and found.believed == ""
 
 
 @posix
-def test_a_folder_that_held_only_what_no_version_keeps_is_tidied_up(root: Path, staging: StagingDirectory) -> None:
+def test_a_folder_that_held_only_what_no_version_keeps_is_tidied_up(
+    root: Path, staging: StagingDirectory
+) -> None:
     (root / "pdf").mkdir()
     (root / "pdf/link").symlink_to("elsewhere")
     (root / "pdf/.DS_Store").write_text("made by a program")
@@ -393,22 +449,34 @@ def test_a_folder_that_held_only_what_no_version_keeps_is_tidied_up(root: Path, 
 
 
 @posix
-def test_a_folder_whose_link_has_its_place_taken_is_kept(root: Path, staging: StagingDirectory) -> None:
+def test_a_folder_whose_link_has_its_place_taken_is_kept(
+    root: Path, staging: StagingDirectory
+) -> None:
     (root / "pdf").mkdir()
     (root / "pdf/scripts").symlink_to("elsewhere")
-    write_folder(root / "pdf", {"SKILL.md": File(b"new"), "scripts": File(b"new")}, staging, believed="", now=NOW)
+    write_folder(
+        root / "pdf",
+        {"SKILL.md": File(b"new"), "scripts": File(b"new")},
+        staging,
+        believed="",
+        now=NOW,
+    )
     for later in (61, 100_000):
         (found,) = sweep(staging, NOW + later)
         assert found.stuck == ("scripts",) and (found.old / "scripts").is_symlink()
 
 
-def test_late_droppings_move_to_where_they_belong(pdf: Path, update: Update, staging: StagingDirectory) -> None:
+def test_late_droppings_move_to_where_they_belong(
+    pdf: Path, update: Update, staging: StagingDirectory
+) -> None:
     (update().old / "references" / ".a.md.swp").write_text("unsaved")
     assert sweep(staging, NOW + 61) == [] and left_in(staging) == []
     assert (pdf / "references" / ".a.md.swp").read_text() == "unsaved"
 
 
-def test_a_root_that_moved_is_swept_where_it_is_now(root: Path, staging: StagingDirectory, tmp_path: Path) -> None:
+def test_a_root_that_moved_is_swept_where_it_is_now(
+    root: Path, staging: StagingDirectory, tmp_path: Path
+) -> None:
     write_folder(root / "pdf", OLD, staging, believed="", now=NOW)
     write_folder(root / "pdf", NEW, staging, believed="", now=NOW)
     (tmp_path / "moved").mkdir()
@@ -432,12 +500,16 @@ def test_what_a_sweep_does_not_understand_it_leaves_alone(
 FORGED = {"at": 0, "host": "evil", "process": 1, "inode": 0, "believed": "", "written": ""}
 
 
-@pytest.mark.parametrize("target", ["../../../home/.bash_aliases", "../../../home", "../victim", "victim"])
+@pytest.mark.parametrize(
+    "target", ["../../../home/.bash_aliases", "../../../home", "../victim", "victim"]
+)
 @pytest.mark.parametrize("drop", [None, [], ["thesis.txt"]])
 def test_recovery_notes_that_a_repository_brings_decide_nothing(
     root: Path, staging: StagingDirectory, tmp_path: Path, target: str, drop: list[str] | None
 ) -> None:
-    """Before, a note beside the watched folder could name any path to be overwritten or taken away."""
+    """Before, a note beside the watched folder could name any path to be overwritten or
+    taken away.
+    """
     for victim in (tmp_path / "home", tmp_path / "victim", root / "victim"):
         victim.mkdir(exist_ok=True)
         (victim / "thesis.txt").write_text("mine")
@@ -448,17 +520,32 @@ def test_recovery_notes_that_a_repository_brings_decide_nothing(
     before = sorted(tmp_path.rglob("*"))
     assert sweep(staging, NOW) == sweep(staging, NOW + 10**6) == []
     assert sorted(tmp_path.rglob("*")) == before
-    assert unknown_entries(root, staging.notes) == [staging.path / f"a.1-a.{end}" for end in ("json", "old", "ready")]
+    assert unknown_entries(root, staging.notes) == [
+        staging.path / f"a.1-a.{end}" for end in ("json", "old", "ready")
+    ]
 
 
-WRONG = st.recursive(st.none() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3))
-NOTE = {"target": st.sampled_from(["pdf", "a/pdf", "..", "../x", "/etc", "a/../../x", "a\\..\\x", "", "./x", "x\0"])}
+WRONG = st.recursive(
+    st.none() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3)
+)
+NOTE = {
+    "target": st.sampled_from(
+        ["pdf", "a/pdf", "..", "../x", "/etc", "a/../../x", "a\\..\\x", "", "./x", "x\0"]
+    )
+}
 
 
 @pytest.mark.process
-@given(st.fixed_dictionaries({}, optional={**dict.fromkeys((*FORGED, "drop", "more"), WRONG), **NOTE}) | WRONG)
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_a_note_says_nothing_outside_of_the_root_changes(tmp_path: Path, note: object) -> None:
+@given(
+    st.fixed_dictionaries({}, optional={**dict.fromkeys((*FORGED, "drop", "more"), WRONG), **NOTE})
+    | WRONG
+)
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_whatever_a_note_says_nothing_outside_of_the_root_changes(
+    tmp_path: Path, note: object
+) -> None:
     with tempfile.TemporaryDirectory(dir=tmp_path) as place:
         root = Path(place) / "outer" / "skills"
         root.mkdir(parents=True)
@@ -469,10 +556,18 @@ def test_whatever_a_note_says_nothing_outside_of_the_root_changes(tmp_path: Path
             (staging.path / f"pdf.1-a.{state}" / "SKILL.md").write_text(state)
         (staging.notes / "pdf.1-a.json").write_text(json.dumps(note))
         own = (root, staging.path, staging.notes)
-        before = [path for path in Path(place).rglob("*") if not any(path.is_relative_to(top) for top in own)]
+        before = [
+            path
+            for path in Path(place).rglob("*")
+            if not any(path.is_relative_to(top) for top in own)
+        ]
         sweep(staging, NOW)
         sweep(staging, NOW + 10**6)
-        after = [path for path in Path(place).rglob("*") if not any(path.is_relative_to(top) for top in own)]
+        after = [
+            path
+            for path in Path(place).rglob("*")
+            if not any(path.is_relative_to(top) for top in own)
+        ]
         assert after == before
         assert (root.parent / "x").read_text() == "mine"
 
@@ -542,11 +637,16 @@ def test_a_root_whose_parent_is_closed_keeps_it_inside(root: Path) -> None:
 
 
 @not_root
-def test_a_root_that_may_not_be_written_is_an_error_and_nothing_changes(pdf: Path, staging: StagingDirectory) -> None:
+def test_a_root_that_may_not_be_written_is_an_error_and_nothing_changes(
+    pdf: Path, staging: StagingDirectory
+) -> None:
     """attacks.json, fs-15."""
     pdf.parent.chmod(0o500)
     try:
-        for action in (lambda: write_folder(pdf, NEW, staging, believed="", now=NOW), lambda: remove(pdf, staging)):
+        for action in (
+            lambda: write_folder(pdf, NEW, staging, believed="", now=NOW),
+            lambda: remove(pdf, staging),
+        ):
             with pytest.raises(PermissionError):
                 action()
     finally:
@@ -555,14 +655,18 @@ def test_a_root_that_may_not_be_written_is_an_error_and_nothing_changes(pdf: Pat
 
 
 @posix
-def test_a_disk_that_is_full_is_an_error_and_nothing_changes(pdf: Path, staging: StagingDirectory) -> None:
+def test_a_disk_that_is_full_is_an_error_and_nothing_changes(
+    pdf: Path, staging: StagingDirectory
+) -> None:
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
     try:
         with pytest.raises(OSError):
-            write_folder(pdf, {**NEW, "big.bin": File(bytes(20_000))}, staging, believed=BELIEVED, now=NOW)
+            write_folder(
+                pdf, {**NEW, "big.bin": File(bytes(20_000))}, staging, believed=BELIEVED, now=NOW
+            )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert read_folder(pdf).files == OLD and left_in(staging) == []
@@ -580,7 +684,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def test_without_an_exchange_the_outcome_is_the_same(pdf: Path, staging: StagingDirectory, way: str) -> None:
+def test_without_an_exchange_the_outcome_is_the_same(
+    pdf: Path, staging: StagingDirectory, way: str
+) -> None:
     (pdf / ".venv").mkdir()
     huge(pdf / "references" / "model.bin")
     replaced = write_folder(pdf, NEW, staging, believed=BELIEVED, now=NOW)
@@ -590,7 +696,9 @@ def test_without_an_exchange_the_outcome_is_the_same(pdf: Path, staging: Staging
     assert sweep(staging, NOW + 61) == [] and left_in(staging) == []
 
 
-def test_without_an_exchange_removing_is_the_same(pdf: Path, staging: StagingDirectory, way: str) -> None:
+def test_without_an_exchange_removing_is_the_same(
+    pdf: Path, staging: StagingDirectory, way: str
+) -> None:
     (pdf / "__pycache__").mkdir()
     replaced = remove(pdf, staging)
     assert replaced is not None and read_folder(replaced.old).files == OLD
@@ -598,7 +706,9 @@ def test_without_an_exchange_removing_is_the_same(pdf: Path, staging: StagingDir
     assert sweep(staging, NOW + 61) == [] and left_in(staging) == []
 
 
-def test_without_an_exchange_a_last_edit_is_recovered(pdf: Path, staging: StagingDirectory, way: str) -> None:
+def test_without_an_exchange_a_last_edit_is_recovered(
+    pdf: Path, staging: StagingDirectory, way: str
+) -> None:
     with open(pdf / "SKILL.md", "ab") as editor:
         write_folder(pdf, NEW, staging, believed=BELIEVED, now=NOW)
         editor.write(b"my last words\n")
@@ -614,7 +724,12 @@ def test_file_by_file_what_is_in_the_way_is_kept(
     (pdf / "assets").symlink_to(tmp_path / "elsewhere")
     (pdf / "notes.md").mkdir()
     huge(pdf / "notes.md" / "model.bin")
-    files = {"SKILL.md": File(b"new"), "assets/a": File(b"new"), "notes.md": File(b"new"), "scripts": File(b"new")}
+    files = {
+        "SKILL.md": File(b"new"),
+        "assets/a": File(b"new"),
+        "notes.md": File(b"new"),
+        "scripts": File(b"new"),
+    }
     replaced = write_folder(pdf, files, staging, believed=BELIEVED, now=NOW)
     assert read_folder(pdf).files == files
     assert os.listdir(tmp_path / "elsewhere") == [], "nothing was written through the symlink"
@@ -657,7 +772,11 @@ def failing_at(call: int, patch: pytest.MonkeyPatch) -> None:
     def wrap(real: Callable[..., None]) -> Callable[..., None]:
         def wrapped(source: Path, target: Path) -> None:
             nonlocal left
-            places = {place.suffix for path in map(Path, (source, target)) for place in (path, *path.parents)}
+            places = {
+                place.suffix
+                for path in map(Path, (source, target))
+                for place in (path, *path.parents)
+            }
             left -= bool(places & {".old", ".ready"})
             if left == 0:
                 left = 10**6
@@ -678,8 +797,13 @@ def failing_at(call: int, patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("operation", ["create", "update", "remove"])
 @pytest.mark.parametrize("way", ["exchange", "two renames", "file by file"])
 @posix
-def test_death_before_any_step_leaves_the_old_or_the_new(tmp_path: Path, way: str, operation: str) -> None:
-    """docs/promises.md. Sweeps die too. With an exchange the folder is right even before a sweep."""
+def test_death_before_any_step_leaves_the_old_or_the_new(
+    tmp_path: Path, way: str, operation: str
+) -> None:
+    """docs/promises.md.
+
+    Sweeps die too. With an exchange the folder is right even before a sweep.
+    """
     child = start("crash", tmp_path, way, operation)
     out, _ = child.communicate(timeout=120)
     said = json.loads(out)
@@ -712,7 +836,8 @@ def kill_writers(pdf: Path, staging: StagingDirectory, tmp_path: Path, kills: in
     try:
         for kill in range(5 * kills):
             if kill >= kills and newest > kills / 2:
-                break  # on a busy machine a writer is killed more often before it has written anything
+                # On a busy machine a writer is killed more often before it has written anything.
+                break
             kill_one(pdf, staging, rng.uniform(0, 0.08))
             number = version_of(read_folder(pdf).files)
             assert number is not None and number >= newest
@@ -751,7 +876,9 @@ def start(role: str, *arguments: object) -> "subprocess.Popen[str]":
 
 @pytest.fixture(params=["by name", "by number"])
 def renames(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The system's call, by its name in the C library and by its number where the library is too old to have it."""
+    """The system's call, by its name in the C library and by its number where the library is too
+    old to have it.
+    """
     if sys.platform != "linux" and request.param == "by number":
         pytest.skip("only Linux has numbers that stay")
     if request.param == "by number":
@@ -797,17 +924,23 @@ def test_a_rename_replaces_nothing_where_the_system_has_no_such_call(
 
 
 @pytest.mark.process
-def test_a_folder_that_comes_and_goes_is_still_replaced(pdf: Path, staging: StagingDirectory) -> None:
+def test_a_folder_that_comes_and_goes_is_still_replaced(
+    pdf: Path, staging: StagingDirectory
+) -> None:
     """Somebody makes and removes the folder while it is written."""
     script = "import os, sys\na, b = sys.argv[1:]\nwhile True:\n os.rename(a, b); os.rename(b, a)"
     spare = pdf.with_name("spare")
     spare.mkdir()
-    child = subprocess.Popen([sys.executable, "-c", script, str(spare), str(pdf.with_name("other"))])
+    child = subprocess.Popen(
+        [sys.executable, "-c", script, str(spare), str(pdf.with_name("other"))]
+    )
     try:
         for number in range(30):
             with contextlib.suppress(FileNotFoundError, FileExistsError):
                 write_folder(spare, version(number), staging, believed="", now=NOW)
-            poll(lambda: version_of(read_folder(pdf).files) == 0, "the other folder to be untouched")
+            poll(
+                lambda: version_of(read_folder(pdf).files) == 0, "the other folder to be untouched"
+            )
     finally:
         child.kill()
         child.wait()

@@ -1,4 +1,6 @@
-"""Somebody puts a symbolic link where a directory was, while it is written: nothing outside of the root changes."""
+"""Somebody puts a symbolic link where a directory was, while it is written: nothing outside of the
+root changes.
+"""
 
 import contextlib
 import os
@@ -23,7 +25,9 @@ from evolvable_store.workingcopy.tree_reader import read_folder
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="looks names up in open directories"),
+    pytest.mark.skipif(
+        sys.platform not in ("linux", "darwin"), reason="looks names up in open directories"
+    ),
 ]
 
 SWAPPER = """
@@ -42,8 +46,17 @@ def snapshot(place: Path) -> dict[str, tuple[int, bytes]]:
     found = {}
     for path in sorted(place.rglob("*")):
         status = path.lstat()
-        content = os.readlink(path).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
-        found[path.relative_to(place).as_posix()] = (stat.S_IFMT(status.st_mode) | status.st_mode & 0o777, content)
+        content = (
+            os.readlink(path).encode()
+            if path.is_symlink()
+            else path.read_bytes()
+            if path.is_file()
+            else b""
+        )
+        found[path.relative_to(place).as_posix()] = (
+            stat.S_IFMT(status.st_mode) | status.st_mode & 0o777,
+            content,
+        )
     return found
 
 
@@ -71,7 +84,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("swapping", ["home/skills/team", "home/skills", "home", "home/.skills.evolvable"])
+@pytest.mark.parametrize(
+    "swapping", ["home/skills/team", "home/skills", "home", "home/.skills.evolvable"]
+)
 def test_a_link_planted_while_a_folder_is_written_leads_nothing_outside(
     tmp_path: Path, way: str, swapping: str
 ) -> None:
@@ -93,7 +108,9 @@ def test_a_link_planted_while_a_folder_is_written_leads_nothing_outside(
                 if number % 3 == 2:
                     atomic_dir.remove_folder(target, staging, believed="", now=time.time())
                 else:
-                    atomic_dir.write_folder(target, version(number), staging, believed="", now=time.time())
+                    atomic_dir.write_folder(
+                        target, version(number), staging, believed="", now=time.time()
+                    )
             with contextlib.suppress(EvolvableError, OSError):
                 atomic_dir.sweep(staging, time.time() + 61)
     assert snapshot(outside) == before
@@ -101,7 +118,9 @@ def test_a_link_planted_while_a_folder_is_written_leads_nothing_outside(
 
 @pytest.mark.process
 @pytest.mark.parametrize("swapping", ["home/skills/team", "home/skills", "home"])
-def test_a_link_planted_while_a_folder_is_read_brings_nothing_in(tmp_path: Path, swapping: str) -> None:
+def test_a_link_planted_while_a_folder_is_read_brings_nothing_in(
+    tmp_path: Path, swapping: str
+) -> None:
     root = tmp_path / "home" / "skills"
     target, outside = root / "team" / "pdf", tmp_path / "outside"
     target.mkdir(parents=True)
@@ -128,7 +147,9 @@ def test_a_root_that_was_replaced_by_another_directory_is_not_written(tmp_path: 
     assert list(root.iterdir()) == []
 
 
-def test_an_open_root_is_written_where_it_is_now_and_not_where_its_path_leads(tmp_path: Path) -> None:
+def test_an_open_root_is_written_where_it_is_now_and_not_where_its_path_leads(
+    tmp_path: Path,
+) -> None:
     root, outside = tmp_path / "skills", tmp_path / "outside"
     root.mkdir()
     outside.mkdir()
@@ -139,7 +160,9 @@ def test_an_open_root_is_written_where_it_is_now_and_not_where_its_path_leads(tm
     assert (tmp_path / "away" / "pdf").is_dir() and list(outside.iterdir()) == []
 
 
-def test_permissions_of_a_staging_folder_that_others_may_write_are_taken_back(tmp_path: Path) -> None:
+def test_permissions_of_a_staging_folder_that_others_may_write_are_taken_back(
+    tmp_path: Path,
+) -> None:
     root, staging = tmp_path / "skills", tmp_path / ".skills.evolvable"
     root.mkdir()
     staging.mkdir()
@@ -149,7 +172,9 @@ def test_permissions_of_a_staging_folder_that_others_may_write_are_taken_back(tm
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs a second file system")
-def test_a_directory_is_moved_to_another_file_system_with_its_links_and_permissions(tmp_path: Path) -> None:
+def test_a_directory_is_moved_to_another_file_system_with_its_links_and_permissions(
+    tmp_path: Path,
+) -> None:
     source = tmp_path / "source"
     (source / "bin").mkdir(parents=True)
     (source / "bin" / "run").write_text("x")

@@ -1,4 +1,6 @@
-"""Tables as tab-separated values and JSON, undo of the last operation, and who did what at 80 columns."""
+"""Tables as tab-separated values and JSON, undo of the last operation, and who did what at 80
+columns.
+"""
 
 import json
 import os
@@ -19,18 +21,44 @@ AGENT = Identity(Principal.AGENT, "client:claude-code")
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    """A library with a skill of a person that an agent changed, and one whose texts have tabs and line ends."""
+    """A library with a skill of a person that an agent changed, and one whose texts have tabs and
+    line ends.
+    """
     made = CommandLine(tmp_path)
     monkeypatch.chdir(made.project)
     Store.open(made.home, create=True).close()
-    made("update", "pdf", "--create", "--file", "SKILL.md=-", "-m", "it was\tneeded", stdin=skill_text("pdf"))
-    made("update", "pdf", "--file", "SKILL.md=-", "-m", "shorter", stdin=skill_text("pdf", body="two"))
-    change(made, "pdf", "an agent found a shorter way that takes many words to explain at this width of a screen")
+    made(
+        "update",
+        "pdf",
+        "--create",
+        "--file",
+        "SKILL.md=-",
+        "-m",
+        "it was\tneeded",
+        stdin=skill_text("pdf"),
+    )
+    made(
+        "update",
+        "pdf",
+        "--file",
+        "SKILL.md=-",
+        "-m",
+        "shorter",
+        stdin=skill_text("pdf", body="two"),
+    )
+    change(
+        made,
+        "pdf",
+        "an agent found a shorter way that takes many words to explain at this width of a screen",
+    )
     return made
 
 
 def change(run: CommandLine, name: str, reason: str) -> None:
-    with Store.open(run.home) as store, store.transaction(Actor.AGENT, reason, identity=AGENT) as tx:
+    with (
+        Store.open(run.home) as store,
+        store.transaction(Actor.AGENT, reason, identity=AGENT) as tx,
+    ):
         tx.put(Ref.parse(name), {"SKILL.md": File(skill_text(name, body=reason).encode())})
 
 
@@ -50,9 +78,13 @@ def test_tsv_on_a_terminal_is_not_cut(run):
     assert run.on_screen("log", "--format", "tsv", columns=60) == run("log", "--format", "tsv").out
 
 
-@pytest.mark.parametrize("words", [["list"], ["history", "pdf"], ["folders"], ["inbox"], ["learn", "stats"]])
+@pytest.mark.parametrize(
+    "words", [["list"], ["history", "pdf"], ["folders"], ["inbox"], ["learn", "stats"]]
+)
 def test_format_json_is_what_json_is(run, words):
-    assert json.loads(run(*words, "--format", "json").out).keys() == run(*words, "--json").json.keys()
+    assert (
+        json.loads(run(*words, "--format", "json").out).keys() == run(*words, "--json").json.keys()
+    )
     assert "\n\n" not in run(*words, "--format", "tsv").out
 
 
@@ -146,7 +178,10 @@ def test_undo_alone_names_the_last_import_where_a_repository_brought_it(run):
     shown = other.talk("undo").end()
 
     second = other("log", "--json").json["operations"][0]
-    assert second["author"] == "repository" and f"The last import is operation {second['operation']}:" in shown
+    assert (
+        second["author"] == "repository"
+        and f"The last import is operation {second['operation']}:" in shown
+    )
 
 
 def test_undo_alone_in_a_script_is_wrong_usage(run):

@@ -1,4 +1,6 @@
-"""Task types: every session gets a label of a closed vocabulary, in any language, the same each time."""
+"""Task types: every session gets a label of a closed vocabulary, in any language, the same each
+time.
+"""
 
 import json
 
@@ -45,11 +47,16 @@ def test_no_text_gets_a_label_outside_of_the_vocabulary(task, paths):
 
 def test_a_library_keeps_its_own_vocabulary_and_one_that_is_wrong_changes_nothing(library, person):
     own = {"files": {"ledgers": [".ldg"]}, "verbs": {"book": ["buche"]}}
-    document = "---\nname: task-types\ndescription: The words of task types.\n---\n\nSee task-types.json.\n"
+    document = (
+        "---\nname: task-types\ndescription: The words of task types.\n---\n\n"
+        "See task-types.json.\n"
+    )
     files = {"ENVIRONMENT.md": document, "task-types.json": json.dumps(own)}
     edit.update_resource(library, person, TASK_TYPES, "our words", files=files, create=True)
 
-    talk = Talk("s1").typed("Buche die Rechnung").called("Read", {"file_path": "/x/mai.ldg"}, "text")
+    talk = (
+        Talk("s1").typed("Buche die Rechnung").called("Read", {"file_path": "/x/mai.ldg"}, "text")
+    )
     record_uses(library, talk.session)
     assert library.store.backend.observations.ingested_session("s1").task_type == "book ledgers"
 
@@ -61,7 +68,10 @@ def test_a_library_keeps_its_own_vocabulary_and_one_that_is_wrong_changes_nothin
     for number, text in enumerate(hostile):
         edit.update_resource(library, person, TASK_TYPES, "broken", files={"task-types.json": text})
         record_uses(library, Talk(f"h{number}").typed("Fix a.py").session)
-        assert library.store.backend.observations.ingested_session(f"h{number}").task_type == "fix python"
+        assert (
+            library.store.backend.observations.ingested_session(f"h{number}").task_type
+            == "fix python"
+        )
     assert TASK_TYPES.kind is Kind.ENVIRONMENT
 
 
@@ -78,7 +88,9 @@ def test_a_session_has_the_label_that_it_passed_last_and_no_other_words(library,
     talk = Talk("s1").typed("Fix a.py")
     for words in named:
         talk.called("mcp__evolvable__load_skill", {"ref": "x", "task_type": words}, "text")
-    record_uses(library, talk.called("mcp__other__work", {"task_type": "add python"}, "text").session)
+    record_uses(
+        library, talk.called("mcp__other__work", {"task_type": "add python"}, "text").session
+    )
     assert library.store.backend.observations.ingested_session("s1").task_type == label
 
 
@@ -95,7 +107,11 @@ def test_a_near_tie_is_ordered_by_what_is_verified_for_the_task_type(library, sk
         verified(library, "right-form", f"rc{number}", "succeeded", task="release")
 
     def first(task_type):
-        return find_skill(library, client("asks"), "fill in a form", task_type=task_type).matches[0].name
+        return (
+            find_skill(library, client("asks"), "fill in a form", task_type=task_type)
+            .matches[0]
+            .name
+        )
 
     assert (first(None), first("convert documents"), first(" TEST Python "), first("release")) == (
         *("right-form", "left-form", "right-form", "right-form"),
@@ -103,5 +119,7 @@ def test_a_near_tie_is_ordered_by_what_is_verified_for_the_task_type(library, sk
     # Three reports for a type are no verified end, so all types together decide.
     for number in range(3):
         use = load_skill(library, client(f"told{number}"), Ref.parse("left-form")).use_id
-        report_outcome(library, client(f"told{number}"), outcome="succeeded", use_id=use, task_type="tables")
+        report_outcome(
+            library, client(f"told{number}"), outcome="succeeded", use_id=use, task_type="tables"
+        )
     assert first("tables") == "right-form"

@@ -1,4 +1,6 @@
-"""What is listed of the tools: closed schemas, and descriptions that stand alone where a client cuts them."""
+"""What is listed of the tools: closed schemas, and descriptions that stand alone where a client
+cuts them.
+"""
 
 import json
 import re
@@ -14,7 +16,9 @@ from evolvable_server.mcp.lazy_tools import TOOLS_FILE
 
 DATA = Path(__file__).parents[1] / "data"
 GROUPS = [TOOLS_FILE, *(DATA / f"tools_{group}.json" for group in ("ags", "evolve", "rspl"))]
-TOOLS = {tool["name"]: tool for file in GROUPS for tool in json.loads(file.read_text(encoding="utf-8"))}
+TOOLS = {
+    tool["name"]: tool for file in GROUPS for tool in json.loads(file.read_text(encoding="utf-8"))
+}
 
 SHAPED_ELSEWHERE = {
     ("ags_answer", "plan"),
@@ -49,16 +53,26 @@ def open_objects(schema: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[str
 
 
 def test_every_object_of_every_listed_schema_is_closed() -> None:
-    found = {(name, *place) for name, tool in TOOLS.items() for place in open_objects(tool["inputSchema"])}
+    found = {
+        (name, *place)
+        for name, tool in TOOLS.items()
+        for place in open_objects(tool["inputSchema"])
+    }
 
     assert found == SHAPED_ELSEWHERE
-    assert not found & {(tool["name"], *place) for tool in json.loads(TOOLS_FILE.read_text()) for place in found}
+    assert not found & {
+        (tool["name"], *place) for tool in json.loads(TOOLS_FILE.read_text()) for place in found
+    }
 
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_description_that_is_cut_at_160_characters_says_what_the_tool_does(name: str) -> None:
     sentences = re.split(r"(?<=\.) (?=[A-Z`])", TOOLS[name]["description"])
-    whole = max(len(" ".join(sentences[:count])) for count in range(len(sentences) + 1) if fits(sentences[:count]))
+    whole = max(
+        len(" ".join(sentences[:count]))
+        for count in range(len(sentences) + 1)
+        if fits(sentences[:count])
+    )
 
     assert whole >= 40 and all(sentence.endswith(".") for sentence in sentences)
 
@@ -81,7 +95,9 @@ NEW = skill_text("bread", "Bakes bread.")
 @pytest.mark.process
 @pytest.mark.anyio
 @pytest.mark.parametrize("as_text", [False, True], ids=["json", "json in a text"])
-async def test_files_are_taken_as_a_list_and_as_a_map(place: Place, era: str, as_text: bool) -> None:
+async def test_files_are_taken_as_a_list_and_as_a_map(
+    place: Place, era: str, as_text: bool
+) -> None:
     def given(files: Any) -> Any:
         return json.dumps(files) if as_text else files
 
@@ -91,7 +107,9 @@ async def test_files_are_taken_as_a_list_and_as_a_map(place: Place, era: str, as
             given_files = {"ref": "bread", "reason": "a test", "files": given(files), **more}
             return await client.call_tool("update_resource", given_files)
 
-        made = await update([{"path": "SKILL.md", "text": NEW}, {"path": "a.md", "text": "a"}], create=True)
+        made = await update(
+            [{"path": "SKILL.md", "text": NEW}, {"path": "a.md", "text": "a"}], create=True
+        )
         more = await update({"b.md": "b", "a.md": None})
         gone = await update([{"path": "b.md", "text": None}])
         twice = await update([{"path": "c.md", "text": "c"}, {"path": "c.md", "text": "d"}])
@@ -111,7 +129,9 @@ async def test_files_are_taken_as_a_list_and_as_a_map(place: Place, era: str, as
 @pytest.mark.process
 @pytest.mark.anyio
 @pytest.mark.parametrize("form", ["list", "map"])
-async def test_a_person_is_shown_the_files_that_an_approval_brings_in_either_form(place: Place, form: str) -> None:
+async def test_a_person_is_shown_the_files_that_an_approval_brings_in_either_form(
+    place: Place, form: str
+) -> None:
     text = skill_text("pdf", body="as the person wants it")
     files: Any = {"SKILL.md": text} if form == "map" else [{"path": "SKILL.md", "text": text}]
     asked: list[str] = []
@@ -122,14 +142,21 @@ async def test_a_person_is_shown_the_files_that_an_approval_brings_in_either_for
 
     async with place.client("handshake", elicitation_callback=person) as client:
         edit = [{"path": "SKILL.md", "old": "two", "new": "second"}]
-        await client.call_tool("update_resource", {"ref": "pdf", "reason": "clearer", "edits": edit, "propose": True})
+        await client.call_tool(
+            "update_resource", {"ref": "pdf", "reason": "clearer", "edits": edit, "propose": True}
+        )
         call = {"action": "approve", "proposal_id": 1, "files": files}
         decided = await client.call_tool("review_inbox", call)
         wrong = await client.call_tool("review_inbox", {**call, "files": [{"path": "SKILL.md"}]})
 
-    assert "With other files than proposed: SKILL.md" in asked[0] and "as the person wants it" in asked[0]
+    assert (
+        "With other files than proposed: SKILL.md" in asked[0]
+        and "as the person wants it" in asked[0]
+    )
     assert decided.structured_content["decided"][0]["state"] == "approved"
-    assert wrong.is_error and "each file is {path, text}" in wrong.content[0].text and len(asked) == 1
+    assert (
+        wrong.is_error and "each file is {path, text}" in wrong.content[0].text and len(asked) == 1
+    )
     assert (place.skills / "pdf/SKILL.md").read_text(encoding="utf-8") == text
 
 
@@ -142,6 +169,8 @@ async def test_messages_are_taken_with_fields_that_are_not_listed(place: Place) 
         {"role": "assistant", "content": "Filled.", "tool_calls": []},
     ]
     async with place.client("modern") as client:
-        shorter = (await client.call_tool("compress_history", {"messages": talk})).structured_content
+        shorter = (
+            await client.call_tool("compress_history", {"messages": talk})
+        ).structured_content
 
     assert shorter["messages"] == talk

@@ -1,4 +1,6 @@
-"""The one door for a change: versions, conflicts, freezing, restoring, removing, and operations as a whole."""
+"""The one door for a change: versions, conflicts, freezing, restoring, removing, and operations as
+a whole.
+"""
 
 import threading
 from collections.abc import Callable
@@ -111,7 +113,9 @@ def test_a_file_made_executable_is_a_new_version(store: Store) -> None:
 
 
 @pytest.mark.parametrize("expected", [None, 0])
-def test_a_new_name_is_made_when_none_or_nothing_is_expected(put: Put, expected: int | None) -> None:
+def test_a_new_name_is_made_when_none_or_nothing_is_expected(
+    put: Put, expected: int | None
+) -> None:
     assert put("pdf", "a", expected_version=expected).version == 1
 
 
@@ -120,7 +124,12 @@ def test_a_write_that_expects_the_head_or_nothing_succeeds(put: Put, expected: i
     put("pdf", "a")
     put("pdf", "b")
     written = put("pdf", "c", expected_version=expected)
-    assert (written.ref, written.version, written.previous, written.changed) == (PDF.within("user"), 3, 2, True)
+    assert (written.ref, written.version, written.previous, written.changed) == (
+        PDF.within("user"),
+        3,
+        2,
+        True,
+    )
 
 
 @pytest.mark.parametrize("expected", [0, 1, 3, 2**70, -1])
@@ -132,11 +141,17 @@ def test_a_write_that_expects_another_version_is_a_conflict_that_names_both(
     put("pdf", "b")
     with pytest.raises(VersionConflict, match=f"version {expected}.*version 2") as conflict:
         put("pdf", "c", expected_version=expected)
-    assert (conflict.value.ref, conflict.value.expected, conflict.value.head) == ("skill:pdf", expected, 2)
+    assert (conflict.value.ref, conflict.value.expected, conflict.value.head) == (
+        "skill:pdf",
+        expected,
+        2,
+    )
     assert text_of(store, PDF) == "b"
 
 
-def test_a_write_that_expects_a_version_of_what_is_not_there_is_a_conflict(store: Store, put: Put) -> None:
+def test_a_write_that_expects_a_version_of_what_is_not_there_is_a_conflict(
+    store: Store, put: Put
+) -> None:
     with pytest.raises(VersionConflict, match="does not exist") as conflict:
         put("pdf", "a", expected_version=1)
     assert conflict.value.head == 0
@@ -160,7 +175,9 @@ def test_restore_and_remove_expect_as_put_does(store: Store, put: Put) -> None:
     assert store.head(PDF).version == 2
 
 
-def test_one_of_an_update_and_a_restore_wins_and_the_other_learns_of_it(store: Store, put: Put) -> None:
+def test_one_of_an_update_and_a_restore_wins_and_the_other_learns_of_it(
+    store: Store, put: Put
+) -> None:
     """attacks.json lineage-11."""
     put("pdf", "a")
     put("pdf", "b")
@@ -191,7 +208,9 @@ def test_create_takes_a_name_that_was_removed(store: Store, put: Put) -> None:
 
 
 @pytest.mark.parametrize("actor", [actor for actor in Actor if actor is not Actor.HUMAN])
-def test_what_is_frozen_refuses_every_actor_but_a_person(store: Store, put: Put, actor: Actor) -> None:
+def test_what_is_frozen_refuses_every_actor_but_a_person(
+    store: Store, put: Put, actor: Actor
+) -> None:
     put("pdf", "first", Actor.HUMAN)
     put("pdf", FROZEN, Actor.HUMAN)
     assert store.head(PDF).frozen
@@ -215,7 +234,9 @@ def test_a_person_may_change_and_thaw_what_is_frozen(store: Store, put: Put) -> 
     assert put("pdf", "by an agent", Actor.AGENT).version == 4
 
 
-def test_what_is_frozen_and_removed_stays_closed_to_all_but_a_person(store: Store, put: Put) -> None:
+def test_what_is_frozen_and_removed_stays_closed_to_all_but_a_person(
+    store: Store, put: Put
+) -> None:
     put("pdf", FROZEN, Actor.HUMAN)
     with store.transaction(Actor.HUMAN, "away") as tx:
         tx.remove(PDF)
@@ -235,7 +256,9 @@ def test_restoring_a_frozen_version_freezes_again(store: Store, put: Put) -> Non
         put("pdf", "other", Actor.AGENT)
 
 
-def test_a_skill_whose_main_file_is_skill_md_in_small_letters_can_be_frozen(store: Store, put: Put) -> None:
+def test_a_skill_whose_main_file_is_skill_md_in_small_letters_can_be_frozen(
+    store: Store, put: Put
+) -> None:
     """The Agent Skills reference accepts both spellings, so both must freeze."""
     with store.transaction(Actor.HUMAN, "as found") as tx:
         tx.put(PDF, {"skill.md": File(FROZEN.encode())})
@@ -329,7 +352,10 @@ def test_what_is_removed_is_not_there_to_expect_or_to_remove(store: Store, put: 
     put("pdf", "a")
     with store.transaction(Actor.AGENT, "away") as tx:
         tx.remove(PDF)
-    with pytest.raises(NoSuchResource, match="removed already"), store.transaction(Actor.AGENT, "away") as tx:
+    with (
+        pytest.raises(NoSuchResource, match="removed already"),
+        store.transaction(Actor.AGENT, "away") as tx,
+    ):
         tx.remove(PDF)
     with pytest.raises(VersionConflict) as conflict:
         put("pdf", "b", expected_version=1)
@@ -346,7 +372,9 @@ def test_a_returning_resource_continues_its_history(store: Store, put: Put) -> N
     assert_sound(store)
 
 
-def test_returning_with_the_same_content_returns_to_the_same_version(store: Store, put: Put) -> None:
+def test_returning_with_the_same_content_returns_to_the_same_version(
+    store: Store, put: Put
+) -> None:
     put("pdf", "a")
     with store.transaction(Actor.AGENT, "away") as tx:
         tx.remove(PDF)
@@ -378,7 +406,11 @@ def test_several_writes_are_one_operation(store: Store, put: Put) -> None:
         tx.remove(DOC)
     assert [written.version for written in tx.written] == [1, 1, None]
     assert tx.operation is not None
-    assert [change.ref.name for change in store.backend.changes_of([tx.operation.id])] == ["pdf", "xls", "doc"]
+    assert [change.ref.name for change in store.backend.changes_of([tx.operation.id])] == [
+        "pdf",
+        "xls",
+        "doc",
+    ]
     assert store.operation(tx.operation.id) == tx.operation
     assert tx.operation.intent.evidence == ("e1", "e2")
     assert store.operations(session="s1") == [tx.operation]
@@ -399,7 +431,9 @@ def test_the_first_changes_of_each_operation_leave_out_the_others(store: Store, 
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_one_conflict_among_several_writes_publishes_nothing(store: Store, put: Put, place: int) -> None:
+def test_one_conflict_among_several_writes_publishes_nothing(
+    store: Store, put: Put, place: int
+) -> None:
     for name in ("pdf", "xls", "doc"):
         put(name, "old")
     before = all_changes(store)
@@ -462,16 +496,24 @@ def test_a_change_needs_a_reason(store: Store, reason: str) -> None:
 
 
 def test_a_version_says_who_made_it_when_and_why(store: Store, clock: Clock) -> None:
-    with store.transaction(Actor.REVIEW, "clearer triggers", session="s7", evidence=["run 3"]) as tx:
+    with store.transaction(
+        Actor.REVIEW, "clearer triggers", session="s7", evidence=["run 3"]
+    ) as tx:
         tx.put(PDF, skill("a"))
     (past,) = store.history(store.head(PDF))
     operation = past.operation
-    assert (operation.actor, operation.reason, operation.session) == (Actor.REVIEW, "clearer triggers", "s7")
+    assert (operation.actor, operation.reason, operation.session) == (
+        Actor.REVIEW,
+        "clearer triggers",
+        "s7",
+    )
     assert operation.at == "2026-11-20T12:00:00.000000Z"
     assert past.version.operation == operation.id == 1
 
 
-def test_the_order_of_versions_does_not_depend_on_the_clock(store: Store, put: Put, clock: Clock) -> None:
+def test_the_order_of_versions_does_not_depend_on_the_clock(
+    store: Store, put: Put, clock: Clock
+) -> None:
     """Jumps of ten years, back and forth."""
     for number, days in enumerate((0, 3650, -7300, 3650), start=1):
         clock.move(days=days)
@@ -482,9 +524,15 @@ def test_the_order_of_versions_does_not_depend_on_the_clock(store: Store, put: P
 
 
 @pytest.mark.parametrize("field", ["reason", "session", "evidence"])
-@pytest.mark.parametrize("text", ["\ud800", "a\x00b", "'; DROP TABLE change; --", "🦔" * 1000, "\u202e"])
-def test_any_text_of_an_operation_is_kept_as_it_is_or_refused(store: Store, field: str, text: str) -> None:
-    said = {"reason": "r", "session": "s", "evidence": ("e",)} | {field: (text,) if field == "evidence" else text}
+@pytest.mark.parametrize(
+    "text", ["\ud800", "a\x00b", "'; DROP TABLE change; --", "🦔" * 1000, "\u202e"]
+)
+def test_any_text_of_an_operation_is_kept_as_it_is_or_refused(
+    store: Store, field: str, text: str
+) -> None:
+    said = {"reason": "r", "session": "s", "evidence": ("e",)} | {
+        field: (text,) if field == "evidence" else text
+    }
     try:
         with store.transaction(Actor.AGENT, **said) as tx:  # type: ignore[arg-type]
             tx.put(PDF, skill("a"))
@@ -509,7 +557,9 @@ def test_what_no_resource_may_hold_is_refused_at_once(store: Store) -> None:
 
 
 @pytest.mark.parametrize("case", attacks("name", "reject"), ids=lambda case: case["id"])
-def test_a_hostile_name_is_refused_even_when_no_text_was_parsed(store: Store, case: dict[str, str]) -> None:
+def test_a_hostile_name_is_refused_even_when_no_text_was_parsed(
+    store: Store, case: dict[str, str]
+) -> None:
     """attacks.json, category name, by a caller that builds the ref itself."""
     for ref in (Ref(Kind.SKILL, case["input"]), Ref(Kind.SKILL, "pdf", case["input"])):
         with pytest.raises(EvolvableError), store.transaction(Actor.AGENT, "try") as tx:
@@ -527,7 +577,9 @@ def test_a_version_in_a_ref_cannot_be_sql() -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1, 2, 2**40])
-def test_a_version_that_is_not_there_is_never_answered_with_another(store: Store, put: Put, number: int) -> None:
+def test_a_version_that_is_not_there_is_never_answered_with_another(
+    store: Store, put: Put, number: int
+) -> None:
     put("pdf", "a")
     head = store.head(PDF)
     for read in (store.version, store.manifest, store.files):
@@ -563,7 +615,9 @@ def test_a_missing_name_is_answered_with_names_that_are_near(store: Store, put: 
 
 
 def test_scopes_are_looked_through_in_order_and_never_beyond(store: Store) -> None:
-    """A project's resource hides the user's; attacks.json lineage-12: another's scope is not seen."""
+    """A project's resource hides the user's; attacks.json lineage-12: another's scope
+    is not seen.
+    """
     with store.transaction(Actor.HUMAN, "three") as tx:
         for scope in ("user", "acme", "other"):
             tx.put(PDF.within(scope), skill(scope))
@@ -590,8 +644,16 @@ def test_the_log_tells_every_move_in_order(store: Store, put: Put) -> None:
     put("pdf", "b")
     with store.transaction(Actor.AGENT, "away") as tx:
         tx.remove(PDF)
-    moves = [(change.sequence, change.ref.name, change.before, change.after) for change in store.changes()]
-    assert moves == [(1, "pdf", None, 1), (2, "xls", None, 1), (3, "pdf", 1, 2), (4, "pdf", 2, None)]
+    moves = [
+        (change.sequence, change.ref.name, change.before, change.after)
+        for change in store.changes()
+    ]
+    assert moves == [
+        (1, "pdf", None, 1),
+        (2, "xls", None, 1),
+        (3, "pdf", 1, 2),
+        (4, "pdf", 2, None),
+    ]
     assert [change.sequence for change in store.changes(after=2, limit=1)] == [3]
     assert store.sequence() == 4
 
@@ -648,10 +710,16 @@ def test_a_reader_sees_an_operation_whole_or_not_at_all(store: Store) -> None:
 # Later versions
 
 
-def test_columns_that_a_later_version_adds_stop_no_write(store: Store, put: Put, tmp_path: Path) -> None:
-    """Servers of both versions may have the library open. With `-m nightly` the whole suite runs on such a library."""
+def test_columns_that_a_later_version_adds_stop_no_write(
+    store: Store, put: Put, tmp_path: Path
+) -> None:
+    """Servers of both versions may have the library open.
+
+    With `-m nightly` the whole suite runs on such a library.
+    """
     put("pdf", "before")
-    add_later_columns(store, "later_still")  # with `-m nightly`, the library may have those of open_later
+    # With `-m nightly`, the library may have those of open_later.
+    add_later_columns(store, "later_still")
     try:
         put("pdf", "after")
         put("xls", "new")
@@ -670,7 +738,11 @@ def test_columns_that_a_later_version_adds_stop_no_write(store: Store, put: Put,
 
 @pytest.mark.parametrize("added", ["skills", "", "skills/inside"])
 def test_a_folder_that_another_process_adds_meanwhile_is_found_or_in_the_way(
-    store: Store, reopen: Callable[[], Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, added: str
+    store: Store,
+    reopen: Callable[[], Store],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    added: str,
 ) -> None:
     bindings, look = store.backend.bindings, store.backend.bindings.folders
 

@@ -99,13 +99,22 @@ def test_a_task_in_english_gets_none(task: str) -> None:
 def test_every_line_of_the_glossary_has_a_word_in_every_language() -> None:
     rows = [line.split("\t") for line in GLOSSARY.read_text(encoding="utf-8").splitlines()]
 
-    assert {len(row) for row in rows} == {10} and all(cell.strip() == cell != "" for row in rows for cell in row)
+    assert {len(row) for row in rows} == {10} and all(
+        cell.strip() == cell != "" for row in rows for cell in row
+    )
     assert len({row[0] for row in rows}) == len(rows)
 
 
 @pytest.mark.parametrize(
     "task",
-    ["ä" * 4_000, "und " + "bilddatei" * 400, "und " + "bilddatei " * 390, "翻" * 4_000, "í é " * 900, "Datei " * 660],
+    [
+        "ä" * 4_000,
+        "und " + "bilddatei" * 400,
+        "und " + "bilddatei " * 390,
+        "翻" * 4_000,
+        "í é " * 900,
+        "Datei " * 660,
+    ],
 )
 def test_a_hostile_task_is_translated_in_no_time(task: str) -> None:
     english("翻訳 und")  # the glossary is read once
@@ -127,7 +136,11 @@ def test_marks_on_letters_make_no_difference(store: Store) -> None:
     with store.transaction(Actor.HUMAN, "test") as tx:
         tx.put(Ref.parse("mesa"), {"SKILL.md": File(text.encode())})
     with Index.open(store) as index:
-        assert len(index.search("presentations").scored) == 1 == len(index.search("PRÉSENTATIONS").scored)
+        assert (
+            len(index.search("presentations").scored)
+            == 1
+            == len(index.search("PRÉSENTATIONS").scored)
+        )
 
 
 def test_endings_of_japanese_find_nothing_by_themselves(store: Store) -> None:
@@ -148,7 +161,9 @@ def test_words_of_katakana_that_only_end_alike_do_not_match(store: Store) -> Non
         assert index.search("キーボードとスケール").scored == ()
 
 
-def test_a_long_task_keeps_its_words_and_gets_english_ones_beside_the_stems_of_its_language() -> None:
+def test_a_long_task_keeps_its_words_and_gets_english_ones_beside_the_stems_of_its_language() -> (
+    None
+):
     words = [f"wort{chr(97 + at // 26)}{chr(97 + at % 26)}ungen" for at in range(60)]
     found = parse_query(f"die Rechnung und die Tabelle mit {' '.join(words)} bitte")
 
@@ -160,7 +175,11 @@ def test_a_long_task_keeps_its_words_and_gets_english_ones_beside_the_stems_of_i
 def test_function_words_of_the_language_of_a_task_are_not_searched_in_a_small_library() -> None:
     task = "die Rechnung für den Kunden"
     small, large = (
-        {one.words for one in searched_terms(task, size).values() if not (one.pair or one.translated)}
+        {
+            one.words
+            for one in searched_terms(task, size).values()
+            if not (one.pair or one.translated)
+        }
         for size in (5, 500)
     )
     assert small == {"rechnung", "kunden"}

@@ -1,4 +1,6 @@
-"""What no version holds of a directory that was taken away: it is moved to the home and can be put back."""
+"""What no version holds of a directory that was taken away: it is moved to the home and can be put
+back.
+"""
 
 import json
 import os
@@ -47,7 +49,11 @@ class Desk:
         self.copies.checkout([PDF])
 
     def files(self) -> set[str]:
-        return {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file()}
+        return {
+            path.relative_to(self.folder).as_posix()
+            for path in self.folder.rglob("*")
+            if path.is_file()
+        }
 
 
 ALL = {"pdf/SKILL.md", "pdf/.venv/bin/python", "pdf/node_modules/a.js", "pdf/.DS_Store"}
@@ -97,7 +103,9 @@ def test_a_removal_that_is_taken_back_beside_what_no_version_keeps_reports_nothi
     assert list((desk.folder.parent / ".skills.evolvable").glob("*.old")) == []
 
 
-def test_a_file_that_has_its_place_taken_stays_in_the_trash(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_has_its_place_taken_stays_in_the_trash(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk.remove()
     later(monkeypatch, 120)
     desk.copies.sync()
@@ -110,7 +118,9 @@ def test_a_file_that_has_its_place_taken_stays_in_the_trash(desk: Desk, monkeypa
     assert desk.trash.entries() == [entry]
 
 
-def test_nothing_is_put_back_through_a_link(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_put_back_through_a_link(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk.remove()
     later(monkeypatch, 120)
     desk.copies.sync()
@@ -142,7 +152,9 @@ def test_the_retention_and_the_limit_delete_the_oldest(
 DAY, TODAY = 86_400.0, 20_000 * 86_400.0
 
 
-@pytest.mark.parametrize("jumps", [[31], [-31], [31, 0, 400, 0, -400], [10_000, 10_000.5, 10_000.9]])
+@pytest.mark.parametrize(
+    "jumps", [[31], [-31], [31, 0, 400, 0, -400], [10_000, 10_000.5, 10_000.9]]
+)
 def test_a_clock_that_jumps_empties_no_trash(desk: Desk, jumps: list[float]) -> None:
     desk.remove()
     with open_root(desk.folder) as root:

@@ -64,7 +64,9 @@ def noise(size: int) -> Files:
 
 
 def filled(home: Path, versions: int = 1) -> dict[tuple[str, int], Files]:
-    """Makes a library with three skills and a few versions of each; returns the content of every version."""
+    """Makes a library with three skills and a few versions of each; returns the content of every
+    version.
+    """
     content: dict[tuple[str, int], Files] = {}
     with Store.open(home, create=True) as store:
         for number in range(1, versions + 1):
@@ -145,7 +147,11 @@ def test_a_disk_becoming_read_only_is_an_error_that_says_so(tmp_path: Path) -> N
             with store.transaction(Actor.HUMAN, "before") as tx:
                 tx.put(Ref.parse("more"), skill("before"))
             store.close()
-            with read_only_disk(disk), pytest.raises(LibraryError), store.transaction(Actor.HUMAN, "try") as tx:
+            with (
+                read_only_disk(disk),
+                pytest.raises(LibraryError),
+                store.transaction(Actor.HUMAN, "try") as tx,
+            ):
                 tx.put(PDF, skill("new"))
             assert store.files(store.head(PDF)) == content["pdf", 1]
             with store.transaction(Actor.HUMAN, "after") as tx:
@@ -155,8 +161,12 @@ def test_a_disk_becoming_read_only_is_an_error_that_says_so(tmp_path: Path) -> N
 
 @pytest.mark.process
 @linux_root
-def test_changes_that_only_the_log_holds_are_never_left_out(children: Children, tmp_path: Path) -> None:
-    """After a kill the newest versions are in the write-ahead log alone: it is read, or the library is refused."""
+def test_changes_that_only_the_log_holds_are_never_left_out(
+    children: Children, tmp_path: Path
+) -> None:
+    """After a kill the newest versions are in the write-ahead log alone: it is read, or the library
+    is refused.
+    """
     with small_disk(tmp_path / "disk", "8m") as disk:
         gate = Gate(tmp_path / "gate")
         Store.open(disk / "home", create=True).close()
@@ -172,7 +182,9 @@ def test_changes_that_only_the_log_holds_are_never_left_out(children: Children, 
             with read_only_disk(disk):
                 try:
                     with Store.open(disk / "home") as store:
-                        assert {operation.reason for operation in store.operations(10**6)} >= set(acknowledged)
+                        assert {operation.reason for operation in store.operations(10**6)} >= set(
+                            acknowledged
+                        )
                 except LibraryReadOnly as refusal:
                     assert "Copy the whole folder" in refusal.hint
         with Store.open(disk / "home") as store:
@@ -188,12 +200,16 @@ def test_another_user_who_may_only_read_reads(children: Children, public: Path) 
     (public / "home" / FILE).chmod(0o644)
     said = children.start("read", public / "home", flags=("--nobody",)).said()
     assert (said["read_only"], said["refused"]) == (True, "LibraryReadOnly")
-    assert said["texts"]["skill:pdf"] == {path: file.data.decode() for path, file in content["pdf", 2].items()}
+    assert said["texts"]["skill:pdf"] == {
+        path: file.data.decode() for path, file in content["pdf", 2].items()
+    }
 
 
 @pytest.mark.process
 @linux_root
-def test_another_user_who_may_only_read_sees_what_the_owner_writes_meanwhile(children: Children, public: Path) -> None:
+def test_another_user_who_may_only_read_sees_what_the_owner_writes_meanwhile(
+    children: Children, public: Path
+) -> None:
     filled(public / "home")
     with Store.open(public / "home") as store, store.transaction(Actor.HUMAN, "now") as tx:
         tx.put(PDF, skill("now"))
@@ -250,7 +266,10 @@ def test_a_flipped_bit_in_a_blob_is_found_when_it_is_read(tmp_path: Path) -> Non
         db.commit()
     assert rows == 8
     assert right_or_refused(tmp_path, content) == 0
-    with Store.open(tmp_path) as store, pytest.raises(LibraryCorrupt, match="does not match its hash"):
+    with (
+        Store.open(tmp_path) as store,
+        pytest.raises(LibraryCorrupt, match="does not match its hash"),
+    ):
         store.files(store.head(PDF))
 
 
@@ -306,7 +325,10 @@ def test_a_blob_that_damage_made_a_text_or_a_number_is_refused(tmp_path: Path, d
 
 def test_a_name_that_damage_made_a_number_is_refused(tmp_path: Path) -> None:
     filled(tmp_path, versions=2)
-    change = "UPDATE sqlite_schema SET sql = replace(replace(sql, {}, {}), {}, {}) WHERE name = 'resource'"
+    change = (
+        "UPDATE sqlite_schema SET sql = replace(replace(sql, {}, {}), {}, {}) "
+        "WHERE name = 'resource'"
+    )
     statements = (
         change.format("'name TEXT'", "'name BLOB'", "') STRICT'", "') '"),
         "UPDATE resource SET name = 1 WHERE id = 1",
@@ -327,7 +349,9 @@ def test_a_name_that_damage_made_a_number_is_refused(tmp_path: Path) -> None:
 
 
 def right_or_refused(home: Path, content: dict[tuple[str, int], Files]) -> int:
-    """Returns how many versions were read rightly; fails when one was wrong or an error was not ours."""
+    """Returns how many versions were read rightly; fails when one was wrong or an error was not
+    ours.
+    """
     right = 0
     try:
         store = Store.open(home)
@@ -385,7 +409,11 @@ def test_a_damaged_log_gives_an_older_state_and_nothing_mixed(
     writer.kill()
     log = home / f"{FILE}-wal"
     data = log.read_bytes()
-    log.write_bytes(damage if not damage else data[: len(data) // 2] + damage + data[len(data) // 2 + len(damage) :])
+    log.write_bytes(
+        damage
+        if not damage
+        else data[: len(data) // 2] + damage + data[len(data) // 2 + len(damage) :]
+    )
     with Store.open(home) as store:
         assert_sound(store)
 
@@ -399,7 +427,10 @@ def test_a_library_that_others_keep_busy_is_given_up_after_a_while(
 ) -> None:
     monkeypatch.setattr(connection, "GIVE_UP_SECONDS", 0.3)
     filled(tmp_path)
-    with Store.open(tmp_path) as store, closing(connection.connect(tmp_path / FILE, durable=True)) as other:
+    with (
+        Store.open(tmp_path) as store,
+        closing(connection.connect(tmp_path / FILE, durable=True)) as other,
+    ):
         other.execute("BEGIN IMMEDIATE")
         started = time.monotonic()
         with pytest.raises(LibraryBusy, match="busy"), store.transaction(Actor.AGENT, "try") as tx:
@@ -437,11 +468,15 @@ def test_an_interruption_between_two_statements_publishes_nothing_and_frees_the_
 @pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_fork_with_the_library_open_loses_nothing(children: Children, tmp_path: Path) -> None:
-    """SQLite's connections must not cross a fork (sqlite.org/howtocorrupt.html); parent and child both go on."""
+    """SQLite's connections must not cross a fork (sqlite.org/howtocorrupt.html); parent and child
+    both go on.
+    """
     said = children.start("fork", tmp_path / "home").said()
     assert said == {"child": 0, "head": 10}
     with Store.open(tmp_path / "home") as store:
-        assert {past.version.number for past in store.history(store.head(Ref.parse("forked")))} == set(range(1, 11))
+        assert {
+            past.version.number for past in store.history(store.head(Ref.parse("forked")))
+        } == set(range(1, 11))
         assert_sound(store)
 
 
@@ -462,7 +497,9 @@ def test_a_sqlite_without_the_fix_of_the_log_uses_a_rollback_journal(
 
 
 def without_the_fix(monkeypatch: pytest.MonkeyPatch, yes: bool = True) -> None:
-    """Makes what is opened from now on behave as if its SQLite had the bug of the write-ahead log, or not."""
+    """Makes what is opened from now on behave as if its SQLite had the bug of the write-ahead log,
+    or not.
+    """
     monkeypatch.setattr(connection, "SAFE_VERSION", (99, 0, 0) if yes else (3, 0, 0))
 
 
@@ -476,7 +513,10 @@ def test_a_sqlite_without_the_fix_reads_beside_one_that_has_it_and_does_not_writ
         without_the_fix(monkeypatch)
         with Store.open(tmp_path) as unsafe:
             assert unsafe.files(unsafe.head(PDF)) == content["pdf", 1]
-            with pytest.raises(LibraryBusy) as refusal, unsafe.transaction(Actor.AGENT, "try") as tx:
+            with (
+                pytest.raises(LibraryBusy) as refusal,
+                unsafe.transaction(Actor.AGENT, "try") as tx,
+            ):
                 tx.put(PDF, skill("new"))
             assert "Install pysqlite3" in refusal.value.hint
         assert safe.head(PDF).version == 1

@@ -1,4 +1,6 @@
-"""Busy, full, read only and unreachable mean "again": no background task takes them for done, refused or gone."""
+"""Busy, full, read only and unreachable mean "again": no background task takes them for done,
+refused or gone.
+"""
 
 import contextlib
 import errno
@@ -81,7 +83,9 @@ def test_what_sqlite_says_of_trouble_that_passes_is_one_class(tmp_path: Path, tr
     assert isinstance(refused.value, errors.LibraryError)
 
 
-@pytest.mark.parametrize("name", ["ENOSPC", "EDQUOT", "EROFS", "EAGAIN", "EBUSY", "EACCES", "EMFILE", "EIO"])
+@pytest.mark.parametrize(
+    "name", ["ENOSPC", "EDQUOT", "EROFS", "EAGAIN", "EBUSY", "EACCES", "EMFILE", "EIO"]
+)
 def test_what_the_system_says_of_the_moment_may_pass(name: str) -> None:
     assert may_pass(OSError(getattr(errno, name), name))
 
@@ -112,20 +116,31 @@ def line(tmp_path: Path) -> CommandLine:
 
 def queued(line: CommandLine) -> tuple[Path, str]:
     """Queues a short session; returns its transcript and its name."""
-    said = [User("Make the migration."), LoadSkill("db-migrations", "By hand."), Run("pytest", "1 passed")]
+    said = [
+        User("Make the migration."),
+        LoadSkill("db-migrations", "By hand."),
+        Run("pytest", "1 passed"),
+    ]
     path = write_claude_code(line.project, said)
-    assert review_queue.enqueue(str(line.home), {"session_id": session_id("session"), "transcript_path": str(path)})
+    assert review_queue.enqueue(
+        str(line.home), {"session_id": session_id("session"), "transcript_path": str(path)}
+    )
     return path, session_id("session")
 
 
 @powerless
-def test_a_transcript_that_cannot_be_read_now_waits_and_what_is_behind_it_is_reviewed(line: CommandLine) -> None:
+def test_a_transcript_that_cannot_be_read_now_waits_and_what_is_behind_it_is_reviewed(
+    line: CommandLine,
+) -> None:
     path, name = queued(line)
     hook = {"session_id": SESSION.session_id, "transcript_path": str(SESSION.write(line.project))}
     assert review_queue.enqueue(str(line.home), hook)
     path.chmod(0)
     reviews = unpowered(line, "review", "--queue", "--json")
-    assert [(one["session"], one["state"]) for one in reviews] == [(name, "waits"), (SESSION.session_id, "begun")]
+    assert [(one["session"], one["state"]) for one in reviews] == [
+        (name, "waits"),
+        (SESSION.session_id, "begun"),
+    ]
     assert "cannot be read" in str(reviews[0]["why"])
 
     path.chmod(0o600)
@@ -136,7 +151,9 @@ def test_a_transcript_that_cannot_be_read_now_waits_and_what_is_behind_it_is_rev
 
 
 @powerless
-def test_a_session_waits_while_the_transcript_of_its_subagent_cannot_be_read(line: CommandLine) -> None:
+def test_a_session_waits_while_the_transcript_of_its_subagent_cannot_be_read(
+    line: CommandLine,
+) -> None:
     path, name = queued(line)
     part = path.with_suffix("") / "subagents/agent-a1.jsonl"
     part.parent.mkdir(parents=True)
@@ -152,7 +169,9 @@ def test_a_session_waits_while_the_transcript_of_its_subagent_cannot_be_read(lin
 
 @powerless
 @pytest.mark.parametrize("folder", ["queue", "taken"])
-def test_an_entry_of_the_queue_that_cannot_be_read_now_stays(line: CommandLine, folder: str) -> None:
+def test_an_entry_of_the_queue_that_cannot_be_read_now_stays(
+    line: CommandLine, folder: str
+) -> None:
     queued(line)
     if folder == "taken":
         assert review_queue.take_session(line.home)  # by a process that is gone
@@ -168,9 +187,14 @@ def test_an_entry_of_the_queue_that_cannot_be_read_now_stays(line: CommandLine, 
 def test_a_hook_on_a_full_disk_takes_no_place_of_a_session_that_waits(tmp_path: Path) -> None:
     for number in range(review_queue.MAX_WAITING):
         assert review_queue.enqueue(str(tmp_path), {"session_id": f"s{number}"})
-    queue = "import sys; from evolvable_store.review_queue import enqueue; enqueue(sys.argv[1], {'session_id': 'new'})"
+    queue = (
+        "import sys; from evolvable_store.review_queue import enqueue; enqueue(sys.argv[1], "
+        "{'session_id': 'new'})"
+    )
     full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); {queue}"
-    ran = subprocess.run([sys.executable, "-c", full, str(tmp_path)], capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", full, str(tmp_path)], capture_output=True, text=True
+    )
     assert "OSError" in ran.stderr
     assert len(review_queue.waiting_sessions(tmp_path)) == review_queue.MAX_WAITING
 
@@ -196,7 +220,10 @@ def test_a_change_that_the_watcher_could_not_note_as_written_is_noted_when_the_t
     following.start()
     try:
         poll(lambda: following._owner.owns, "the owner of the folders")
-        with refusing(library.store.backend.path, "binding", trouble), caplog.at_level(logging.WARNING):
+        with (
+            refusing(library.store.backend.path, "binding", trouble),
+            caplog.at_level(logging.WARNING),
+        ):
             put_texts(library.store, {"pdf": skill_text("pdf", body="quokka")})
             poll(lambda: caplog.records, "the trouble to be met")
             assert versions_in(library) == {"csv": 1, "pdf": 1}
@@ -218,7 +245,10 @@ def versions_in(library: Library) -> dict[str, int | None]:
 def test_a_change_that_found_no_room_in_the_folder_is_written_when_there_is_some(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with small_disk(tmp_path / "disk", "256k") as disk, Library.open(tmp_path / "home", create=True) as library:
+    with (
+        small_disk(tmp_path / "disk", "256k") as disk,
+        Library.open(tmp_path / "home", create=True) as library,
+    ):
         (disk / "skills/pdf").mkdir(parents=True)
         (disk / "skills/pdf/SKILL.md").write_text(skill_text("pdf"))
         library.working_copies.add(disk / "skills", identity=TERMINAL)
@@ -227,7 +257,10 @@ def test_a_change_that_found_no_room_in_the_folder_is_written_when_there_is_some
         try:
             poll(lambda: following._owner.owns, "the owner of the folders")
             (disk / "ballast").write_bytes(b"")
-            with contextlib.suppress(OSError), (disk / "ballast").open("ab", buffering=0) as ballast:
+            with (
+                contextlib.suppress(OSError),
+                (disk / "ballast").open("ab", buffering=0) as ballast,
+            ):
                 while ballast.write(bytes(4_096)):
                     pass
             with caplog.at_level(logging.WARNING):
@@ -254,7 +287,9 @@ def test_a_file_that_the_watcher_cannot_open_is_named_with_the_words_of_the_syst
             poll(lambda: caplog.records, "the trouble to be met")
     finally:
         following.stop()
-    assert caplog.records[0].getMessage() == f"{missing} cannot be opened: No such file or directory"
+    assert (
+        caplog.records[0].getMessage() == f"{missing} cannot be opened: No such file or directory"
+    )
 
 
 @every_trouble
@@ -265,7 +300,10 @@ def test_a_save_that_the_library_refused_is_imported_once_when_the_trouble_is_ov
     following.start()
     try:
         poll(lambda: following._owner.owns, "the owner of the folders")
-        with refusing(library.store.backend.path, "operation", trouble), caplog.at_level(logging.WARNING):
+        with (
+            refusing(library.store.backend.path, "operation", trouble),
+            caplog.at_level(logging.WARNING),
+        ):
             place.save("pdf", skill_text("pdf", body="quokka"))
             poll(lambda: caplog.records, "the trouble to be met")
             assert library.store.head(PDF).version == 1
@@ -354,14 +392,21 @@ def test_an_agents_save_that_the_library_refused_is_the_agents_when_it_is_record
     hooks = dispatcher(place, library)
     place.save("pdf", skill_text("pdf", body="quokka"))
     with refusing(library.store.backend.path, "operation", trouble):
-        assert hooks.answer(used("Write", file_path=str(place.skills / "pdf/SKILL.md"))) == EMPTY_ANSWER
+        assert (
+            hooks.answer(used("Write", file_path=str(place.skills / "pdf/SKILL.md")))
+            == EMPTY_ANSWER
+        )
     hooks.answer(OTHER)
     head = library.store.head(PDF)
     assert head.version == 2
-    assert library.store.operation(library.store.version(head).operation).principal is Principal.AGENT
+    assert (
+        library.store.operation(library.store.version(head).operation).principal is Principal.AGENT
+    )
 
 
-def test_what_was_saved_after_a_refused_event_is_not_put_down_to_the_agent(place: Place, library: Library) -> None:
+def test_what_was_saved_after_a_refused_event_is_not_put_down_to_the_agent(
+    place: Place, library: Library
+) -> None:
     file = place.skills / "pdf/SKILL.md"
     place.save("pdf", skill_text("pdf", body="quokka"))
     with refusing(library.store.backend.path, "operation", "busy"):
@@ -375,7 +420,9 @@ def test_what_was_saved_after_a_refused_event_is_not_put_down_to_the_agent(place
     assert library.store.operation(made).principal is not Principal.AGENT
 
 
-def test_an_event_that_cannot_be_read_keeps_no_other_one_waiting(place: Place, library: Library) -> None:
+def test_an_event_that_cannot_be_read_keeps_no_other_one_waiting(
+    place: Place, library: Library
+) -> None:
     with refusing(library.store.backend.path, "use", "busy"):
         dispatcher(place, library).answer(used("Skill", skill="pdf"))
     unreadable = place.home / "hooks/waiting/0.json"
@@ -396,7 +443,9 @@ def test_a_hook_that_meets_a_defect_answers_nothing_and_says_so(
     assert "a hook failed" in caplog.text
 
 
-def test_a_prompt_is_answered_while_a_hook_waits_and_the_library_is_busy(place: Place, library: Library) -> None:
+def test_a_prompt_is_answered_while_a_hook_waits_and_the_library_is_busy(
+    place: Place, library: Library
+) -> None:
     hooks = dispatcher(place, library)
     prompt = {
         "hook_event_name": "UserPromptSubmit",
@@ -425,8 +474,16 @@ assert not log.claim("s1", 2, "search-1")
     subprocess.run([sys.executable, "-c", offer, str(place.home)], check=True)
 
 
-def test_a_hook_for_a_library_that_cannot_be_opened_now_waits_for_the_next_one(place: Place) -> None:
-    hook = [sys.executable, "-P", "-c", "from evolvable_server.hooks.command import main; main()", "PostToolUse"]
+def test_a_hook_for_a_library_that_cannot_be_opened_now_waits_for_the_next_one(
+    place: Place,
+) -> None:
+    hook = [
+        sys.executable,
+        "-P",
+        "-c",
+        "from evolvable_server.hooks.command import main; main()",
+        "PostToolUse",
+    ]
 
     def run(event: dict[str, str]) -> int:
         given = json.dumps(event).encode()
@@ -447,7 +504,9 @@ def test_a_hook_for_a_library_that_cannot_be_opened_now_waits_for_the_next_one(p
 
 
 @pytest.mark.anyio
-async def test_clients_are_notified_once_of_what_the_library_could_not_say_at_first(tmp_path: Path) -> None:
+async def test_clients_are_notified_once_of_what_the_library_could_not_say_at_first(
+    tmp_path: Path,
+) -> None:
     home = tmp_path / "home"
     with Store.open(home, create=True) as store:
         put_texts(store, {"pdf": skill_text("pdf")})
@@ -472,7 +531,9 @@ async def test_clients_are_notified_once_of_what_the_library_could_not_say_at_fi
 # The background threads of a server
 
 
-def test_memories_that_could_not_be_written_for_a_client_are_written_without_another_change(tmp_path: Path) -> None:
+def test_memories_that_could_not_be_written_for_a_client_are_written_without_another_change(
+    tmp_path: Path,
+) -> None:
     line = CommandLine(tmp_path)
     line("init", code=None)
     (line.user / ".claude").mkdir(exist_ok=True)
@@ -489,6 +550,10 @@ def test_memories_that_could_not_be_written_for_a_client_are_written_without_ano
         poll(lambda: not served._memories_changed.is_set(), "the change to be seen")
         rules.unlink()
         file = rules / "evolvable-memory.md"
-        poll(lambda: file.exists() and "Likes tea." in file.read_text(), "the memories at the client", 20)
+        poll(
+            lambda: file.exists() and "Likes tea." in file.read_text(),
+            "the memories at the client",
+            20,
+        )
     finally:
         served.close()

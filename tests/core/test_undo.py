@@ -15,7 +15,9 @@ PDF, CSV = Ref.parse("pdf"), Ref.parse("csv")
 
 
 def edit(library, caller, ref, old, new):
-    return resources.update_resource(library, caller, ref, f"{old} to {new}", edits=[TextEdit("SKILL.md", old, new)])
+    return resources.update_resource(
+        library, caller, ref, f"{old} to {new}", edits=[TextEdit("SKILL.md", old, new)]
+    )
 
 
 def test_an_operation_is_taken_back_by_a_new_one(library, agent, person, skill):
@@ -24,8 +26,15 @@ def test_an_operation_is_taken_back_by_a_new_one(library, agent, person, skill):
 
     undone = undo(library, person, "not better", operation=done.operation)
 
-    assert (undone.undid, undone.restored, undone.conflicts) == ([done.operation], ["skill:pdf@3"], [])
-    assert load.get_resource(library, person, PDF).text == load.get_resource(library, person, PDF, version=1).text
+    assert (undone.undid, undone.restored, undone.conflicts) == (
+        [done.operation],
+        ["skill:pdf@3"],
+        [],
+    )
+    assert (
+        load.get_resource(library, person, PDF).text
+        == load.get_resource(library, person, PDF, version=1).text
+    )
     assert library.store.operation(undone.operation).intent.undoes == (done.operation,)
 
 
@@ -52,7 +61,9 @@ def test_a_creation_is_undone_by_removal_and_a_removal_by_return(library, agent,
     assert back.restored == ["skill:pdf@1"]
 
 
-def test_all_of_a_session_is_taken_back_across_resources_in_one_operation(library, agent, person, skill):
+def test_all_of_a_session_is_taken_back_across_resources_in_one_operation(
+    library, agent, person, skill
+):
     skill("pdf")
     skill("csv")
     edit(library, agent, PDF, "one", "ONE")
@@ -66,11 +77,16 @@ def test_all_of_a_session_is_taken_back_across_resources_in_one_operation(librar
     assert undone.restored == ["skill:pdf@4", "skill:made-by-agent removed"]
     assert [conflict.ref for conflict in undone.conflicts] == ["skill:csv"]
     assert "changed it since" in undone.conflicts[0].reason
-    assert load.get_resource(library, person, PDF).text == load.get_resource(library, person, PDF, version=1).text
+    assert (
+        load.get_resource(library, person, PDF).text
+        == load.get_resource(library, person, PDF, version=1).text
+    )
     assert "One" in load.get_resource(library, person, CSV).text
 
 
-def test_what_changed_since_beside_the_same_lines_is_left_alone_and_named(library, agent, person, skill):
+def test_what_changed_since_beside_the_same_lines_is_left_alone_and_named(
+    library, agent, person, skill
+):
     skill("pdf")
     done = edit(library, agent, PDF, "one", "ONE")
     later = edit(library, person, PDF, "two", "TWO")

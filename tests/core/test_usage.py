@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from evolvable_store.errors import InvalidArgument, NoSuchFile, NoSuchResource, NoSuchUse, NoSuchVersion
+from evolvable_store.errors import (
+    InvalidArgument,
+    NoSuchFile,
+    NoSuchResource,
+    NoSuchUse,
+    NoSuchVersion,
+)
 from evolvable_store.objects import File
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref
@@ -44,7 +50,10 @@ def test_reading_counts_nothing_and_every_version_stays_readable(library, agent,
 def test_a_file_that_is_not_text_is_said_to_be_so(library, agent, skill):
     skill("pdf")
     with library.store.transaction(Actor.HUMAN, "x") as tx:
-        tx.put(PDF, {**library.store.files(library.store.head(PDF)), "logo.png": File(b"\x89PNG\x00\xff")})
+        tx.put(
+            PDF,
+            {**library.store.files(library.store.head(PDF)), "logo.png": File(b"\x89PNG\x00\xff")},
+        )
 
     loaded = load.load_skill(library, agent, PDF, path="logo.png")
 
@@ -66,7 +75,10 @@ def test_what_is_not_there_is_answered_with_what_is(library, agent, skill):
 
 def test_a_name_that_another_scope_has_is_named_with_its_scope(library, agent):
     with library.store.transaction(Actor.HUMAN, "x") as tx:
-        tx.put(Ref(Kind.SKILL, "deploy", "app"), {"SKILL.md": File(b"---\nname: deploy\ndescription: Deploys.\n---\n")})
+        tx.put(
+            Ref(Kind.SKILL, "deploy", "app"),
+            {"SKILL.md": File(b"---\nname: deploy\ndescription: Deploys.\n---\n")},
+        )
 
     with pytest.raises(NoSuchResource) as caught:
         load.load_skill(library, agent, Ref.parse("skill:deploy"))
@@ -79,7 +91,9 @@ def test_a_later_word_about_the_same_use_counts_instead_of_the_earlier(library, 
     loaded = load.load_skill(library, agent, PDF)
     load.report_outcome(library, agent, outcome="failed", use_id=loaded.use_id)
 
-    told = load.report_outcome(library, agent, outcome="succeeded", use_id=loaded.use_id, usage="used")
+    told = load.report_outcome(
+        library, agent, outcome="succeeded", use_id=loaded.use_id, usage="used"
+    )
 
     assert (told.succeeded, told.failed) == (1, 0)
 
@@ -127,9 +141,14 @@ def test_the_diff_between_two_versions_is_unified_and_names_them(library, agent,
 def test_only_a_line_feed_ends_a_line_in_a_diff(library, agent, skill):
     """attacks.json unicode-13 and unicode-14: U+2028 and U+0085 must not split lines."""
     skill("pdf", "a\u2028b\u0085c")
-    edit.update_resource(library, agent, PDF, "x", edits=[TextEdit("SKILL.md", "a\u2028b", "A\u2028b")])
+    edit.update_resource(
+        library, agent, PDF, "x", edits=[TextEdit("SKILL.md", "a\u2028b", "A\u2028b")]
+    )
 
-    assert "-a\u2028b\u0085c\n+A\u2028b\u0085c\n" in resource_history(library, agent, PDF, from_version=1).diff
+    assert (
+        "-a\u2028b\u0085c\n+A\u2028b\u0085c\n"
+        in resource_history(library, agent, PDF, from_version=1).diff
+    )
 
 
 @pytest.mark.process
@@ -143,11 +162,15 @@ def test_a_long_diff_is_cut_and_says_so(library, agent, skill):
     assert text.endswith("read the files with get_resource.\n")
 
 
-ATTACKS = json.loads((Path(__file__).parents[1] / "data/attacks.json").read_text(encoding="utf-8"))["cases"]
+ATTACKS = json.loads((Path(__file__).parents[1] / "data/attacks.json").read_text(encoding="utf-8"))[
+    "cases"
+]
 
 
 @pytest.mark.parametrize(
-    "attack", [c for c in ATTACKS if c["category"] == "name" and c["expect"] == "reject"], ids=lambda c: c["id"]
+    "attack",
+    [c for c in ATTACKS if c["category"] == "name" and c["expect"] == "reject"],
+    ids=lambda c: c["id"],
 )
 def test_hostile_names_are_refused_by_every_verb_with_a_clear_text(library, agent, attack):
     from evolvable_store.errors import InvalidRef

@@ -1,4 +1,6 @@
-"""The file of vectors: each text is embedded once, nothing outlives the texts it is of, and damage costs only time."""
+"""The file of vectors: each text is embedded once, nothing outlives the texts it is of, and damage
+costs only time.
+"""
 
 import sqlite3
 from collections.abc import Iterator
@@ -33,7 +35,9 @@ def vectors(tmp_path: Path) -> Iterator[Vectors]:
 def say(vectors: Vectors, **said: TextDigest) -> None:
     """Gives pdf and sql one text each."""
     places = {"pdf": PDF, "sql": SQL}
-    vectors.take_in({places[name]: {TextRole.WHOLE: text} for name, text in said.items()}, (), {"applied": "1"})
+    vectors.take_in(
+        {places[name]: {TextRole.WHOLE: text} for name, text in said.items()}, (), {"applied": "1"}
+    )
 
 
 def test_equal_texts_have_one_vector(vectors: Vectors) -> None:
@@ -105,7 +109,9 @@ def test_there_is_no_progress_before_anything_was_begun(tmp_path: Path) -> None:
     assert not (tmp_path / VECTORS_FILE).exists()
 
 
-@pytest.mark.parametrize("content", [b"no database at all" * 100, b"SQLite format 3\x00" + b"\xff" * 4000])
+@pytest.mark.parametrize(
+    "content", [b"no database at all" * 100, b"SQLite format 3\x00" + b"\xff" * 4000]
+)
 def test_a_damaged_file_is_set_aside_and_made_anew(tmp_path: Path, content: bytes) -> None:
     (tmp_path / VECTORS_FILE).write_bytes(content)
     assert embedding_progress(tmp_path) is None

@@ -1,4 +1,6 @@
-"""The verdict on a search: sure of one match, a choice, or none, by thresholds of the library's size."""
+"""The verdict on a search: sure of one match, a choice, or none, by thresholds of the library's
+size.
+"""
 
 import pytest
 
@@ -9,7 +11,9 @@ from evolvable_tools.retrieval.search_types import LEAD, SURE, Verdict, VerdictR
 RULE = VerdictRule(300)
 
 
-def matches(*confidences: float, enough: bool = True, stage: str = "text", sure: int = 0) -> list[Match]:
+def matches(
+    *confidences: float, enough: bool = True, stage: str = "text", sure: int = 0
+) -> list[Match]:
     """Return matches of these confidences; the first `sure` are named by the task."""
     return [
         Match(
@@ -60,7 +64,10 @@ def test_only_the_first_five_places_count_in_any_order() -> None:
 
 
 def test_a_larger_library_needs_a_lower_sum_for_none() -> None:
-    sums = [none_below(resources) for resources in (0, 1, 3, 5, 10, 60, 100, 300, 1_000, 3_000, 10_000, 1_000_000)]
+    sums = [
+        none_below(resources)
+        for resources in (0, 1, 3, 5, 10, 60, 100, 300, 1_000, 3_000, 10_000, 1_000_000)
+    ]
     assert sums == sorted(sums, reverse=True) and sums[-1] == none_below(10_000) > 0
 
 

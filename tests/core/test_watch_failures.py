@@ -1,4 +1,6 @@
-"""Where the system gives no events of files, the folders are scanned, `status` and `doctor` say so, and it ends."""
+"""Where the system gives no events of files, the folders are scanned, `status` and `doctor` say so,
+and it ends.
+"""
 
 import os
 import subprocess
@@ -68,7 +70,9 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.fixture
 def confined(place: Place) -> Iterator[Follower]:
-    """A follower that may have no more instances or watches than it is told, and scans five times a second."""
+    """A follower that may have no more instances or watches than it is told, and scans five times a
+    second.
+    """
     follower = Follower(place, 0.2, OWN_LIMITS)
     yield follower
     follower.end()
@@ -103,7 +107,9 @@ def test_status_and_doctor_name_the_limit_and_its_remedy_for_as_long_as_the_fold
     confined: Follower, tmp_path: Path
 ) -> None:
     (tmp_path / "machine").mkdir()
-    run = partial(CommandLine(tmp_path / "machine"), code=None, EVOLVABLE_HOME=str(confined.place.home))
+    run = partial(
+        CommandLine(tmp_path / "machine"), code=None, EVOLVABLE_HOME=str(confined.place.home)
+    )
     confined.tell("max_inotify_instances=0")
     confined.tell("START")
     confined.has_noted("only scanned")
@@ -122,18 +128,27 @@ def test_status_and_doctor_name_the_limit_and_its_remedy_for_as_long_as_the_fold
 @linux
 @own_limits
 @pytest.mark.process
-def test_doctor_says_without_a_server_that_one_could_not_watch_the_folders_now(place: Place) -> None:
+def test_doctor_says_without_a_server_that_one_could_not_watch_the_folders_now(
+    place: Place,
+) -> None:
     script = 'echo 0 > /proc/sys/user/max_inotify_instances; exec "$@"'
     doctor = [sys.executable, "-m", "evolvable_server", "status"]
     command = [*OWN_LIMITS, "sh", "-c", script, "sh", *doctor]
-    said = subprocess.run(command, capture_output=True, text=True, env=place.environment, check=True)
-    assert "A server could not watch the folders now" in said.stdout and "max_user_instances" in said.stdout
+    said = subprocess.run(
+        command, capture_output=True, text=True, env=place.environment, check=True
+    )
+    assert (
+        "A server could not watch the folders now" in said.stdout
+        and "max_user_instances" in said.stdout
+    )
 
 
 @linux
 @own_limits
 @pytest.mark.process
-def test_a_limit_that_is_reached_while_folders_are_followed_means_scans_as_well(confined: Follower) -> None:
+def test_a_limit_that_is_reached_while_folders_are_followed_means_scans_as_well(
+    confined: Follower,
+) -> None:
     confined.tell("max_inotify_watches=1000")
     confined.tell("START")
     confined.follows_a_save("found by events")
@@ -146,7 +161,9 @@ def test_a_limit_that_is_reached_while_folders_are_followed_means_scans_as_well(
 @linux
 @pytest.mark.process
 @powerless
-def test_a_directory_that_may_not_be_read_is_named_and_the_others_are_followed(place: Place) -> None:
+def test_a_directory_that_may_not_be_read_is_named_and_the_others_are_followed(
+    place: Place,
+) -> None:
     place.save("closed", skill_text("closed"))
     closed = place.skills / "closed"
     closed.chmod(0)
@@ -158,7 +175,11 @@ def test_a_directory_that_may_not_be_read_is_named_and_the_others_are_followed(p
         closed.chmod(0o755)
         poll(lambda: follower.note() == "", "the end of the note", 20)
         with Store.open(place.home) as store:
-            poll(lambda: store.head_or_none(Ref.parse("closed")), "the skill that may be read now", 20)
+            poll(
+                lambda: store.head_or_none(Ref.parse("closed")),
+                "the skill that may be read now",
+                20,
+            )
     finally:
         closed.chmod(0o755)
         follower.end()
@@ -188,7 +209,8 @@ def test_events_that_break_off_are_reported_and_asked_for_again(tmp_path: Path) 
         return made[-1]
 
     with closing(EventSource(attempt, reports.append, threading.Event())) as events:
-        with open(os.devnull, "wb") as unreadable:  # a descriptor that is ready, and fails when it is read
+        # A descriptor that is ready, and fails when it is read.
+        with open(os.devnull, "wb") as unreadable:
             os.dup2(unreadable.fileno(), made[0].fileno())
         (tmp_path / "unseen").write_bytes(b"x")
         assert events.wait(0) == set() and not events.gives_events

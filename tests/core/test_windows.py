@@ -1,4 +1,6 @@
-"""Several servers over one library: one of them owns the folders, and another takes over when it ends."""
+"""Several servers over one library: one of them owns the folders, and another takes over when it
+ends.
+"""
 
 import os
 import shutil
@@ -39,7 +41,9 @@ class Windows:
         self.servers += started
         for server in started:
             server.ask("tools/list", {})
-        poll(lambda: self.owner() in [server.process.pid for server in self.servers], "an owner", 20)
+        poll(
+            lambda: self.owner() in [server.process.pid for server in self.servers], "an owner", 20
+        )
 
     def owner(self) -> int:
         return FolderOwner(self.place.home).owner()
@@ -78,7 +82,9 @@ def windows(tmp_path: Path) -> Iterator[Windows]:
 
 
 @pytest.mark.parametrize("stop", [end, Server.close], ids=["killed", "ended"])
-def test_another_server_takes_the_folders_over(windows: Windows, stop: Callable[[Server], None]) -> None:
+def test_another_server_takes_the_folders_over(
+    windows: Windows, stop: Callable[[Server], None]
+) -> None:
     windows.open(3)
     windows.seconds_until_saved("one")
     stop(windows.pop_owner())
@@ -88,7 +94,9 @@ def test_another_server_takes_the_folders_over(windows: Windows, stop: Callable[
     assert windows.seconds_until_saved("three") < 5
 
 
-def test_what_is_saved_while_no_server_owns_the_folders_is_seen_by_the_next(windows: Windows) -> None:
+def test_what_is_saved_while_no_server_owns_the_folders_is_seen_by_the_next(
+    windows: Windows,
+) -> None:
     windows.open(2)
     windows.seconds_until_saved("one")
     others = [server for server in windows.servers if server.process.pid != windows.owner()]
@@ -102,7 +110,9 @@ def test_what_is_saved_while_no_server_owns_the_folders_is_seen_by_the_next(wind
     poll(lambda: windows.version() == before + 1, "a save from before the election", 10)
 
 
-def test_a_stopped_owner_loses_the_folders_and_nothing_is_lost_when_it_goes_on(windows: Windows) -> None:
+def test_a_stopped_owner_loses_the_folders_and_nothing_is_lost_when_it_goes_on(
+    windows: Windows,
+) -> None:
     windows.open(2)
     windows.seconds_until_saved("one")
     for server in windows.servers:
@@ -126,7 +136,11 @@ def test_a_follower_writes_its_own_change_before_it_answers(windows: Windows) ->
         server.call("update_resource", ref="skill:pdf", reason="why", files={"SKILL.md": text})
         assert file.read_text(encoding="utf-8") == text
     shutil.rmtree(windows.place.skills / "csv")
-    poll(lambda: not (windows.place.skills / "csv").exists() and _is_removed(windows), "a removal", 20)
+    poll(
+        lambda: not (windows.place.skills / "csv").exists() and _is_removed(windows),
+        "a removal",
+        20,
+    )
     assert windows.version() == 1 + len(windows.servers)
 
 

@@ -1,4 +1,6 @@
-"""The wire: what there is room for is written at once, and the rest when the reader has made room."""
+"""The wire: what there is room for is written at once, and the rest when the reader has
+made room.
+"""
 
 import os
 import sys

@@ -56,7 +56,9 @@ class Desk:
 
     def conflicts(self) -> list[str]:
         folder = self.copies.bindings.folder(self.folder)
-        return [one.directory for one in self.copies.bindings.of_folder(folder).values() if one.conflict]
+        return [
+            one.directory for one in self.copies.bindings.of_folder(folder).values() if one.conflict
+        ]
 
     def version(self, ref: Ref = PDF) -> int | None:
         head = self.store.head_or_none(ref)
@@ -107,7 +109,9 @@ MARKS = "<<<<<<< HEAD\nours\n=======\ntheirs\n>>>>>>> main\n"
 
 
 @pytest.mark.parametrize("content", ["", "  \n\n", "\0" * 300, text("pdf", MARKS)])
-def test_what_a_crash_or_a_merge_leaves_of_a_document_is_refused_and_the_version_stays(desk, content):
+def test_what_a_crash_or_a_merge_leaves_of_a_document_is_refused_and_the_version_stays(
+    desk, content
+):
     desk.save("pdf", text("pdf"))
     desk.copies.add(desk.folder)
     desk.save("pdf", content)
@@ -146,14 +150,18 @@ def test_a_new_directory_with_an_empty_document_is_named_and_not_imported(desk):
 
     sync = desk.copies.add(desk.folder)
 
-    assert [(one.directory, one.problems) for one in sync.refused] == [("pdf", ("SKILL.md: it is empty (0 bytes)",))]
+    assert [(one.directory, one.problems) for one in sync.refused] == [
+        ("pdf", ("SKILL.md: it is empty (0 bytes)",))
+    ]
     assert desk.version() is None
 
 
 def test_an_emptied_file_of_an_agent_is_refused_where_it_is_known_and_where_it_is_new(tmp_path):
     folder = tmp_path / "agents"
     folder.mkdir()
-    (folder / "reviewer.md").write_text("---\nname: reviewer\ndescription: Reviews.\n---\nReview.\n")
+    (folder / "reviewer.md").write_text(
+        "---\nname: reviewer\ndescription: Reviews.\n---\nReview.\n"
+    )
     with Store.open(tmp_path / "home", create=True) as store:
         copies = WorkingCopies(store)
         copies.add(folder, kind=Kind.AGENT)
@@ -209,12 +217,18 @@ def test_a_copy_that_a_synchroniser_made_is_named_and_not_imported(desk, copy):
     (again,) = desk.copies.sync()
 
     assert [str(taken.ref) for taken in sync.taken] == ["skill:pdf"]
-    assert [one.directory for one in sync.refused] == [copy] == [one.directory for one in again.refused]
+    assert (
+        [one.directory for one in sync.refused]
+        == [copy]
+        == [one.directory for one in again.refused]
+    )
     assert "synchroniser made of pdf" in sync.refused[0].problems[0]
 
 
 @pytest.mark.parametrize("copy", COPIES)
-def test_a_directory_named_like_a_copy_is_imported_where_it_has_its_own_name_or_nothing_lies_beside_it(desk, copy):
+def test_a_directory_named_like_a_copy_is_imported_where_it_has_its_own_name_or_nothing_lies_beside_it(
+    desk, copy
+):
     desk.save("csv", text("csv"))
     desk.save(copy.replace("pdf", "csv"), text("csv-two"))
     desk.save(copy, text("pdf"))
@@ -248,7 +262,9 @@ def test_a_synchronisers_copy_of_a_single_file_is_named_and_not_imported(tmp_pat
     folder = tmp_path / "agents"
     folder.mkdir()
     for name in ("reviewer", copy):
-        (folder / f"{name}.md").write_text("---\nname: reviewer\ndescription: Reviews.\n---\nReview.\n")
+        (folder / f"{name}.md").write_text(
+            "---\nname: reviewer\ndescription: Reviews.\n---\nReview.\n"
+        )
     with Store.open(tmp_path / "home", create=True) as store:
         sync = WorkingCopies(store).add(folder, kind=Kind.AGENT)
 
@@ -267,7 +283,9 @@ def test_copies_of_files_are_named_and_belong_to_no_version(desk):
     assert str(sync.warnings).count("a copy that a synchroniser made, so it is not kept") == 2
 
 
-@pytest.mark.parametrize("name", ["a.orig", "a.py.rej", ".a.md.kate-swp", ".tmpX1y2Z3", ".tmp-42", ".~lock.a.odt#"])
+@pytest.mark.parametrize(
+    "name", ["a.orig", "a.py.rej", ".a.md.kate-swp", ".tmpX1y2Z3", ".tmp-42", ".~lock.a.odt#"]
+)
 def test_what_editors_and_patch_leave_is_not_versioned(desk, name):
     desk.save("pdf", text("pdf"))
     desk.save("pdf", "x", name)
@@ -350,7 +368,11 @@ def test_edits_of_both_sides_that_do_not_touch_are_merged(desk):
 
     assert [(taken.version, taken.how) for taken in sync.taken] == [(3, "merged")]
     assert sync.conflicts == []
-    assert desk.read() == text("pdf", "one by the person", "two", "three by the agent") == desk.history()[-1]
+    assert (
+        desk.read()
+        == text("pdf", "one by the person", "two", "three by the agent")
+        == desk.history()[-1]
+    )
 
 
 def test_edits_that_touch_are_a_stated_conflict_and_both_versions_are_kept(desk):
@@ -363,7 +385,11 @@ def test_edits_that_touch_are_a_stated_conflict_and_both_versions_are_kept(desk)
 
     assert "SKILL.md: also changed in version 2" in sync.conflicts[0].problems[0]
     assert desk.read() == text("pdf", "by the person")
-    assert desk.history() == [text("pdf"), text("pdf", "by the agent"), text("pdf", "by the person")]
+    assert desk.history() == [
+        text("pdf"),
+        text("pdf", "by the agent"),
+        text("pdf", "by the person"),
+    ]
     assert desk.conflicts() == ["pdf"]
     desk.save("pdf", text("pdf", "by the person, after reading both"))
     desk.copies.sync()
@@ -374,14 +400,20 @@ def test_one_overlapping_line_drops_no_other_line_of_the_library(desk):
     base = [f"line {number}" for number in range(1, 41)]
     desk.save("pdf", text("pdf", *base))
     desk.copies.add(desk.folder)
-    library = [{3: "agent 3", 20: "agent 20", 38: "agent 38"}.get(n, line) for n, line in enumerate(base, 1)]
+    library = [
+        {3: "agent 3", 20: "agent 20", 38: "agent 38"}.get(n, line)
+        for n, line in enumerate(base, 1)
+    ]
     disk = [{20: "person 20", 30: "person 30"}.get(n, line) for n, line in enumerate(base, 1)]
     desk.agent_elsewhere(text("pdf", *library))
     desk.save("pdf", text("pdf", *disk))
 
     (sync,) = desk.copies.sync()
 
-    both = [one if one in ("agent 3", "agent 38") else other for one, other in zip(library, disk, strict=True)]
+    both = [
+        one if one in ("agent 3", "agent 38") else other
+        for one, other in zip(library, disk, strict=True)
+    ]
     assert desk.read() == text("pdf", *both) == desk.history()[-1]
     line = text("pdf", *library).splitlines().index("agent 20") + 1
     [problem] = sync.conflicts[0].problems
@@ -538,7 +570,9 @@ def test_a_file_system_without_executable_bits_keeps_the_modes_of_the_version(de
     assert (desk.version(), desk.conflicts()) == (3, [])
 
 
-def test_a_save_in_the_moment_of_writing_keeps_the_modes_where_there_are_no_executable_bits(desk, monkeypatch):
+def test_a_save_in_the_moment_of_writing_keeps_the_modes_where_there_are_no_executable_bits(
+    desk, monkeypatch
+):
     desk.save("pdf", text("pdf"))
     desk.save("pdf", "#!/bin/sh\n", "run.sh")
     os.chmod(desk.folder / "pdf/run.sh", 0o755)
@@ -615,7 +649,9 @@ def test_another_folders_skill_of_the_same_name_is_kept_under_a_name_of_its_own(
     assert (other / "SKILL.md").read_text() == text("pdf", "a different skill")
 
 
-def test_a_new_resource_is_written_into_every_folder_of_its_scope_and_never_over_anything(desk, tmp_path):
+def test_a_new_resource_is_written_into_every_folder_of_its_scope_and_never_over_anything(
+    desk, tmp_path
+):
     (tmp_path / "second/csv").mkdir(parents=True)
     desk.copies.add(desk.folder)
     desk.copies.add(tmp_path / "second")
@@ -639,7 +675,9 @@ def test_skills_in_groups_are_found_and_hidden_or_linked_folders_are_not(desk, t
 
     sync = desk.copies.add(desk.folder)
 
-    assert [(taken.directory, str(taken.ref)) for taken in sync.taken] == [("group/deep/pdf", "skill:pdf")]
+    assert [(taken.directory, str(taken.ref)) for taken in sync.taken] == [
+        ("group/deep/pdf", "skill:pdf")
+    ]
 
 
 def test_paths_of_events_lead_to_the_directories_of_resources(desk):
@@ -899,7 +937,9 @@ LINES = st.lists(st.sampled_from(["alpha", "beta", "gamma", "delta"]), min_size=
 
 
 class TwoSides(RuleBasedStateMachine):
-    """Whatever a person and agents do in any order, nothing that a person saved is ever missing from the history."""
+    """Whatever a person and agents do in any order, nothing that a person saved is ever missing
+    from the history.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -1008,7 +1048,9 @@ def mirror_of(desk: Desk, place: Path) -> Path:
 
 
 def only_refusal(desk: Desk) -> str:
-    """What the sync of the first folder says against its only refused directory; nothing becomes a version."""
+    """What the sync of the first folder says against its only refused directory; nothing becomes a
+    version.
+    """
     sync, *others = desk.copies.sync()
     assert sync.taken == [] and not any(one.written or one.removed or one.refused for one in others)
     (refusal,) = sync.refused
@@ -1016,7 +1058,9 @@ def only_refusal(desk: Desk) -> str:
     return problem
 
 
-def test_a_tracked_file_that_outgrows_its_limit_stays_in_the_version_and_in_other_folders(desk, tmp_path):
+def test_a_tracked_file_that_outgrows_its_limit_stays_in_the_version_and_in_other_folders(
+    desk, tmp_path
+):
     desk.save("pdf", text("pdf"))
     desk.save("pdf", "small", "data.bin")
     desk.copies.add(desk.folder)
@@ -1026,7 +1070,10 @@ def test_a_tracked_file_that_outgrows_its_limit_stays_in_the_version_and_in_othe
 
     for _ in range(2):
         problem = only_refusal(desk)
-        assert problem.startswith("data.bin: too large: it has 6,000,000 bytes") and "or remove it" in problem
+        assert (
+            problem.startswith("data.bin: too large: it has 6,000,000 bytes")
+            and "or remove it" in problem
+        )
     assert desk.version() == 1 and (other / "pdf/data.bin").read_text() == "small"
     assert data.stat().st_size == 6_000_000
 
@@ -1050,7 +1097,9 @@ def test_a_tracked_file_over_its_limit_that_the_person_removes_is_deleted(desk, 
 
 
 def test_a_new_file_over_the_limit_of_a_resource_pushes_no_tracked_file_out_of_it(desk):
-    """The files are read in alphabetical order, so the new one fits and an unchanged one does not."""
+    """The files are read in alphabetical order, so the new one fits and an unchanged
+    one does not.
+    """
     desk.save("pdf", text("pdf"))
     for name in ("d1.bin", "d2.bin", "d3.bin"):
         big(desk, name, 4_500_000)
@@ -1157,7 +1206,9 @@ def test_a_version_that_returns_is_not_written_over_a_file_that_is_too_large_and
     assert desk.read() == text("pdf", "edited") == desk.history()[-1]
 
 
-def test_a_file_that_grows_too_large_in_the_moment_of_writing_is_kept_and_deletes_nothing(desk, monkeypatch):
+def test_a_file_that_grows_too_large_in_the_moment_of_writing_is_kept_and_deletes_nothing(
+    desk, monkeypatch
+):
     desk.save("pdf", text("pdf"))
     desk.save("pdf", "small", "data.bin")
     desk.copies.add(desk.folder)
@@ -1203,7 +1254,9 @@ def test_a_hard_link_inside_a_skill_is_told(desk):
     sync = desk.copies.add(desk.folder)
 
     (warning,) = sync.warnings
-    assert warning.problems == ("notes.md: it has another name by a hard link, and may be a private file",)
+    assert warning.problems == (
+        "notes.md: it has another name by a hard link, and may be a private file",
+    )
 
 
 @pytest.mark.parametrize("path", ["CLAUDE.md", "references/AGENTS.md", "agents.md"])
@@ -1214,4 +1267,6 @@ def test_a_file_that_agents_take_as_instructions_is_told(desk, path):
     sync = desk.copies.add(desk.folder)
 
     (warning,) = sync.warnings
-    assert warning.problems == (f"{path}: agents take a file of this name as instructions, wherever it lies",)
+    assert warning.problems == (
+        f"{path}: agents take a file of this name as instructions, wherever it lies",
+    )

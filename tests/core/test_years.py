@@ -45,7 +45,9 @@ def fill(store: Store, put: Put, days: int = 200, a_day: int = 7) -> dict[Ref, i
 
 def test_folding_keeps_every_count_of_impressions(store: Store, put: Put) -> None:
     ids = fill(store, put)
-    windows = [moment(day) for day in (-1, 110, 150)] + [moment(day)[:10] for day in range(0, 200, 9)]
+    windows = [moment(day) for day in (-1, 110, 150)] + [
+        moment(day)[:10] for day in range(0, 200, 9)
+    ]
     before = [store.backend.evidence.count_impressions(since) for since in windows]
     assert store.backend.folding.count(moment(110)) == FoldedRows(110 * 7 * 2, 0)
     assert store.backend.folding.fold(moment(110), moment(200)) == FoldedRows(110 * 7 * 2, 0)
@@ -56,7 +58,9 @@ def test_folding_keeps_every_count_of_impressions(store: Store, put: Put) -> Non
     assert_sound(store)
 
 
-def test_folding_twice_adds_to_the_same_day_and_counts_nothing_twice(store: Store, put: Put) -> None:
+def test_folding_twice_adds_to_the_same_day_and_counts_nothing_twice(
+    store: Store, put: Put
+) -> None:
     ids = fill(store, put, days=10)
     before = store.backend.evidence.count_impressions("")
     for day in (4.1, 4.1, 4.2, 9.15):
@@ -65,18 +69,24 @@ def test_folding_twice_adds_to_the_same_day_and_counts_nothing_twice(store: Stor
     assert before[ids[PDF]].times == 70
 
 
-def test_uses_and_the_session_that_a_transcript_names_later_stay_as_they_are(store: Store, put: Put) -> None:
+def test_uses_and_the_session_that_a_transcript_names_later_stay_as_they_are(
+    store: Store, put: Put
+) -> None:
     ids = fill(store, put, days=3)
     store.backend.evidence.add_use(Use("use-1", moment(0), ids[PDF], 1, "search-0-0", "s0"))
     attempts = store.backend.evidence.list_attempts()
     store.backend.folding.fold(moment(2), moment(3))
     assert store.backend.evidence.list_attempts() == attempts
-    assert store.backend.observations.take(IngestedSession("s0", "codex", "d", 9, moment(0), None), [], uses=["use-1"])
+    assert store.backend.observations.take(
+        IngestedSession("s0", "codex", "d", 9, moment(0), None), [], uses=["use-1"]
+    )
     assert store.backend.evidence.count_impressions("")[ids[PDF]].times == 21
 
 
 def refused(store: Store, day: float, text: bytes, decided: float | None = None) -> int:
-    draft = Draft(PDF, 1, {**skill("one"), "notes.md": File(text)}, "because", grounds='{"says": "notes"}')
+    draft = Draft(
+        PDF, 1, {**skill("one"), "notes.md": File(text)}, "because", grounds='{"says": "notes"}'
+    )
     identity = store.backend.proposals.add(moment(day), Actor.AGENT, None, draft)
     moments = [] if decided is None else [moment(decided)]
     audited = [Decision(at, "reject", f"{PDF} (proposal {identity})", PERSON) for at in moments]
@@ -84,7 +94,9 @@ def refused(store: Store, day: float, text: bytes, decided: float | None = None)
     return identity
 
 
-def test_a_refused_proposal_loses_its_files_and_keeps_hash_ref_and_reason(store: Store, put: Put) -> None:
+def test_a_refused_proposal_loses_its_files_and_keeps_hash_ref_and_reason(
+    store: Store, put: Put
+) -> None:
     put("pdf", "one")
     old, young = refused(store, 0, b"old" * 50), refused(store, 150, b"young")
     waits = store.backend.proposals.add(
@@ -94,7 +106,12 @@ def test_a_refused_proposal_loses_its_files_and_keeps_hash_ref_and_reason(store:
     assert store.backend.folding.fold(moment(110), moment(200)) == FoldedRows(0, 1)
     assert collect(store).blobs == 1
     now = store.backend.proposals.get(old)
-    assert (now.manifest, now.ref, now.reason, now.grounds) == (was.manifest, was.ref, was.reason, was.grounds)
+    assert (now.manifest, now.ref, now.reason, now.grounds) == (
+        was.manifest,
+        was.ref,
+        was.reason,
+        was.grounds,
+    )
     assert now.files_removed_at == moment(200)
     assert store.backend.blob(was.manifest["notes.md"].sha256) is None
     assert store.backend.blob(was.manifest["SKILL.md"].sha256) is not None, "a version has it too"
@@ -107,7 +124,9 @@ def test_a_refused_proposal_loses_its_files_and_keeps_hash_ref_and_reason(store:
 
 
 @pytest.mark.parametrize(("decided", "removed"), [(109, 1), (111, 0)])
-def test_the_decision_says_how_old_a_refusal_is(store: Store, put: Put, decided: float, removed: int) -> None:
+def test_the_decision_says_how_old_a_refusal_is(
+    store: Store, put: Put, decided: float, removed: int
+) -> None:
     put("pdf", "one")
     refused(store, 0, b"old", decided)
     assert store.backend.folding.fold(moment(110), moment(200)).proposals == removed

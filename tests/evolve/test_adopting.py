@@ -1,4 +1,6 @@
-"""What becomes of a run's finalist in the library: adopted in one operation, watched, taken back."""
+"""What becomes of a run's finalist in the library: adopted in one operation, watched,
+taken back.
+"""
 
 import asyncio
 import dataclasses
@@ -12,7 +14,13 @@ import pytest
 from evolve_runs import program, running, scripted, skill, task
 
 from evolvable_evolve.evolution.candidates import programs
-from evolvable_evolve.evolution.deploy import NotPromoted, ResourceDrifted, adopt, monitor_adoptions, unadopt
+from evolvable_evolve.evolution.deploy import (
+    NotPromoted,
+    ResourceDrifted,
+    adopt,
+    monitor_adoptions,
+    unadopt,
+)
 from evolvable_evolve.evolution.ledger.run_directory import NoSuchRun, find_run
 from evolvable_evolve.evolution.loop import run_phases
 from evolvable_evolve.evolution.run_config import RunSettings
@@ -39,7 +47,9 @@ SPLITS = {
 def library(tmp_path: Path) -> Iterator[Library]:
     """A library with the skill forms."""
     with Library.open(tmp_path / "home", create=True) as library:
-        edit.update_resource(library, PERSON, FORMS, "new", files={"SKILL.md": skill("forms")}, create=True)
+        edit.update_resource(
+            library, PERSON, FORMS, "new", files={"SKILL.md": skill("forms")}, create=True
+        )
         yield library
 
 
@@ -80,13 +90,19 @@ def test_adoption_is_one_operation_that_says_why_and_undo_brings_the_bytes_back(
     with pytest.raises(Exception, match="adopted already"):
         adopt(library, PERSON, RUN)
     status = get_status(library.store.home, RUN)
-    assert status.adopted == adopted.operation and f"adopted as operation {adopted.operation}" in status.line
+    assert (
+        status.adopted == adopted.operation
+        and f"adopted as operation {adopted.operation}" in status.line
+    )
 
     back = unadopt(library, PERSON, RUN)
 
     assert text(library) == before and back.conflicts == []
     status = get_status(library.store.home, RUN)
-    assert status.adopted is None and f"adoption taken back by operation {back.operation}" in status.line
+    assert (
+        status.adopted is None
+        and f"adoption taken back by operation {back.operation}" in status.line
+    )
     assert "rule: iso" in text(library) if adopt(library, PERSON, RUN) else False
 
 
@@ -105,7 +121,9 @@ def test_only_a_person_adopts_and_only_what_was_promoted(library):
 def test_nothing_is_adopted_over_what_changed_since_it_was_measured(library, change):
     run(library, "rule: iso")
     if change == "edited":
-        edit.update_resource(library, PERSON, FORMS, "mine", files={"SKILL.md": skill("forms", "Mine.")})
+        edit.update_resource(
+            library, PERSON, FORMS, "mine", files={"SKILL.md": skill("forms", "Mine.")}
+        )
     else:
         edit.remove_resource(library, PERSON, FORMS, "not needed")
     sequence = library.store.sequence()
@@ -118,7 +136,10 @@ def test_nothing_is_adopted_over_what_changed_since_it_was_measured(library, cha
 def test_an_executable_file_stays_executable(library):
     from evolvable_store.objects import EXECUTABLE, File
 
-    files = {**library.store.files(library.store.head(FORMS)), "run.sh": File(b"#!/bin/sh\n", EXECUTABLE)}
+    files = {
+        **library.store.files(library.store.head(FORMS)),
+        "run.sh": File(b"#!/bin/sh\n", EXECUTABLE),
+    }
     with library.store.transaction(Actor.HUMAN, "a script") as tx:
         tx.put(FORMS, files)
     base, pins = programs.load_program(library, PERSON, [FORMS])
@@ -165,8 +186,18 @@ def test_the_queue_of_reviews_looks_after_what_was_adopted(library, tmp_path):
     adopt(library, PERSON, RUN)
     outcomes(library, *["failed"] * 8)
 
-    command = [sys.executable, "-m", "evolvable_server", "--home", str(library.store.home), "review", "--queue"]
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "HOME": str(tmp_path)})
+    command = [
+        sys.executable,
+        "-m",
+        "evolvable_server",
+        "--home",
+        str(library.store.home),
+        "review",
+        "--queue",
+    ]
+    subprocess.run(
+        command, check=True, capture_output=True, env={**os.environ, "HOME": str(tmp_path)}
+    )
 
     [waits] = proposal_inbox.list_waiting(library)
     assert waits.ref == "skill:forms" and "8 of 8" in waits.reason
@@ -180,7 +211,11 @@ def test_what_harms_or_fails_deserves_work_and_the_runs_it_was_in_are_named(libr
     found = find_opportunities(library, PERSON)
 
     first = found.found[0]
-    assert (first.ref, first.reason, first.runs) == ("skill:forms", "failing", [f"{RUN}: NOT SUPPORTED"])
+    assert (first.ref, first.reason, first.runs) == (
+        "skill:forms",
+        "failing",
+        [f"{RUN}: NOT SUPPORTED"],
+    )
     assert found.task_sets == []
 
 

@@ -1,4 +1,6 @@
-"""Changes of agents by sessions: what reaches the gate, the proposal, its trial, and what takes it back."""
+"""Changes of agents by sessions: what reaches the gate, the proposal, its trial, and what takes it
+back.
+"""
 
 import itertools
 import json
@@ -36,13 +38,24 @@ from evolvable_tools.verbs.load import load_skill
 
 PERSON = Caller(Actor.HUMAN)
 DECIDES = Caller(Actor.HUMAN, principal=Principal.PERSON, via="terminal")
-REPAIR = TriedRepair("round 1's change of skill:forms", "skill:forms", ("delta",), admitted=False, ended="01")
+REPAIR = TriedRepair(
+    "round 1's change of skill:forms", "skill:forms", ("delta",), admitted=False, ended="01"
+)
 
 
-def some(kind: str, number: int, passed: int, agent: str = "main", skill: str = "skill:forms", at: str = "02"):
+def some(
+    kind: str,
+    number: int,
+    passed: int,
+    agent: str = "main",
+    skill: str = "skill:forms",
+    at: str = "02",
+):
     """So many sessions of a type, of which so many end well."""
     return [
-        ExecutorSession(f"{kind}-{agent}-{at}-{n}", f"{at}-{n:03}", kind, agent, n < passed, (skill,))
+        ExecutorSession(
+            f"{kind}-{agent}-{at}-{n}", f"{at}-{n:03}", kind, agent, n < passed, (skill,)
+        )
         for n in range(number)
     ]
 
@@ -51,12 +64,18 @@ def behind(**more) -> ExecutorEvidence:
     """Evidence of one type that goes badly after a repair, and of another that goes well."""
     sessions = [*some("delta", 30, 6), *some("alpha", 30, 27, skill="skill:basics")]
     skills = frozenset(("skill:forms", "skill:basics"))
-    return replace(ExecutorEvidence(sessions, {"main": skills}, movable=skills, repairs=[REPAIR]), **more)
+    return replace(
+        ExecutorEvidence(sessions, {"main": skills}, movable=skills, repairs=[REPAIR]), **more
+    )
 
 
 def test_a_type_that_fails_after_a_repair_gets_a_specialist_whose_skill_delegates_to_it():
     found = decide_change(behind())
-    assert (found.decision.action, found.skill, found.agent) == ("add", "skill:forms", "agent:delta")
+    assert (found.decision.action, found.skill, found.agent) == (
+        "add",
+        "skill:forms",
+        "agent:delta",
+    )
     assert found.edit.skills_moved == ("skill:forms",) and found.edit.boundary == ("delta",)
 
 
@@ -86,7 +105,11 @@ def test_without_a_repair_a_skill_that_leads_there_or_new_sessions_the_agents_st
 
 
 def test_what_another_agent_should_have_done_moves_the_delegate_of_the_skill_to_it():
-    owned = {"main": frozenset(), "agent:clerk": frozenset(("skill:forms",)), "agent:scribe": frozenset()}
+    owned = {
+        "main": frozenset(),
+        "agent:clerk": frozenset(("skill:forms",)),
+        "agent:scribe": frozenset(),
+    }
     sessions = some("delta", 3, 0, agent="agent:clerk")
     given = ExecutorEvidence(
         sessions,
@@ -96,14 +119,22 @@ def test_what_another_agent_should_have_done_moves_the_delegate_of_the_skill_to_
         better={one.session: "agent:scribe" for one in sessions},
     )
     found = decide_change(given)
-    assert (found.decision.action, found.skill, found.agent) == ("modify", "skill:forms", "agent:scribe")
+    assert (found.decision.action, found.skill, found.agent) == (
+        "modify",
+        "skill:forms",
+        "agent:scribe",
+    )
     stranger = replace(given, better={one.session: "agent:unknown" for one in sessions})
     assert decide_change(stranger).edit is None
     assert decide_change(replace(given, frozen=frozenset({"agent:scribe"}))).edit is None
 
 
 def test_two_agents_that_own_the_same_and_do_it_equally_well_become_one_and_the_idle_one_goes():
-    owned = {"main": frozenset(), "agent:a": frozenset(("skill:x", "skill:y")), "agent:b": frozenset(("skill:x",))}
+    owned = {
+        "main": frozenset(),
+        "agent:a": frozenset(("skill:x", "skill:y")),
+        "agent:b": frozenset(("skill:x",)),
+    }
     owned["agent:b"] |= {"skill:y"}
     sessions = [
         *some("delta", 6, 3, agent="agent:a", skill="skill:x"),
@@ -113,7 +144,9 @@ def test_two_agents_that_own_the_same_and_do_it_equally_well_become_one_and_the_
     given = ExecutorEvidence(sessions, owned, delegates, frozenset(delegates))
     found = decide_change(given)
     assert (found.decision.action, found.skill, found.agent) == ("merge", "skill:y", "agent:a")
-    after = replace(given, sessions=sessions[:6], owned={**owned, "agent:b": frozenset()}, delegates={}, look=4)
+    after = replace(
+        given, sessions=sessions[:6], owned={**owned, "agent:b": frozenset()}, delegates={}, look=4
+    )
     assert decide_change(after).edit is None, "an agent that no merge emptied is a person's"
     gone = decide_change(replace(after, idle={"agent:b": 3}))
     assert (gone.decision.action, gone.skill, gone.agent) == ("remove", "", "agent:b")
@@ -126,13 +159,17 @@ def ended(session: str, at: str, outcome: Outcome | None, link: str | None) -> V
 def test_a_connection_has_one_vote_and_a_part_that_nothing_verified_has_none():
     ends = [ended(f"s{n}", f"0{n}", Outcome.FAILED, "one-client") for n in range(9)]
     assert [one.session for one in executor_sessions(ends, [], {})] == ["s8"]
-    part = Execution(1, "08", None, Outcome.SUCCEEDED, "s8", "agent:clerk", 7, 3, grade=Grade.VERIFIED)
+    part = Execution(
+        1, "08", None, Outcome.SUCCEEDED, "s8", "agent:clerk", 7, 3, grade=Grade.VERIFIED
+    )
     (mine,) = executor_sessions(ends, [part], {})
     assert (mine.agent, mine.passed) == ("agent:clerk", True)
     for grade in (Grade.REPORTED, Grade.HISTORY):
         assert executor_sessions(ends, [replace(part, grade=grade)], {}) == []
     assert executor_sessions([replace(ends[8], outcome=None)], [], {}) == []
-    assert executor_sessions([replace(ends[8], session="ags:run/1")], [], {}) == [], "there a planner chooses"
+    assert executor_sessions([replace(ends[8], session="ags:run/1")], [], {}) == [], (
+        "there a planner chooses"
+    )
 
 
 WHY = "that is wrong: check the encoding of the table before you write it"
@@ -140,8 +177,13 @@ WHY = "that is wrong: check the encoding of the table before you write it"
 
 @pytest.fixture
 def desk(library, skill, tmp_path):
-    """A library whose skill fails at one type of task, after a repair that was tried and retired."""
-    lines = [f"Step {n}: do the {word} of the table." for n, word in enumerate(["reading", "sorting", "joining"])]
+    """A library whose skill fails at one type of task, after a repair that was tried
+    and retired.
+    """
+    lines = [
+        f"Step {n}: do the {word} of the table."
+        for n, word in enumerate(["reading", "sorting", "joining"])
+    ]
     skill("tables", *lines, description="Works with tables of numbers.")
     skill("letters", "Write the letter.", "Sign the letter.", description="Writes letters.")
     sessions = Sessions(library, tmp_path / "machine")
@@ -181,7 +223,11 @@ def proposed(library, desk):
 def test_a_round_proposes_one_change_of_agents_and_tries_nothing_by_itself(library, desk):
     found = proposed(library, desk).agents
     types = {one.task_type for one in library.store.backend.observations.verified_ends()}
-    assert (found.action, found.ref) == ("add", "skill:tables"), (found.why, read_rounds(library).repairs, types)
+    assert (found.action, found.ref) == ("add", "skill:tables"), (
+        found.why,
+        read_rounds(library).repairs,
+        types,
+    )
     waiting = {one.ref: one for one in proposal_inbox.list_waiting(library)}
     assert set(waiting) == {"skill:tables", found.edit["agents"][1]}
     assert library.store.head_or_none(Ref.parse(found.edit["agents"][1])) is None
@@ -193,7 +239,9 @@ def test_a_round_proposes_one_change_of_agents_and_tries_nothing_by_itself(libra
     assert again.action == "keep" and "waits" in again.why
     proposal_inbox.reject(library, found.proposal_id, "no", DECIDES)
     work(library, 1, "Fix the table", "tables", "failed", start=60)
-    assert run_round(library, PERSON, desk.settings()).agents.action == "keep", "it is not proposed again"
+    assert run_round(library, PERSON, desk.settings()).agents.action == "keep", (
+        "it is not proposed again"
+    )
     assert "Fix the table" not in (library.store.home / LEDGER).read_text()
 
 
@@ -208,7 +256,8 @@ def test_the_arms_of_the_pool_keep_the_specialist_or_take_it_back(library, desk,
 
     served: dict[bool, list[str]] = {True: [], False: []}
     names = (f"arm{n}" for n in range(500))
-    while min(map(len, served.values())) < 15:  # the key that sessions are drawn with is another in each trial
+    # The key that sessions are drawn with is another in each trial.
+    while min(map(len, served.values())) < 15:
         name = next(names)
         loaded = load_skill(library, client(name), Ref.parse("tables"))
         delegated = loaded.delegate is not None and loaded.delegate.available
@@ -231,7 +280,10 @@ def test_the_arms_of_the_pool_keep_the_specialist_or_take_it_back(library, desk,
 
 
 def _both(library, found):
-    return [library.store.backend.proposals.get(identity) for identity in (found.proposal_id, found.agent_proposal_id)]
+    return [
+        library.store.backend.proposals.get(identity)
+        for identity in (found.proposal_id, found.agent_proposal_id)
+    ]
 
 
 @pytest.mark.process
@@ -250,10 +302,16 @@ def test_no_votes_of_one_client_and_no_reports_reach_the_gate(library, desk):
         name = f"many{n}"
         loaded = load_skill(library, client(name, "one-client"), Ref.parse("tables"))
         said = f"...\nuse_id: {loaded.use_id} (report_outcome with it when the task is done)"
-        talk = Talk(name).typed("Fix the table").called("mcp__evolvable__load_skill", {"ref": "tables"}, said)
+        talk = (
+            Talk(name)
+            .typed("Fix the table")
+            .called("mcp__evolvable__load_skill", {"ref": "tables"}, said)
+        )
         record_uses(library, talk.ran("sed -i s/a/b/ a.py").typed(WORDS["failed"]).session)
     for n in range(10):  # and transcripts of sessions that the server never saw
-        unseen = Talk(f"unseen{n}").typed("Fix the table").loaded("tables").ran("sed -i s/a/b/ a.py")
+        unseen = (
+            Talk(f"unseen{n}").typed("Fix the table").loaded("tables").ran("sed -i s/a/b/ a.py")
+        )
         record_uses(library, unseen.typed("that is wrong").session)
     after = run_round(library, PERSON, desk.settings()).agents
     assert (before.action, after.action) == ("keep", "keep")
@@ -262,17 +320,27 @@ def test_no_votes_of_one_client_and_no_reports_reach_the_gate(library, desk):
 
 @pytest.mark.process
 @pytest.mark.parametrize("named", ["agent:scribe", "agent:nobody"])
-def test_a_model_names_the_agent_that_should_have_done_it_and_only_one_of_the_library_counts(library, desk, named):
-    text = "---\nname: scribe\ndescription: Writes letters for others.\n---\n\nYou are the scribe.\n"
+def test_a_model_names_the_agent_that_should_have_done_it_and_only_one_of_the_library_counts(
+    library, desk, named
+):
+    text = (
+        "---\nname: scribe\ndescription: Writes letters for others.\n---\n\nYou are the scribe.\n"
+    )
     files = {"AGENT.md": text}
-    edit.update_resource(library, PERSON, Ref.parse("agent:scribe"), "new", files=files, create=True)
+    edit.update_resource(
+        library, PERSON, Ref.parse("agent:scribe"), "new", files=files, create=True
+    )
     for number in range(2):
         desk.run(f"late{number}", "letters", f"Fix the letter {number} in b.py", failing(why=WHY))
 
     def answer(document):
         found = guard(document, "check the encoding of the table", "Sign the letter.", "x", "x")
         cited = found["diagnoses"][0]["quotes"]
-        wrong = {"cause": "bad executor assignment", "repair": "handoff-to-structure", "quotes": cited}
+        wrong = {
+            "cause": "bad executor assignment",
+            "repair": "handoff-to-structure",
+            "quotes": cited,
+        }
         return {"diagnoses": [{**wrong, "better_agent": named}], "candidates": []}
 
     with RoundModel(answer) as api, asking(api) as model:
@@ -288,7 +356,9 @@ class Killed(BaseException):
 
 
 def dies(monkeypatch, owner, name, at, *, first):
-    """Has the call number `at` of a function end the process, before it does its work or right after it."""
+    """Has the call number `at` of a function end the process, before it does its work or right
+    after it.
+    """
     calls, works = itertools.count(), getattr(owner, name)
 
     def dying(*given, **more):
@@ -306,14 +376,23 @@ def dies(monkeypatch, owner, name, at, *, first):
 def sign_twice(document):
     """A model's answer to a failed letter: a guard that is small enough for a trial."""
     new = "Sign the letter twice."
-    return guard(document, "sign the letter twice", "Sign the letter.", new, "The letter is signed twice.")
+    return guard(
+        document, "sign the letter twice", "Sign the letter.", new, "The letter is signed twice."
+    )
 
 
 def outcome_of_round(library, sessions):
-    """All that a round left: its state, what waits, what is on trial, and what its questions cost."""
+    """All that a round left: its state, what waits, what is on trial, and what its
+    questions cost.
+    """
     waiting = sorted((one.ref, one.reason) for one in proposal_inbox.list_waiting(library))
     trials = [(one.ref, one.state, one.reason) for one in list_pool(library, ended=True).trials]
-    return read_rounds(library).plain(), waiting, trials, library.store.backend.reviews.spending_of(sessions.day)
+    return (
+        read_rounds(library).plain(),
+        waiting,
+        trials,
+        library.store.backend.reviews.spending_of(sessions.day),
+    )
 
 
 @pytest.mark.process
@@ -324,15 +403,26 @@ def test_a_round_killed_at_any_record_or_proposal_comes_to_the_same_change_of_ag
     work(library, 8, "Write the letter", "letters", "succeeded")
     for number in range(2):
         why = "that is wrong: sign the letter twice"
-        desk.run(f"late{number}", "letters", f"Fix the letter {number} in b.py", failing("make letter", why))
+        desk.run(
+            f"late{number}",
+            "letters",
+            f"Fix the letter {number} in b.py",
+            failing("make letter", why),
+        )
     now, home = library.store.clock(), library.store.home
     desk.day = library.store.now()[:10]
     library.close()
 
     def played(name, *death):
-        """Run a round in a copy of the library, and again where it died; return what it left and what it was asked."""
+        """Run a round in a copy of the library, and again where it died; return what it left and
+        what it was asked.
+        """
         shutil.copytree(home, tmp_path / name)
-        with Library.open(tmp_path / name) as opened, RoundModel(sign_twice) as api, asking(api) as model:
+        with (
+            Library.open(tmp_path / name) as opened,
+            RoundModel(sign_twice) as api,
+            asking(api) as model,
+        ):
             opened.store.clock = lambda: now
             if death:
                 with monkeypatch.context() as patch:
@@ -348,17 +438,25 @@ def test_a_round_killed_at_any_record_or_proposal_comes_to_the_same_change_of_ag
     state, waiting, trials, spent = whole
     agent = state["agent_changes"][-1]["agents"][1]
     changed = {ref for ref, _ in waiting} | {ref for ref, one, _ in trials if one == "trial"}
-    assert changed == {agent, "skill:tables", "skill:letters"} and asked == 2 and spent.calls > 0, (waiting, trials)
+    assert changed == {agent, "skill:tables", "skill:letters"} and asked == 2 and spent.calls > 0, (
+        waiting,
+        trials,
+    )
     new = len(read_ledger(tmp_path / "whole" / LEDGER)) - len(read_ledger(home / LEDGER))
     assert new > 8
     for at in range(new):
         assert played(f"after-{at}", Ledger, "append", at, False) == (whole, asked), at
         found, again = played(f"before-{at}", Ledger, "append", at, True)
         assert found[:3] == whole[:3], at
-        assert again - asked == found[3].calls - spent.calls <= 1, "an answer that was not recorded is asked for again"
+        assert again - asked == found[3].calls - spent.calls <= 1, (
+            "an answer that was not recorded is asked for again"
+        )
     for at in range(len(waiting)):
         for first in (True, False):
-            assert played(f"proposal-{at}-{first}", Proposals, "add", at, first) == (whole, asked), at
+            assert played(f"proposal-{at}-{first}", Proposals, "add", at, first) == (
+                whole,
+                asked,
+            ), at
 
 
 def test_by_simulated_sessions_a_specialist_that_helps_is_kept_and_one_that_harms_is_not():

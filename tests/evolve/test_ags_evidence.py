@@ -1,4 +1,6 @@
-"""Items of runs of agents as evidence: what counts against an agent and its skills, and whose runs count at all."""
+"""Items of runs of agents as evidence: what counts against an agent and its skills, and whose runs
+count at all.
+"""
 
 import pytest
 from ags_place import (
@@ -63,7 +65,13 @@ def driven(place, ledgers=(), plan=CHECKED, work=working, passes=lambda _: True,
     folder = place.begin(agents=[SORTER], checks={"sorted": {}}, **settings)
     for ledger in ledgers:
         with pytest.raises(Killed):
-            place.drive(folder, scripted(plan), CountedBackend(work, passes=passes), ledger=ledger, evidence=True)
+            place.drive(
+                folder,
+                scripted(plan),
+                CountedBackend(work, passes=passes),
+                ledger=ledger,
+                evidence=True,
+            )
     place.drive(folder, scripted(plan), CountedBackend(work, passes=passes), evidence=True)
     return folder
 
@@ -95,7 +103,10 @@ def test_what_the_driver_saw_fail_is_verified_and_what_a_worker_says_is_only_rep
     assert agents == {(SORTER, "agents"): (0.5, 2)}, "an item has no main agent"
     sorting = place.library.store.head(Ref.parse("skill:sorting")).id
     attempts = place.library.evidence.list_attempts([sorting])
-    assert sorted((one.outcome, one.verified) for one in attempts) == [("failed", False), ("failed", True)]
+    assert sorted((one.outcome, one.verified) for one in attempts) == [
+        ("failed", False),
+        ("failed", True),
+    ]
     assert {one.key for one in attempts} == {f"ags:{folder.id}:{name}" for name in ("late", "own")}
 
 
@@ -153,7 +164,9 @@ def test_thirty_items_of_which_twenty_four_pass_their_check_are_a_rate_of_point_
     assert found.share.low < 0.8 < found.share.high
     [own] = stats(place.library, PERSON, Ref.parse(SORTER)).resources
     assert (own.verified.n, own.verified.successes, own.used) == (30, 24, 30)
-    assert (round(own.verified.low, 3), round(own.verified.high, 3)) == (0.627, 0.905), "Wilson's interval"
+    assert (round(own.verified.low, 3), round(own.verified.high, 3)) == (0.627, 0.905), (
+        "Wilson's interval"
+    )
 
 
 def test_a_round_learns_from_items_that_passed_their_check(place):
@@ -182,7 +195,9 @@ def test_what_an_item_that_passed_its_check_needed_worked_too_and_nothing_else_d
 
 
 def test_a_check_in_trouble_says_nothing_of_the_item(place):
-    folder = driven(place, plan=plan_then_end(item("good", agent=SORTER, check="sorted")), passes=lambda _: None)
+    folder = driven(
+        place, plan=plan_then_end(item("good", agent=SORTER, check="sorted")), passes=lambda _: None
+    )
 
     assert rows(place, folder) == {"good": (None, Grade.VERIFIED, 0)}
 
@@ -195,7 +210,10 @@ def test_the_planner_hears_why_a_check_failed_and_names_only_checks_that_were_of
         if data["round"] == 1:
             return {"note": "", "items": [item("good", agent=SORTER, check="other")]}
         if data["round"] == 2:
-            return {"note": "", "items": [item("good", agent=SORTER, check="sorted"), item("aside", agent=SORTER)]}
+            return {
+                "note": "",
+                "items": [item("good", agent=SORTER, check="sorted"), item("aside", agent=SORTER)],
+            }
         return {"note": "", "result": "none"}
 
     driven(place, plan=plan, work=done, passes=lambda _: False)

@@ -1,4 +1,5 @@
-"""A judge as the check of an item: calibrated on the plan's known answers, asked once, paid, and never obeying.
+"""A judge as the check of an item: calibrated on the plan's known answers, asked once, paid, and
+never obeying.
 
 The judge is scripted; what is tested is what the run makes of its answers.
 """
@@ -32,7 +33,11 @@ from evolvable_tools.library import Library
 from evolvable_tools.outcomes.usage_report import stats
 
 SORTER = "agent:sorter"
-POLITE = {"criterion": "The letter is polite.", "good": ["Dear Ada, thank you."], "bad": ["Pay at once."]}
+POLITE = {
+    "criterion": "The letter is polite.",
+    "good": ["Dear Ada, thank you."],
+    "bad": ["Pay at once."],
+}
 SAYS = {
     "good": "Dear Grace, please write.",
     "rude": "Pay up.",
@@ -54,7 +59,13 @@ def judge(rule=polite, asked=None):
         (asked if asked is not None else []).append(question)
         right = rule(question.data["answer"])
         reason = "" if right else "it asks for money"
-        return {"score": float(right), "passed": right, "feedback": reason, "reason": reason, "errors": []}
+        return {
+            "score": float(right),
+            "passed": right,
+            "feedback": reason,
+            "reason": reason,
+            "errors": [],
+        }
 
     return ScriptedModel({ModelRole.JUDGE: answer}, usage=ONE_CALL)
 
@@ -82,9 +93,16 @@ def driven(place, plan=None, who=None, ledgers=(), **settings):
     for ledger in ledgers:
         with pytest.raises(Killed):
             place.drive(
-                folder, scripted(plan), CountedBackend(working), ledger=ledger, evidence=True, judge=who or judge()
+                folder,
+                scripted(plan),
+                CountedBackend(working),
+                ledger=ledger,
+                evidence=True,
+                judge=who or judge(),
             )
-    state = place.drive(folder, scripted(plan), CountedBackend(working), evidence=True, judge=who or judge())
+    state = place.drive(
+        folder, scripted(plan), CountedBackend(working), evidence=True, judge=who or judge()
+    )
     return folder, state
 
 
@@ -92,7 +110,11 @@ def ends(place, folder):
     found = place.library.store.backend.observations.executions()
     name = f"ags:{folder.id}:"
     mine = [one for one in found if one.session.startswith(name)]
-    return {one.session.removeprefix(name): (one.outcome, one.grade) for one in mine if one.outcome is not None}
+    return {
+        one.session.removeprefix(name): (one.outcome, one.grade)
+        for one in mine
+        if one.outcome is not None
+    }
 
 
 def test_a_judge_counts_items_both_ways(place):
@@ -112,7 +134,9 @@ def test_a_judge_counts_items_both_ways(place):
     }
     [rate] = [one for one in stats(place.library, PERSON).agents if one.agent == SORTER]
     assert (rate.share.successes, rate.share.n) == (1, 4)
-    assert state.outcomes["rude"].summary.startswith("The judge says that it is wrong: it asks for money")
+    assert state.outcomes["rude"].summary.startswith(
+        "The judge says that it is wrong: it asks for money"
+    )
 
 
 @pytest.mark.parametrize("rule", [obedient, lambda _: True, lambda _: False])
@@ -143,7 +167,9 @@ def test_an_answer_is_asked_for_once_and_paid_by_the_run(place):
     assert len({one.id for one in asked}) == len(asked)
     records = [one["body"] for one in read_ledger(folder.ledger) if one["type"] == "message"]
     paid = [body for body in records if "judge" in body and "question" in body]
-    assert len(paid) == len(asked) == 3 * 4 + 3, "three known answers of each subtask, and three results"
+    assert len(paid) == len(asked) == 3 * 4 + 3, (
+        "three known answers of each subtask, and three results"
+    )
     assert state.bill.calls == len(asked) + 4 + 2, "workers and the planner"
 
 
@@ -157,7 +183,9 @@ def test_a_judge_that_the_budget_does_not_cover_says_nothing_of_the_item(place):
     assert state.bill.calls <= 3
 
 
-def test_a_run_that_is_killed_after_any_record_has_the_same_ends_and_asks_nothing_that_was_answered_again(place):
+def test_a_run_that_is_killed_after_any_record_has_the_same_ends_and_asks_nothing_that_was_answered_again(
+    place,
+):
     plan = letters("good", "rude")
     folder, state = driven(place, plan=plan)
     whole, bill = ends(place, folder), bill_of(state)
@@ -191,7 +219,11 @@ def test_a_plan_without_known_answers_of_both_sides_is_refused(place, check, why
 
     def planning(data):
         messages.extend(data["messages"])
-        return letters("good", check=check)(data) if data["round"] == 1 else {"note": "", "result": "none"}
+        return (
+            letters("good", check=check)(data)
+            if data["round"] == 1
+            else {"note": "", "result": "none"}
+        )
 
     driven(place, plan=planning)
     assert why in messages[0]["text"]
@@ -217,7 +249,9 @@ def test_a_plan_with_a_judge_is_parsed_back_from_its_document(place):
 
     plan = state.plan
     assert parse_plan(render_plan(plan)) == plan
-    assert plan.items[0].judge == JudgeCheck(POLITE["criterion"], tuple(POLITE["good"]), tuple(POLITE["bad"]))
+    assert plan.items[0].judge == JudgeCheck(
+        POLITE["criterion"], tuple(POLITE["good"]), tuple(POLITE["bad"])
+    )
     assert json.dumps(POLITE["criterion"]) in render_plan(plan)
 
 
@@ -226,14 +260,25 @@ def test_a_change_of_the_runs_own_program_is_judged_by_the_same_criterion(place)
 
     def polite_worker(job):
         told = any(fix in text for part in job.program.parts for text in part.texts.values())
-        return Rollout("Dear Ada, thank you so much." if told else "Pay up.", usage=ONE_CALL, wall=1.0)
+        return Rollout(
+            "Dear Ada, thank you so much." if told else "Pay up.", usage=ONE_CALL, wall=1.0
+        )
 
     def reflect(question):
         failed = [one["task"] for one in question.data["evidence"] if one["result"] == "failed"]
-        found = {"cause": "missing precondition", "only_cause": True, "repair": "add-guard", "quotes": ["Pay up"]}
+        found = {
+            "cause": "missing precondition",
+            "only_cause": True,
+            "repair": "add-guard",
+            "quotes": ["Pay up"],
+        }
         intent = {"op": "edit", "ref": SORTER, "modification": "say how to begin", "tasks": failed}
         texts = {"approaches": [], "summary": "it is rude", "justification": "the judge says so"}
-        return {"diagnoses": [{"task": one, **found} for one in failed], "intents": [intent], **texts}
+        return {
+            "diagnoses": [{"task": one, **found} for one in failed],
+            "intents": [intent],
+            **texts,
+        }
 
     head = "---\nname: sorter\ndescription: Does sorter.\n---\n\n"
     files = [{"path": "AGENT.md", "text": f"{head}You write letters. {fix}\n"}]
@@ -245,7 +290,9 @@ def test_a_change_of_the_runs_own_program_is_judged_by_the_same_criterion(place)
     asked = []
 
     def plan(data):
-        return letters("rude")(data) if data["round"] == 1 else {"note": "", "result": "all is tried"}
+        return (
+            letters("rude")(data) if data["round"] == 1 else {"note": "", "result": "all is tried"}
+        )
 
     state = place.drive(
         folder,

@@ -1,4 +1,6 @@
-"""Runs of agents: order and concurrency, collecting and replanning, the ends of a run, and what survives a kill."""
+"""Runs of agents: order and concurrency, collecting and replanning, the ends of a run, and what
+survives a kill.
+"""
 
 import random
 from dataclasses import replace
@@ -34,7 +36,14 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_tools.library import Library
 from evolvable_tools.verbs import edit
 
-DIAMOND = (item("a"), item("b", "a"), item("c", "a"), item("d", "a"), item("e", "a"), item("f", "b", "c", "d", "e"))
+DIAMOND = (
+    item("a"),
+    item("b", "a"),
+    item("c", "a"),
+    item("d", "a"),
+    item("e", "a"),
+    item("f", "b", "c", "d", "e"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +70,10 @@ def test_200_random_plans_begin_no_item_before_all_that_it_needs_has_ended(place
     for seed in range(200):
         dice = random.Random(seed)
         names = [f"n{number}" for number in range(dice.randint(2, 8))]
-        needs = {name: [one for one in names[:at] if dice.random() < 0.3] for at, name in enumerate(names)}
+        needs = {
+            name: [one for one in names[:at] if dice.random() < 0.3]
+            for at, name in enumerate(names)
+        }
         shuffled = [item(name, *needs[name]) for name in dice.sample(names, len(names))]
         backend = CountedBackend(seconds=lambda _, dice=dice: dice.uniform(0.1, 9))
 
@@ -69,7 +81,9 @@ def test_200_random_plans_begin_no_item_before_all_that_it_needs_has_ended(place
 
         began, ended = dict(backend.started), dict(backend.ended)
         assert all(ended[need] <= began[name] for name in names for need in needs[name]), seed
-        assert all(one.state is ItemState.DONE for one in state.items.values()) and backend.most <= 4
+        assert (
+            all(one.state is ItemState.DONE for one in state.items.values()) and backend.most <= 4
+        )
         assert list(TopologicalSorter(needs).static_order()), "the plan has an order"
 
 
@@ -77,7 +91,9 @@ def test_200_random_plans_begin_no_item_before_all_that_it_needs_has_ended(place
 def test_a_run_that_is_killed_after_every_record_comes_to_the_same_plan_and_the_same_bill(place):
     def working(job):
         if job.task.id == "c":
-            return Rollout("", usage=ONE_CALL, wall=1.0, outcome=TrialOutcome.AGENT_TIMEOUT, detail="too slow")
+            return Rollout(
+                "", usage=ONE_CALL, wall=1.0, outcome=TrialOutcome.AGENT_TIMEOUT, detail="too slow"
+            )
         return done(job)
 
     def planning(data):
@@ -93,7 +109,9 @@ def test_a_run_that_is_killed_after_every_record_comes_to_the_same_plan_and_the_
     for at in range(2, records + 1):
         folder = place.begin()
         with pytest.raises(Killed):
-            place.drive(folder, scripted(planning), CountedBackend(working), ledger=killing_after(at))
+            place.drive(
+                folder, scripted(planning), CountedBackend(working), ledger=killing_after(at)
+            )
         state = place.drive(folder, scripted(planning), CountedBackend(working))
         same = replace(state.plan, run=expected.run)
         assert render_plan(same) == render_plan(expected.plan), at
@@ -120,7 +138,9 @@ def test_what_was_under_way_at_a_kill_is_reserved_and_counts_against_the_budget(
     state = place.drive(folder, scripted(plan_then_end(*DIAMOND)), CountedBackend())
 
     assert state.ended == EndReason.BUDGET
-    assert state.bill.calls <= 4, "what is spent and what may have been spent stay within the limit together"
+    assert state.bill.calls <= 4, (
+        "what is spent and what may have been spent stay within the limit together"
+    )
 
 
 @pytest.mark.parametrize("limit", [{"calls": 4}, {"cost": 0.004}])
@@ -138,7 +158,10 @@ def test_a_budget_is_never_exceeded_by_more_than_what_is_under_way(place, limit)
 
 def test_a_run_whose_budget_was_spent_goes_on_with_another_one_only(place):
     folder, home = place.begin(limit={"calls": 3}), place.library.store.home
-    assert place.drive(folder, scripted(plan_then_end(*DIAMOND)), CountedBackend()).ended == EndReason.BUDGET
+    assert (
+        place.drive(folder, scripted(plan_then_end(*DIAMOND)), CountedBackend()).ended
+        == EndReason.BUDGET
+    )
     with pytest.raises(InvalidArgument, match="is finished: budget"):
         resume_ags(home, folder.id)
 
@@ -174,15 +197,25 @@ def test_the_planner_hears_of_a_failure_and_plans_another_way(place):
 
     state = place.run(planning, CountedBackend(working))
 
-    assert {one.id: one.state for one in state.items.values()} == {"a": "failed", "b": "dropped", "a2": "done"}
+    assert {one.id: one.state for one in state.items.values()} == {
+        "a": "failed",
+        "b": "dropped",
+        "a2": "done",
+    }
     [message] = asked[1]["messages"]
-    assert (message["kind"], message["from"], message["summary"]) == ("error", "item:a", "FAILED: no paper")
+    assert (message["kind"], message["from"], message["summary"]) == (
+        "error",
+        "item:a",
+        "FAILED: no paper",
+    )
     assert [one["state"] for one in asked[1]["plan"]] == ["failed", "blocked"]
     assert state.result == "It is done." and state.plan.history[-1] == "ended: done"
 
 
 def test_what_infrastructure_spoils_is_tried_again_and_then_fails(place):
-    backend = CountedBackend(lambda _: Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail="no network"))
+    backend = CountedBackend(
+        lambda _: Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail="no network")
+    )
 
     state = place.run(plan_then_end(item("a")), backend)
 
@@ -203,17 +236,29 @@ def test_a_planner_that_never_ends_is_asked_ten_times(place):
 
     state = place.drive(place.begin(), planner, CountedBackend())
 
-    assert (state.ended, len(planner.asked), len(state.items)) == (EndReason.ROUNDS, MAX_ROUNDS, MAX_ROUNDS)
+    assert (state.ended, len(planner.asked), len(state.items)) == (
+        EndReason.ROUNDS,
+        MAX_ROUNDS,
+        MAX_ROUNDS,
+    )
 
 
 def test_a_run_waits_for_the_person_when_the_planner_asks_and_goes_on_with_the_answer(place):
     def planning(data):
         given = [one["answer"] for one in data["messages"] if "answer" in one]
-        return {"note": "so", "result": f"in {given[0]}"} if given else {"note": "?", "question": "Which language?"}
+        return (
+            {"note": "so", "result": f"in {given[0]}"}
+            if given
+            else {"note": "?", "question": "Which language?"}
+        )
 
     folder = place.begin()
     waiting = place.drive(folder, scripted(planning), CountedBackend())
-    assert (waiting.ended, waiting.question, waiting.waits_for_person) == ("", "Which language?", True)
+    assert (waiting.ended, waiting.question, waiting.waits_for_person) == (
+        "",
+        "Which language?",
+        True,
+    )
     status = ags_status(place.library.store.home, folder.id)
     assert (status.state, status.question) == ("waiting", "Which language?")
     with pytest.raises(InvalidArgument, match="waits for a text"):
@@ -240,7 +285,9 @@ def test_a_stop_cancels_what_is_under_way_and_a_continued_run_does_it_again(plac
 
     state = place.drive(folder, scripted(plan_then_end(*DIAMOND)), CountedBackend())
 
-    assert state.ended == EndReason.DONE and all(one.state is ItemState.DONE for one in state.items.values())
+    assert state.ended == EndReason.DONE and all(
+        one.state is ItemState.DONE for one in state.items.values()
+    )
 
 
 def test_an_agent_and_a_skill_that_change_during_a_run_are_used_by_the_next_dispatch(place):
@@ -257,7 +304,10 @@ def test_an_agent_and_a_skill_that_change_during_a_run_are_used_by_the_next_disp
     plan = plan_then_end(item("a", agent="agent:filer"), item("b", "a", agent="agent:filer"))
     state = place.run(plan, backend, agents=["agent:filer"])
 
-    texts = [b"".join(data for part in job.program.parts for data in part.files.values()) for job in backend.jobs]
+    texts = [
+        b"".join(data for part in job.program.parts for data in part.files.values())
+        for job in backend.jobs
+    ]
     assert b"first edition" in texts[0] and b"by name" in texts[0]
     assert b"second edition" in texts[1] and b"by date" in texts[1]
     assert [state.outcomes[name].agent[-2:] for name in "ab"] == ["@1", "@2"]
@@ -268,14 +318,19 @@ def test_each_plan_is_a_version_that_parses_back_to_the_same_bytes(place):
     state = place.drive(folder, scripted(plan_then_end(*DIAMOND)), CountedBackend(), versions=True)
 
     head = place.library.store.head(plan_ref(folder.id))
-    texts = [place.library.store.file(head, "plan.md", number + 1).data.decode() for number in range(head.latest)]
+    texts = [
+        place.library.store.file(head, "plan.md", number + 1).data.decode()
+        for number in range(head.latest)
+    ]
 
     assert head.latest == 3, "after each answer, and at the end"
     assert [render_plan(parse_plan(text)) for text in texts] == texts
     assert parse_plan(texts[-1]) == state.plan and "n1 --> n2" in texts[-1]
 
 
-def test_what_a_person_writes_into_a_plan_stays_in_the_next_one_of_a_run_and_of_its_next_process(place):
+def test_what_a_person_writes_into_a_plan_stays_in_the_next_one_of_a_run_and_of_its_next_process(
+    place,
+):
     library, plan = place.library, Plan("20261128-1", "do it")
 
     def text():
@@ -285,7 +340,9 @@ def test_what_a_person_writes_into_a_plan_stays_in_the_next_one_of_a_run_and_of_
         return text.replace("\n## Task\n", "\nAsk Ada first.\n\n## Task\n")
 
     assert publish_plan(library, PERSON, plan) == ""
-    edit.update_resource(library, PERSON, plan_ref(plan.run), "a note", files={"plan.md": noted(text())})
+    edit.update_resource(
+        library, PERSON, plan_ref(plan.run), "a note", files={"plan.md": noted(text())}
+    )
 
     for result in ("half", "more"):
         assert publish_plan(library, PERSON, replace(plan, result=result)) == ""
@@ -330,7 +387,9 @@ def test_an_agent_as_a_tool_does_the_one_item_of_a_run_and_no_planner_is_asked_o
     state = place.drive(folder, SingleItemPlan("agent:clerk"), CountedBackend())
 
     assert (state.ended, state.result, state.bill.calls) == (EndReason.DONE, "did task", 1)
-    assert [(one.subtask, one.agent) for one in state.items.values()] == [("Write to Ada.", "agent:clerk")]
+    assert [(one.subtask, one.agent) for one in state.items.values()] == [
+        ("Write to Ada.", "agent:clerk")
+    ]
     failing = CountedBackend(lambda job: Rollout("FAILED: no ink", usage=ONE_CALL))
     failed = place.drive(place.begin(), SingleItemPlan("agent:clerk"), failing)
     assert (failed.ended, failed.result) == (EndReason.DONE, "FAILED: no ink")

@@ -1,4 +1,6 @@
-"""A model behind the Anthropic API as an executor: the real SDK against a scripted API on this machine."""
+"""A model behind the Anthropic API as an executor: the real SDK against a scripted API on this
+machine.
+"""
 
 import asyncio
 import json
@@ -31,7 +33,9 @@ def executor(api: ModelApi, key: str = KEY, **more: Any) -> ModelExecutor:
     return ModelExecutor(ApiSettings(key, "some-model", api.url, **{"scripted": True} | more))
 
 
-def ran(api: ModelApi, work: Path, program: Program = EMPTY, seconds: float = 20.0, **more: Any) -> Rollout:
+def ran(
+    api: ModelApi, work: Path, program: Program = EMPTY, seconds: float = 20.0, **more: Any
+) -> Rollout:
     task = a_task(prompt="What is in notes.txt?", timeout_s=seconds, expected="EXPECTED-ANSWER")
     return asyncio.run(executor(api, **more).run(task, program, 0, work))
 
@@ -48,10 +52,16 @@ def work(tmp_path: Path) -> Path:
 def test_the_model_reads_a_skill_and_a_file_and_answers(work: Path) -> None:
     program = a_program(
         a_skill("notes", "Read the file.", description="Reads notes."),
-        make_part(Kind.PROMPT, "tone", {"PROMPT.md": b"---\nname: tone\ndescription: x\n---\n\nBe brief.\n"}),
+        make_part(
+            Kind.PROMPT,
+            "tone",
+            {"PROMPT.md": b"---\nname: tone\ndescription: x\n---\n\nBe brief.\n"},
+        ),
     )
     with ModelApi(
-        uses("read_skill", name="notes", path="SKILL.md"), uses("read_file", path="notes.txt"), says("42")
+        uses("read_skill", name="notes", path="SKILL.md"),
+        uses("read_file", path="notes.txt"),
+        says("42"),
     ) as api:
         rollout = ran(api, work, program, price=Price(1.0, 10.0))
 
@@ -85,7 +95,9 @@ def test_the_canary_passes_by_what_the_model_was_sent(tmp_path: Path) -> None:
 def test_no_tool_leaves_the_workspace(work: Path, path: str) -> None:
     (work.parent / "secret").write_text("hidden", encoding="utf-8")
     os.symlink(work.parent, work / "link")
-    with ModelApi(uses("read_file", path=path), uses("write_file", path=path, text="x"), says("no")) as api:
+    with ModelApi(
+        uses("read_file", path=path), uses("write_file", path=path, text="x"), says("no")
+    ) as api:
         ran(api, work)
 
     answers = [asked.body["messages"][-1]["content"][0] for asked in api.asked[1:]]
@@ -164,4 +176,6 @@ def test_it_travels_to_other_processes_and_hides_its_key() -> None:
     made = ModelExecutor(ApiSettings(KEY, "some-model"))
 
     assert pickle.loads(pickle.dumps(made)).fingerprint == made.fingerprint
-    assert KEY not in made.fingerprint + repr(made._settings) and made.label == "real model some-model"
+    assert (
+        KEY not in made.fingerprint + repr(made._settings) and made.label == "real model some-model"
+    )

@@ -10,7 +10,12 @@ from evolve_runs import plan, program, running, scripted, task
 from evolvable_evolve.evolution import run_control
 from evolvable_evolve.evolution.ledger.run_directory import RunDirectory, find_run
 from evolvable_evolve.evolution.loop import run_phases
-from evolvable_evolve.evolution.proposers.proposer_model import HandOffModel, ModelQuestion, ModelRole, NeedsAnswer
+from evolvable_evolve.evolution.proposers.proposer_model import (
+    HandOffModel,
+    ModelQuestion,
+    ModelRole,
+    NeedsAnswer,
+)
 from evolvable_evolve.evolution.run_config import RunSettings, parse_executor_spec
 from evolvable_evolve.evolution.task import Split
 from evolvable_store.errors import InvalidArgument
@@ -30,13 +35,18 @@ def drives(home: Path) -> RunDirectory:
         HandOffModel(RunDirectory(folder).answer),
         RunSettings("environment:made-up", iterations=1),
     )
-    with running(folder, program(), brain, SPLITS, settings) as run, contextlib.suppress(NeedsAnswer):
+    with (
+        running(folder, program(), brain, SPLITS, settings) as run,
+        contextlib.suppress(NeedsAnswer),
+    ):
         asyncio.run(run_phases(run))
     return RunDirectory(folder)
 
 
 def question_of(packet: dict) -> ModelQuestion:
-    return ModelQuestion(ModelRole(packet["role"]), packet["instructions"], packet["data"], packet["answer_schema"])
+    return ModelQuestion(
+        ModelRole(packet["role"]), packet["instructions"], packet["data"], packet["answer_schema"]
+    )
 
 
 def test_a_question_waits_is_answered_from_elsewhere_and_is_asked_only_once(tmp_path):
@@ -48,31 +58,42 @@ def test_a_question_waits_is_answered_from_elsewhere_and_is_asked_only_once(tmp_
     assert packet["question_id"] in status.line and "[simulated]" in status.line
     assert " planned trials, " in status.line and " min, " in status.line
     drives(tmp_path)
-    assert [one["question_id"] for one in run_control.list_pending(tmp_path).packets] == [packet["question_id"]]
+    assert [one["question_id"] for one in run_control.list_pending(tmp_path).packets] == [
+        packet["question_id"]
+    ]
     with pytest.raises(WrongAnswer, match="another schema"):
         run_control.submit_answer(tmp_path, None, packet["question_id"], {"intents": []})
     with pytest.raises(InvalidArgument, match="does not wait"):
         run_control.submit_answer(tmp_path, None, "../../escape", {})
-    run_control.submit_answer(tmp_path, RUN[:8], packet["question_id"], plan(question_of(packet), "Dates are ISO"))
+    run_control.submit_answer(
+        tmp_path, RUN[:8], packet["question_id"], plan(question_of(packet), "Dates are ISO")
+    )
     assert run_control.list_pending(tmp_path).packets == []
     drives(tmp_path)
     [built] = run_control.list_pending(tmp_path).packets
     assert built["role"] == "builder" and "evidence" not in built["data"]
     with pytest.raises(InvalidArgument, match="does not wait"):
-        run_control.submit_answer(tmp_path, None, packet["question_id"], plan(question_of(packet), "Again"))
+        run_control.submit_answer(
+            tmp_path, None, packet["question_id"], plan(question_of(packet), "Again")
+        )
 
 
 def test_events_are_told_since_a_number_and_a_finished_run_is_not_continued(tmp_path):
     folder = tmp_path / "evolve" / RUN
     settings = RunSettings("environment:made-up", iterations=1, test_repeats=1)
-    with running(folder, program(), scripted([("Dates are ISO", ["rule: iso"])]), SPLITS, settings) as run:
+    with running(
+        folder, program(), scripted([("Dates are ISO", ["rule: iso"])]), SPLITS, settings
+    ) as run:
         asyncio.run(run_phases(run))
 
     whole = run_control.get_status(tmp_path)
     later = run_control.get_status(tmp_path, since=whole.events[3].number)
 
     assert whole.state == "finished" and whole.verdict == "PROMOTE"
-    assert later.events == whole.events[4:] and run_control.get_status(tmp_path, since=whole.next).events == []
+    assert (
+        later.events == whole.events[4:]
+        and run_control.get_status(tmp_path, since=whole.next).events == []
+    )
     assert whole.spent["trials"] == sum(spent["trials"] for spent in whole.spent_on.values())
     assert set(whole.spent_on) == {
         *("pilot", "calibrate", "train", "val", "confirm", "test"),
@@ -83,12 +104,16 @@ def test_events_are_told_since_a_number_and_a_finished_run_is_not_continued(tmp_
     assert [one.run for one in run_control.list_statuses(tmp_path)] == [RUN]
 
 
-def test_what_was_stopped_takes_an_answer_and_goes_on_only_when_it_is_continued_with_another_budget_if_wanted(tmp_path):
+def test_what_was_stopped_takes_an_answer_and_goes_on_only_when_it_is_continued_with_another_budget_if_wanted(
+    tmp_path,
+):
     drives(tmp_path)
 
     assert run_control.stop_run(tmp_path).state == "stopped"
     [packet] = run_control.list_pending(tmp_path).packets
-    taken = run_control.submit_answer(tmp_path, None, packet["question_id"], plan(question_of(packet), "Dates are ISO"))
+    taken = run_control.submit_answer(
+        tmp_path, None, packet["question_id"], plan(question_of(packet), "Dates are ISO")
+    )
     assert not taken.goes_on and find_run(tmp_path, None).is_stop_requested
     run_control.resume_run(tmp_path, None, {"cost": 2.5})
 
@@ -101,7 +126,12 @@ def test_what_was_stopped_takes_an_answer_and_goes_on_only_when_it_is_continued_
 
 @pytest.mark.parametrize(
     ("text", "kind"),
-    [("claude:m", "claude"), ("codex:m", "codex"), ("simulated", "simulated"), ("python x.py", "command")],
+    [
+        ("claude:m", "claude"),
+        ("codex:m", "codex"),
+        ("simulated", "simulated"),
+        ("python x.py", "command"),
+    ],
 )
 def test_an_executor_is_named_by_a_text(text, kind):
     assert parse_executor_spec(text)["kind"] == kind
@@ -110,10 +140,17 @@ def test_an_executor_is_named_by_a_text(text, kind):
 def test_a_model_has_to_be_named_and_a_setting_has_to_be_one():
     with pytest.raises(InvalidArgument, match="needs a model"):
         parse_executor_spec("claude")
-    for bad in ({"mode": "everything"}, {"parent": "oldest"}, {"edits": (5, 1)}, {"iterations": -1}):
+    for bad in (
+        {"mode": "everything"},
+        {"parent": "oldest"},
+        {"edits": (5, 1)},
+        {"iterations": -1},
+    ):
         with pytest.raises(InvalidArgument):
             RunSettings("environment:x", **bad)
-    assert RunSettings.from_json(RunSettings("environment:x", seed=7).to_json()) == RunSettings("environment:x", seed=7)
+    assert RunSettings.from_json(RunSettings("environment:x", seed=7).to_json()) == RunSettings(
+        "environment:x", seed=7
+    )
 
 
 def test_one_run_that_is_broken_hides_no_other(tmp_path):

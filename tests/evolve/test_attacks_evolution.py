@@ -1,5 +1,6 @@
-"""The attacks on evolution's sealed answers and by a task set's commands that worked at commit fac0cda; see
-test_attacks.py."""
+"""The attacks on evolution's sealed answers and by a task set's commands that worked at commit
+fac0cda; see test_attacks.py.
+"""
 
 import json
 import re
@@ -60,7 +61,9 @@ def machine(tmp_path: Path) -> Machine:
 
 def add_task_set(machine: Machine, name: str, tasks: list[dict[str, object]], **files: str) -> None:
     folder = machine.root / "in" / name
-    machine.save(folder / "ENVIRONMENT.md", f"---\nname: {name}\ndescription: Tasks.\n---\n\nTasks.\n")
+    machine.save(
+        folder / "ENVIRONMENT.md", f"---\nname: {name}\ndescription: Tasks.\n---\n\nTasks.\n"
+    )
     machine.save(folder / "tasks.jsonl", "\n".join(map(json.dumps, tasks)))
     for path, text in files.items():
         machine.save(folder / f"{path}.py", text)
@@ -70,14 +73,22 @@ def add_task_set(machine: Machine, name: str, tasks: list[dict[str, object]], **
 # T2: a candidate that opens the library
 
 
-def test_t2_a_candidate_that_reads_the_answers_in_the_library_is_not_promoted(machine: Machine) -> None:
+def test_t2_a_candidate_that_reads_the_answers_in_the_library_is_not_promoted(
+    machine: Machine,
+) -> None:
     machine.own()
     skill = machine.user / ".claude/skills/capitals"
     machine.save(skill / "scripts/capital.py", IGNORANT)
-    machine.save(skill / "SKILL.md", skill_text("capitals", body="Run scripts/capital.py with the question."))
+    machine.save(
+        skill / "SKILL.md", skill_text("capitals", body="Run scripts/capital.py with the question.")
+    )
     machine.run("init", machine.user / ".claude/skills")
     tasks = [
-        {"id": f"land-{n}", "prompt": f"The chief town of land {n}?", "expected": f"Town-{n * 7919 % 1009}"}
+        {
+            "id": f"land-{n}",
+            "prompt": f"The chief town of land {n}?",
+            "expected": f"Town-{n * 7919 % 1009}",
+        }
         for n in range(80)
     ]
     add_task_set(machine, "lands", tasks)
@@ -95,13 +106,26 @@ def test_t2_a_candidate_that_reads_the_answers_in_the_library_is_not_promoted(ma
         assert time.monotonic() < deadline, machine.run("evolve", "status").stdout
         time.sleep(0.2)
     shown = re.findall(r"land-[0-9]+", asked)[:1]
-    edit = {"op": "edit", "ref": "skill:capitals", "tasks": shown, "modification": "Look the town up."}
-    plan = {"diagnoses": [], "approaches": [], "intents": [edit], "summary": "Look it up", "justification": "x"}
+    edit = {
+        "op": "edit",
+        "ref": "skill:capitals",
+        "tasks": shown,
+        "modification": "Look the town up.",
+    }
+    plan = {
+        "diagnoses": [],
+        "approaches": [],
+        "intents": [edit],
+        "summary": "Look it up",
+        "justification": "x",
+    }
     theft = THIEF.replace("LIBRARY", repr(str(machine.home)))
     change = {"path": "scripts/capital.py", "old": IGNORANT, "new": theft}
     edits = {"edits": [{"op": "edit", "ref": "skill:capitals", "changes": [change]}]}
     said = [
-        machine.run("evolve", "submit", machine.save(machine.root / name, json.dumps(answer)), "--wait")
+        machine.run(
+            "evolve", "submit", machine.save(machine.root / name, json.dumps(answer)), "--wait"
+        )
         for name, answer in (("plan.json", plan), ("edits.json", edits))
     ]
 
@@ -112,14 +136,25 @@ def test_t2_a_candidate_that_reads_the_answers_in_the_library_is_not_promoted(ma
 # T12: the command of a task set that came with an import
 
 
-def test_t12_the_command_of_an_imported_task_set_is_not_run_without_a_question(machine: Machine) -> None:
+def test_t12_the_command_of_an_imported_task_set_is_not_run_without_a_question(
+    machine: Machine,
+) -> None:
     machine.own()
     owned = machine.root / "owned"
     code = f"import pathlib; pathlib.Path({str(owned)!r}).touch(); print('{{\"score\": 1}}')"
-    scorer = {"type": "command", "args": {"argv": ["python3", "-c", code], "good": ["1"], "bad": ["0"]}}
+    scorer = {
+        "type": "command",
+        "args": {"argv": ["python3", "-c", code], "good": ["1"], "bad": ["0"]},
+    }
     splits = ("train", "val", "test")
     tasks: list[dict[str, object]] = [
-        {"id": f"{split}{n}", "prompt": f"{split} {n}", "expected": f"{n}", "split": split, "scorer": scorer}
+        {
+            "id": f"{split}{n}",
+            "prompt": f"{split} {n}",
+            "expected": f"{n}",
+            "split": split,
+            "scorer": scorer,
+        }
         for split in splits
         for n in range(4)
     ]

@@ -25,13 +25,20 @@ from evolvable_evolve.evolution.trials.backends import ProcessBackend
 from evolvable_evolve.evolution.trials.budget import RunBudget
 from evolvable_evolve.evolution.trials.measurement import TrialRunner, TrialSettings
 from evolvable_evolve.evolution.trials.ray_backend import RayBackend, RayMissing
-from evolvable_evolve.evolution.trials.trial import AsyncioBackend, FinishedJob, TrialBackend, TrialJob
+from evolvable_evolve.evolution.trials.trial import (
+    AsyncioBackend,
+    FinishedJob,
+    TrialBackend,
+    TrialJob,
+)
 
 NO_RAY = importlib.util.find_spec("ray") is None
 ON_RAY = pytest.param(
     "ray",
     marks=[
-        pytest.mark.skipif(NO_RAY, reason="Ray is not installed: pip install '.[ray]' in your clone"),
+        pytest.mark.skipif(
+            NO_RAY, reason="Ray is not installed: pip install '.[ray]' in your clone"
+        ),
         pytest.mark.nightly,  # two nodes take ten seconds of processor time to start
     ],
 )
@@ -55,7 +62,9 @@ def make(request: pytest.FixtureRequest) -> Callable[[], TrialBackend]:
     return {"tasks": AsyncioBackend, "processes": ProcessBackend}[request.param]
 
 
-def with_backend(make: Callable[[], TrialBackend], use: Callable[[TrialBackend], Awaitable[Any]]) -> Any:
+def with_backend(
+    make: Callable[[], TrialBackend], use: Callable[[TrialBackend], Awaitable[Any]]
+) -> Any:
     """Returns what `use` returns of a backend, which is closed afterwards."""
 
     async def work() -> Any:
@@ -70,7 +79,10 @@ def with_backend(make: Callable[[], TrialBackend], use: Callable[[TrialBackend],
 
 
 def measured(
-    make: Callable[[], TrialBackend], folder: Path, todo: list[Task], budget: RunBudget | None = None
+    make: Callable[[], TrialBackend],
+    folder: Path,
+    todo: list[Task],
+    budget: RunBudget | None = None,
 ) -> tuple[list[Trial], list[Any]]:
     """Returns the trials of these tasks under two programs, and the ledger's records."""
     folder.mkdir(exist_ok=True)
@@ -95,7 +107,13 @@ def measured(
 def report(trials: list[Trial], records: list[Any]) -> bytes:
     """Returns what a report is made of: all but the order and the times of what happened."""
     about = sorted(
-        json.dumps({name: value for name, value in record.items() if name not in ("at", "elapsed", "in_flight")})
+        json.dumps(
+            {
+                name: value
+                for name, value in record.items()
+                if name not in ("at", "elapsed", "in_flight")
+            }
+        )
         for record in records
         if record["type"] == "trial"
     )
@@ -111,7 +129,15 @@ async def all_done(backend: TrialBackend, count: int) -> dict[str, Any]:
 
 
 def job(folder: Path, one: Task) -> TrialJob:
-    return TrialJob(Scripted(folder), ByFirstWord(), one, BASE, 0, {"in/a.txt": b"a"}, place=folder / "workspaces")
+    return TrialJob(
+        Scripted(folder),
+        ByFirstWord(),
+        one,
+        BASE,
+        0,
+        {"in/a.txt": b"a"},
+        place=folder / "workspaces",
+    )
 
 
 def gone(pid: int) -> bool:
@@ -124,9 +150,13 @@ def gone(pid: int) -> bool:
 
 @pytest.mark.process
 @pytest.mark.parametrize("make", OTHER_PROCESSES, indirect=True)
-def test_every_backend_gives_the_same_report_byte_for_byte(make: Callable[[], TrialBackend], tmp_path: Path) -> None:
+def test_every_backend_gives_the_same_report_byte_for_byte(
+    make: Callable[[], TrialBackend], tmp_path: Path
+) -> None:
     prompts = ("pass", "fail", "timeout", "refuse", "trouble", "raise", "busy")
-    todo = [task(f"{prompt} {number}", prompt) for prompt in prompts for number in range(2)] + [task("unscorable")]
+    todo = [task(f"{prompt} {number}", prompt) for prompt in prompts for number in range(2)] + [
+        task("unscorable")
+    ]
     here = measured(AsyncioBackend, tmp_path / "here", todo)
     there = measured(make, tmp_path / "there", todo)
     assert report(*there) == report(*here)
@@ -151,7 +181,9 @@ def test_every_job_comes_back_once_and_polling_does_not_wait_longer_than_it_may(
 
 @pytest.mark.process
 @pytest.mark.parametrize("make", BACKENDS, indirect=True)
-def test_a_cancelled_job_ends_and_leaves_no_workspace(make: Callable[[], TrialBackend], tmp_path: Path) -> None:
+def test_a_cancelled_job_ends_and_leaves_no_workspace(
+    make: Callable[[], TrialBackend], tmp_path: Path
+) -> None:
     async def use(backend: TrialBackend) -> None:
         ticket = backend.submit(job(tmp_path, task("h", "hang")))
         other = backend.submit(job(tmp_path, task("k", "hang")))
@@ -182,7 +214,9 @@ def test_a_worker_that_dies_takes_no_other_job_along_and_is_run_again_by_nobody_
     failed = [record for record in records if record["type"] == "trial" and record["lost"]]
     assert [record["trial"]["task"] for record in failed] == ["dies"]
     assert failed[0]["trial"]["detail"].startswith("the worker died")
-    assert sum(record["type"] == "started" for record in records) == 15, "the ledger knows of every run"
+    assert sum(record["type"] == "started" for record in records) == 15, (
+        "the ledger knows of every run"
+    )
     assert budget.bill.calls == 14 * 2
 
 

@@ -1,4 +1,6 @@
-"""Before what a judge scored is adopted, a person compares answers without seeing which program gave them."""
+"""Before what a judge scored is adopted, a person compares answers without seeing which program
+gave them.
+"""
 
 import asyncio
 import json
@@ -20,7 +22,11 @@ from evolvable_evolve.evolution.ledger.run_directory import RunDirectory, read_l
 from evolvable_evolve.evolution.loop import run_phases
 from evolvable_evolve.evolution.proposers.proposer_model import ModelRole
 from evolvable_evolve.evolution.run_config import RunSettings
-from evolvable_evolve.evolution.scorers.external_scorers import JudgeCalibration, JudgeScorer, rubric_digest
+from evolvable_evolve.evolution.scorers.external_scorers import (
+    JudgeCalibration,
+    JudgeScorer,
+    rubric_digest,
+)
 from evolvable_evolve.evolution.task import Split
 from evolvable_store.operation import Actor
 from evolvable_store.resource import Ref
@@ -32,7 +38,9 @@ PERSON = Caller(Actor.HUMAN)
 FORMS, PLACES = Ref.parse("skill:user/forms"), Ref.parse("environment:user/places")
 RUN = "20260101-000000-abcd"
 RUBRIC = "It is right."
-KNOWN = {side: [f"{word} {n}" for n in range(3)] for side, word in (("good", "right"), ("bad", "wrong"))}
+KNOWN = {
+    side: [f"{word} {n}" for n in range(3)] for side, word in (("good", "right"), ("bad", "wrong"))
+}
 SIZES = {Split.TRAIN: 6, Split.VAL: 14, Split.TEST: 12}
 NEW, OLD = "It is right", "It is not right"
 
@@ -50,7 +58,13 @@ def judge() -> JudgeScorer:
 
     def score(question):
         passed = "not right" not in question.data["answer"]
-        return {"score": float(passed), "passed": passed, "reason": "", "feedback": "", "errors": []}
+        return {
+            "score": float(passed),
+            "passed": passed,
+            "reason": "",
+            "feedback": "",
+            "errors": [],
+        }
 
     rubric = rubric_digest(RUBRIC)
     known = {rubric: JudgeCalibration("scripted", rubric, 3, 3, 3, 3)}
@@ -58,10 +72,17 @@ def judge() -> JudgeScorer:
 
 
 def promote(library: Library, judged: bool = True) -> None:
-    """Leave a run whose candidate was promoted, on tasks that a judge or a comparison of texts scores."""
+    """Leave a run whose candidate was promoted, on tasks that a judge or a comparison of texts
+    scores.
+    """
     scoring = {"type": "judge", "args": {"rubric": RUBRIC, **KNOWN}} if judged else "exact"
     lines = [
-        {"id": f"{split}-{n:03}", "prompt": f"Where is {split}-{n:03}?", "split": str(split), "expected": "right"}
+        {
+            "id": f"{split}-{n:03}",
+            "prompt": f"Where is {split}-{n:03}?",
+            "split": str(split),
+            "expected": "right",
+        }
         | {"scorer": scoring, "tags": ["needs:iso"]}
         for split, size in SIZES.items()
         for n in range(size)
@@ -69,12 +90,20 @@ def promote(library: Library, judged: bool = True) -> None:
     about = "---\nname: places\ndescription: Places.\n---\n\nPlaces.\n"
     files = {"ENVIRONMENT.md": about, "tasks.jsonl": "\n".join(map(json.dumps, lines))}
     edit.update_resource(library, PERSON, PLACES, "tasks", files=files, create=True)
-    edit.update_resource(library, PERSON, FORMS, "new", files={"SKILL.md": skill("forms")}, create=True)
+    edit.update_resource(
+        library, PERSON, FORMS, "new", files={"SKILL.md": skill("forms")}, create=True
+    )
     base, pins = programs.load_program(library, PERSON, [FORMS])
     taskset, version = load_taskset(library, PERSON, PLACES)
     splits = {split: [replace(one, group="") for one in taskset.of(split)] for split in SIZES}
     named = {"judge": "scripted"} if judged else {}
-    given = {"task_set_version": version, "program": tuple(pins), "iterations": 1, "test_repeats": 1, **named}
+    given = {
+        "task_set_version": version,
+        "program": tuple(pins),
+        "iterations": 1,
+        "test_repeats": 1,
+        **named,
+    }
     brain = scripted([("Change it", ["rule: iso"])])
     executor = (Sentences if judged else SimulatedExecutor)(taskset.tasks)
     folder = library.store.home / "evolve" / RUN
@@ -110,9 +139,13 @@ def live(machine: CommandLine) -> bool:
 
 
 @pytest.mark.process
-def test_five_pairs_come_before_the_difference_and_what_the_person_prefers_is_recorded_once(machine):
+def test_five_pairs_come_before_the_difference_and_what_the_person_prefers_is_recorded_once(
+    machine,
+):
     shown = machine("evolve", "adopt", stdin="=\n" * 5 + "n\n", code=None).out
-    assert shown.index("5 of 5. Task: Where is val-") < shown.index("+rule: iso"), "the difference shows the style"
+    assert shown.index("5 of 5. Task: Where is val-") < shown.index("+rule: iso"), (
+        "the difference shows the style"
+    )
     base = sides(shown)
     assert len(base) == 5 and set(base) == {"1", "2"}, "sides are drawn"
     assert "Where is test-" not in shown, "to see an answer of the sealed test is a look at it"
@@ -135,14 +168,21 @@ def test_who_prefers_the_bases_answers_in_four_of_five_is_asked_again(machine, a
     other = {"1": "2", "2": "1"}
     choices = [side if at < against else other[side] for at, side in enumerate(base)]
 
-    said = machine("evolve", "adopt", stdin="".join(f"{one}\n" for one in choices) + "y\nn\n", code=None)
+    said = machine(
+        "evolve", "adopt", stdin="".join(f"{one}\n" for one in choices) + "y\nn\n", code=None
+    )
 
     assert sides(said.out) == base, "the draw is the same each time"
-    assert (f"the base's was preferred in {against}" in said.out + said.err) and live(machine) is not asks
+    assert (f"the base's was preferred in {against}" in said.out + said.err) and live(
+        machine
+    ) is not asks
     [record] = records(machine, "preferred")
     assert (record["base"], record["finalist"]) == (against, 5 - against)
     if asks:
-        with Library.open(machine.home) as library, pytest.raises(BasePreferred, match=f"preferred in {against}"):
+        with (
+            Library.open(machine.home) as library,
+            pytest.raises(BasePreferred, match=f"preferred in {against}"),
+        ):
             adopt(library, PERSON, RUN)  # another door does not go around the question
         machine("evolve", "adopt", stdin="y\ny\n")
         assert live(machine)
@@ -164,9 +204,13 @@ def test_the_page_compares_first_and_wants_a_tick_where_the_base_was_preferred(t
         promote(page.library)
         seen = page.get(f"/evolution/{RUN}/adopt")
         assert "rule: iso" not in seen.text and seen.text.count("<fieldset") == 5
-        pairs = re.findall(r"Answer 1</h3><pre>(.*?)</pre><h3>Answer 2</h3><pre>(.*?)</pre>", seen.text, re.DOTALL)
+        pairs = re.findall(
+            r"Answer 1</h3><pre>(.*?)</pre><h3>Answer 2</h3><pre>(.*?)</pre>", seen.text, re.DOTALL
+        )
         fields = {"run": seen.field("run"), "pairs": seen.field("pairs")}
-        assert page.post("/do/evolve-adopt", **fields, pair1="1").status == 400, "a pair without a choice"
+        assert page.post("/do/evolve-adopt", **fields, pair1="1").status == 400, (
+            "a pair without a choice"
+        )
         base = {f"pair{at}": "1" if OLD in one else "2" for at, (one, _) in enumerate(pairs, 1)}
         compared = page.post("/do/evolve-adopt", **fields, **base)
         assert compared.location == f"/evolution/{RUN}/adopt"

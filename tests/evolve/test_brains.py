@@ -60,7 +60,9 @@ def test_a_question_without_an_answer_stops_the_run_and_is_answered_later() -> N
 
 
 def test_the_same_question_has_the_same_id_and_another_has_another() -> None:
-    again = ModelQuestion(ModelRole.PROPOSER, "Say a word.", {"seen": ["a", {"b": 1}]}, dict(SCHEMA))
+    again = ModelQuestion(
+        ModelRole.PROPOSER, "Say a word.", {"seen": ["a", {"b": 1}]}, dict(SCHEMA)
+    )
     others = [
         ModelQuestion(ModelRole.BUILDER, "Say a word.", QUESTION.data, SCHEMA),
         ModelQuestion(ModelRole.PROPOSER, "Say a word!", QUESTION.data, SCHEMA),
@@ -71,7 +73,9 @@ def test_the_same_question_has_the_same_id_and_another_has_another() -> None:
     assert len({QUESTION.id, *(other.id for other in others)}) == 4
 
 
-@pytest.mark.parametrize("value", [{"word": 1}, {}, [], {"word": "a", "more": 1}, None, {"word": {1, 2}}])
+@pytest.mark.parametrize(
+    "value", [{"word": 1}, {}, [], {"word": "a", "more": 1}, None, {"word": {1, 2}}]
+)
 def test_an_answer_that_does_not_fit_is_never_taken(value: Any) -> None:
     with pytest.raises((WrongAnswer, NeedsAnswer)):
         asked(HandOffModel({QUESTION.id: value}.get))
@@ -101,7 +105,9 @@ def test_an_answer_that_does_not_fit_is_asked_for_once_more_and_both_are_paid() 
     assert "was not taken" in api.asked[1].body["system"][0]["text"]
 
 
-@pytest.mark.parametrize("replies", [[says("no"), says("no")], [says('{"word": 3}')] * 2, [fails(529, "busy")]])
+@pytest.mark.parametrize(
+    "replies", [[says("no"), says("no")], [says('{"word": 3}')] * 2, [fails(529, "busy")]]
+)
 def test_without_an_answer_what_was_spent_is_known_all_the_same(replies: list[Any]) -> None:
     with ModelApi(*replies) as api, asking(api) as thinker, pytest.raises(NoAnswer) as failed:
         asked(PromptedModel(thinker, redactor=REDACTOR, price=Price(1.0, 10.0)))
@@ -116,16 +122,27 @@ def test_no_secret_leaves_with_a_question() -> None:
     with ModelApi(says('{"word": "heron"}')) as api, asking(api) as thinker:
         asked(
             PromptedModel(thinker, redactor=REDACTOR),
-            ModelQuestion(ModelRole.PROPOSER, "Say a word.", {"trace": f"export TOKEN={secret}"}, SCHEMA),
+            ModelQuestion(
+                ModelRole.PROPOSER, "Say a word.", {"trace": f"export TOKEN={secret}"}, SCHEMA
+            ),
         )
 
-    assert secret not in json.dumps(api.asked[0].body) and "[redacted:" in json.dumps(api.asked[0].body)
+    assert secret not in json.dumps(api.asked[0].body) and "[redacted:" in json.dumps(
+        api.asked[0].body
+    )
 
 
 @pytest.mark.process
 def test_a_command_answers_with_what_its_envelope_says_it_cost(tmp_path: Path) -> None:
-    event = {"type": "result", "result": '{"word": "heron"}', "usage": {"input_tokens": 30, "output_tokens": 4}}
-    script = f"import sys; sys.stdin.read(); print({json.dumps(json.dumps({**event, 'total_cost_usd': 0.5}))})"
+    event = {
+        "type": "result",
+        "result": '{"word": "heron"}',
+        "usage": {"input_tokens": 30, "output_tokens": 4},
+    }
+    script = (
+        "import sys; sys.stdin.read(); "
+        f"print({json.dumps(json.dumps({**event, 'total_cost_usd': 0.5}))})"
+    )
     thinker = CommandModel([sys.executable, "-S", "-c", script], 30.0, folder=tmp_path)
 
     answer = asked(PromptedModel(thinker, redactor=REDACTOR))
@@ -136,8 +153,13 @@ def test_a_command_answers_with_what_its_envelope_says_it_cost(tmp_path: Path) -
 @pytest.mark.process
 def test_who_is_no_longer_waited_for_stops_thinking(tmp_path: Path) -> None:
     note = tmp_path / "id"
-    script = f"import os, pathlib, time; pathlib.Path({str(note)!r}).write_text(str(os.getpid())); time.sleep(60)"
-    brain = PromptedModel(CommandModel([sys.executable, "-S", "-c", script], 60.0, folder=tmp_path), redactor=REDACTOR)
+    script = (
+        f"import os, pathlib, time; pathlib.Path({str(note)!r}).write_text(str(os.getpid())); "
+        "time.sleep(60)"
+    )
+    brain = PromptedModel(
+        CommandModel([sys.executable, "-S", "-c", script], 60.0, folder=tmp_path), redactor=REDACTOR
+    )
 
     async def given_up() -> None:
         asking = asyncio.create_task(brain.ask(QUESTION))

@@ -1,4 +1,6 @@
-"""The code set of benchmarks/seeds: problems that are right, mistakes that are real, outcomes that add up."""
+"""The code set of benchmarks/seeds: problems that are right, mistakes that are real, outcomes that
+add up.
+"""
 
 import asyncio
 import json
@@ -24,7 +26,16 @@ from evolvable_evolve.evolution.tasks.reader import read_taskset, scorer_files
 PUBLIC = Path(build.HERE) / "environment/public"
 PROBLEMS = [problem for problems in build.PROBLEMS.values() for problem in problems]
 EACH_OUTCOME = frozenset(
-    ("chunks", "happy-number", "missing-number", "leap-years", "digit-sum", "merge-ranges", "median", "anagrams")
+    (
+        "chunks",
+        "happy-number",
+        "missing-number",
+        "leap-years",
+        "digit-sum",
+        "merge-ranges",
+        "median",
+        "anagrams",
+    )
 )
 
 
@@ -36,12 +47,18 @@ def test_there_are_sixty_problems_whose_right_answers_give_what_the_prompts_show
             (one.name, json.dumps(given)) for _, given in one.shown
         ]
         assert all(fault.old in one.code for fault in one.faults)
-        assert not [arguments for arguments in one.hidden if arguments in [shown for shown, _ in one.shown]]
+        assert not [
+            arguments for arguments in one.hidden if arguments in [shown for shown, _ in one.shown]
+        ]
 
 
 def test_what_the_scorer_knows_is_not_in_the_prompts_or_among_what_the_public_check_sees() -> None:
     taskset = read_taskset("code-set", build.taskset_files())
-    assert {split: len(taskset.of(split)) for split in Split} == {Split.TRAIN: 16, Split.VAL: 16, Split.TEST: 28}
+    assert {split: len(taskset.of(split)) for split in Split} == {
+        Split.TRAIN: 16,
+        Split.VAL: 16,
+        Split.TEST: 28,
+    }
     seen = {path for path in scorer_files(taskset) if path.startswith("public/")}
     assert seen == {"public/check.py", "public/harness.py", "public/visible.json"}
     for task in taskset.tasks:
@@ -58,7 +75,9 @@ def test_each_of_the_eight_outcomes_happens_and_rounds_raise_what_passes(tmp_pat
     assert all(sum(row.outcomes.values()) == row.n == len(EACH_OUTCOME) for row in found.rows)
     means = [row.mean for row in found.rows[:-1]]
     assert means == sorted(means) and means[-1] >= means[0] + 0.5
-    assert (last.outcomes["PR"], found.rows[-1].outcomes) == (6, last.outcomes), "two mistakes only hidden cases show"
+    assert (last.outcomes["PR"], found.rows[-1].outcomes) == (6, last.outcomes), (
+        "two mistakes only hidden cases show"
+    )
     assert found.leaks == [] and found.prompts > 2 * len(EACH_OUTCOME)
     assert found.rows[-1].calls == found.prompts == sum(row.calls for row in found.rows[:-1])
 
@@ -73,34 +92,51 @@ def test_an_answer_can_read_no_file_and_starts_no_program(tmp_path: Path, monkey
     secret.write_text("41")
     for code in (
         f"def solve():\n    return int(open({str(secret)!r}).read())\n",
-        f"import os\ndef solve():\n    os.close(0)\n    return int(os.read(os.open({str(secret)!r}, 0), 9))\n",
+        (
+            "import os\ndef solve():\n    os.close(0)\n    return "
+            f"int(os.read(os.open({str(secret)!r}, 0), 9))\n"
+        ),
         f"import os\ndef solve():\n    os.execv('/bin/cat', ['cat', {str(secret)!r}])\n",
     ):
         ended = harness.run_cases(f"```python\n{code}```", [[[], 41]])
         assert ended.outcome in ("RE", "TLE") and ended.passed == 0
-    assert harness.run_cases("```python\ndef solve():\n    return 41\n```", [[[], 41]]).outcome == "PR"
+    assert (
+        harness.run_cases("```python\ndef solve():\n    return 41\n```", [[[], 41]]).outcome == "PR"
+    )
     sys.modules.pop("harness")
 
 
 @needs_sandbox
 @pytest.mark.process
 def test_in_the_sandbox_each_of_the_eight_outcomes_happens_too(tmp_path: Path) -> None:
-    found = autogenesis.measure(tmp_path, program("Write Python."), 0, EACH_OUTCOME, CommandHost(sandbox=apart()))
+    found = autogenesis.measure(
+        tmp_path, program("Write Python."), 0, EACH_OUTCOME, CommandHost(sandbox=apart())
+    )
     assert found.rows[-1].outcomes == dict.fromkeys(map(str, CodeOutcome), 1)
     assert found.leaks == [] and found.seconds > 0
 
 
 @pytest.mark.process
-def test_repeats_of_one_problem_differ_only_where_the_stand_in_is_told_to_vary(tmp_path: Path) -> None:
-    task = next(one for one in read_taskset("code-set", build.taskset_files()).tasks if one.id == "palindrome")
+def test_repeats_of_one_problem_differ_only_where_the_stand_in_is_told_to_vary(
+    tmp_path: Path,
+) -> None:
+    task = next(
+        one
+        for one in read_taskset("code-set", build.taskset_files()).tasks
+        if one.id == "palindrome"
+    )
     answers = {}
     for varies in (False, True):
-        executor = CommandExecutor(build.write_stand_in(tmp_path / str(varies), varies=varies), free=True)
+        executor = CommandExecutor(
+            build.write_stand_in(tmp_path / str(varies), varies=varies), free=True
+        )
         answers[varies] = []
         for repeat in range(4):
             work = tmp_path / f"{varies}-{repeat}" / "work"
             work.mkdir(parents=True)
-            answers[varies].append(asyncio.run(executor.run(task, program("Write Python."), repeat, work)).output)
+            answers[varies].append(
+                asyncio.run(executor.run(task, program("Write Python."), repeat, work)).output
+            )
     assert len(set(answers[False])) == 1 < len(set(answers[True]))
 
 
@@ -112,9 +148,14 @@ def test_the_script_in_place_of_a_model_reads_a_rule_off_an_answer_and_proposes_
     plain = answer("def solve(n):\n    return n")
     assert optimizers.read_answer({"answer": "def solve(n): return n"}) == "format"
     assert optimizers.read_answer(answer("def solve(n)\n    return n")) == "format"
-    assert optimizers.read_answer(answer("def solve(n):\n    while True:\n        pass")) == "limits"
+    assert (
+        optimizers.read_answer(answer("def solve(n):\n    while True:\n        pass")) == "limits"
+    )
     assert optimizers.read_answer({}) == "", "an answer that never came says nothing"
-    assert optimizers.read_answer(plain, better=True) == "edges" and optimizers.read_answer(plain) in optimizers.GUESSES
+    assert (
+        optimizers.read_answer(plain, better=True) == "edges"
+        and optimizers.read_answer(plain) in optimizers.GUESSES
+    )
     assert optimizers.choose_rule(["limits", "format", "limits"], []) == "limits"
     assert optimizers.choose_rule(["limits", "format", "limits"], ["limits"]) == "format"
     tried = list[str]()
@@ -123,12 +164,16 @@ def test_the_script_in_place_of_a_model_reads_a_rule_off_an_answer_and_proposes_
     assert sorted(tried) == sorted(optimizers.RULES)
 
 
-def test_a_question_that_holds_an_expected_answer_or_a_task_of_validation_or_test_is_found() -> None:
+def test_a_question_that_holds_an_expected_answer_or_a_task_of_validation_or_test_is_found() -> (
+    None
+):
     taskset = read_taskset("code-set", build.taskset_files())
     train, val = (taskset.of(split)[0] for split in (Split.TRAIN, Split.VAL))
     assert optimizers.question_leaks([train.prompt, "A case fails."], taskset) == []
     assert optimizers.question_leaks([val.prompt], taskset) == [val.id]
-    assert optimizers.question_leaks([f"It is {(train.expected or '').split()[0]}."], taskset) == [train.id]
+    assert optimizers.question_leaks([f"It is {(train.expected or '').split()[0]}."], taskset) == [
+        train.id
+    ]
 
 
 @needs_sandbox

@@ -1,4 +1,6 @@
-"""The command executor and the workspaces: a fresh folder for each trial, JSON in and out, nobody left behind."""
+"""The command executor and the workspaces: a fresh folder for each trial, JSON in and out, nobody
+left behind.
+"""
 
 import asyncio
 import json
@@ -11,7 +13,12 @@ import pytest
 from processes import poll
 from trial_parts import BASE, ByFirstWord, program, task
 
-from evolvable_evolve.evolution.executors.base import open_workspace, remove_stale_workspaces, remove_tree, run_command
+from evolvable_evolve.evolution.executors.base import (
+    open_workspace,
+    remove_stale_workspaces,
+    remove_tree,
+    run_command,
+)
 from evolvable_evolve.evolution.executors.command_executor import CommandExecutor
 from evolvable_evolve.evolution.task import ModelUsage, Task, TrialOutcome
 from evolvable_evolve.evolution.trials.trial import TrialAttempt, TrialJob, run_job
@@ -24,13 +31,21 @@ LISTEN = "import json, sys, os, pathlib, time\ntold = json.load(sys.stdin)\n"
 
 
 def attempt(
-    script: str, tmp_path: Path, one: Task | None = None, files: Mapping[str, bytes] | None = None, arm: str = "pdf"
+    script: str,
+    tmp_path: Path,
+    one: Task | None = None,
+    files: Mapping[str, bytes] | None = None,
+    arm: str = "pdf",
 ) -> TrialAttempt:
     """Returns what comes of a task whose command is this Python script."""
     executor = CommandExecutor([PYTHON, "-c", LISTEN + script])
     place = tmp_path / "workspaces"
     done = asyncio.run(
-        run_job(TrialJob(executor, ByFirstWord(), one or task("a"), program(arm), 2, files or {}, place=place))
+        run_job(
+            TrialJob(
+                executor, ByFirstWord(), one or task("a"), program(arm), 2, files or {}, place=place
+            )
+        )
     )
     assert list(place.iterdir()) == [], "the workspace is gone"
     return done
@@ -41,10 +56,17 @@ def test_a_command_is_told_the_task_and_the_program_but_not_the_answer(tmp_path:
         "skill = pathlib.Path(told['program']['resources'][0]['folder'], 'SKILL.md').read_text()\n"
         "print(json.dumps({'output': json.dumps({**told, 'cwd': os.getcwd(), 'skill': skill})}))"
     )
-    done = attempt(script, tmp_path, task("a", "What is it?", expected="the secret", category="easy"))
+    done = attempt(
+        script, tmp_path, task("a", "What is it?", expected="the secret", category="easy")
+    )
     told = json.loads(done.rollout.output)
     assert "the secret" not in done.rollout.output
-    assert (told["task_id"], told["prompt"], told["category"], told["repeat"]) == ("a", "What is it?", "easy", 2)
+    assert (told["task_id"], told["prompt"], told["category"], told["repeat"]) == (
+        "a",
+        "What is it?",
+        "easy",
+        2,
+    )
     assert (told["cwd"], told["skill"]) == (told["workspace"], "pdf")
     assert told["program"]["resources"][0]["ref"] == "skill:pdf"
 
@@ -67,7 +89,9 @@ OTHER = "the command printed another object than was agreed on: "
 
 
 def test_what_a_command_does_not_say_is_unknown_and_not_free(tmp_path: Path) -> None:
-    assert attempt('print(\'{"output": "pass"}\')', tmp_path).rollout.usage == ModelUsage(calls=1, cost=None)
+    assert attempt('print(\'{"output": "pass"}\')', tmp_path).rollout.usage == ModelUsage(
+        calls=1, cost=None
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,9 +103,18 @@ def test_what_a_command_does_not_say_is_unknown_and_not_free(tmp_path: Path) -> 
         ("print('[1]')", "the command printed no JSON object"),
         ("print('{}')", f"{OTHER}'output' is a required property"),
         ("print('{\"output\": 3}')", f"{OTHER}output: 3 is not of type 'string'"),
-        ('print(\'{"output": "", "usage": {"cost": -1}}\')', f"{OTHER}usage.cost: -1 is less than the minimum"),
-        ('print(\'{"output": "", "usage": {"cost": 1e999}}\')', f"{OTHER}usage.cost: inf is greater than the maximum"),
-        ('print(\'{"output": "", "usage": {"cost": true}}\')', f"{OTHER}usage.cost: True is not of type"),
+        (
+            'print(\'{"output": "", "usage": {"cost": -1}}\')',
+            f"{OTHER}usage.cost: -1 is less than the minimum",
+        ),
+        (
+            'print(\'{"output": "", "usage": {"cost": 1e999}}\')',
+            f"{OTHER}usage.cost: inf is greater than the maximum",
+        ),
+        (
+            'print(\'{"output": "", "usage": {"cost": true}}\')',
+            f"{OTHER}usage.cost: True is not of type",
+        ),
         ('print(\'{"output": "", "usage": {"cost": NaN}}\')', "the command printed no JSON"),
         ('print(\'{"output": "", "usage": 3}\')', f"{OTHER}usage: 3 is not of type 'object'"),
         ('print(\'{"output": "", "outcome": "pass"}\')', f"{OTHER}outcome: 'pass' is not one of"),
@@ -98,13 +131,21 @@ def test_a_command_that_ends_without_an_answer_has_failed_and_is_not_run_again(
 
 
 def test_a_command_may_say_that_its_provider_is_busy(tmp_path: Path) -> None:
-    done = attempt("""print('{"outcome": "infra_error", "detail": "429", "retry_after": 7}')""", tmp_path)
-    assert (done.outcome, done.detail, done.rollout.retry_after) == (TrialOutcome.INFRA_ERROR, "429", 7.0)
+    done = attempt(
+        """print('{"outcome": "infra_error", "detail": "429", "retry_after": 7}')""", tmp_path
+    )
+    assert (done.outcome, done.detail, done.rollout.retry_after) == (
+        TrialOutcome.INFRA_ERROR,
+        "429",
+        7.0,
+    )
 
 
 def test_a_command_that_cannot_be_started_is_an_infrastructure_error(tmp_path: Path) -> None:
     executor = CommandExecutor(["/no/such/command"])
-    done = asyncio.run(run_job(TrialJob(executor, ByFirstWord(), task("a"), BASE, 0, place=tmp_path)))
+    done = asyncio.run(
+        run_job(TrialJob(executor, ByFirstWord(), task("a"), BASE, 0, place=tmp_path))
+    )
     assert done.outcome is TrialOutcome.INFRA_ERROR
     assert done.detail == "/no/such/command could not be started: No such file or directory"
 
@@ -114,12 +155,16 @@ def test_a_command_that_takes_too_long_is_ended_with_all_it_has_started(tmp_path
     note = tmp_path / "pid"
     script = (
         "import subprocess\n"
-        f"with open({str(note)!r}, 'w') as file: file.write(str(subprocess.Popen(['sleep', '600']).pid))\n"
-        "time.sleep(600)"
+        f"with open({str(note)!r}, 'w') as file: file.write(str(subprocess.Popen(['sleep', "
+        "'600']).pid))\ntime.sleep(600)"
     )
-    for seconds in (1.0, 8.0, 64.0):  # where both cores are busy a Python may take longer than the first to start
+    # Where both cores are busy a Python may take longer than the first to start.
+    for seconds in (1.0, 8.0, 64.0):
         done = attempt(script, tmp_path, task("a", timeout_s=seconds))
-        assert (done.outcome, done.detail) == (TrialOutcome.AGENT_TIMEOUT, f"it took longer than {seconds:g} s")
+        assert (done.outcome, done.detail) == (
+            TrialOutcome.AGENT_TIMEOUT,
+            f"it took longer than {seconds:g} s",
+        )
         if note.exists() and note.read_text():
             break
     poll(lambda: _gone(int(note.read_text())), "the command's child to end")
@@ -147,7 +192,10 @@ def _gone(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    return Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    return (
+        Path(f"/proc/{pid}/stat").exists()
+        and Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    )
 
 
 def test_another_script_is_another_executor(tmp_path: Path) -> None:
@@ -183,7 +231,9 @@ def test_each_trial_begins_with_fresh_copies_and_its_setup(tmp_path: Path) -> No
         "a.write_text('spoiled')"
     )
     for _ in range(2):
-        assert attempt(script, tmp_path, one, {"data/a.txt": b"pass"}).rollout.output == "passpasspass"
+        assert (
+            attempt(script, tmp_path, one, {"data/a.txt": b"pass"}).rollout.output == "passpasspass"
+        )
 
 
 def test_a_setup_that_fails_says_nothing_about_the_program(tmp_path: Path) -> None:

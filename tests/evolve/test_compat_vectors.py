@@ -1,4 +1,6 @@
-"""What others' gates, frontiers and statistics gave, recorded from their unmodified code: ours gives the same."""
+"""What others' gates, frontiers and statistics gave, recorded from their unmodified code: ours
+gives the same.
+"""
 
 import json
 import random
@@ -53,7 +55,10 @@ def test_the_frontier_of_evoskill_admits_orders_and_selects_as_its_code_does(tra
 
 @pytest.mark.parametrize("case", named(FRONTIER["stratified_split"]))
 def test_the_split_of_evoskill_is_the_same_to_the_order_of_its_examples(case):
-    pools = {name: [f"{name}-{place}" for place in range(count)] for name, count in case["counts"].items()}
+    pools = {
+        name: [f"{name}-{place}" for place in range(count)]
+        for name, count in case["counts"].items()
+    }
     ratios = case["train_ratio"], case["val_ratio"]
     if "error" in case:
         with pytest.raises(InvalidArgument) as refused:
@@ -67,7 +72,9 @@ def test_the_split_of_evoskill_is_the_same_to_the_order_of_its_examples(case):
 
 
 def stub(label: str, validation: dict[str, int]) -> Agents[tuple[str, ...]]:
-    """Agents as the traces were recorded with: a program is its skills, a run is .01, a proposal .02, a build .03."""
+    """Agents as the traces were recorded with: a program is its skills, a run is .01, a proposal
+    .02, a build .03.
+    """
 
     def score(skills: tuple[str, ...], category: str, place: int) -> float:
         if label.startswith("fix"):
@@ -85,11 +92,17 @@ def stub(label: str, validation: dict[str, int]) -> Agents[tuple[str, ...]]:
             name, summary = f"bad-{iteration - 1}", f"SKILL:bad-{iteration - 1}"
         else:
             name = f"skill-{failed[0]}"
-            summary = f"SKILL:{name} for {failed[0]}" if label.startswith("fix") else f"SKILL:{name}"
+            summary = (
+                f"SKILL:{name} for {failed[0]}" if label.startswith("fix") else f"SKILL:{name}"
+            )
         return Proposed((*parent, name), summary, "j", name), 0.05
 
     def validate(skills: tuple[str, ...]) -> tuple[float, float]:
-        scores = [score(skills, name, place) for name, count in validation.items() for place in range(count)]
+        scores = [
+            score(skills, name, place)
+            for name, count in validation.items()
+            for place in range(count)
+        ]
         return sum(scores) / len(scores), 0.01 * len(scores)
 
     return Agents(lambda *asked: (score(*asked), 0.01), propose, validate, sorted)
@@ -112,7 +125,11 @@ def test_the_loop_of_evoskill_does_writes_and_pays_what_its_code_does(trace):
     assert sorted(done.programs) == trace["branches"]
     expected = trace["result"]
     assert [list(entry) for entry in done.frontier.ranked] == expected["frontier"]
-    assert (*done.best, done.iterations) == (expected["best"], expected["best_score"], expected["iterations"])
+    assert (*done.best, done.iterations) == (
+        expected["best"],
+        expected["best_score"],
+        expected["iterations"],
+    )
     assert done.cost == close(expected["cost"])
     saved = done.checkpoint and {
         "iteration": done.checkpoint.iteration,
@@ -129,10 +146,13 @@ def test_the_pareto_front_of_gepa_is_the_same_down_to_the_draw(case):
     reduced = search_operators.reduce_front(front, case["aggregate"])
     assert {str(task): best for task, best in reduced.items()} == case["reduced_front"]
     assert sorted({program for best in reduced.values() for program in best}) == case["survivors"]
-    assert {str(program): held for program, held in search_operators.front_weights(reduced).items()} == case[
-        "selection_weights"
+    assert {
+        str(program): held for program, held in search_operators.front_weights(reduced).items()
+    } == case["selection_weights"]
+    drawn = [
+        search_operators.sample_front(front, case["aggregate"], random.Random(seed))
+        for seed in range(5)
     ]
-    drawn = [search_operators.sample_front(front, case["aggregate"], random.Random(seed)) for seed in range(5)]
     assert drawn == case["picks_seed0_4_cpython"]
 
 
@@ -181,19 +201,29 @@ def test_the_gate_of_cap_evolve_decides_the_same():
             least_coverage=given.get("min_coverage", 0.6),
         )
         wanted = case["out"]
-        assert (decision.accept, decision.indecisive) == (wanted["accept"], wanted["indecisive"]), case
-        assert (decision.delta, decision.threshold) == close((wanted["delta"], wanted["threshold"])), case
+        assert (decision.accept, decision.indecisive) == (wanted["accept"], wanted["indecisive"]), (
+            case
+        )
+        assert (decision.delta, decision.threshold) == close(
+            (wanted["delta"], wanted["threshold"])
+        ), case
 
 
 def test_the_statistics_of_cap_evolve_are_the_same():
     for case in GATES["cap_evolve_stats"]:
         if "combined_stderr" in case:
-            assert repeats.combined_standard_error(case["means"], case["stderrs"]) == close(case["combined_stderr"])
+            assert repeats.combined_standard_error(case["means"], case["stderrs"]) == close(
+                case["combined_stderr"]
+            )
             continue
         rewards = case["rewards"]
-        assert (repeats.mean(rewards), repeats.standard_error(rewards)) == close((case["mean"], case["stderr"]))
+        assert (repeats.mean(rewards), repeats.standard_error(rewards)) == close(
+            (case["mean"], case["stderr"])
+        )
         for k, wanted in case["pass_k"].items():
-            assert repeats.passes_all(rewards, int(k)) == (wanted if wanted is None else close(wanted))
+            assert repeats.passes_all(rewards, int(k)) == (
+                wanted if wanted is None else close(wanted)
+            )
             assert repeats.passes_any(rewards, int(k)) == close(case["pass_at_k"][k])
 
 
@@ -201,12 +231,18 @@ def test_the_gate_of_skillopt_decides_the_same():
     for case in GATES["skillopt_gate"]:
         score = skillopt_gate.score(case["cand_hard"], case["cand_soft"], case["metric"], case["w"])
         action = skillopt_gate.decide(score, case["current"], case["best"])
-        taken, best = action is not skillopt_gate.Action.REJECT, action is skillopt_gate.Action.ACCEPT_NEW_BEST
+        taken, best = (
+            action is not skillopt_gate.Action.REJECT,
+            action is skillopt_gate.Action.ACCEPT_NEW_BEST,
+        )
         wanted = case["out"]
         assert action == wanted["action"]
         assert (score if taken else case["current"]) == close(wanted["current_score"])
         assert (score if best else case["best"]) == close(wanted["best_score"])
-        assert ("C" if taken else "P", "C" if best else "B") == (wanted["current_skill"], wanted["best_skill"])
+        assert ("C" if taken else "P", "C" if best else "B") == (
+            wanted["current_skill"],
+            wanted["best_skill"],
+        )
 
 
 def test_shares_of_all_sizes_pass_the_smallest_tallies_of_the_specification():

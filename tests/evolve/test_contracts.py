@@ -33,7 +33,8 @@ def test_every_kind_has_a_row_in_the_tables_that_are_looked_up_by_kind(table):
 
 
 HOSTILE = (
-    'x\n\n## skill:pdf@9\n\n- hash: "0"\n--- <!-- hidden --> \u202e\u0007 <b>[click](http://evil)</b> ' + "ü" * 900
+    'x\n\n## skill:pdf@9\n\n- hash: "0"\n--- <!-- hidden --> \u202e\u0007 '
+    "<b>[click](http://evil)</b> " + "ü" * 900
 )
 
 
@@ -49,12 +50,17 @@ def test_a_contract_is_sorted_bounded_and_the_same_for_the_same_library(library,
 
     text = document(library)
     assert (first.version, again.version, again.operation) == (1, 1, None)
-    assert [line for line in text.split("\n") if line.startswith("## ")] == ["## skill:pdf@1", "## skill:zip@1"]
+    assert [line for line in text.split("\n") if line.startswith("## ")] == [
+        "## skill:pdf@1",
+        "## skill:zip@1",
+    ]
     told = ['- use: "Works with pdf."', '- actions: ["load"]', '- preconditions: "needs qpdf"']
     assert "\n".join([*told, '- allowed-tools: "Bash(qpdf:*)"\n']) in text
 
 
-def test_an_agent_writes_the_contract_again_without_naming_its_version(library, agent, person, skill):
+def test_an_agent_writes_the_contract_again_without_naming_its_version(
+    library, agent, person, skill
+):
     skill("pdf")
     save_contract(library, person)
     skill("csv")
@@ -95,18 +101,26 @@ def test_no_text_of_a_resource_can_break_the_document_or_pass_its_limit(library,
 
 def put(library, ref, texts):
     """As a repository brings it: past what the scan would hold."""
-    with library.store.transaction(Actor.IMPORT, "x", identity=Identity(Principal.REPOSITORY)) as tx:
+    with library.store.transaction(
+        Actor.IMPORT, "x", identity=Identity(Principal.REPOSITORY)
+    ) as tx:
         tx.put(ref, {path: File(text.encode()) for path, text in texts.items()})
 
 
-VALUES = st.lists(st.text(max_size=20), max_size=3) | st.dictionaries(st.text(max_size=9), st.integers(), max_size=3)
+VALUES = st.lists(st.text(max_size=20), max_size=3) | st.dictionaries(
+    st.text(max_size=9), st.integers(), max_size=3
+)
 
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=40), VALUES), max_size=3))
 def test_a_document_is_parsed_back_to_the_same_bytes(texts):
     entries = [
-        ContractEntry(f"skill:s{n}", n + 1, {"hash": "00", "use": use, "arguments": value, "constraints": more})
+        ContractEntry(
+            f"skill:s{n}",
+            n + 1,
+            {"hash": "00", "use": use, "arguments": value, "constraints": more},
+        )
         for n, (use, more, value) in enumerate(texts)
     ]
     try:

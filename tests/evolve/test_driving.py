@@ -1,4 +1,6 @@
-"""Runs over a library that are really driven: who judges, what is refused, and what is found to be changed."""
+"""Runs over a library that are really driven: who judges, what is refused, and what is found to be
+changed.
+"""
 
 import contextlib
 import os
@@ -11,7 +13,19 @@ from pathlib import Path
 
 import psutil
 import pytest
-from driving_place import AGENT, COMMAND, GRADER, LETTERS, NO_SANDBOX, PERSON, RUBRIC, RUN, driving, judged, letters
+from driving_place import (
+    AGENT,
+    COMMAND,
+    GRADER,
+    LETTERS,
+    NO_SANDBOX,
+    PERSON,
+    RUBRIC,
+    RUN,
+    driving,
+    judged,
+    letters,
+)
 from earned import verified, without
 
 from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerError
@@ -34,7 +48,9 @@ def place(tmp_path):
 # Who judges
 
 
-def test_a_judge_is_calibrated_on_both_sides_before_the_pilot_and_what_it_takes_is_billed_apart(place):
+def test_a_judge_is_calibrated_on_both_sides_before_the_pilot_and_what_it_takes_is_billed_apart(
+    place,
+):
     place.save(letters(judged()))
     begun = place.begin(judge=place.judge())
 
@@ -45,16 +61,30 @@ def test_a_judge_is_calibrated_on_both_sides_before_the_pilot_and_what_it_takes_
     assert state.phase == "decided" and set(state.calibration["scores"].values()) == {1.0}
     assert kinds.index("judge") < kinds.index("started")
     [calibration] = state.judges
-    assert (calibration["agreement"], calibration["passed"], calibration["about"]) == (1.0, True, RUBRIC)
-    assert {side: calibration["calibration"][side] for side in ("good", "bad")} == {"good": 10, "bad": 10}
+    assert (calibration["agreement"], calibration["passed"], calibration["about"]) == (
+        1.0,
+        True,
+        RUBRIC,
+    )
+    assert {side: calibration["calibration"][side] for side in ("good", "bad")} == {
+        "good": 10,
+        "bad": 10,
+    }
     trials = [record["trial"] for record in place.records("trial") if not record["trial"]["cached"]]
     spent = state.spent["role:judge"]
     assert spent.calls == 20 + len(trials) and spent.cost == pytest.approx(0.001 * spent.calls)
-    assert all(trial["usage"]["input_tokens"] == 10 and trial["judging"]["input_tokens"] == 100 for trial in trials)
+    assert all(
+        trial["usage"]["input_tokens"] == 10 and trial["judging"]["input_tokens"] == 100
+        for trial in trials
+    )
     told = [event.what for event in read_status(place.folder).events]
-    assert sum("judge" in what for what in told) == 1 and not any("no answer" in what for what in told)
+    assert sum("judge" in what for what in told) == 1 and not any(
+        "no answer" in what for what in told
+    )
     said = write_report(place.folder)
-    assert "right on 10 of 10 good and 10 of 10 bad known answers" in Path(said.html).read_text(encoding="utf-8")
+    assert "right on 10 of 10 good and 10 of 10 bad known answers" in Path(said.html).read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_run_with_a_graded_rubric_reports_the_means_of_each_dimension(place):
@@ -68,19 +98,27 @@ def test_a_run_with_a_graded_rubric_reports_the_means_of_each_dimension(place):
 
     assert set(state.calibration["scores"].values()) == {0.75}
     report = write_report(place.folder)
-    assert "professionalism  accuracy  completeness  practicality  language quality  mean" in report.text
+    assert (
+        "professionalism  accuracy  completeness  practicality  language quality  mean"
+        in report.text
+    )
     assert "5.00      4.00          4.00          3.00              4.00  4.00" in report.text
     assert "<h2>Dimensions</h2>" in Path(report.html).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("word", ["''", "'never'"])
-def test_a_judge_that_is_right_on_one_side_alone_ends_the_run_before_anything_is_measured(place, word):
+def test_a_judge_that_is_right_on_one_side_alone_ends_the_run_before_anything_is_measured(
+    place, word
+):
     place.save(letters(judged()))
     place.begin(judge=place.judge(word))
 
     state = place.drive()
 
-    assert "did not pass its calibration: right on" in state.stopped and "name another judge" in state.stopped
+    assert (
+        "did not pass its calibration: right on" in state.stopped
+        and "name another judge" in state.stopped
+    )
     assert not place.records("started") and state.spent["role:judge"].calls == 20
     place.drive()
     assert place.state.spent["role:judge"].calls == 20, "what is known is not asked again"
@@ -108,7 +146,9 @@ def test_a_judge_of_the_same_maker_is_warned_about(place):
     place.means = replace(place.means, key="k")
 
     [warning] = [
-        one for one in place.begin("anthropic:claude-y", judge="anthropic:claude-x").warnings if "maker" in one
+        one
+        for one in place.begin("anthropic:claude-y", judge="anthropic:claude-x").warnings
+        if "maker" in one
     ]
 
     assert "anthropic:claude-x judges answers of a model of the same maker" in warning
@@ -127,7 +167,10 @@ def test_a_budget_covers_the_judge_as_well(place):
 
 
 def test_commands_that_only_an_agent_vouches_for_end_a_run_before_it_begins(place):
-    scorer = {"type": "command", "args": {"argv": ["{python}", "-c", "raise SystemExit"], "good": ["a"], "bad": ["b"]}}
+    scorer = {
+        "type": "command",
+        "args": {"argv": ["{python}", "-c", "raise SystemExit"], "good": ["a"], "bad": ["b"]},
+    }
     place.save(letters(scorer), AGENT)
 
     with pytest.raises(Refused, match="no person approved it"):
@@ -165,7 +208,9 @@ print(json.dumps({"score": float(given["output"] == given["expected"])}))
 """
 
 
-def test_a_run_records_the_registered_scorers_that_its_tasks_name_whoever_wrote_them(place, tmp_path):
+def test_a_run_records_the_registered_scorers_that_its_tasks_name_whoever_wrote_them(
+    place, tmp_path
+):
     own = tmp_path / "own.py"
     own.write_text(SCORER)
     words = [sys.executable, "-I", "-S", str(own)]
@@ -178,13 +223,19 @@ def test_a_run_records_the_registered_scorers_that_its_tasks_name_whoever_wrote_
     assert state.phase == "decided" and set(state.calibration["scores"].values()) == {1.0}
     [begun] = place.records("run")
     recorded = begun["settings"]["scorers"]
-    assert set(recorded) == {"own"} and recorded["own"]["command"] == words and len(recorded["own"]["sha256"]) == 64
+    assert (
+        set(recorded) == {"own"}
+        and recorded["own"]["command"] == words
+        and len(recorded["own"]["sha256"]) == 64
+    )
 
 
 def test_a_run_whose_registered_scorer_is_another_now_measures_nothing(place, tmp_path):
     own = tmp_path / "own.py"
     own.write_text(SCORER)
-    place.name(executors=["{python}", "-I", "-S", "run.py"], scorers=[sys.executable, "-I", "-S", str(own)])
+    place.name(
+        executors=["{python}", "-I", "-S", "run.py"], scorers=[sys.executable, "-I", "-S", str(own)]
+    )
     place.save(letters(REGISTERED), AGENT)
     place.begin("own")
     own.write_text(SCORER.replace("==", "!="))
@@ -198,7 +249,9 @@ def test_a_scorer_that_nobody_registered_ends_a_run_before_it_begins(place):
     place.name(executors=["{python}", "-I", "-S", "run.py"])
     place.save(letters(REGISTERED))
 
-    with pytest.raises(Refused, match="Task train-0 names the scorer 'own'. No scorers? is named 'own'"):
+    with pytest.raises(
+        Refused, match="Task train-0 names the scorer 'own'. No scorers? is named 'own'"
+    ):
         place.begin("own")
     assert not (place.library.store.home / "evolve").exists()
 
@@ -223,8 +276,12 @@ def test_a_command_that_always_fails_stops_the_run_and_says_why_and_it_goes_on_w
     place, tmp_path, monkeypatch
 ):
     key = tmp_path / "key"
-    place.means = replace(place.means, sandbox=NO_SANDBOX)  # which would not show the command the key
-    check = f"if 'val' in given['task_id'] and not __import__('os').path.exists({str(key)!r}): sys.exit('key expired')"
+    # Which would not show the command the key.
+    place.means = replace(place.means, sandbox=NO_SANDBOX)
+    check = (
+        f"if 'val' in given['task_id'] and not __import__('os').path.exists({str(key)!r}): "
+        "sys.exit('key expired')"
+    )
     place.save(letters(), run_py=RUN.replace("print", f"{check}\nprint", 1))
     place.begin(optimizer="evoskill")  # which measures the base on val alone
     monkeypatch.setattr("evolvable_evolve.evolution.driver.BACKOFF", (0.0, 0.0))
@@ -232,7 +289,11 @@ def test_a_command_that_always_fails_stops_the_run_and_says_why_and_it_goes_on_w
     state = place.drive()
 
     assert "8 attempts in a row failed" in state.stopped and "key expired" in state.stopped
-    assert 8 <= sum(record["trial"]["detail"].startswith("crashed") for record in place.records("trial")) <= 30
+    assert (
+        8
+        <= sum(record["trial"]["detail"].startswith("crashed") for record in place.records("trial"))
+        <= 30
+    )
 
     key.touch()
     state = place.drive()
@@ -240,7 +301,9 @@ def test_a_command_that_always_fails_stops_the_run_and_says_why_and_it_goes_on_w
     assert state.phase == "decided" and state.calibration["missing"] == []
 
 
-def test_a_command_that_was_changed_between_is_another_executor_and_the_run_says_so(place, tmp_path):
+def test_a_command_that_was_changed_between_is_another_executor_and_the_run_says_so(
+    place, tmp_path
+):
     tool = tmp_path / "tool.py"
     tool.write_text(RUN)
     place.save(letters())
@@ -250,7 +313,10 @@ def test_a_command_that_was_changed_between_is_another_executor_and_the_run_says
     with pytest.raises(RunTampered, match="The executor is now"):
         place.drive()
 
-    assert "Figures of both cannot stand beside each other" in place.state.stopped and not place.records("started")
+    assert (
+        "Figures of both cannot stand beside each other" in place.state.stopped
+        and not place.records("started")
+    )
 
 
 def test_a_full_disk_ends_the_driving_and_what_was_written_before_is_continued(place, monkeypatch):
@@ -287,7 +353,9 @@ time.sleep(600)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="processes are killed by signals here")
-@pytest.mark.parametrize("who", ["executor", pytest.param("judge", marks=pytest.mark.nightly), "brain"])
+@pytest.mark.parametrize(
+    "who", ["executor", pytest.param("judge", marks=pytest.mark.nightly), "brain"]
+)
 def test_a_killed_driver_leaves_no_command_behind_that_would_go_on_spending(place, tmp_path, who):
     pids, hangs = tmp_path / "pids", tmp_path / "hangs.py"
     hangs.write_text(HANGS.replace("PIDS", repr(str(pids))))
@@ -307,12 +375,20 @@ def test_a_killed_driver_leaves_no_command_behind_that_would_go_on_spending(plac
         driver.wait()
 
     until(lambda: not commands_of(place))
-    until(lambda: not pids.exists() or not any(is_running(int(pid)) for pid in pids.read_text().split()))
-    until(lambda: not place.folder.workspaces.exists() or not any(place.folder.workspaces.iterdir()))
+    until(
+        lambda: (
+            not pids.exists() or not any(is_running(int(pid)) for pid in pids.read_text().split())
+        )
+    )
+    until(
+        lambda: not place.folder.workspaces.exists() or not any(place.folder.workspaces.iterdir())
+    )
 
 
 def commands_of(place):
-    """What runs for this place besides its driver and that one's workers: commands, inside of a sandbox or not."""
+    """What runs for this place besides its driver and that one's workers: commands, inside of a
+    sandbox or not.
+    """
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 from evolving import a_program, a_skill
 
-from evolvable_evolve.evolution.candidates.program_edits import EditOperation, InvalidEdit, ProgramEdit, apply_edits
+from evolvable_evolve.evolution.candidates.program_edits import (
+    EditOperation,
+    InvalidEdit,
+    ProgramEdit,
+    apply_edits,
+)
 from evolvable_evolve.evolution.candidates.programs import Program, make_part
 from evolvable_store.resource import Kind
 from evolvable_tools.file_edits import TextEdit
@@ -30,13 +35,21 @@ def refs(program: Program) -> list[str]:
 def test_an_edit_changes_one_passage_and_leaves_the_rest() -> None:
     after = apply_edits(
         BASE,
-        [ProgramEdit(EditOperation.EDIT, "skill:pdf", (TextEdit("SKILL.md", "first step", "zeroth\nfirst step"),))],
+        [
+            ProgramEdit(
+                EditOperation.EDIT,
+                "skill:pdf",
+                (TextEdit("SKILL.md", "first step", "zeroth\nfirst step"),),
+            )
+        ],
     )
 
     assert text(after, "skill:pdf") == text(BASE, "skill:pdf").replace("first", "zeroth\nfirst", 1)
     assert text(after, "skill:pdf", "notes.md") == "of old"
     assert after.digest != BASE.digest
-    assert [part for part in after.parts if part.name == "csv"] == [part for part in BASE.parts if part.name == "csv"]
+    assert [part for part in after.parts if part.name == "csv"] == [
+        part for part in BASE.parts if part.name == "csv"
+    ]
 
 
 def test_each_operation_does_what_its_name_says() -> None:
@@ -54,7 +67,8 @@ def test_each_operation_does_what_its_name_says() -> None:
         ],
     )
     merged = apply_edits(
-        BASE, [ProgramEdit(EditOperation.MERGE, "skill:pdf", files={"csv.md": "a b"}, other="skill:csv")]
+        BASE,
+        [ProgramEdit(EditOperation.MERGE, "skill:pdf", files={"csv.md": "a b"}, other="skill:csv")],
     )
     pruned = apply_edits(
         BASE,
@@ -66,7 +80,9 @@ def test_each_operation_does_what_its_name_says() -> None:
     rewritten = apply_edits(BASE, [ProgramEdit(EditOperation.RESTRUCTURE, "skill:pdf", files=NEW)])
 
     assert refs(created) == ["skill:csv", "skill:new", "skill:pdf"]
-    assert "see skill new" in text(split, "skill:pdf") and text(split, "skill:new") == NEW["SKILL.md"]
+    assert (
+        "see skill new" in text(split, "skill:pdf") and text(split, "skill:new") == NEW["SKILL.md"]
+    )
     assert refs(merged) == ["skill:pdf"] and text(merged, "skill:pdf", "csv.md") == "a b"
     assert refs(pruned) == ["skill:pdf"] and list(pruned.parts[0].files) == ["SKILL.md"]
     assert list(rewritten.parts[1].files) == ["SKILL.md"]
@@ -84,10 +100,22 @@ def test_edits_follow_each_other() -> None:
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
-        (ProgramEdit(EditOperation.EDIT, "skill:pdf", (TextEdit("SKILL.md", "step", "x"),)), "is there 2 times"),
-        (ProgramEdit(EditOperation.EDIT, "skill:pdf", (TextEdit("SKILL.md", "", "x"),)), "is not there"),
-        (ProgramEdit(EditOperation.EDIT, "skill:pdf", (TextEdit("none.md", "a", "x"),)), "no file none.md"),
-        (ProgramEdit(EditOperation.EDIT, "skill:csv", (TextEdit("logo.png", "IHDR", "x"),)), "not text in UTF-8"),
+        (
+            ProgramEdit(EditOperation.EDIT, "skill:pdf", (TextEdit("SKILL.md", "step", "x"),)),
+            "is there 2 times",
+        ),
+        (
+            ProgramEdit(EditOperation.EDIT, "skill:pdf", (TextEdit("SKILL.md", "", "x"),)),
+            "is not there",
+        ),
+        (
+            ProgramEdit(EditOperation.EDIT, "skill:pdf", (TextEdit("none.md", "a", "x"),)),
+            "no file none.md",
+        ),
+        (
+            ProgramEdit(EditOperation.EDIT, "skill:csv", (TextEdit("logo.png", "IHDR", "x"),)),
+            "not text in UTF-8",
+        ),
         (ProgramEdit(EditOperation.EDIT, "skill:pdf"), "changes nothing"),
         (ProgramEdit(EditOperation.EDIT, "skill:none", files=NEW), "none of this name"),
         (ProgramEdit(EditOperation.CREATE, "skill:pdf", files=NEW), "there already"),
@@ -100,26 +128,41 @@ def test_edits_follow_each_other() -> None:
         (ProgramEdit(EditOperation.EDIT, "skill:pdf", files={"a\0b": "y"}), "a"),
         (ProgramEdit(EditOperation.RESTRUCTURE, "skill:none", files=NEW), "none of this name"),
         (
-            ProgramEdit(EditOperation.SPLIT, "skill:pdf", (TextEdit("SKILL.md", "second step", ""),)),
+            ProgramEdit(
+                EditOperation.SPLIT, "skill:pdf", (TextEdit("SKILL.md", "second step", ""),)
+            ),
             "names no other",
         ),
         (
             ProgramEdit(
-                EditOperation.SPLIT, "skill:pdf", (TextEdit("SKILL.md", "second step", ""),), other="skill:csv"
+                EditOperation.SPLIT,
+                "skill:pdf",
+                (TextEdit("SKILL.md", "second step", ""),),
+                other="skill:csv",
             ),
             "there already",
         ),
-        (ProgramEdit(EditOperation.MERGE, "skill:pdf", files={"a.md": "x"}, other="skill:pdf"), "the same"),
+        (
+            ProgramEdit(EditOperation.MERGE, "skill:pdf", files={"a.md": "x"}, other="skill:pdf"),
+            "the same",
+        ),
         (ProgramEdit(EditOperation.MERGE, "skill:pdf", other="skill:csv"), "changes nothing"),
         (ProgramEdit(EditOperation.PRUNE, "skill:none"), "none of this name"),
-        (ProgramEdit(EditOperation.CREATE, "environment:tasks", files={"ENVIRONMENT.md": "x"}), "may not be changed"),
+        (
+            ProgramEdit(EditOperation.CREATE, "environment:tasks", files={"ENVIRONMENT.md": "x"}),
+            "may not be changed",
+        ),
     ],
 )
-def test_an_edit_that_cannot_be_made_says_why_and_changes_nothing(edit: ProgramEdit, why: str) -> None:
+def test_an_edit_that_cannot_be_made_says_why_and_changes_nothing(
+    edit: ProgramEdit, why: str
+) -> None:
     before = BASE.digest
 
     with pytest.raises(InvalidEdit, match=why) as bad:
-        apply_edits(BASE, [ProgramEdit(EditOperation.EDIT, "skill:csv", files={"more.md": "x"}), edit])
+        apply_edits(
+            BASE, [ProgramEdit(EditOperation.EDIT, "skill:csv", files={"more.md": "x"}), edit]
+        )
 
     assert "Edit 2" in bad.value.text and bad.value.hint
     assert bad.value.text.count(bad.value.hint) == 1  # the records of a run are this text
@@ -128,7 +171,10 @@ def test_an_edit_that_cannot_be_made_says_why_and_changes_nothing(edit: ProgramE
 
 @pytest.mark.parametrize("count", [0, 5])
 def test_edits_are_few(count: int) -> None:
-    edits = [ProgramEdit(EditOperation.EDIT, "skill:pdf", files={f"{number}.md": "x"}) for number in range(count)]
+    edits = [
+        ProgramEdit(EditOperation.EDIT, "skill:pdf", files={f"{number}.md": "x"})
+        for number in range(count)
+    ]
 
     with pytest.raises(InvalidEdit, match=f"{count} edits"):
         apply_edits(BASE, edits)
@@ -151,13 +197,19 @@ def test_no_edit_freezes_a_resource() -> None:
     frozen = '---\nname: new\ndescription: x\nmetadata:\n  evolvable: "false"\n---\n\nbody\n'
 
     with pytest.raises(InvalidEdit, match="freeze"):
-        apply_edits(BASE, [ProgramEdit(EditOperation.CREATE, "skill:new", files={"SKILL.md": frozen})])
+        apply_edits(
+            BASE, [ProgramEdit(EditOperation.CREATE, "skill:new", files={"SKILL.md": frozen})]
+        )
 
 
 def test_a_mode_lets_only_its_kinds_be_changed() -> None:
-    prompt = make_part(Kind.PROMPT, "tone", {"PROMPT.md": b"---\nname: tone\ndescription: x\n---\n\nbe brief\n"})
+    prompt = make_part(
+        Kind.PROMPT, "tone", {"PROMPT.md": b"---\nname: tone\ndescription: x\n---\n\nbe brief\n"}
+    )
     both = a_program(prompt, a_skill("pdf"))
-    change = ProgramEdit(EditOperation.EDIT, "prompt:tone", (TextEdit("PROMPT.md", "be brief", "be short"),))
+    change = ProgramEdit(
+        EditOperation.EDIT, "prompt:tone", (TextEdit("PROMPT.md", "be brief", "be short"),)
+    )
     kinds: Any = frozenset({Kind.PROMPT})
 
     assert "be short" in text(apply_edits(both, [change], kinds=kinds), "prompt:tone", "PROMPT.md")

@@ -16,7 +16,9 @@ from evolvable_evolve.evolution.run_control import describe_effort, minutes_of_w
         (1, 0, 0.5, True, "1 trial, 0.5 min"),
     ],
 )
-def test_the_status_says_trials_of_the_planned_ones_and_minutes(done, planned, minutes, goes_on, says):
+def test_the_status_says_trials_of_the_planned_ones_and_minutes(
+    done, planned, minutes, goes_on, says
+):
     assert describe_effort(done, planned, minutes, goes_on=goes_on) == says
 
 

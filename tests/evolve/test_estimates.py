@@ -1,4 +1,6 @@
-"""What a run is estimated at is what it takes: the estimate after its first trials beside the trials of the whole."""
+"""What a run is estimated at is what it takes: the estimate after its first trials beside the
+trials of the whole.
+"""
 
 import asyncio
 import json
@@ -17,16 +19,21 @@ TINY, NARROW, FULL = (4, 3, 7), (6, 8, 16), (24, 30, 50)
 
 
 def trials_in(place: Path) -> int:
-    """The trials that were run, of the open and of the sealed ledger: a known result is no trial."""
+    """The trials that were run, of the open and of the sealed ledger: a known result is
+    no trial.
+    """
     lines = [line for ledger in place.glob("*.jsonl") for line in ledger.read_bytes().splitlines()]
     records = [json.loads(line)["record"] for line in lines]
     return sum(one["type"] == "trial" and not one["trial"].get("cached") for one in records)
 
 
-def finished(place, sizes, proposals, merged=None, base=None, exploratory=False, **given) -> RunState:
+def finished(
+    place, sizes, proposals, merged=None, base=None, exploratory=False, **given
+) -> RunState:
     """The state of a run that came to its verdict. sizes: of train, val and test."""
     splits = {
-        split: [task(split, n, *NEEDS[n % 4]) for n in range(size)] for split, size in zip(Split, sizes, strict=True)
+        split: [task(split, n, *NEEDS[n % 4]) for n in range(size)]
+        for split, size in zip(Split, sizes, strict=True)
     }
     settings = RunSettings("environment:made-up", **given)
     with running(place, base or program(), scripted(proposals), splits, settings) as run:
@@ -52,11 +59,21 @@ def finished(place, sizes, proposals, merged=None, base=None, exploratory=False,
 def test_a_measurement_takes_what_it_was_estimated_at(tmp_path, sizes, more, against):
     base = program("Say hello.") if against else type(program())()
     state = finished(
-        tmp_path, sizes, [("x", [])], program("rule: iso"), base, iterations=0, purpose="measure", mode="any", **more
+        tmp_path,
+        sizes,
+        [("x", [])],
+        program("rule: iso"),
+        base,
+        iterations=0,
+        purpose="measure",
+        mode="any",
+        **more,
     )
 
     low, high = state.preflight["estimate"]["evaluations"]
-    assert 0.98 * low <= trials_in(tmp_path) <= 1.02 * high and (low == high) == bool(more.get("exploratory"))
+    assert 0.98 * low <= trials_in(tmp_path) <= 1.02 * high and (low == high) == bool(
+        more.get("exploratory")
+    )
 
 
 FRUITLESS = [(f"Say {n}", [f"Word {n}."]) for n in range(40)]

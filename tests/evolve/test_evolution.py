@@ -1,4 +1,6 @@
-"""Evolution as a person runs it: real processes, tasks that are really run, a scripted model at the HTTP boundary."""
+"""Evolution as a person runs it: real processes, tasks that are really run, a scripted model at the
+HTTP boundary.
+"""
 
 import json
 import os
@@ -9,7 +11,10 @@ import pytest
 from evolution_place import EDITS, EvolutionPlace, Proposer, answer_to, texts_of
 from order_emails import INVOICES
 
-pytestmark = [pytest.mark.process, pytest.mark.skipif(os.name == "nt", reason="processes are stopped by signals here")]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.name == "nt", reason="processes are stopped by signals here"),
+]
 
 
 @pytest.fixture
@@ -36,7 +41,9 @@ def test_a_real_gain_is_found_and_promoted_while_what_is_useless_or_harmful_is_r
     assert (status["state"], status["verdict"]) == ("finished", "PROMOTE")
     assert any(what.startswith("c1 rejected: +0.0 tasks net of 20") for what in said)
     assert any(what.startswith("c2 rejected: -2.0 tasks net of 20") for what in said)
-    assert [(member["name"], member["summary"]) for member in status["frontier"]] == [("c3", list(EDITS)[2])]
+    assert [(member["name"], member["summary"]) for member in status["frontier"]] == [
+        ("c3", list(EDITS)[2])
+    ]
     assert any(what == "the sealed test was opened, look 1" for what in said)
 
 
@@ -46,9 +53,13 @@ def test_the_model_was_asked_by_roles_and_never_told_an_answer_or_a_sealed_task(
     hidden = [task for task in done[0].tasks if task["split"] != "train"]
 
     assert len(api.asked) == 6
-    assert not any(task["id"] in told or json.dumps(task["prompt"])[1:-1] in told for task in hidden)
+    assert not any(
+        task["id"] in told or json.dumps(task["prompt"])[1:-1] in told for task in hidden
+    )
     assert not any(task["expected"]["order"] in told for task in hidden)
-    builders = [one for one in api.asked if "intents" in json.loads(one.body["messages"][0]["content"])]
+    builders = [
+        one for one in api.asked if "intents" in json.loads(one.body["messages"][0]["content"])
+    ]
     assert len(builders) == 3
     assert not any("Customer" in texts_of([one]) for one in builders)
 
@@ -80,7 +91,9 @@ def test_what_a_person_wants_hidden_is_in_no_report(done):
     before = Path(read["html"]).read_text(encoding="utf-8")
     patterns.write_text("month = 2026-10-\n", encoding="utf-8")
     place("evolve", "report")
-    after = Path(read["html"]).read_text(encoding="utf-8") + Path(read["json"]).read_text(encoding="utf-8")
+    after = Path(read["html"]).read_text(encoding="utf-8") + Path(read["json"]).read_text(
+        encoding="utf-8"
+    )
     patterns.unlink()
 
     assert "2026-10-" in before and "2026-10-" not in after and "[redacted:month]" in after
@@ -95,7 +108,11 @@ def test_what_was_promoted_is_adopted_in_one_operation_and_taken_back(done):
 
     assert adopted["changes"] == [{"ref": "skill:order-fields", "before": 1, "after": 2}]
     assert INVOICES in live.read_text(encoding="utf-8")
-    [made] = [one for one in place("history", "order-fields", "--json").json["versions"] if one["version"] == 2]
+    [made] = [
+        one
+        for one in place("history", "order-fields", "--json").json["versions"]
+        if one["version"] == 2
+    ]
     assert made["operation"] == adopted["operation"] and made["actor"] == "human"
 
     back = place("evolve", "adopt", "--undo", "--json").json
@@ -106,11 +123,15 @@ def test_what_was_promoted_is_adopted_in_one_operation_and_taken_back(done):
 
     live.write_text(live.read_text(encoding="utf-8") + "\nBy hand.\n", encoding="utf-8")
     refused = place("evolve", "adopt", stdin="y\n", code=1)
-    assert "not what was evaluated" in refused.err and "By hand." in live.read_text(encoding="utf-8")
+    assert "not what was evaluated" in refused.err and "By hand." in live.read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_run_is_handed_off_stopped_and_continued_from_other_processes(place):
-    """Every step is another process: the one that began it, those that answer, the one that stops it."""
+    """Every step is another process: the one that began it, those that answer, the one that stops
+    it.
+    """
     run = place.begin("--iterations", "1")
     place.until(lambda now: now["state"] == "waiting")
     stopped = place("evolve", "stop", "--json").json
@@ -126,7 +147,14 @@ def test_a_run_is_handed_off_stopped_and_continued_from_other_processes(place):
     for role in ("proposer", "builder"):
         place.until(lambda now, role=role: any(role in one for one in now["pending"]))
         [packet] = place("evolve", "pending", "--json").json["packets"]
-        place("evolve", "submit", "--question", packet["question_id"], "-", stdin=json.dumps(answer_to(packet["data"])))
+        place(
+            "evolve",
+            "submit",
+            "--question",
+            packet["question_id"],
+            "-",
+            stdin=json.dumps(answer_to(packet["data"])),
+        )
     ended = place.until(lambda now: now["state"] == "finished")
 
     assert ended["run"] == run and ended["verdict"] == "NOT SUPPORTED"
@@ -139,20 +167,37 @@ def test_killed_in_the_middle_it_comes_to_the_same_frontier_and_the_same_bill(do
     place = EvolutionPlace(tmp_path)
     with Proposer() as api:
         api.configure(place)
-        options = ("--brain", "anthropic:claude-test", "--stand-in", "--iterations", "3", "--free", "--wait")
+        options = (
+            "--brain",
+            "anthropic:claude-test",
+            "--stand-in",
+            "--iterations",
+            "3",
+            "--free",
+            "--wait",
+        )
         run = place.begin(*options[:-1], **api.environment())
         place("evolve", "stop", run)
         place.until(lambda now: now["state"] != "running")
         env = place.environment | api.environment()
-        for reached in (lambda now: now["next"] >= 60, lambda now: now["next"] >= 150, _test_is_open):
-            with place.start("evolve", "continue", "--wait", env=env, stdout=None, stderr=None) as process:
+        for reached in (
+            lambda now: now["next"] >= 60,
+            lambda now: now["next"] >= 150,
+            _test_is_open,
+        ):
+            with place.start(
+                "evolve", "continue", "--wait", env=env, stdout=None, stderr=None
+            ) as process:
                 place.until(reached)
                 os.kill(process.pid, signal.SIGKILL)
         place("evolve", "continue", "--wait", code=None, **api.environment())
         ended = place.status()
 
     def bill(status: dict) -> dict:
-        return {name: status["spent"][name] for name in ("trials", "calls", "input_tokens", "output_tokens", "cost")}
+        return {
+            name: status["spent"][name]
+            for name in ("trials", "calls", "input_tokens", "output_tokens", "cost")
+        }
 
     assert (ended["verdict"], ended["frontier"]) == (whole["verdict"], whole["frontier"])
     assert bill(ended) == bill(whole)

@@ -1,4 +1,6 @@
-"""The benchmark of evolution: loops of others with a test behind them, and what is judged by which target."""
+"""The benchmark of evolution: loops of others with a test behind them, and what is judged by which
+target.
+"""
 
 from concurrent.futures import ProcessPoolExecutor
 
@@ -18,7 +20,9 @@ TESTS = SIZES[2]
 
 @pytest.fixture(scope="module")
 def seeds():
-    """For some seeds: what SkillOpt's search finds, what remains of it behind both tests, and the three bills."""
+    """For some seeds: what SkillOpt's search finds, what remains of it behind both tests, and the
+    three bills.
+    """
     found = []
     for seed in range(6):
         rows = []
@@ -33,7 +37,9 @@ def seeds():
     return found
 
 
-def test_the_test_of_others_keeps_the_higher_mean_and_takes_one_run_of_each_task_under_both_arms(seeds):
+def test_the_test_of_others_keeps_the_higher_mean_and_takes_one_run_of_each_task_under_both_arms(
+    seeds,
+):
     for (found, search), (kept, here), _ in seeds:
         arms = [here.measure(rules, here.of(Split.TEST)) for rules in (BASE, found.rules)]
         before, after = (sum(scores.values()) for scores in arms)
@@ -59,7 +65,9 @@ def test_our_test_behind_another_search_asks_for_the_least_gain_of_graded_scores
         arms = [here.measure(one, here.of(Split.TEST)) for one in (BASE, rules)]
         differences = [[arms[1][task] - arms[0][task]] for task in arms[0]]
         assert staged_sign_flip([differences], [TESTS], alpha_of_look(1)).rejects
-        found = others.tested(lambda place, proposals, rules=rules: Found(rules, 0.02))(here, PROPOSALS)
+        found = others.tested(lambda place, proposals, rules=rules: Found(rules, 0.02))(
+            here, PROPOSALS
+        )
         assert found.rules == BASE
 
 
@@ -70,7 +78,15 @@ def test_a_scenario_has_a_law_for_every_seed_and_no_rule_that_no_task_is_left_fo
     assert all(law.score(BASE) >= 0.0 for law in laws.values())
 
 
-def _line(scenario: str, loop: str, *, false: int = 0, right: int = 0, possible: int = 0, trials: float = 700) -> Line:
+def _line(
+    scenario: str,
+    loop: str,
+    *,
+    false: int = 0,
+    right: int = 0,
+    possible: int = 0,
+    trials: float = 700,
+) -> Line:
     return Line(scenario, loop, SIZES, 400, false, 0, right, possible, 0.0, 0.0, 0.0, trials)
 
 
@@ -120,8 +136,12 @@ def test_a_benchmark_goes_on_with_the_seeds_that_it_kept_and_measures_a_torn_lin
         again = SeedPool(pool, 1, tmp_path).run("squares", _square, 5)
 
     assert first == [[0, 0], [1, 1], [2, 4]]
-    assert again == [[0, 700], [1, 1], [2, 4], [3, 9], [4, 16]], "what is kept is not measured again"
-    assert SeedPool(pool, 1, tmp_path).run("squares", _square, 5) == again, "nothing is left to measure"
+    assert again == [[0, 700], [1, 1], [2, 4], [3, 9], [4, 16]], (
+        "what is kept is not measured again"
+    )
+    assert SeedPool(pool, 1, tmp_path).run("squares", _square, 5) == again, (
+        "nothing is left to measure"
+    )
 
 
 def test_texts_in_a_frame_are_tasks_of_their_own_and_what_happens_in_the_world_stays():
@@ -129,19 +149,28 @@ def test_texts_in_a_frame_are_tasks_of_their_own_and_what_happens_in_the_world_s
     bare, here = place(SCENARIOS[3], 3), framed.write_texts(place(SCENARIOS[3], 3), 3)
     tasks = here.tasks.tasks
 
-    assert len({task.prompt for task in tasks}) == len(tasks) and len({task.group for task in tasks}) >= 0.8 * len(
-        tasks
-    )
-    assert [here.measure(BASE, [task]) for task in tasks] == [bare.measure(BASE, [task]) for task in bare.tasks.tasks]
+    assert len({task.prompt for task in tasks}) == len(tasks) and len(
+        {task.group for task in tasks}
+    ) >= 0.8 * len(tasks)
+    assert [here.measure(BASE, [task]) for task in tasks] == [
+        bare.measure(BASE, [task]) for task in bare.tasks.tasks
+    ]
 
 
 def test_clusters_that_nobody_labels_share_tasks_and_draws_with_the_labelled_world():
     labelled, hidden = (
         next(world for world in worlds if world.name == name)
-        for worlds, name in ((WORLDS, "clusters of 5, nothing helps"), (HIDDEN, "hidden clusters of 5, nothing helps"))
+        for worlds, name in (
+            (WORLDS, "clusters of 5, nothing helps"),
+            (HIDDEN, "hidden clusters of 5, nothing helps"),
+        )
     )
     places = [unfriendly_place(world, 4, SIZES, PROPOSALS) for world in (labelled, hidden)]
     groups = [[task.group for task in here.tasks.tasks] for here in places]
 
-    assert places[0].measure(BASE, places[0].of(Split.TEST)) == places[1].measure(BASE, places[1].of(Split.TEST))
-    assert len(set(zip(*groups, strict=True))) == len(set(groups[0])) == len(set(groups[1])), "the texts show them all"
+    assert places[0].measure(BASE, places[0].of(Split.TEST)) == places[1].measure(
+        BASE, places[1].of(Split.TEST)
+    )
+    assert len(set(zip(*groups, strict=True))) == len(set(groups[0])) == len(set(groups[1])), (
+        "the texts show them all"
+    )

@@ -22,10 +22,27 @@ def test_what_is_missing_is_named_with_the_command_that_adds_it(tmp_path):
 
     bare = place("import", tasks, "--yes", "--kind", "environment", code=1).err
     assert "write ENVIRONMENT.md into it, beginning with ---, name, description, ---." in bare
-    (tasks / "ENVIRONMENT.md").write_text("---\nname: mine\ndescription: Mine.\n---\n", encoding="utf-8")
-    assert "import it as the kind environment (--kind environment)" in place("import", tasks, "--yes", code=1).err
-    unknown = place("evolve", "start", "environment:mine", "-p", "order-fields", "--executor", "simulated", code=1).err
-    assert "There is no environment named mine." in unknown and "--kind environment` adds one" in unknown
+    (tasks / "ENVIRONMENT.md").write_text(
+        "---\nname: mine\ndescription: Mine.\n---\n", encoding="utf-8"
+    )
+    assert (
+        "import it as the kind environment (--kind environment)"
+        in place("import", tasks, "--yes", code=1).err
+    )
+    unknown = place(
+        "evolve",
+        "start",
+        "environment:mine",
+        "-p",
+        "order-fields",
+        "--executor",
+        "simulated",
+        code=1,
+    ).err
+    assert (
+        "There is no environment named mine." in unknown
+        and "--kind environment` adds one" in unknown
+    )
 
 
 def test_a_start_that_fails_leaves_no_run(tmp_path):
@@ -33,27 +50,45 @@ def test_a_start_that_fails_leaves_no_run(tmp_path):
 
     no_key = place(*BEGIN, "--executor", "anthropic:some-model", code=1, ANTHROPIC_API_KEY="").err
     assert "There is no key for the Anthropic API." in no_key
-    assert "see that it is on the PATH" in place(*BEGIN, "--executor", "claude:some-model", code=1, PATH="/none").err
+    assert (
+        "see that it is on the PATH"
+        in place(*BEGIN, "--executor", "claude:some-model", code=1, PATH="/none").err
+    )
     place("proposer", "add", "nobody", "--", "nobody", "-p")
     place("executor", "add", "nothing", "--", "nothing", "run.py")
     command = (*BEGIN, "--executor", "orders")
-    assert "'nobody', which is to think, is not on the PATH." in place(*command, "--brain", "nobody", code=1).err
+    assert (
+        "'nobody', which is to think, is not on the PATH."
+        in place(*command, "--brain", "nobody", code=1).err
+    )
     assert "no key" in place(*command, "--brain", "anthropic", code=1, ANTHROPIC_API_KEY="").err
-    assert "'nothing', which is to do the tasks," in place(*BEGIN, "--executor", "nothing", code=1).err
+    assert (
+        "'nothing', which is to do the tasks," in place(*BEGIN, "--executor", "nothing", code=1).err
+    )
     assert "There is no run yet." in place("evolve", "status", code=1).err
 
 
 def test_a_run_is_driven_to_its_verdict_from_one_terminal(tmp_path):
-    """--wait shows all that happened, and what to do next; a question too early or too late says how the run stands."""
+    """--wait shows all that happened, and what to do next; a question too early or too late says
+    how the run stands.
+    """
     place = EvolutionPlace(tmp_path)
     begun = place(*BEGIN, "--executor", "orders", "--iterations", "1")
-    assert "asked the proposer" in begun.out and "waiting" in begun.out and "evolve submit" in begun.err
+    assert (
+        "asked the proposer" in begun.out
+        and "waiting" in begun.out
+        and "evolve submit" in begun.err
+    )
     answer, said = tmp_path / "answer.json", ""
     answer.write_text('{"summary": "x"}', encoding="utf-8")
-    assert "The proposer answered by another schema" in place("evolve", "submit", answer, code=1).err
+    assert (
+        "The proposer answered by another schema" in place("evolve", "submit", answer, code=1).err
+    )
     assert "has no verdict yet" in place("evolve", "adopt", code=1).err
     while packets := place("evolve", "pending", "--json").json["packets"]:
-        answer.write_text(json.dumps(answer_to(packets[0]["data"], ["Read faxes too"])), encoding="utf-8")
+        answer.write_text(
+            json.dumps(answer_to(packets[0]["data"], ["Read faxes too"])), encoding="utf-8"
+        )
         said = place("evolve", "submit", answer, "--wait").out
 
     assert "begun on" not in said and "search ended" in said and "finished" in said
@@ -76,7 +111,9 @@ def test_a_run_that_ends_while_its_status_is_asked_for_is_finished_and_not_inter
         place.begin("simulated")
 
         class EndsMeanwhile(RunDirectory):
-            """A run whose driver comes to its end between the reading of the ledger and the question for the driver."""
+            """A run whose driver comes to its end between the reading of the ledger and the
+            question for the driver.
+            """
 
             @property
             def is_driver_starting(self) -> bool:

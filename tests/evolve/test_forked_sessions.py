@@ -1,4 +1,6 @@
-"""Forked, resumed, replayed and copied transcripts count once: the first session with a message or call owns it."""
+"""Forked, resumed, replayed and copied transcripts count once: the first session with a message or
+call owns it.
+"""
 
 import json
 import sqlite3
@@ -63,7 +65,9 @@ def codes(recorded: RecordedSession) -> list[str]:
 
 
 def ends(recorded: RecordedSession) -> tuple[Outcome | None, list[str]]:
-    return recorded.outcome, sorted({one for one in codes(recorded) if one in ("commit", "fail_then_pass")})
+    return recorded.outcome, sorted(
+        {one for one in codes(recorded) if one in ("commit", "fail_then_pass")}
+    )
 
 
 @writers
@@ -76,7 +80,9 @@ def test_lines_that_a_client_writes_again_are_read_once(write: Write, tmp_path: 
 
 
 @writers
-def test_a_call_that_is_written_again_under_another_line_is_read_once(write: Write, tmp_path: Path) -> None:
+def test_a_call_that_is_written_again_under_another_line_is_read_once(
+    write: Write, tmp_path: Path
+) -> None:
     path = write(tmp_path, RELEASE)
     calls = len([span for span in read_session(path).spans if span.input is not None])
     lines = path.read_text().splitlines()
@@ -101,11 +107,15 @@ def test_a_procedure_with_two_forks_happened_once_in_whatever_order_they_are_rea
     assert ends(first) == (Outcome.SUCCEEDED, ["commit", "fail_then_pass"])
     assert [ends(one) for one in later] == [(None, [])] * 2
     assert sum("procedure" in codes(one) for one in recorded) == 1
-    assert [end.outcome for end in library.store.backend.observations.verified_ends()].count(Outcome.SUCCEEDED) == 1
+    assert [end.outcome for end in library.store.backend.observations.verified_ends()].count(
+        Outcome.SUCCEEDED
+    ) == 1
 
 
 @writers
-def test_tokens_of_a_session_and_its_fork_are_paid_once(library: Library, write: Write, tmp_path: Path) -> None:
+def test_tokens_of_a_session_and_its_fork_are_paid_once(
+    library: Library, write: Write, tmp_path: Path
+) -> None:
     origin = write(tmp_path, RELEASE, session="origin")
     forked = fork(write, tmp_path, origin, WEATHER, session="fork")
     whole = read_session(forked).tokens
@@ -121,13 +131,23 @@ def test_tokens_of_a_session_and_its_fork_are_paid_once(library: Library, write:
 def test_what_a_fork_does_itself_counts_with_what_it_copied_as_its_past(
     library: Library, write: Write, tmp_path: Path
 ) -> None:
-    failing: list[Event] = [User("Release the shop."), Run("pytest -q", "1 failed", code=1), Says("It fails.")]
-    more: list[Event] = [User("No, always run make prices first."), Run("pytest -q", "3 passed"), Says("Done.")]
+    failing: list[Event] = [
+        User("Release the shop."),
+        Run("pytest -q", "1 failed", code=1),
+        Says("It fails."),
+    ]
+    more: list[Event] = [
+        User("No, always run make prices first."),
+        Run("pytest -q", "3 passed"),
+        Says("Done."),
+    ]
     origin = write(tmp_path, failing, session="origin")
     taken_in(library, origin)
     forked = taken_in(library, fork(write, tmp_path, origin, more, session="fork"))
 
-    assert {"correction", "fail_then_pass"} <= set(codes(forked)) and forked.outcome is Outcome.SUCCEEDED
+    assert {"correction", "fail_then_pass"} <= set(
+        codes(forked)
+    ) and forked.outcome is Outcome.SUCCEEDED
     assert forked.read.turns == 2 and not forked.read.is_copy
 
 
@@ -135,9 +155,15 @@ def test_a_skill_that_a_session_used_is_loaded_and_used_once(tmp_path: Path) -> 
     evolvable = CommandLine(tmp_path)
     skill = evolvable.user / ".claude/skills/shop/SKILL.md"
     skill.parent.mkdir(parents=True)
-    skill.write_text("---\nname: shop\ndescription: Releases the shop.\n---\n\n```sh\nshopctl release\n```\n")
+    skill.write_text(
+        "---\nname: shop\ndescription: Releases the shop.\n---\n\n```sh\nshopctl release\n```\n"
+    )
     evolvable("init", skill.parent.parent)
-    events: list[Event] = [User("Release the shop."), LoadSkill("shop", "…"), Run("shopctl release now", "ok")]
+    events: list[Event] = [
+        User("Release the shop."),
+        LoadSkill("shop", "…"),
+        Run("shopctl release now", "ok"),
+    ]
     origin = write_claude_code(evolvable.user, events, session="origin", start=datetime.now(UTC))
     forked = fork(write_claude_code, evolvable.user, origin, WEATHER, session="fork")
     for path in (origin, forked, copy(origin, session="copy"), origin):
@@ -152,7 +178,9 @@ def test_a_skill_that_a_session_used_is_loaded_and_used_once(tmp_path: Path) -> 
 
 
 @writers
-def test_a_copy_under_another_name_is_said_to_be_one_and_three_make_no_procedure(tmp_path: Path, write: Write) -> None:
+def test_a_copy_under_another_name_is_said_to_be_one_and_three_make_no_procedure(
+    tmp_path: Path, write: Write
+) -> None:
     evolvable = CommandLine(tmp_path)
     evolvable("init", "--yes")
     told = [*RELEASE, User("Always run the price check before a release.")]
@@ -161,28 +189,36 @@ def test_a_copy_under_another_name_is_said_to_be_one_and_three_make_no_procedure
     assert first["review_id"] is not None
     for number in range(3):
         again = evolvable("review", copy(origin, session=f"copy{number}"), "--json").json
-        assert again["review_id"] is None and again["why"].startswith("Other sessions, which were read before, had all")
+        assert again["review_id"] is None and again["why"].startswith(
+            "Other sessions, which were read before, had all"
+        )
         more = fork(write, evolvable.user, origin, WEATHER, session=f"fork{number}")
         assert "repeated_procedure" not in evolvable("review", more, "--json").out
     assert evolvable("review", origin, "--json").json["review_id"] == first["review_id"]
 
 
 @writers
-def test_a_list_of_sessions_counts_a_message_where_it_was_first(tmp_path: Path, write: Write) -> None:
+def test_a_list_of_sessions_counts_a_message_where_it_was_first(
+    tmp_path: Path, write: Write
+) -> None:
     evolvable = CommandLine(tmp_path)
     evolvable("init", "--yes")
     origin = write(evolvable.user, RELEASE, session="origin")
     fork(write, evolvable.user, origin, WEATHER, session="fork")
 
     def turns() -> dict[str, int]:
-        return {one["session"]: one["turns"] for one in evolvable("sessions", "--json").json["sessions"]}
+        return {
+            one["session"]: one["turns"] for one in evolvable("sessions", "--json").json["sessions"]
+        }
 
     assert turns() == {session_id("origin"): 2, session_id("fork"): 1}
     evolvable("review", copy(origin, session="copy"))
     assert turns() == {session_id("origin"): 0, session_id("copy"): 2, session_id("fork"): 1}
 
 
-def test_a_session_that_grows_and_lies_in_two_folders_stays_one(library: Library, tmp_path: Path) -> None:
+def test_a_session_that_grows_and_lies_in_two_folders_stays_one(
+    library: Library, tmp_path: Path
+) -> None:
     seen(library, session_id("session"))
     short = write_claude_code(tmp_path / "a", RELEASE[:-1])
     whole = write_claude_code(tmp_path / "b", RELEASE)
@@ -190,10 +226,14 @@ def test_a_session_that_grows_and_lies_in_two_folders_stays_one(library: Library
 
     assert [one.is_stored for one in recorded] == [True, True, False, False]
     assert not any(span.copied for one in recorded for span in one.read.spans)
-    assert [end.outcome for end in library.store.backend.observations.verified_ends()] == [Outcome.SUCCEEDED]
+    assert [end.outcome for end in library.store.backend.observations.verified_ends()] == [
+        Outcome.SUCCEEDED
+    ]
 
 
-def test_a_file_whose_copied_lines_keep_the_old_name_is_a_session_of_its_own(tmp_path: Path) -> None:
+def test_a_file_whose_copied_lines_keep_the_old_name_is_a_session_of_its_own(
+    tmp_path: Path,
+) -> None:
     origin = write_claude_code(tmp_path, RELEASE, session="origin")
     resumed = write_claude_code(tmp_path, WEATHER, session="resumed")
     resumed.write_bytes(origin.read_bytes() + resumed.read_bytes())
@@ -206,8 +246,14 @@ def test_a_file_whose_copied_lines_keep_the_old_name_is_a_session_of_its_own(tmp
 
 
 def test_a_subagents_work_is_owned_as_the_rest_is(library: Library, tmp_path: Path) -> None:
-    part = Subagent("Look for it.", [Run("git tag v2", "ok"), Run("make one", "ok"), Run("make two", "ok")], "Found.")
-    origin = write_claude_code(tmp_path, [User("Find it."), part, User("Thanks.")], session="origin")
+    part = Subagent(
+        "Look for it.",
+        [Run("git tag v2", "ok"), Run("make one", "ok"), Run("make two", "ok")],
+        "Found.",
+    )
+    origin = write_claude_code(
+        tmp_path, [User("Find it."), part, User("Thanks.")], session="origin"
+    )
     first = taken_in(library, origin).read
     other = copy(origin, session="copy")
     agents = other.with_suffix("") / "subagents"
@@ -215,13 +261,18 @@ def test_a_subagents_work_is_owned_as_the_rest_is(library: Library, tmp_path: Pa
     for file in (origin.with_suffix("") / "subagents").iterdir():
         (agents / file.name).write_bytes(file.read_bytes())
 
-    assert len([span for span in first.spans if span.agent]) > 3 and taken_in(library, other).read.is_copy
+    assert (
+        len([span for span in first.spans if span.agent]) > 3
+        and taken_in(library, other).read.is_copy
+    )
     sessions = {one.session for one in library.store.backend.observations.executions()}
     assert sessions == {session_id("origin")}
 
 
 @pytest.mark.parametrize("name", ["repair-0", "repair-1"])
-def test_a_task_is_found_in_one_of_a_session_and_its_forks(library: Library, tmp_path: Path, name: str) -> None:
+def test_a_task_is_found_in_one_of_a_session_and_its_forks(
+    library: Library, tmp_path: Path, name: str
+) -> None:
     case = next(one for one in labelled_cases() if one.name == name)
     origin, write = case.write(tmp_path), WRITERS[case.client]
     forked = fork(write, tmp_path, origin, WEATHER, session="fork")
@@ -233,7 +284,9 @@ def test_a_task_is_found_in_one_of_a_session_and_its_forks(library: Library, tmp
     assert draft.found == [] and draft.left_out == {"it is a copy of another session": 1}
 
 
-def test_older_rollouts_that_number_nothing_are_known_by_what_came_before(library: Library, tmp_path: Path) -> None:
+def test_older_rollouts_that_number_nothing_are_known_by_what_came_before(
+    library: Library, tmp_path: Path
+) -> None:
     def without_ids(path: Path) -> Path:
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         for line in lines:
@@ -242,7 +295,12 @@ def test_older_rollouts_that_number_nothing_are_known_by_what_came_before(librar
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         return path
 
-    said: list[Event] = [User("Always use tabs."), Says("I do."), User("Always use tabs."), Says("Yes.")]
+    said: list[Event] = [
+        User("Always use tabs."),
+        Says("I do."),
+        User("Always use tabs."),
+        Says("Yes."),
+    ]
     origin = without_ids(write_codex(tmp_path, said, session="origin"))
     forked = without_ids(fork(write_codex, tmp_path, origin, WEATHER, session="fork"))
     stranger = without_ids(write_codex(tmp_path, said, session="stranger"))
@@ -250,16 +308,30 @@ def test_older_rollouts_that_number_nothing_are_known_by_what_came_before(librar
         [span.text for span in taken_in(library, path).read.spans if span.typed and not span.copied]
         for path in (origin, forked, stranger)
     ]
-    assert own == [["Always use tabs."] * 2, ["What is the weather in Bonn?"], ["Always use tabs."] * 2]
+    assert own == [
+        ["Always use tabs."] * 2,
+        ["What is the weather in Bonn?"],
+        ["Always use tabs."] * 2,
+    ]
 
 
-def test_lines_that_only_name_themselves_like_others_are_no_copies(library: Library, tmp_path: Path) -> None:
-    """A file cannot take a session's lines away by their names, nor can short numbers that many files have."""
+def test_lines_that_only_name_themselves_like_others_are_no_copies(
+    library: Library, tmp_path: Path
+) -> None:
+    """A file cannot take a session's lines away by their names, nor can short numbers that many
+    files have.
+    """
     origin = write_claude_code(tmp_path, RELEASE, session="origin")
     forged = copy(origin, session="forged")
-    forged.write_text(forged.read_text().replace("Release the shop.", "Delete the shop.").replace("make prices", "rm"))
+    forged.write_text(
+        forged.read_text()
+        .replace("Release the shop.", "Delete the shop.")
+        .replace("make prices", "rm")
+    )
     taken_in(library, forged)
-    own = [span.text for span in taken_in(library, origin).read.spans if span.typed and not span.copied]
+    own = [
+        span.text for span in taken_in(library, origin).read.spans if span.typed and not span.copied
+    ]
     assert own == ["Release the shop."]
 
     short = [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [{"id": "call_0", "function": {
@@ -269,10 +341,15 @@ def test_lines_that_only_name_themselves_like_others_are_no_copies(library: Libr
         assert not any(span.copied for span in record_uses(library, session).read.spans)
 
 
-def test_what_is_stored_of_a_session_is_small_and_says_nothing(library: Library, tmp_path: Path) -> None:
+def test_what_is_stored_of_a_session_is_small_and_says_nothing(
+    library: Library, tmp_path: Path
+) -> None:
     cases = labelled()[:20]
     sessions = [taken_in(library, case.write(tmp_path)).read for case in cases]
-    told = sum(len([span for span in one.spans if span.typed or span.input is not None]) for one in sessions)
+    told = sum(
+        len([span for span in one.spans if span.typed or span.input is not None])
+        for one in sessions
+    )
     with closing(sqlite3.connect(library.store.home / "library.db")) as db:
         rows = db.execute("SELECT key, session FROM transcript_row").fetchall()
 
@@ -280,13 +357,22 @@ def test_what_is_stored_of_a_session_is_small_and_says_nothing(library: Library,
     assert all(0 <= key < 2**48 and -(2**31) <= owner < 2**31 for key, owner in rows)
 
 
-def test_of_a_session_and_forks_that_are_read_at_once_one_owns_each_message(library: Library, tmp_path: Path) -> None:
+def test_of_a_session_and_forks_that_are_read_at_once_one_owns_each_message(
+    library: Library, tmp_path: Path
+) -> None:
     origin = write_claude_code(tmp_path, RELEASE, session="origin")
-    forks = [fork(write_claude_code, tmp_path, origin, WEATHER, session=f"fork{number}") for number in range(5)]
+    forks = [
+        fork(write_claude_code, tmp_path, origin, WEATHER, session=f"fork{number}")
+        for number in range(5)
+    ]
 
     def own(path: Path) -> list[int | None]:
         with Library.open(library.store.home) as other:
-            return [span.key for span in taken_in(other, path).read.spans if span.key and not span.copied]
+            return [
+                span.key
+                for span in taken_in(other, path).read.spans
+                if span.key and not span.copied
+            ]
 
     with ThreadPoolExecutor(6) as threads:
         keys = [key for each in threads.map(own, [origin, *forks]) for key in each]

@@ -17,8 +17,12 @@ from evolvable_evolve.evolution.task import Split
 from evolvable_store.errors import InvalidArgument
 
 
-def member(name: str, score: float = 0.0, size: int = 100, scores: Mapping[str, float] | None = None) -> RunCandidate:
-    return RunCandidate(f"program of {name}", name, 1, scores=scores or {f"only {name}": score}, size=size)
+def member(
+    name: str, score: float = 0.0, size: int = 100, scores: Mapping[str, float] | None = None
+) -> RunCandidate:
+    return RunCandidate(
+        f"program of {name}", name, 1, scores=scores or {f"only {name}": score}, size=size
+    )
 
 
 BASE = member("base", 0.5)
@@ -30,7 +34,11 @@ def frontier(*members: RunCandidate, **more: object) -> Frontier:
 
 def test_room_alone_admits_nobody():
     offer = frontier(BASE).offer(member("worse", 0.4), gain=-0.1, parent=BASE)
-    assert (offer.entry, offer.admitted, offer.frontier) == (AdmissionResult.NOT_BETTER, False, frontier(BASE))
+    assert (offer.entry, offer.admitted, offer.frontier) == (
+        AdmissionResult.NOT_BETTER,
+        False,
+        frontier(BASE),
+    )
     assert frontier(BASE).offer(member("better", 0.6), gain=0.1, parent=BASE).admitted
 
 
@@ -63,14 +71,19 @@ def test_whoever_beat_its_parent_but_is_behind_all_of_a_full_frontier_stays_out(
 
 def test_the_same_program_enters_once():
     assert (
-        frontier(BASE).offer(replace(BASE, name="copy", scores={"x": 0.9}), gain=0.4, parent=BASE).entry
+        frontier(BASE)
+        .offer(replace(BASE, name="copy", scores={"x": 0.9}), gain=0.4, parent=BASE)
+        .entry
         is AdmissionResult.DUPLICATE
     )
 
 
 def test_round_robin_goes_by_admission_and_the_best_by_score_then_size():
     members = [BASE, member("a", 0.7), member("b", 0.7, size=50)]
-    chosen = [select_parent(members, ParentStrategy.ROUND_ROBIN, iteration).name for iteration in (1, 2, 3, 4)]
+    chosen = [
+        select_parent(members, ParentStrategy.ROUND_ROBIN, iteration).name
+        for iteration in (1, 2, 3, 4)
+    ]
     assert chosen == ["base", "a", "b", "base"]
     assert select_parent(members, ParentStrategy.BEST, 1).name == "b"
     with pytest.raises(InvalidArgument):
@@ -83,12 +96,20 @@ def test_pareto_chooses_whoever_is_best_at_something_and_never_who_is_not():
         member("second", scores={"x": 0, "y": 1, "z": 1}),
         member("never", scores={"x": 0, "y": 0, "z": 0}),
     ]
-    drawn = Counter(select_parent(members, ParentStrategy.PARETO, iteration).name for iteration in range(300))
+    drawn = Counter(
+        select_parent(members, ParentStrategy.PARETO, iteration).name for iteration in range(300)
+    )
     assert set(drawn) == {"first", "second"}
     assert drawn["second"] > drawn["first"]
-    again = [select_parent(members, ParentStrategy.PARETO, iteration, seed=4) for iteration in range(9)]
-    assert again == [select_parent(members, ParentStrategy.PARETO, iteration, seed=4) for iteration in range(9)]
-    assert select_parent([BASE, *members], ParentStrategy.PARETO, 2) == members[0], "no common tasks: in turn"
+    again = [
+        select_parent(members, ParentStrategy.PARETO, iteration, seed=4) for iteration in range(9)
+    ]
+    assert again == [
+        select_parent(members, ParentStrategy.PARETO, iteration, seed=4) for iteration in range(9)
+    ]
+    assert select_parent([BASE, *members], ParentStrategy.PARETO, 2) == members[0], (
+        "no common tasks: in turn"
+    )
 
 
 TRAIN = make_taskset(Law((Effect("r"),)), (23, 0, 0), seed=2).of(Split.TRAIN)
@@ -99,7 +120,10 @@ def test_no_task_comes_again_before_all_of_its_category_came():
     batches = [sample_batch(TRAIN, iteration, categories=2) for iteration in range(1, 40)]
     for category, count in by_category.items():
         seen = [task.id for task in chain(*batches) if task.category == category]
-        assert all(len(set(seen[start : start + count])) == count for start in range(0, len(seen) - count, count))
+        assert all(
+            len(set(seen[start : start + count])) == count
+            for start in range(0, len(seen) - count, count)
+        )
 
 
 def test_a_batch_takes_categories_in_turn_and_no_task_twice():
@@ -112,5 +136,9 @@ def test_a_batch_takes_categories_in_turn_and_no_task_twice():
 
 def test_a_batch_depends_on_its_number_alone_and_not_on_the_order_of_the_tasks():
     shuffled = random.Random(1).sample(TRAIN, len(TRAIN))
-    assert sample_batch(shuffled, 7, seed=3) == sample_batch(TRAIN, 7, seed=3) != sample_batch(TRAIN, 7, seed=4)
+    assert (
+        sample_batch(shuffled, 7, seed=3)
+        == sample_batch(TRAIN, 7, seed=3)
+        != sample_batch(TRAIN, 7, seed=4)
+    )
     assert sample_batch((), 1) == ()

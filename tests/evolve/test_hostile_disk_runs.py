@@ -1,6 +1,8 @@
-"""Hostile runs, indexes, queues, settings, archives and trash: no file outside changes, no command crashes.
+"""Hostile runs, indexes, queues, settings, archives and trash: no file outside changes, no command
+crashes.
 
-Every example starts from the same machine, damages one file that the program reads back, and runs commands over it.
+Every example starts from the same machine, damages one file that the program reads back, and runs
+commands over it.
 """
 
 import hashlib
@@ -52,18 +54,29 @@ PATHS = st.sampled_from(
         "\ud800",
     ]
 )
-NUMBERS = st.sampled_from([0, -1, 1, 2**31, 2**63, 2**64, -(2**70), 10**400, 1e308, 1e309, -1e309, float("nan"), 0.5])
+NUMBERS = st.sampled_from(
+    [0, -1, 1, 2**31, 2**63, 2**64, -(2**70), 10**400, 1e308, 1e309, -1e309, float("nan"), 0.5]
+)
 SCALARS = st.none() | st.booleans() | NUMBERS | st.text(max_size=8) | PATHS
 JSON = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | PATHS, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=8) | PATHS, inner, max_size=3)
+    ),
     max_leaves=6,
 )
-BYTES = st.binary(max_size=120) | JSON.map(lambda value: json.dumps(value).encode()) | st.just(b"[" * 3_000)
+BYTES = (
+    st.binary(max_size=120)
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | st.just(b"[" * 3_000)
+)
 
 
 class Machine:
-    """A library with one watched skill and one finished run, and a person's files around it that nothing may change."""
+    """A library with one watched skill and one finished run, and a person's files around it that
+    nothing may change.
+    """
 
     def __init__(self, place: Path) -> None:
         self.place, self.root, self.template = place, place / "machine", place / "template"
@@ -92,7 +105,13 @@ class Machine:
         entry = self.home / "trash" / ENTRY
         (entry / "content/node_modules").mkdir(parents=True)
         (entry / "content/node_modules/x.js").write_text("x")
-        fields = {"folder": str(self.skills), "directory": "pdf", "at": 1.8e9, "files": 1, "size": 1}
+        fields = {
+            "folder": str(self.skills),
+            "directory": "pdf",
+            "at": 1.8e9,
+            "files": 1,
+            "size": 1,
+        }
         (entry / "entry.json").write_text(json.dumps({"id": ENTRY, **fields}))
 
     def reset(self) -> None:
@@ -104,13 +123,21 @@ class Machine:
         return self.home / "evolve" / RUN
 
     def snapshot(self) -> dict[str, tuple[int, bytes]]:
-        """Returns mode and bytes or target of everything outside the home, the watched folder and its staging."""
+        """Returns mode and bytes or target of everything outside the home, the watched folder and
+        its staging.
+        """
         found, ours = {}, (self.home, self.skills, self.root / ".skills.evolvable", self.template)
         for folder, folders, files in os.walk(self.place):
             folders[:] = [one for one in folders if Path(folder, one) not in ours]
             for path in (Path(folder, name) for name in (*folders, *files)):
                 link = path.is_symlink()
-                content = os.fsencode(os.readlink(path)) if link else path.read_bytes() if path.is_file() else b""
+                content = (
+                    os.fsencode(os.readlink(path))
+                    if link
+                    else path.read_bytes()
+                    if path.is_file()
+                    else b""
+                )
                 found[str(path)] = (stat.S_IMODE(path.lstat().st_mode), content)
         return found
 
@@ -172,7 +199,9 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 def _write_records(path: Path, records: list[Any]) -> None:
-    """Writes a ledger whose lines are whole, whatever they say: whoever writes in the home can compute the hashes."""
+    """Writes a ledger whose lines are whole, whatever they say: whoever writes in the home can
+    compute the hashes.
+    """
     last, lines = b"0" * 64, []
     for record in records:
         data = json.dumps(record, separators=(",", ":")).encode()
@@ -183,7 +212,13 @@ def _write_records(path: Path, records: list[Any]) -> None:
 
 def _spots(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Returns the places of all values in a JSON value."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [at, *(spot for key, one in items for spot in _spots(one, (*at, key)))]
 
 
@@ -208,7 +243,9 @@ def _hurt_json(value: Any, data: st.DataObject) -> Any:
 
 def check_record(here: Machine, data: st.DataObject) -> None:
     here.reset()
-    path = here.evolution / data.draw(st.sampled_from(["ledger.jsonl", "ledger.jsonl", "test.jsonl"]))
+    path = here.evolution / data.draw(
+        st.sampled_from(["ledger.jsonl", "ledger.jsonl", "test.jsonl"])
+    )
     records = _records(path)
     kinds = sorted({str(one["type"]) for one in records})
     kind = data.draw(st.sampled_from(kinds))  # else nearly all would be trials
@@ -220,7 +257,9 @@ def check_record(here: Machine, data: st.DataObject) -> None:
 
 @FEW
 @given(data=st.data())
-def test_a_record_of_a_run_that_says_anything_is_an_error_at_most(here: Machine, data: st.DataObject) -> None:
+def test_a_record_of_a_run_that_says_anything_is_an_error_at_most(
+    here: Machine, data: st.DataObject
+) -> None:
     check_record(here, data)
 
 
@@ -251,7 +290,9 @@ def check_lines(here: Machine, data: st.DataObject) -> None:
 
 @FEW
 @given(data=st.data())
-def test_a_ledger_with_lines_that_moved_or_broke_is_an_error_at_most(here: Machine, data: st.DataObject) -> None:
+def test_a_ledger_with_lines_that_moved_or_broke_is_an_error_at_most(
+    here: Machine, data: st.DataObject
+) -> None:
     check_lines(here, data)
 
 
@@ -261,8 +302,13 @@ LINES = ("../x", "/etc", "a\0b", "..", "")
 def check_run_file(here: Machine, data: st.DataObject) -> None:
     """Damages a file of a run, or puts a link in the place of one."""
     here.reset()
-    files = sorted(path for path in here.evolution.rglob("*") if path.is_file() and path.suffix != ".lock")
-    named = [here.evolution / name for name in ("purged.jsonl", "answers/x.json", "stop", "starting", "driver.log")]
+    files = sorted(
+        path for path in here.evolution.rglob("*") if path.is_file() and path.suffix != ".lock"
+    )
+    named = [
+        here.evolution / name
+        for name in ("purged.jsonl", "answers/x.json", "stop", "starting", "driver.log")
+    ]
     path = data.draw(st.sampled_from([*files, *named]))
     path.parent.mkdir(exist_ok=True)
     how = data.draw(st.sampled_from(["bytes", "json", "link", "folder", "gone"]))
@@ -277,7 +323,9 @@ def check_run_file(here: Machine, data: st.DataObject) -> None:
             value = {}
         path.write_text(json.dumps(_hurt_json(value, data)))
     elif how == "link":
-        path.symlink_to(here.root / data.draw(st.sampled_from(["user/.bashrc", "outside/pdf", "nowhere", "."])))
+        path.symlink_to(
+            here.root / data.draw(st.sampled_from(["user/.bashrc", "outside/pdf", "nowhere", "."]))
+        )
     elif how == "folder":
         path.mkdir()
     here.check(*WHOLE)
@@ -285,7 +333,9 @@ def check_run_file(here: Machine, data: st.DataObject) -> None:
 
 @FEW
 @given(data=st.data())
-def test_a_file_of_a_run_with_any_content_is_an_error_at_most(here: Machine, data: st.DataObject) -> None:
+def test_a_file_of_a_run_with_any_content_is_an_error_at_most(
+    here: Machine, data: st.DataObject
+) -> None:
     check_run_file(here, data)
 
 
@@ -301,7 +351,9 @@ def test_a_folder_of_a_run_that_is_a_link_changes_nothing_outside(here: Machine,
     here.check(*WHOLE)
 
 
-@pytest.mark.parametrize("name", ["report.html", "report.json", "stop", "ledger.jsonl", "driver.lock"])
+@pytest.mark.parametrize(
+    "name", ["report.html", "report.json", "stop", "ledger.jsonl", "driver.lock"]
+)
 def test_a_file_of_a_run_that_is_a_link_is_not_written_through(here: Machine, name: str) -> None:
     here.reset()
     (here.evolution / name).unlink(missing_ok=True)
@@ -330,13 +382,19 @@ def check_database(here: Machine, data: st.DataObject) -> None:
         held[data.draw(st.integers(0, len(held) - 1))] ^= data.draw(st.integers(1, 255))
     path.write_bytes(held)
     here.check(
-        ("find", "pdf", "--json"), ("list", "--json"), ("doctor", "--json"), ("fsck", "--json"), ("sync", "--json")
+        ("find", "pdf", "--json"),
+        ("list", "--json"),
+        ("doctor", "--json"),
+        ("fsck", "--json"),
+        ("sync", "--json"),
     )
 
 
 @FEW
 @given(data=st.data())
-def test_a_damaged_database_or_index_is_an_error_at_most(here: Machine, data: st.DataObject) -> None:
+def test_a_damaged_database_or_index_is_an_error_at_most(
+    here: Machine, data: st.DataObject
+) -> None:
     check_database(here, data)
 
 
@@ -354,11 +412,22 @@ def check_queue(here: Machine, name: str, content: bytes) -> None:
 QUEUED = ("queue/x.json", "queue/.json", "queue/..json", "taken/x.1-1.json", "queue/x.new")
 FIELDS = st.fixed_dictionaries(
     {}, optional=dict.fromkeys(("session", "transcript", "cwd", "client", "event", "at"), SCALARS)
-).map(lambda fields: {"session": "s", "transcript": "/etc/passwd", "cwd": "/", "client": "claude-code", **fields})
+).map(
+    lambda fields: {
+        "session": "s",
+        "transcript": "/etc/passwd",
+        "cwd": "/",
+        "client": "claude-code",
+        **fields,
+    }
+)
 
 
 @FEW
-@given(name=st.sampled_from(QUEUED), content=BYTES | FIELDS.map(lambda fields: json.dumps(fields).encode()))
+@given(
+    name=st.sampled_from(QUEUED),
+    content=BYTES | FIELDS.map(lambda fields: json.dumps(fields).encode()),
+)
 def test_an_entry_of_the_review_queue_with_any_content_is_an_error_at_most(
     here: Machine, name: str, content: bytes
 ) -> None:
@@ -367,13 +436,44 @@ def test_an_entry_of_the_review_queue_with_any_content_is_an_error_at_most(
 
 # The person's configuration
 
-KEYS = ("approve", "homes", "trusted", "sandbox", "executors", "scorers", "judges", "reviewers", "proposers", "models")
+KEYS = (
+    "approve",
+    "homes",
+    "trusted",
+    "sandbox",
+    "executors",
+    "scorers",
+    "judges",
+    "reviewers",
+    "proposers",
+    "models",
+)
 MORE = ("approvals", "clients")
 BARE = st.sampled_from(
-    ['""', '".."', '"\\u0000"', "1", "-1e400", "nan", "true", "[]", "[[]]", "{}", "[{}]", "1979-05-27"]
+    [
+        '""',
+        '".."',
+        '"\\u0000"',
+        "1",
+        "-1e400",
+        "nan",
+        "true",
+        "[]",
+        "[[]]",
+        "{}",
+        "[{}]",
+        "1979-05-27",
+    ]
 )
 INNER = st.sampled_from(
-    ["command = 1", 'command = [""]', 'command = ["a\\u0000b"]', "command = [1]", 'path = "../.."', "public_key = 1"]
+    [
+        "command = 1",
+        'command = [""]',
+        'command = ["a\\u0000b"]',
+        "command = [1]",
+        'path = "../.."',
+        "public_key = 1",
+    ]
     + [
         'public_key = "zz"',
         'signature = "x"',
@@ -429,13 +529,24 @@ NAMES = st.sampled_from(
         "x\0y",
         "",
     ]
-    + ["skills/pdf/SKILL.md", "skills/pdf/", "x" * 400, "skills/pdf/SKILL.md/x", "con", "skills/PDF/SKILL.md"]
+    + [
+        "skills/pdf/SKILL.md",
+        "skills/pdf/",
+        "x" * 400,
+        "skills/pdf/SKILL.md/x",
+        "con",
+        "skills/PDF/SKILL.md",
+    ]
 )
 
 
 def _hostile_zip(data: st.DataObject, source: Path) -> bytes:
     written = io.BytesIO()
-    with warnings.catch_warnings(), zipfile.ZipFile(source) as old, zipfile.ZipFile(written, "w") as new:
+    with (
+        warnings.catch_warnings(),
+        zipfile.ZipFile(source) as old,
+        zipfile.ZipFile(written, "w") as new,
+    ):
         warnings.simplefilter("ignore")  # of two entries with one name
         members = [(entry, old.read(entry)) for entry in old.infolist()]
         for entry, content in members:
@@ -445,10 +556,15 @@ def _hostile_zip(data: st.DataObject, source: Path) -> bytes:
             taken = st.sampled_from([one.filename for one, _ in members])
             entry.filename = data.draw(NAMES | taken)
             mode = data.draw(
-                st.sampled_from([stat.S_IFLNK | 0o777, stat.S_IFREG | 0o7777, stat.S_IFIFO, 0, stat.S_IFDIR])
+                st.sampled_from(
+                    [stat.S_IFLNK | 0o777, stat.S_IFREG | 0o7777, stat.S_IFIFO, 0, stat.S_IFDIR]
+                )
             )
             entry.create_system, entry.external_attr = 3, mode << 16
-            new.writestr(entry, data.draw(BYTES | st.just(b"/etc/passwd") | st.just(b"../../../user/.bashrc")))
+            new.writestr(
+                entry,
+                data.draw(BYTES | st.just(b"/etc/passwd") | st.just(b"../../../user/.bashrc")),
+            )
     held = bytearray(written.getvalue())
     if data.draw(st.booleans()):  # sizes, offsets and flags that are not so
         start = held.rindex(b"PK\5\6")
@@ -485,7 +601,9 @@ def check_archive(here: Machine, data: st.DataObject) -> None:
 
 @FEW
 @given(data=st.data())
-def test_a_well_formed_archive_that_says_anything_is_an_error_at_most(here: Machine, data: st.DataObject) -> None:
+def test_a_well_formed_archive_that_says_anything_is_an_error_at_most(
+    here: Machine, data: st.DataObject
+) -> None:
     check_archive(here, data)
 
 
@@ -500,11 +618,15 @@ def check_trash(here: Machine, data: st.DataObject) -> None:
         (entry / "entry.json").write_bytes(data.draw(BYTES))
     elif how == "link":
         shutil.rmtree(entry / "content")
-        (entry / "content").symlink_to(here.root / data.draw(st.sampled_from(["outside/pdf", "user", "nowhere"])))
+        (entry / "content").symlink_to(
+            here.root / data.draw(st.sampled_from(["outside/pdf", "user", "nowhere"]))
+        )
     else:
         fields = json.loads((entry / "entry.json").read_text())
         fields[data.draw(st.sampled_from([*sorted(fields), "x"]))] = data.draw(JSON)
-        fields[data.draw(st.sampled_from(["directory", "folder"]))] = data.draw(PATHS | st.just(str(here.skills)))
+        fields[data.draw(st.sampled_from(["directory", "folder"]))] = data.draw(
+            PATHS | st.just(str(here.skills))
+        )
         (entry / "entry.json").write_text(json.dumps(fields))
     here.check(
         ("trash", "--json"),
@@ -519,7 +641,9 @@ def check_trash(here: Machine, data: st.DataObject) -> None:
 
 @FEW
 @given(data=st.data())
-def test_an_entry_of_the_trash_that_says_anything_is_an_error_at_most(here: Machine, data: st.DataObject) -> None:
+def test_an_entry_of_the_trash_that_says_anything_is_an_error_at_most(
+    here: Machine, data: st.DataObject
+) -> None:
     check_trash(here, data)
 
 
@@ -533,5 +657,12 @@ def test_many_hostile_files_of_every_sort(here: Machine, data: st.DataObject) ->
     elif which == 1:
         check_configuration(here, data.draw(BYTES | TOML))
     else:
-        checks = (check_record, check_lines, check_run_file, check_database, check_archive, check_trash)
+        checks = (
+            check_record,
+            check_lines,
+            check_run_file,
+            check_database,
+            check_archive,
+            check_trash,
+        )
         checks[which - 2](here, data)

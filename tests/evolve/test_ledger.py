@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerBusy, LedgerDamaged, LedgerError, read_ledger
+from evolvable_evolve.evolution.ledger.run_directory import (
+    Ledger,
+    LedgerBusy,
+    LedgerDamaged,
+    LedgerError,
+    read_ledger,
+)
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -30,7 +36,11 @@ def test_what_was_appended_is_there_when_the_ledger_is_opened_again(tmp_path: Pa
     written(path)
     with Ledger.open(path) as ledger:
         assert ledger.records == read_ledger(path)
-        assert ledger.records[0] == {"type": "step", "at": "2026-01-02T12:00:00.000+00:00", "number": 0}
+        assert ledger.records[0] == {
+            "type": "step",
+            "at": "2026-01-02T12:00:00.000+00:00",
+            "number": 0,
+        }
 
 
 @pytest.mark.process
@@ -67,7 +77,9 @@ def test_a_last_line_with_other_bytes_than_were_written_is_dropped(tmp_path: Pat
     ],
     ids=["changed", "left out", "moved", "twice", "cut", "empty"],
 )
-def test_damage_in_the_middle_is_said_and_nothing_is_dropped(tmp_path: Path, change: object) -> None:
+def test_damage_in_the_middle_is_said_and_nothing_is_dropped(
+    tmp_path: Path, change: object
+) -> None:
     path = tmp_path / "ledger.jsonl"
     lines = change(written(path, 5))  # type: ignore[operator]
     path.write_bytes(b"".join(lines))
@@ -141,4 +153,6 @@ def test_any_text_comes_back_as_it_was(
     expected = [{"value": one, "lone": "\ud83d \x00 \u2028"} for one in fields]
     with Ledger.open(path, durable=False) as ledger:
         ledger.append_all(("step", one) for one in expected)
-    assert [{name: record[name] for name in ("value", "lone")} for record in read_ledger(path)] == expected
+    assert [
+        {name: record[name] for name in ("value", "lone")} for record in read_ledger(path)
+    ] == expected

@@ -25,7 +25,10 @@ def splits(train: int = 12, val: int = 10, test: int = 16, *extra: str) -> dict[
     """Tasks of which three in four need the rule iso; none passes with the rule shout."""
     sizes = {Split.TRAIN: train, Split.VAL: val, Split.TEST: test}
     return {
-        split: [task(split, n, "broken_by:shout", *(["needs:iso"] if n % 4 != 1 else []), *extra) for n in range(size)]
+        split: [
+            task(split, n, "broken_by:shout", *(["needs:iso"] if n % 4 != 1 else []), *extra)
+            for n in range(size)
+        ]
         for split, size in sizes.items()
     }
 
@@ -36,7 +39,9 @@ def settings(**given) -> RunSettings:
     return RunSettings("environment:made-up", **{**usual, **given})
 
 
-def driven(folder: Path, brain, given: RunSettings | None = None, base: Program | None = None, **options) -> RunState:
+def driven(
+    folder: Path, brain, given: RunSettings | None = None, base: Program | None = None, **options
+) -> RunState:
     """What a run over the usual tasks comes to."""
     tasks_of = options.pop("splits", None) or splits()
     with running(folder, base or program(), brain, tasks_of, given or settings(), **options) as run:
@@ -65,7 +70,9 @@ def test_what_helps_is_found_and_promoted_and_the_rest_is_told_to_the_next_propo
 
 def test_when_nothing_helps_the_test_stays_sealed(tmp_path):
     tasks_of = splits()
-    with running(tmp_path / "run", program(), scripted([USELESS, HARMFUL]), tasks_of, settings(iterations=2)) as run:
+    with running(
+        tmp_path / "run", program(), scripted([USELESS, HARMFUL]), tasks_of, settings(iterations=2)
+    ) as run:
         asyncio.run(run_phases(run))
         state, test = run.state, run.sealed
 
@@ -84,7 +91,9 @@ def test_with_too_few_tasks_it_explores_and_claims_nothing(tmp_path):
 
 
 def test_the_same_edit_again_is_no_candidate_and_an_equal_program_costs_nothing(tmp_path):
-    state = driven(tmp_path / "run", scripted([USELESS, ("Greet", USELESS[1])]), settings(iterations=2))
+    state = driven(
+        tmp_path / "run", scripted([USELESS, ("Greet", USELESS[1])]), settings(iterations=2)
+    )
 
     assert decisions(state) == ["rejected", "duplicate"]
     assert state.iterations[1]["why"].startswith("duplicate")
@@ -108,7 +117,9 @@ def test_a_leak_is_refused_before_anything_is_spent_on_it(tmp_path):
     tasks_of[Split.VAL][0] = task(Split.VAL, 0, "needs:iso")
     object.__setattr__(tasks_of[Split.VAL][0], "prompt", stolen)
 
-    state = driven(tmp_path / "run", scripted([("Leak", [stolen])]), settings(iterations=1), splits=tasks_of)
+    state = driven(
+        tmp_path / "run", scripted([("Leak", [stolen])]), settings(iterations=1), splits=tasks_of
+    )
 
     assert decisions(state) == ["refused"] and "leak" in state.iterations[0]["why"]
     assert "val" not in state.spent
@@ -123,7 +134,11 @@ class Broken:
         self._inner, self._base = SimulatedExecutor(every), base
 
     async def run(self, one: Task, now: Program, repeat: int, workspace: Path) -> Rollout:
-        if one.split is Split.VAL and now.digest not in (self._base, Program().digest) and int(one.id[-3:]) > 2:
+        if (
+            one.split is Split.VAL
+            and now.digest not in (self._base, Program().digest)
+            and int(one.id[-3:]) > 2
+        ):
             return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail="the network is down")
         return await self._inner.run(one, now, repeat, workspace)
 
@@ -132,7 +147,13 @@ def test_what_could_not_be_measured_is_indecisive_and_counts_neither_for_nor_aga
     tasks_of = splits()
     executor = Broken([one for split in Split for one in tasks_of[split]], program().digest)
 
-    state = driven(tmp_path / "run", scripted([USEFUL]), settings(iterations=1), splits=tasks_of, executor=executor)
+    state = driven(
+        tmp_path / "run",
+        scripted([USEFUL]),
+        settings(iterations=1),
+        splits=tasks_of,
+        executor=executor,
+    )
 
     assert decisions(state) == ["indecisive"] and state.stalls == 0
     candidate = state.candidates[state.history[0]]
@@ -143,11 +164,17 @@ def test_what_could_not_be_measured_is_indecisive_and_counts_neither_for_nor_aga
     [tried] = json.loads(Path(said.json).read_text("utf-8"))["tried"][1:]
     assert tried["delta"] is None and tried["fixed"] == []
     line = next(line for line in said.text.splitlines() if " indecisive " in line)
-    assert "not compared: only 30% of validation counted on both sides" in line and "against" not in line
+    assert (
+        "not compared: only 30% of validation counted on both sides" in line
+        and "against" not in line
+    )
 
 
 class Hogged(Broken):
-    """Until the test a candidate alone is right. In the test it equals the base, and nothing beside it ends in time."""
+    """Until the test a candidate alone is right.
+
+    In the test it equals the base, and nothing beside it ends in time.
+    """
 
     def __init__(self, every: list[Task], base: str) -> None:
         super().__init__(every, base)
@@ -158,7 +185,9 @@ class Hogged(Broken):
         if one.split is not Split.TEST:
             return Rollout("wrong" if others else "right")
         if others and self.running:
-            return Rollout("", outcome=TrialOutcome.AGENT_TIMEOUT, detail="it took longer than 600 s")
+            return Rollout(
+                "", outcome=TrialOutcome.AGENT_TIMEOUT, detail="it took longer than 600 s"
+            )
         self.running += not others
         await asyncio.sleep(0.01)
         self.running -= not others
@@ -169,7 +198,14 @@ def test_a_candidate_that_keeps_the_base_from_ending_in_time_gains_nothing_in_th
     tasks_of, base = splits(), program("rule: iso")
     executor = Hogged([one for split in Split for one in tasks_of[split]], base.digest)
 
-    state = driven(tmp_path, scripted([USELESS]), settings(iterations=1), base, splits=tasks_of, executor=executor)
+    state = driven(
+        tmp_path,
+        scripted([USELESS]),
+        settings(iterations=1),
+        base,
+        splits=tasks_of,
+        executor=executor,
+    )
 
     assert state.looks == 1
     assert (state.verdict["verdict"], state.verdict["delta"]) == ("NOT SUPPORTED", 0)
@@ -182,13 +218,19 @@ def test_a_budget_below_what_one_candidate_takes_is_refused_at_once_and_one_that
 
     with pytest.raises(BudgetTooSmall, match="below the"):
         driven(tmp_path / "small", scripted([USEFUL]), settings(limit=SpendLimit(calls=20)))
-    tight = driven(tmp_path / "tight", scripted([USELESS, USEFUL]), settings(limit=SpendLimit(calls=104), stalls=1))
+    tight = driven(
+        tmp_path / "tight",
+        scripted([USELESS, USEFUL]),
+        settings(limit=SpendLimit(calls=104), stalls=1),
+    )
     assert tight.verdict["verdict"] in ("INDECISIVE", "NOT SUPPORTED") and tight.looks == 0
     assert tight.bill.calls <= 104
 
 
 @pytest.mark.process
-def test_the_reflection_optimizer_keeps_one_program_and_runs_its_batch_anew_only_after_a_change(tmp_path):
+def test_the_reflection_optimizer_keeps_one_program_and_runs_its_batch_anew_only_after_a_change(
+    tmp_path,
+):
     brain = scripted([USELESS, HARMFUL, USEFUL])
 
     state = driven(tmp_path / "run", brain, settings(optimizer="reflection"))
@@ -210,7 +252,9 @@ def test_finalists_of_other_runs_are_tried_as_one_and_go_through_the_same_gates(
         make_part(Kind.SKILL, "more", {"SKILL.md": b"---\nname: more\ndescription: More.\n---\n"}),
     )
     finalists = [("one", better), ("two", make_program([*program("Hello.").parts, other]))]
-    with running(tmp_path / "run", program(), scripted([USELESS]), splits(), settings(iterations=0)) as run:
+    with running(
+        tmp_path / "run", program(), scripted([USELESS]), splits(), settings(iterations=0)
+    ) as run:
         run.merged = finalists
         asyncio.run(run_phases(run))
         state = run.state
@@ -246,7 +290,11 @@ def test_a_run_that_is_asked_to_stop_goes_on_where_it_was_and_pays_nothing_twice
             state = run.state
 
     assert stops > 2
-    assert (state.frontier, state.bill, state.verdict["p"]) == (whole.frontier, whole.bill, whole.verdict["p"])
+    assert (state.frontier, state.bill, state.verdict["p"]) == (
+        whole.frontier,
+        whole.bill,
+        whole.verdict["p"],
+    )
 
 
 def test_a_large_validation_is_screened_first(tmp_path):
@@ -258,17 +306,26 @@ def test_a_large_validation_is_screened_first(tmp_path):
     assert state.spent["screen"].trials == 6 and "val" not in state.spent
 
 
-def test_a_candidate_under_which_tasks_or_scorers_were_changed_is_discarded_and_nothing_of_it_is_used(tmp_path):
+def test_a_candidate_under_which_tasks_or_scorers_were_changed_is_discarded_and_nothing_of_it_is_used(
+    tmp_path,
+):
     brain = scripted([USEFUL, ("Dates are ISO, truly", ["rule: iso", "Truly."])])
 
     def intact() -> str:
         measures_c1 = run.state.iteration == 1 and "checked" in run.state.step
         return "run.py of the task set was changed." if measures_c1 else ""
 
-    with running(tmp_path / "run", program(), brain, splits(), settings(iterations=2), intact=intact) as run:
+    with running(
+        tmp_path / "run", program(), brain, splits(), settings(iterations=2), intact=intact
+    ) as run:
         asyncio.run(run_phases(run))
         state = run.state
 
     assert decisions(state) == ["tampered", "admitted"]
-    assert state.candidates[state.history[0]].reason.startswith("discarded: while it was measured, run.py of the task")
-    assert state.candidates[state.history[0]].scores == {} and state.verdict["candidate"] == state.history[1]
+    assert state.candidates[state.history[0]].reason.startswith(
+        "discarded: while it was measured, run.py of the task"
+    )
+    assert (
+        state.candidates[state.history[0]].scores == {}
+        and state.verdict["candidate"] == state.history[1]
+    )

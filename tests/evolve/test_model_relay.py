@@ -1,4 +1,6 @@
-"""The relay between a sandboxed client and its model: it streams, holds the key, and has the limits of all requests."""
+"""The relay between a sandboxed client and its model: it streams, holds the key, and has the limits
+of all requests.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,7 +18,10 @@ pytestmark = pytest.mark.process
 
 KEY = "sk-ant-of-the-test"
 PATHS = frozenset(("/v1/messages",))
-HEAD = b"POST /v1/messages HTTP/1.1\r\nhost: inside\r\nx-api-key: stolen\r\nx-client: 9\r\ncontent-length: 16\r\n\r\n"
+HEAD = (
+    b"POST /v1/messages HTTP/1.1\r\nhost: inside\r\nx-api-key: stolen\r\nx-client: 9\r\n"
+    b"content-length: 16\r\n\r\n"
+)
 QUESTION = HEAD + b'{"stream": true}'
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -50,11 +55,16 @@ def test_a_stream_reaches_the_client_event_by_event_and_one_that_breaks_off_has_
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             heads.append(await reader.readuntil(b"\r\n\r\n"))
             await reader.readexactly(16)
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+            writer.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+                b"transfer-encoding: chunked\r\n\r\n"
+            )
             writer.write(b"8\r\nevent: a\r\n")
             await writer.drain()
             await seen.wait()
-            writer.write(b"8\r\nevent: b\r\n" + (b"0\r\n\r\n" if len(heads) == 1 else b"100\r\nhalf"))
+            writer.write(
+                b"8\r\nevent: b\r\n" + (b"0\r\n\r\n" if len(heads) == 1 else b"100\r\nhalf")
+            )
             await writer.drain()
             writer.close()
 
@@ -63,7 +73,9 @@ def test_a_stream_reaches_the_client_event_by_event_and_one_that_breaks_off_has_
                 reader, writer = await asyncio.open_unix_connection(place)
                 writer.write(QUESTION)
                 first = await reader.readuntil(b"event: a")
-                assert b"text/event-stream" in first, "the first event is there before the second is sent"
+                assert b"text/event-stream" in first, (
+                    "the first event is there before the second is sent"
+                )
                 seen.set()
                 assert (await reader.read()).endswith(b"event: b\r\n0\r\n\r\n")
                 writer.close()
@@ -76,7 +88,10 @@ def test_a_stream_reaches_the_client_event_by_event_and_one_that_breaks_off_has_
 
 def accesses(address: str, **more: str) -> list[ModelAccess]:
     """Return what the relay of each client lets through, with each kind of key."""
-    given = [{"ANTHROPIC_BASE_URL": address, name: KEY} for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")]
+    given = [
+        {"ANTHROPIC_BASE_URL": address, name: KEY}
+        for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+    ]
     codex = {"OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": KEY, **more}
     return [
         *(claude_access({**one, **more})[0] for one in given),
@@ -97,22 +112,37 @@ def test_a_redirect_is_passed_on_and_the_key_goes_to_no_other_server(status: int
 
             assert answer.startswith(b"HTTP/1.1 %d" % status) and KEY.encode() not in answer
         assert len(api.asked) == 3 and not other.asked
-        assert all(KEY in f"{one.headers.get(BEARER)}{one.headers.get(API_KEY)}" for one in api.asked)
+        assert all(
+            KEY in f"{one.headers.get(BEARER)}{one.headers.get(API_KEY)}" for one in api.asked
+        )
 
 
-def test_a_model_on_another_machine_is_asked_through_the_person_s_proxy_and_one_here_is_not() -> None:
+def test_a_model_on_another_machine_is_asked_through_the_person_s_proxy_and_one_here_is_not() -> (
+    None
+):
     with ModelApi(says("here")) as api, ModelApi(says("there")) as proxy:
-        here, there = (accesses(url, HTTPS_PROXY=proxy.url)[0] for url in (api.url, "http://models.example"))
+        here, there = (
+            accesses(url, HTTPS_PROXY=proxy.url)[0] for url in (api.url, "http://models.example")
+        )
 
-        assert b'"here"' in asyncio.run(whole_answer(here)) and b'"there"' in asyncio.run(whole_answer(there))
+        assert b'"here"' in asyncio.run(whole_answer(here)) and b'"there"' in asyncio.run(
+            whole_answer(there)
+        )
 
     [seen] = proxy.asked
-    assert seen.path == "http://models.example/v1/messages" and seen.headers["host"] == "models.example"
+    assert (
+        seen.path == "http://models.example/v1/messages"
+        and seen.headers["host"] == "models.example"
+    )
     assert len(api.asked) == 1
 
 
-@pytest.mark.parametrize("access", [("http://127.0.0.1:x", None), ("http://models.example", "no proxy")])
-def test_an_address_or_a_proxy_that_is_none_is_said_before_the_client_begins(access: tuple[str, str | None]) -> None:
+@pytest.mark.parametrize(
+    "access", [("http://127.0.0.1:x", None), ("http://models.example", "no proxy")]
+)
+def test_an_address_or_a_proxy_that_is_none_is_said_before_the_client_begins(
+    access: tuple[str, str | None],
+) -> None:
     address, proxy = access
 
     with pytest.raises(SandboxOutputError, match="is none"):

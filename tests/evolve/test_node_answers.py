@@ -1,4 +1,6 @@
-"""What a node of a cluster is sent and what it returns: data with hashes, without secrets, checked on both sides."""
+"""What a node of a cluster is sent and what it returns: data with hashes, without secrets, checked
+on both sides.
+"""
 
 import hashlib
 import json
@@ -28,7 +30,11 @@ from evolvable_evolve.evolution.task import (
     Solution,
     TrialOutcome,
 )
-from evolvable_evolve.evolution.trials.attempt_json import InvalidAttempt, decode_attempt, encode_attempt
+from evolvable_evolve.evolution.trials.attempt_json import (
+    InvalidAttempt,
+    decode_attempt,
+    encode_attempt,
+)
 from evolvable_evolve.evolution.trials.ray_backend import RayMissing
 from evolvable_evolve.evolution.trials.ray_worker import (
     GivenRecipe,
@@ -52,9 +58,20 @@ ANSWER = TrialAttempt(
         trace="how",
         usage=ModelUsage(10, 2, 1, 0.01),
         wall=1.5,
-        solutions=(Solution("t", 0, "first", {"a.py": "00"}, usage=ModelUsage(1, 1, 1)), Solution("t", 1, "last")),
+        solutions=(
+            Solution("t", 0, "first", {"a.py": "00"}, usage=ModelUsage(1, 1, 1)),
+            Solution("t", 1, "last"),
+        ),
     ),
-    Score(0.5, "tell", "keep", (ScoreCheck("c", True),), {"loss": -1.5}, ModelUsage(3), CodeOutcome.WRONG_ANSWER),
+    Score(
+        0.5,
+        "tell",
+        "keep",
+        (ScoreCheck("c", True),),
+        {"loss": -1.5},
+        ModelUsage(3),
+        CodeOutcome.WRONG_ANSWER,
+    ),
     judging=ModelUsage(3),
     earlier=(None, Score(1.0)),
 )
@@ -77,12 +94,16 @@ def hashes(parts: list[bytes]) -> list[str]:
 
 
 def a_job(prompt: str = "pass") -> TrialJob:
-    return TrialJob(Scripted(), ByFirstWord(), task("a", prompt), program("p"), 1, {"in/a.txt": b"a"})
+    return TrialJob(
+        Scripted(), ByFirstWord(), task("a", prompt), program("p"), 1, {"in/a.txt": b"a"}
+    )
 
 
 def test_an_attempt_comes_back_as_it_was_but_for_the_folder_of_its_workspace() -> None:
     assert decode_attempt(encode_attempt(ANSWER)) == ANSWER
-    late = TrialAttempt(TrialOutcome.REFUSED, Rollout("", outcome=TrialOutcome.REFUSED, retry_after=3.0), lost=True)
+    late = TrialAttempt(
+        TrialOutcome.REFUSED, Rollout("", outcome=TrialOutcome.REFUSED, retry_after=3.0), lost=True
+    )
     assert decode_attempt(encode_attempt(late)) == late
     somewhere = Solution("t", 0, "a", workspace=Path("/secret/place"))
     back = decode_attempt(encode_attempt(TrialAttempt(None, Rollout("a", solutions=(somewhere,)))))
@@ -112,7 +133,9 @@ def test_a_node_that_returns_something_else_than_an_attempt_is_refused(lie: str)
         decode_attempt(json.dumps(said).encode())
 
 
-@pytest.mark.parametrize("data", [b"", b"null", b"[]", b"\xff\xfe", b"[" * 100_000, pickle.dumps(ANSWER)])
+@pytest.mark.parametrize(
+    "data", [b"", b"null", b"[]", b"\xff\xfe", b"[" * 100_000, pickle.dumps(ANSWER)]
+)
 def test_bytes_that_are_no_attempt_are_refused(data: bytes) -> None:
     with pytest.raises(InvalidAttempt):
         decode_attempt(data)
@@ -126,7 +149,9 @@ def test_a_node_runs_what_it_is_sent_and_returns_the_same_as_this_machine() -> N
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_node_that_was_given_other_bytes_than_were_sent_runs_nothing(number: int, tmp_path: Path) -> None:
+def test_a_node_that_was_given_other_bytes_than_were_sent_runs_nothing(
+    number: int, tmp_path: Path
+) -> None:
     wanted = hashes(sent(a_job()))
     parts = sent(replace(a_job("die"), executor=Scripted(tmp_path), program=BASE, files={}))
     mixed = sent(a_job())
@@ -137,14 +162,20 @@ def test_a_node_that_was_given_other_bytes_than_were_sent_runs_nothing(number: i
 
 
 def parts_of(place: DrivingPlace) -> Any:
-    return make_run_parts(place.library, PERSON, place.folder, place.means, load_run_state(place.folder))
+    return make_run_parts(
+        place.library, PERSON, place.folder, place.means, load_run_state(place.folder)
+    )
 
 
 @pytest.mark.process
-def test_what_is_sent_to_a_node_holds_no_key_no_environment_and_no_other_task(place: DrivingPlace) -> None:
+def test_what_is_sent_to_a_node_holds_no_key_no_environment_and_no_other_task(
+    place: DrivingPlace,
+) -> None:
     own = place.root / "own.py"
     own.write_text('print(\'{"output": "dear"}\')')
-    place.means = replace(place.means, environment={**place.means.environment, "MY_KEY": SECRET}, key=SECRET)
+    place.means = replace(
+        place.means, environment={**place.means.environment, "MY_KEY": SECRET}, key=SECRET
+    )
     place.save(letters())
     place.begin(f"{{python}} -I -S {own}")
     parts = parts_of(place)
@@ -153,7 +184,9 @@ def test_what_is_sent_to_a_node_holds_no_key_no_environment_and_no_other_task(pl
     found = b"".join([pickle.dumps(recipe), pack_job(job)])
     assert SECRET.encode() not in found
     assert b"test-3" not in found, "the other tasks, the sealed ones above all, stay here"
-    assert str(own).encode() not in found and own.read_bytes() in found, "a file of the command travels by content"
+    assert str(own).encode() not in found and own.read_bytes() in found, (
+        "a file of the command travels by content"
+    )
 
 
 def recipe_host(parts: Any) -> Any:
@@ -191,7 +224,9 @@ def test_a_node_that_differs_spoils_its_trial_and_not_the_program(place: Driving
     place.save(letters())
     place.begin()
     parts = parts_of(place)
-    recipe: RunRecipe = replace(make_recipe(parts, place.means, place.root / "made"), version="0.0.1")
+    recipe: RunRecipe = replace(
+        make_recipe(parts, place.means, place.root / "made"), version="0.0.1"
+    )
     job = TrialJob(parts.executor, None, parts.taskset.tasks[0], BASE, 0)
     given = [pickle.dumps(recipe), pickle.dumps(BASE), pickle.dumps({}), pack_job(job)]
     found = decode_attempt(run_on_node(*given, hashes(given)))
@@ -201,7 +236,9 @@ def test_a_node_that_differs_spoils_its_trial_and_not_the_program(place: Driving
 
 @pytest.mark.process
 @pytest.mark.parametrize("caller", [PERSON, AGENT], ids=["person", "agent"])
-def test_an_address_that_the_person_did_not_configure_is_refused(place: DrivingPlace, caller: Any) -> None:
+def test_an_address_that_the_person_did_not_configure_is_refused(
+    place: DrivingPlace, caller: Any
+) -> None:
     place.save(letters())
     for known in (None, RayCluster("10.0.0.1:6379")):
         place.means = replace(place.means, cluster=known)
@@ -211,8 +248,12 @@ def test_an_address_that_the_person_did_not_configure_is_refused(place: DrivingP
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("backend", ["cloud", "ray:", "ray:here", "ray:-x:1", "tasks:1", "ray:a b:1", "ray:h:6379\n"])
-def test_a_backend_that_is_none_is_refused_with_those_there_are(place: DrivingPlace, backend: str) -> None:
+@pytest.mark.parametrize(
+    "backend", ["cloud", "ray:", "ray:here", "ray:-x:1", "tasks:1", "ray:a b:1", "ray:h:6379\n"]
+)
+def test_a_backend_that_is_none_is_refused_with_those_there_are(
+    place: DrivingPlace, backend: str
+) -> None:
     place.save(letters())
     with pytest.raises(InvalidArgument) as raised:
         place.begin(backend=backend)
@@ -235,7 +276,9 @@ def test_what_needs_a_key_stays_on_this_machine(place: DrivingPlace) -> None:
 def test_a_configured_cluster_is_used_where_nothing_else_is_said(
     place: DrivingPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evolvable_evolve.evolution.backend_choice.find_spec", lambda name: object())
+    monkeypatch.setattr(
+        "evolvable_evolve.evolution.backend_choice.find_spec", lambda name: object()
+    )
     place.save(letters())
     place.begin()
     parts = parts_of(place)
@@ -250,7 +293,9 @@ def test_a_configured_cluster_is_used_where_nothing_else_is_said(
 def test_a_run_that_began_on_a_cluster_goes_on_on_no_other(
     place: DrivingPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evolvable_evolve.evolution.backend_choice.find_spec", lambda name: object())
+    monkeypatch.setattr(
+        "evolvable_evolve.evolution.backend_choice.find_spec", lambda name: object()
+    )
     place.save(letters())
     place.means = replace(place.means, cluster=RayCluster("10.0.0.1:6379"))
     place.begin(backend="ray:10.0.0.1:6379")
@@ -261,7 +306,9 @@ def test_a_run_that_began_on_a_cluster_goes_on_on_no_other(
 
 
 @pytest.mark.process
-def test_without_the_package_a_run_on_ray_does_not_begin(place: DrivingPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_a_run_on_ray_does_not_begin(
+    place: DrivingPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("evolvable_evolve.evolution.backend_choice.find_spec", lambda name: None)
     place.save(letters())
     with pytest.raises(RayMissing, match="Ray is not installed"):
@@ -273,7 +320,9 @@ def test_without_the_package_a_run_on_ray_does_not_begin(place: DrivingPlace, mo
 
 def test_the_persons_configuration_names_the_cluster_and_its_token(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    found = ray_cluster(parse_person_config(path, '[ray]\naddress = "head.example:6379"\n'), {"PATH": "/bin"})
+    found = ray_cluster(
+        parse_person_config(path, '[ray]\naddress = "head.example:6379"\n'), {"PATH": "/bin"}
+    )
     assert found is not None and found.address == "head.example:6379"
     assert found.token_file.is_absolute() and found.token_file.parts[-2:] == (".ray", "auth_token")
     named = '[ray]\naddress = "head.example:6379"\ntoken_file = "/run/token"\n'
@@ -284,7 +333,9 @@ def test_the_persons_configuration_names_the_cluster_and_its_token(tmp_path: Pat
             parse_person_config(path, f'[ray]\naddress = "{wrong}"\n')
 
 
-def test_the_doctor_speaks_of_a_cluster_only_where_one_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_speaks_of_a_cluster_only_where_one_is_configured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     config: Any = SimpleNamespace(person=PersonConfig(None))
     assert doctor_checks(config) == ([], [])
     assert "ray" not in sys.modules, "nothing imports Ray for it"
@@ -295,7 +346,9 @@ def test_the_doctor_speaks_of_a_cluster_only_where_one_is_configured(monkeypatch
 
 
 def test_folders_of_workers_that_are_gone_are_removed_and_no_others(tmp_path: Path) -> None:
-    here, gone, odd = (tmp_path / f"x-{name}" for name in (f"{os.getpid()}-a", "4194305-a", "notes"))
+    here, gone, odd = (
+        tmp_path / f"x-{name}" for name in (f"{os.getpid()}-a", "4194305-a", "notes")
+    )
     elsewhere = tmp_path / "elsewhere"
     for folder in (here, gone, odd, elsewhere):
         folder.mkdir()

@@ -1,4 +1,6 @@
-"""The five operators, what holds of every composition of them, and what no composition can get around."""
+"""The five operators, what holds of every composition of them, and what no composition can get
+around.
+"""
 
 import asyncio
 import dataclasses
@@ -51,7 +53,9 @@ def _evaluator(delta: float | None, safe: bool = True):
     return evaluate
 
 
-def _step(after: Program, delta: float | None, safe: bool = True, mode: str = "skill_only") -> OptimizerStep:
+def _step(
+    after: Program, delta: float | None, safe: bool = True, mode: str = "skill_only"
+) -> OptimizerStep:
     improve = Improve(_builder(after), make_mask(mode, BASE))
     return OptimizerStep(_thought, _chosen, improve, _evaluator(delta, safe), commit_if_better)
 
@@ -62,9 +66,17 @@ def _with(kind: Kind, name: str, files: dict[str, bytes]) -> Program:
 
 @pytest.mark.parametrize(
     ("delta", "safe", "accepted"),
-    [(0.1, True, True), (0.0, True, False), (-0.1, True, False), (None, True, False), (0.5, False, False)],
+    [
+        (0.1, True, True),
+        (0.0, True, False),
+        (-0.1, True, False),
+        (None, True, False),
+        (0.5, False, False),
+    ],
 )
-def test_a_step_accepts_what_is_safe_and_better_and_returns_what_was_there_before_otherwise(delta, safe, accepted):
+def test_a_step_accepts_what_is_safe_and_better_and_returns_what_was_there_before_otherwise(
+    delta, safe, accepted
+):
     after = program("One.", "Two.")
 
     committed = asyncio.run(_step(after, delta, safe)([], BASE))
@@ -106,7 +118,9 @@ def test_what_is_frozen_changes_in_no_mode_and_neither_does_the_soul():
 def test_an_environment_changes_in_no_mode():
     assert all(Kind.ENVIRONMENT not in kinds for kinds in operators.MODES.values())
     with pytest.raises(MaskViolation):
-        Mask(operators.MODES["any"]).check(BASE, _with(Kind.ENVIRONMENT, "easy", {"ENVIRONMENT.md": b"x"}))
+        Mask(operators.MODES["any"]).check(
+            BASE, _with(Kind.ENVIRONMENT, "easy", {"ENVIRONMENT.md": b"x"})
+        )
 
 
 def test_nothing_is_committed_that_was_not_evaluated():
@@ -117,7 +131,9 @@ def test_nothing_is_committed_that_was_not_evaluated():
 
 
 def test_a_program_is_the_same_after_it_was_kept():
-    kept = _with(Kind.TOOL, "run", {"TOOL.md": b"---\nname: run\n---\n", "bin/data": bytes(range(256))})
+    kept = _with(
+        Kind.TOOL, "run", {"TOOL.md": b"---\nname: run\n---\n", "bin/data": bytes(range(256))}
+    )
 
     assert program_from_json(program_to_json(kept)) == kept
     assert program_from_json(program_to_json(kept)).digest == kept.digest

@@ -1,4 +1,5 @@
-"""Optimizers beside the default: textual gradients, Reinforce++ and GRPO, and one that another package brings.
+"""Optimizers beside the default: textual gradients, Reinforce++ and GRPO, and one that another
+package brings.
 
 Truth is known, models are scripted, and all figures are simulated.
 """
@@ -23,11 +24,28 @@ from evolvable_evolve.evolution.ledger.run_state import RunState
 from evolvable_evolve.evolution.loop import run_phases
 from evolvable_evolve.evolution.optimizer_registry import OPTIMIZERS, optimizer_kind
 from evolvable_evolve.evolution.optimizers.textgrad import MAX_GRADIENTS, gradient_buffers
-from evolvable_evolve.evolution.proposers.proposer_model import HandOffModel, ModelRole, NeedsAnswer, PromptedModel
-from evolvable_evolve.evolution.proposers.role_prompts import Evidence, critic_question, rewrite_question
+from evolvable_evolve.evolution.proposers.proposer_model import (
+    HandOffModel,
+    ModelRole,
+    NeedsAnswer,
+    PromptedModel,
+)
+from evolvable_evolve.evolution.proposers.role_prompts import (
+    Evidence,
+    critic_question,
+    rewrite_question,
+)
 from evolvable_evolve.evolution.report.render import write_report
 from evolvable_evolve.evolution.run_config import RunSettings
-from evolvable_evolve.evolution.task import ModelUsage, Rollout, ScorerSpec, Split, Task, Trial, TrialOutcome
+from evolvable_evolve.evolution.task import (
+    ModelUsage,
+    Rollout,
+    ScorerSpec,
+    Split,
+    Task,
+    Trial,
+    TrialOutcome,
+)
 from evolvable_evolve.variables import ResourceVariable
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind
@@ -43,7 +61,9 @@ def splits(train: int = 12, val: int = 12, test: int = 24, *tags: str) -> dict[S
     """Tasks of which three in four need the rule iso; none passes with the rule shout."""
     sizes = {Split.TRAIN: train, Split.VAL: val, Split.TEST: test}
     return {
-        split: [task(split, n, "broken_by:shout", *(tags if n % 4 != 1 else ())) for n in range(size)]
+        split: [
+            task(split, n, "broken_by:shout", *(tags if n % 4 != 1 else ())) for n in range(size)
+        ]
         for split, size in sizes.items()
     }
 
@@ -54,7 +74,10 @@ SOMETIMES = splits(12, 12, 24, "needs:iso", "without:0.4")
 
 def sectioned() -> Program:
     """A program of one skill with two sections that may be rewritten and one that may not."""
-    text = "---\nname: forms\ndescription: How forms are done.\n---\n# forms\n\n## Steps\n\nFill in.\n\n## Check\n\n"
+    text = (
+        "---\nname: forms\ndescription: How forms are done.\n---\n# forms\n\n## Steps\n\n"
+        "Fill in.\n\n## Check\n\n"
+    )
     text += "Look.\n\n## Law\n\n<!-- frozen -->\n\nNever sign.\n"
     return make_program([make_part(Kind.SKILL, "forms", {"SKILL.md": text.encode()})])
 
@@ -64,7 +87,9 @@ def settings(optimizer: str, **given) -> RunSettings:
 
 
 def count_train(folder: Path) -> tuple[int, int]:
-    """Return the trials of training tasks that a run paid for: new rollouts, and what was run for evidence."""
+    """Return the trials of training tasks that a run paid for: new rollouts, and what was run for
+    evidence.
+    """
     records = [one for one in read_ledger(RunDirectory(folder).ledger) if one["type"] == "trial"]
     paid = [one["batch"] for one in records if not one["trial"].get("cached")]
     train = [batch for batch in paid if batch.startswith("train/")]
@@ -72,7 +97,9 @@ def count_train(folder: Path) -> tuple[int, int]:
     return rollouts, len(train) - rollouts
 
 
-def driven(folder: Path, brain, given: RunSettings, tasks_of=None, base: Program | None = None, **more) -> RunState:
+def driven(
+    folder: Path, brain, given: RunSettings, tasks_of=None, base: Program | None = None, **more
+) -> RunState:
     with running(folder, base or program(), brain, tasks_of or NEEDS_ISO, given, **more) as run:
         asyncio.run(run_phases(run))
         return run.state
@@ -83,11 +110,15 @@ def decisions(state: RunState) -> list[str]:
 
 
 def critic(critique: Mapping[str, object], line: str = "rule: iso") -> ScriptedModel:
-    """A model that says the same of every trial, and adds a line to every variable that it rewrites.
+    """A model that says the same of every trial, and adds a line to every variable that it
+    rewrites.
 
     `{}` in the line is the number of the rewrite.
     """
-    said, numbers = {"change": True, "critique": "Say that dates are ISO.", "variables": [], **critique}, count()
+    said, numbers = (
+        {"change": True, "critique": "Say that dates are ISO.", "variables": [], **critique},
+        count(),
+    )
     return ScriptedModel(
         {
             ModelRole.CRITIC: lambda question: said,
@@ -99,8 +130,14 @@ def critic(critique: Mapping[str, object], line: str = "rule: iso") -> ScriptedM
 
 
 @pytest.mark.process
-def test_critiques_become_one_rewrite_of_the_variable_that_they_name_and_the_gate_takes_it(tmp_path):
-    frozen, foreign, around = "skill:forms/SKILL.md#law", "skill:other/SKILL.md#steps", "skill:forms/SKILL.md"
+def test_critiques_become_one_rewrite_of_the_variable_that_they_name_and_the_gate_takes_it(
+    tmp_path,
+):
+    frozen, foreign, around = (
+        "skill:forms/SKILL.md#law",
+        "skill:other/SKILL.md#steps",
+        "skill:forms/SKILL.md",
+    )
     brain = critic({"variables": [STEPS, frozen, foreign, around]})
 
     state = driven(tmp_path, brain, settings("textgrad"), base=sectioned())
@@ -111,13 +148,19 @@ def test_critiques_become_one_rewrite_of_the_variable_that_they_name_and_the_gat
     [rewrite] = [one for one in brain.asked if one.role is ModelRole.BUILDER]
     assert rewrite.data["variable"] == {"id": STEPS, "role": "section", "value": "\nFill in.\n\n"}
     assert rewrite.data["critiques"] == ["Say that dates are ISO."], "one critique counts once"
-    assert state.candidates[state.best].operations == (f"rewrite {STEPS}",), "nothing is rewritten twice"
+    assert state.candidates[state.best].operations == (f"rewrite {STEPS}",), (
+        "nothing is rewritten twice"
+    )
     assert {name for one in state.gradients for name in one["to"]} == {STEPS, around}
     assert gradient_buffers(state) == {}, "a commit clears the buffers"
 
 
-def test_a_critique_that_names_no_variable_goes_to_all_that_may_change_and_frozen_ones_never_do(tmp_path):
-    state = driven(tmp_path, critic({}), settings("textgrad", iterations=1, edits=(4, 4)), base=sectioned())
+def test_a_critique_that_names_no_variable_goes_to_all_that_may_change_and_frozen_ones_never_do(
+    tmp_path,
+):
+    state = driven(
+        tmp_path, critic({}), settings("textgrad", iterations=1, edits=(4, 4)), base=sectioned()
+    )
 
     assert {name for one in state.gradients for name in one["to"]} == {
         STEPS,
@@ -149,19 +192,26 @@ def test_buffers_hold_the_last_critiques_until_something_is_committed(tmp_path):
     assert state.ended == "the gate rejected 3 rewrites in a row"
 
 
-def test_a_critic_that_is_content_twice_ends_the_search_and_the_limit_of_rejections_can_be_lifted(tmp_path):
+def test_a_critic_that_is_content_twice_ends_the_search_and_the_limit_of_rejections_can_be_lifted(
+    tmp_path,
+):
     content = critic({"change": False, "critique": ""})
     stubborn = critic({}, "Hello {}.")
 
     quiet = driven(tmp_path / "quiet", content, settings("textgrad", iterations=6))
     goes_on = driven(tmp_path / "on", stubborn, settings("textgrad", iterations=5, rejections=0))
 
-    assert decisions(quiet) == ["no_proposal"] * 2 and quiet.ended == "the critic asked for no change in 2 rounds"
+    assert (
+        decisions(quiet) == ["no_proposal"] * 2
+        and quiet.ended == "the critic asked for no change in 2 rounds"
+    )
     assert len(goes_on.iterations) == 5
 
 
 def test_by_hand_off_all_questions_of_a_round_wait_at_once(tmp_path):
-    with running(tmp_path, program(), HandOffModel(lambda question: None), NEEDS_ISO, settings("textgrad")) as run:
+    with running(
+        tmp_path, program(), HandOffModel(lambda question: None), NEEDS_ISO, settings("textgrad")
+    ) as run:
         with pytest.raises(NeedsAnswer):
             asyncio.run(run_phases(run))
         waiting = run.state.pending
@@ -190,7 +240,15 @@ def hidden_answers() -> dict[Split, list[Task]]:
     def one(split: Split, number: int) -> Task:
         answer = f"{SECRET}, or {split} {number}"
         prompt = f"In the harbour of {split} number {number} which of the many lamps burns at night"
-        return Task(f"{split}-{number:03}", prompt, ScorerSpec("exact"), split, f"{split}{number}", answer, "dates")
+        return Task(
+            f"{split}-{number:03}",
+            prompt,
+            ScorerSpec("exact"),
+            split,
+            f"{split}{number}",
+            answer,
+            "dates",
+        )
 
     sizes = {Split.TRAIN: 12, Split.VAL: 12, Split.TEST: 24}
     return {split: [one(split, number) for number in range(size)] for split, size in sizes.items()}
@@ -215,7 +273,9 @@ def test_no_question_holds_an_expected_answer_or_a_word_of_validation_and_test(t
     for question in usual.asked:
         sent = json.dumps([question.instructions, question.data])
         assert "vermilion" not in sent
-        assert not any(one.prompt in sent for split in (Split.VAL, Split.TEST) for one in tasks_of[split])
+        assert not any(
+            one.prompt in sent for split in (Split.VAL, Split.TEST) for one in tasks_of[split]
+        )
     if optimizer == "textgrad":
         dropped = [one["dropped"] for one in state.gradients if one["dropped"]]
         assert dropped == ["it repeats words of a task of validation"] or len(dropped) == 2
@@ -229,13 +289,20 @@ def test_grpo_runs_each_task_several_times_and_shows_the_best_and_the_worst_side
     state = driven(tmp_path, brain, settings("grpo", iterations=1), SOMETIMES)
 
     [signals] = state.signals
-    assert signals["optimizer"] == "grpo" and all(len(one["rewards"]) == 4 for one in signals["groups"])
+    assert signals["optimizer"] == "grpo" and all(
+        len(one["rewards"]) == 4 for one in signals["groups"]
+    )
     rollouts, evidence = count_train(tmp_path)
     assert rollouts == 4 * len(signals["groups"]) == 24
-    assert state.spent["train"].trials == rollouts + evidence, "every rollout is a trial on the bill"
+    assert state.spent["train"].trials == rollouts + evidence, (
+        "every rollout is a trial on the bill"
+    )
     differing = [one for one in signals["groups"] if len(set(one["rewards"])) == 2]
     question = brain.asked[0]
-    assert len(question.data["contrasts"]) == len(differing) > 0 and "contrasts names" in question.instructions
+    assert (
+        len(question.data["contrasts"]) == len(differing) > 0
+        and "contrasts names" in question.instructions
+    )
     for pair in question.data["contrasts"]:
         its = [one for one in question.data["evidence"] if one["task"] == pair["task"]]
         assert sorted(one["result"] for one in its) == ["failed", "passed"]
@@ -245,15 +312,24 @@ def test_grpo_runs_each_task_several_times_and_shows_the_best_and_the_worst_side
 
 @pytest.mark.process
 @pytest.mark.parametrize("optimizer", ["grpo", "reinforce_pp"])
-def test_a_rollout_is_labelled_by_its_own_score_and_not_by_that_of_another_rollout(tmp_path, optimizer):
+def test_a_rollout_is_labelled_by_its_own_score_and_not_by_that_of_another_rollout(
+    tmp_path, optimizer
+):
     brain = scripted([("Greet", ["Hello."]), ("Greet more", ["Hello.", "Hello."])])
 
     driven(tmp_path, brain, settings(optimizer, iterations=4), SOMETIMES)
 
-    shown = [one for asked in brain.asked if asked.role is ModelRole.PROPOSER for one in asked.data["evidence"]]
+    shown = [
+        one
+        for asked in brain.asked
+        if asked.role is ModelRole.PROPOSER
+        for one in asked.data["evidence"]
+    ]
     works = [one["result"] for one in shown if "it works" in one.get("why_shown", "")]
     assert {one["result"] for one in shown} == {"failed", "passed"}
-    assert set(works) == {"passed"} and len(works) == sum(one["result"] == "passed" for one in shown)
+    assert set(works) == {"passed"} and len(works) == sum(
+        one["result"] == "passed" for one in shown
+    )
 
 
 @pytest.mark.process
@@ -262,7 +338,10 @@ def test_grpo_takes_another_number_of_rollouts_and_never_one_that_was_run_before
 
     state = driven(tmp_path, brain, settings("grpo", iterations=2, samples=2), SOMETIMES)
 
-    assert [{len(one["rewards"]) for one in record["groups"]} for record in state.signals] == [{2}, {2}]
+    assert [{len(one["rewards"]) for one in record["groups"]} for record in state.signals] == [
+        {2},
+        {2},
+    ]
     rollouts, evidence = count_train(tmp_path)
     assert rollouts == 2 * sum(len(record["groups"]) for record in state.signals)
     assert state.spent["train"].trials == rollouts + evidence
@@ -283,7 +362,9 @@ def test_reinforce_compares_one_new_rollout_with_the_one_before_and_with_that_of
     for one in signals["groups"]:
         same = one["ratio"] == 1.0
         assert one["reference_similarity"] == one["ratio"], "the program before is the base"
-        assert one["advantage"] == pytest.approx(one["reward"] - one["penalty"]) and same is (one["penalty"] == 0)
+        assert one["advantage"] == pytest.approx(one["reward"] - one["penalty"]) and same is (
+            one["penalty"] == 0
+        )
     assert decisions(state) == ["admitted"]
 
 
@@ -307,14 +388,21 @@ def block(page: Path, language: str) -> str:
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """A package of others with the optimizer of the docs, and with two entry points that are of no use."""
+    """A package of others with the optimizer of the docs, and with two entry points that are of no
+    use.
+    """
     place = tmp_path / "site"
     info = place / "tiny-1.0.dist-info"
     info.mkdir(parents=True)
     (place / "tiny_optimizer.py").write_text(block(HOW_TO, "python"))
-    [(name, value)] = tomllib.loads(block(HOW_TO, "toml"))["project"]["entry-points"]["evolvable.optimizers"].items()
+    [(name, value)] = tomllib.loads(block(HOW_TO, "toml"))["project"]["entry-points"][
+        "evolvable.optimizers"
+    ].items()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
-    points = f"[evolvable.optimizers]\n{name} = {value}\nbroken = no_such_module:KIND\nother = json:dumps\n"
+    points = (
+        f"[evolvable.optimizers]\n{name} = {value}\nbroken = no_such_module:KIND\n"
+        "other = json:dumps\n"
+    )
     points += "greedy = json:dumps\n"
     (info / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(place)
@@ -323,14 +411,18 @@ def installed(tmp_path, monkeypatch):
 
 
 @pytest.mark.process
-def test_an_optimizer_of_another_package_is_used_by_its_name_and_meets_the_same_gate(tmp_path, installed):
+def test_an_optimizer_of_another_package_is_used_by_its_name_and_meets_the_same_gate(
+    tmp_path, installed
+):
     state = driven(tmp_path / "run", ScriptedModel({}), settings("tiny"))
 
     assert decisions(state) == ["rejected", "admitted"]
     assert state.verdict["verdict"] == "PROMOTE" and state.looks == 1
 
 
-def test_an_unknown_optimizer_is_refused_and_one_that_cannot_be_loaded_says_which_package(installed):
+def test_an_unknown_optimizer_is_refused_and_one_that_cannot_be_loaded_says_which_package(
+    installed,
+):
     with pytest.raises(InvalidArgument, match="optimizer is 'genetic'") as refused:
         settings("genetic")
     assert all(name in refused.value.hint for name in OPTIMIZERS)
@@ -360,7 +452,13 @@ def test_an_optimizer_of_another_package_takes_no_name_of_ours_and_no_code_from_
 
 
 def test_every_setting_of_a_run_is_an_option_of_the_command():
-    made_by_the_start = {"task_set", "task_set_version", "task_set_digest", "test_digest", "scorers"}
+    made_by_the_start = {
+        "task_set",
+        "task_set_version",
+        "task_set_digest",
+        "test_digest",
+        "scorers",
+    }
     of_other_commands = {"purpose", "family", "executors", "kept_tasks", "open_test"}
     otherwise_named = {"limit": "max_cost"}
 
@@ -372,14 +470,21 @@ def test_every_setting_of_a_run_is_an_option_of_the_command():
 
 @pytest.mark.process
 def test_the_report_names_the_optimizer_and_shows_what_it_diagnosed(tmp_path):
-    driven(tmp_path / "textgrad", critic({"variables": [STEPS]}), settings("textgrad"), base=sectioned())
+    driven(
+        tmp_path / "textgrad",
+        critic({"variables": [STEPS]}),
+        settings("textgrad"),
+        base=sectioned(),
+    )
     brain = scripted([("Dates are ISO", ["rule: iso"])])
     driven(tmp_path / "grpo", brain, settings("grpo", iterations=1), SOMETIMES)
 
     words, numbers = (write_report(RunDirectory(tmp_path / name)) for name in ("textgrad", "grpo"))
 
     assert "Optimizer: textgrad." in words.text and f"{STEPS}: 6 critiques" in words.text
-    assert "Optimizer: grpo." in numbers.text and "Iteration 1: 6 tasks, 24 rollouts" in numbers.text
+    assert (
+        "Optimizer: grpo." in numbers.text and "Iteration 1: 6 tasks, 24 rollouts" in numbers.text
+    )
     assert "Say that dates are ISO." in Path(words.html).read_text("utf-8")
     assert json.loads(Path(numbers.json).read_text("utf-8"))["diagnosis"]
 
@@ -389,17 +494,30 @@ def test_the_script_of_the_docs_answers_as_critic_and_as_builder(tmp_path):
     page = (DOCS / "optimizers.md").read_text("utf-8")
     (tmp_path / "think.py").write_text(page.split("$ cat think.py\n")[1].split("$ evolvable")[0])
     model = PromptedModel(
-        CommandModel([sys.executable, "think.py"], 60, folder=tmp_path, environment={}), redactor=Redactor()
+        CommandModel([sys.executable, "think.py"], 60, folder=tmp_path, environment={}),
+        redactor=Redactor(),
     )
     variable = ResourceVariable("skill:shipping/SKILL.md", "file", True, 12, "- Norway: 12\n")
-    chile = replace(task(Split.TRAIN, 0), prompt="What does it cost to send 3 kg to Chile?", expected="46 EUR")
-    failed = Trial("k", chile.id, "p", 0, TrialOutcome.FAIL, 0.0, ModelUsage(), 0.0, output="I do not know.")
+    chile = replace(
+        task(Split.TRAIN, 0), prompt="What does it cost to send 3 kg to Chile?", expected="46 EUR"
+    )
+    failed = Trial(
+        "k", chile.id, "p", 0, TrialOutcome.FAIL, 0.0, ModelUsage(), 0.0, output="I do not know."
+    )
 
     async def asked(question):
         return (await model.ask(question)).value
 
-    said = asyncio.run(asked(critic_question(Evidence(chile, failed, False), [variable], redactor=Redactor())))
-    written = asyncio.run(asked(rewrite_question(variable, [said["critique"]], [], redactor=Redactor())))
+    said = asyncio.run(
+        asked(critic_question(Evidence(chile, failed, False), [variable], redactor=Redactor()))
+    )
+    written = asyncio.run(
+        asked(rewrite_question(variable, [said["critique"]], [], redactor=Redactor()))
+    )
 
-    assert said == {"change": True, "critique": "It has no price of Chile.", "variables": [variable.id]}
+    assert said == {
+        "change": True,
+        "critique": "It has no price of Chile.",
+        "variables": [variable.id],
+    }
     assert written == {"value": "- Norway: 12\n- Chile: 25 + 7\n"}

@@ -28,13 +28,22 @@ class Broken(SimulatedExecutor):
         return await super().run(task, program, repeat, workspace)
 
 
-def test_an_executor_that_fails_stops_the_run_at_its_first_trials_and_once_mended_it_goes_on(tmp_path):
+def test_an_executor_that_fails_stops_the_run_at_its_first_trials_and_once_mended_it_goes_on(
+    tmp_path,
+):
     executor = Broken([one for split in Split for one in SPLITS[split]])
     with running(
-        tmp_path / "run", program(), scripted([]), SPLITS, RunSettings("tasks", iterations=0), executor
+        tmp_path / "run",
+        program(),
+        scripted([]),
+        SPLITS,
+        RunSettings("tasks", iterations=0),
+        executor,
     ) as run:
         for pilots in (1, 2):
-            with pytest.raises(ExecutorFailing, match=r"not one trial counted: no such file: run\.py\."):
+            with pytest.raises(
+                ExecutorFailing, match=r"not one trial counted: no such file: run\.py\."
+            ):
                 asyncio.run(run_phases(run))
             assert run.state.phase is RunPhase.NEW and run.state.pilots == pilots
         assert run.state.spent.keys() == {"pilot"}

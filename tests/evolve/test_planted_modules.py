@@ -1,4 +1,6 @@
-"""No process of ours imports what lies in the folder where it is started: every command that starts one has -P."""
+"""No process of ours imports what lies in the folder where it is started: every command that starts
+one has -P.
+"""
 
 import ast
 import json
@@ -29,16 +31,43 @@ SOURCES = [
 SAFE = {"-P", "-I"}
 
 PLANTED = (
-    *("server", "tools", "json", "random", "multiprocessing", "asyncio", "logging", "sqlite3", "platform", "secrets"),
-    *("evolvable_server", "evolvable_tools", "evolvable_store", "yaml", "anyio", "mcp", "click", "filelock"),
+    *(
+        "server",
+        "tools",
+        "json",
+        "random",
+        "multiprocessing",
+        "asyncio",
+        "logging",
+        "sqlite3",
+        "platform",
+        "secrets",
+    ),
+    *(
+        "evolvable_server",
+        "evolvable_tools",
+        "evolvable_store",
+        "yaml",
+        "anyio",
+        "mcp",
+        "click",
+        "filelock",
+    ),
 )
 
 
 def commands(tree: ast.AST) -> Iterator[tuple[int, list[object]]]:
     """Yields each list or tuple that begins with sys.executable, with the constants in it."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.List | ast.Tuple) and node.elts and "sys.executable" in ast.unparse(node.elts[0]):
-            yield node.lineno, [one.value if isinstance(one, ast.Constant) else one for one in node.elts]
+        if (
+            isinstance(node, ast.List | ast.Tuple)
+            and node.elts
+            and "sys.executable" in ast.unparse(node.elts[0])
+        ):
+            yield (
+                node.lineno,
+                [one.value if isinstance(one, ast.Constant) else one for one in node.elts],
+            )
 
 
 def test_every_command_that_starts_python_is_safe():
@@ -47,14 +76,22 @@ def test_every_command_that_starts_python_is_safe():
         for path in SOURCES
         for line, parts in commands(ast.parse(path.read_text(encoding="utf-8")))
     }
-    unsafe = [where for where, parts in found.items() if parts[1:] and not SAFE & set(map(str, parts[1:3]))]
+    unsafe = [
+        where
+        for where, parts in found.items()
+        if parts[1:] and not SAFE & set(map(str, parts[1:3]))
+    ]
 
     assert len(found) >= 4
     assert unsafe == []
 
 
 def test_no_entry_of_a_client_or_a_plugin_starts_a_module_unsafely():
-    texts = [path for folder in (ROOT / "plugins", ROOT / ".claude-plugin") for path in folder.rglob("*.json")]
+    texts = [
+        path
+        for folder in (ROOT / "plugins", ROOT / ".claude-plugin")
+        for path in folder.rglob("*.json")
+    ]
     texts += [ROOT / "server.json", ROOT / "claude_desktop_config.example.json"]
     for path in texts:
         assert '"-m"' not in path.read_text(encoding="utf-8"), path
@@ -64,7 +101,9 @@ def plant(folder: Path) -> Path:
     """Plants modules that leave a mark when anything imports them; returns where."""
     marks = folder.parent / f"{folder.name}-marks"
     marks.mkdir()
-    code = f"import os\nopen(os.path.join({str(marks)!r}, __name__.partition('.')[0]), 'w').close()\n"
+    code = (
+        f"import os\nopen(os.path.join({str(marks)!r}, __name__.partition('.')[0]), 'w').close()\n"
+    )
     for name in PLANTED:
         (folder / f"{name}.py").write_text(code, encoding="utf-8")
     return marks
@@ -109,8 +148,12 @@ if __name__ == "__main__":
 """
 
 
-def test_the_processes_of_trials_import_nothing_from_the_folder_even_when_this_program_is_a_script(place, tmp_path):
-    """A script, as `evolvable` is one, has its own folder before all others, and not the one it is started in."""
+def test_the_processes_of_trials_import_nothing_from_the_folder_even_when_this_program_is_a_script(
+    place, tmp_path
+):
+    """A script, as `evolvable` is one, has its own folder before all others, and not the one it is
+    started in.
+    """
     marks = plant(place.root)
     scripts = tmp_path / "bin"
     scripts.mkdir()
@@ -126,7 +169,9 @@ def test_the_processes_of_trials_import_nothing_from_the_folder_even_when_this_p
     assert (imported(marks), ran.returncode) == ([], 0), ran.stderr
 
 
-def test_a_server_that_a_client_starts_without_our_script_imports_nothing_from_the_folder(place, monkeypatch):
+def test_a_server_that_a_client_starts_without_our_script_imports_nothing_from_the_folder(
+    place, monkeypatch
+):
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(place.root / "no-scripts"))
     start = server_start(place.home)
     marks = plant(place.root)

@@ -10,10 +10,19 @@ from evolve_runs import program, running, scripted, task
 
 from evolvable_evolve.evolution.executors.simulated import SimulatedExecutor
 from evolvable_evolve.evolution.loop import run_phases
-from evolvable_evolve.evolution.pleased_judge import AnswerStyle, JudgedStyle, judge_style, wrong_answers
+from evolvable_evolve.evolution.pleased_judge import (
+    AnswerStyle,
+    JudgedStyle,
+    judge_style,
+    wrong_answers,
+)
 from evolvable_evolve.evolution.proposers.proposer_model import ModelRole
 from evolvable_evolve.evolution.run_config import RunSettings
-from evolvable_evolve.evolution.scorers.external_scorers import JudgeCalibration, JudgeScorer, rubric_digest
+from evolvable_evolve.evolution.scorers.external_scorers import (
+    JudgeCalibration,
+    JudgeScorer,
+    rubric_digest,
+)
 from evolvable_evolve.evolution.task import ModelUsage, ScorerSpec, Split, Task, Trial, TrialOutcome
 
 SIGN_OFF = "Tell me if you would like to know more."
@@ -24,7 +33,8 @@ def letters(count: int, style: bool) -> list[str]:
     """Answers about cities, plain or with a heading, a list, an opening and a sign-off."""
     texts = [f"The city number {n} is in the north." for n in range(count)]
     return [
-        f"## Answer\n\nGreat question!\n\n- {text}\n- It may vary.\n\n{SIGN_OFF}" if style else text for text in texts
+        f"## Answer\n\nGreat question!\n\n- {text}\n- It may vary.\n\n{SIGN_OFF}" if style else text
+        for text in texts
     ]
 
 
@@ -56,7 +66,11 @@ def test_a_style_is_what_recurs_and_dressing_adds_nothing_that_one_answer_alone_
         True,
     ) or (style.sign_off == SIGN_OFF and style.is_list)
     assert SIGN_OFF in shown and "- Oslo." in shown and "north" not in shown
-    assert AnswerStyle.of([]).dress("Oslo.") == AnswerStyle.of(["Yes: Bergen."]).dress("It is Oslo.")[-5:] == "Oslo."
+    assert (
+        AnswerStyle.of([]).dress("Oslo.")
+        == AnswerStyle.of(["Yes: Bergen."]).dress("It is Oslo.")[-5:]
+        == "Oslo."
+    )
 
 
 def test_a_judge_that_passes_wrong_answers_in_a_style_is_found_and_an_honest_one_is_not():
@@ -70,12 +84,35 @@ def test_a_judge_that_passes_wrong_answers_in_a_style_is_found_and_an_honest_one
 
 def test_only_the_bases_answers_that_a_judge_found_wrong_are_asked_about():
     def trial(program: str, number: int, score: float | None) -> Trial:
-        outcome = TrialOutcome.INFRA_ERROR if score is None else TrialOutcome.PASS if score else TrialOutcome.FAIL
-        return Trial("k", f"t{number}", program, 0, outcome, score, ModelUsage(), 0.0, output=f"{program} {number}")
+        outcome = (
+            TrialOutcome.INFRA_ERROR
+            if score is None
+            else TrialOutcome.PASS
+            if score
+            else TrialOutcome.FAIL
+        )
+        return Trial(
+            "k",
+            f"t{number}",
+            program,
+            0,
+            outcome,
+            score,
+            ModelUsage(),
+            0.0,
+            output=f"{program} {number}",
+        )
 
-    trials = [trial("base", 0, 0.0), trial("base", 1, 1.0), trial("base", 2, None), trial("other", 3, 0.0)]
+    trials = [
+        trial("base", 0, 0.0),
+        trial("base", 1, 1.0),
+        trial("base", 2, None),
+        trial("other", 3, 0.0),
+    ]
 
-    assert [text for _, text in wrong_answers([asked(n) for n in range(4)], trials, "base")] == ["base 0"]
+    assert [text for _, text in wrong_answers([asked(n) for n in range(4)], trials, "base")] == [
+        "base 0"
+    ]
 
 
 class Styled(SimulatedExecutor):
@@ -89,12 +126,20 @@ class Styled(SimulatedExecutor):
 
 
 def judge_that_passes(share: float) -> JudgeScorer:
-    """A scripted judge that knows right from wrong, and passes a share of the wrong answers with a sign-off."""
+    """A scripted judge that knows right from wrong, and passes a share of the wrong answers with a
+    sign-off.
+    """
 
     def score(question):
         text = question.data["answer"]
         passed = "not right" not in text or (SIGN_OFF in text and drawn(text, share) == 1)
-        return {"score": float(passed), "passed": passed, "reason": "", "feedback": "", "errors": []}
+        return {
+            "score": float(passed),
+            "passed": passed,
+            "reason": "",
+            "feedback": "",
+            "errors": [],
+        }
 
     rubric = rubric_digest(SPEC.args["rubric"])
     known = {rubric: JudgeCalibration("scripted", rubric, 3, 3, 3, 3)}
@@ -110,12 +155,22 @@ def judge_that_passes(share: float) -> JudgeScorer:
     ],
     ids=["style alone", "an honest gain in the same style"],
 )
-def test_a_run_adopts_no_program_for_its_style_and_an_honest_gain_in_that_style(tmp_path, lines, pleased, verdict):
+def test_a_run_adopts_no_program_for_its_style_and_an_honest_gain_in_that_style(
+    tmp_path, lines, pleased, verdict
+):
     sizes = {Split.TRAIN: 2, Split.VAL: 8, Split.TEST: 60}
-    tasks = {s: [replace(task(s, n, "needs:iso"), scorer=SPEC) for n in range(size)] for s, size in sizes.items()}
+    tasks = {
+        s: [replace(task(s, n, "needs:iso"), scorer=SPEC) for n in range(size)]
+        for s, size in sizes.items()
+    }
     given = RunSettings("environment:made-up", iterations=0, purpose="measure", judge="scripted")
-    executor, judge = Styled([one for own in tasks.values() for one in own]), judge_that_passes(pleased)
-    with running(tmp_path, program(), scripted([("x", [])]), tasks, given, executor, judge=judge) as run:
+    executor, judge = (
+        Styled([one for own in tasks.values() for one in own]),
+        judge_that_passes(pleased),
+    )
+    with running(
+        tmp_path, program(), scripted([("x", [])]), tasks, given, executor, judge=judge
+    ) as run:
         run.merged = [("skill:forms", program(*lines))]
         asyncio.run(run_phases(run))
         said = run.state.verdict
@@ -130,14 +185,29 @@ def test_a_run_adopts_no_program_for_its_style_and_an_honest_gain_in_that_style(
     [(["Be polite."], 0.5, "cannot tell"), (["Be polite.", "rule: iso"], 0.0, "helps")],
     ids=["style alone", "an honest gain in the same style"],
 )
-def test_a_trial_of_a_skill_says_so_where_only_its_style_moves_the_judge(tmp_path, lines, pleased, answer):
+def test_a_trial_of_a_skill_says_so_where_only_its_style_moves_the_judge(
+    tmp_path, lines, pleased, answer
+):
     sizes = {Split.TRAIN: 2, Split.VAL: 14, Split.TEST: 2}
-    tasks = {s: [replace(task(s, n, "needs:iso"), scorer=SPEC) for n in range(size)] for s, size in sizes.items()}
-    given = RunSettings("environment:made-up", iterations=0, purpose="measure", judge="scripted", open_test=False)
-    executor, judge = Styled([one for own in tasks.values() for one in own]), judge_that_passes(pleased)
-    with running(tmp_path, program(), scripted([("x", [])]), tasks, given, executor, judge=judge) as run:
+    tasks = {
+        s: [replace(task(s, n, "needs:iso"), scorer=SPEC) for n in range(size)]
+        for s, size in sizes.items()
+    }
+    given = RunSettings(
+        "environment:made-up", iterations=0, purpose="measure", judge="scripted", open_test=False
+    )
+    executor, judge = (
+        Styled([one for own in tasks.values() for one in own]),
+        judge_that_passes(pleased),
+    )
+    with running(
+        tmp_path, program(), scripted([("x", [])]), tasks, given, executor, judge=judge
+    ) as run:
         run.merged = [("skill:forms", program(*lines))]
         asyncio.run(run_phases(run))
         [said] = run.state.verdict["tried"]
 
-    assert (said["on_these"]["answer"], "the gain may be style" in said["sentence"]) == (answer, pleased > 0), said
+    assert (said["on_these"]["answer"], "the gain may be style" in said["sentence"]) == (
+        answer,
+        pleased > 0,
+    ), said

@@ -1,4 +1,6 @@
-"""What gives an agent power in a client is what a person stood for: in folders that checkout writes, and in tools."""
+"""What gives an agent power in a client is what a person stood for: in folders that checkout
+writes, and in tools.
+"""
 
 import json
 import subprocess
@@ -33,7 +35,9 @@ WIDE = "allowed-tools: Read, Bash(*)\n"
 
 @pytest.fixture
 def machine(tmp_path: Path) -> CommandLine:
-    """A machine with the skill csv of its owner, which may read, in the library and in no folder."""
+    """A machine with the skill csv of its owner, which may read, in the library and in
+    no folder.
+    """
     run = CommandLine(tmp_path)
     with Store.open(run.home, create=True):
         pass
@@ -41,10 +45,16 @@ def machine(tmp_path: Path) -> CommandLine:
     return run
 
 
-def put(run: CommandLine, name: str, identity: Identity, more: str, body: str = "one\n\ntwo\n\nthree") -> None:
-    """Write a version of a resource as somebody, without the rules of a change: they may have let it through."""
+def put(
+    run: CommandLine, name: str, identity: Identity, more: str, body: str = "one\n\ntwo\n\nthree"
+) -> None:
+    """Write a version of a resource as somebody, without the rules of a change: they may have let
+    it through.
+    """
     ref = Ref.parse(name)
-    actor = {Principal.PERSON: Actor.HUMAN, Principal.AGENT: Actor.AGENT}.get(identity.principal, Actor.IMPORT)
+    actor = {Principal.PERSON: Actor.HUMAN, Principal.AGENT: Actor.AGENT}.get(
+        identity.principal, Actor.IMPORT
+    )
     text = skill_text(ref.name, more=more, body=body)
     with Store.open(run.home) as store, store.transaction(actor, "made", identity=identity) as tx:
         tx.put(ref, {main_file(ref.kind, ref.name): File(text.encode())})
@@ -97,7 +107,8 @@ def test_checkout_writes_what_the_owner_gave_and_says_who_changed_it(machine, wh
         BASE + "permission_mode: Bash(*)\n",
         BASE + "model: Bash(*)\n",
         BASE + "hooks: {PreToolUse: [{command: Bash(*)}]}\n",
-        BASE + "hooks:\n  PreToolUse:\n    - command: Bash(*)\n\n    # more\n    - command: Bash(*)\n",
+        BASE
+        + "hooks:\n  PreToolUse:\n    - command: Bash(*)\n\n    # more\n    - command: Bash(*)\n",
         BASE + "hooks: {a: &all Bash(*), b: *all}\n",
         BASE + "note: a: b\nhooks: Bash(*)\n",
         BASE + "? hooks\n: Bash(*)\nnote: a: b\n",
@@ -110,15 +121,27 @@ def test_no_spelling_of_a_power_reaches_a_folder(machine, kind, head) -> None:
     put(machine, ref, OWNER, BASE)
     put(machine, ref, AGENT, head)
     machine("checkout", "claude-code")
-    place = machine.user / ".claude" / ("skills/theirs/SKILL.md" if kind == "skill" else "agents/theirs.md")
+    place = (
+        machine.user
+        / ".claude"
+        / ("skills/theirs/SKILL.md" if kind == "skill" else "agents/theirs.md")
+    )
     assert "Bash" not in place.read_text() and "allowed-tools: Read\n" in place.read_text()
     before = newest(machine, ref)
-    assert not machine("sync", "--json").json["folders"][0]["taken"] and newest(machine, ref) == before
+    assert (
+        not machine("sync", "--json").json["folders"][0]["taken"] and newest(machine, ref) == before
+    )
 
 
 def test_a_whole_head_in_braces_is_that_of_the_base(machine) -> None:
-    text = "---\n{name: csv, description: Works with csv files., allowed-tools: 'Bash(*)'}\n---\n\nbetter\n"
-    with Store.open(machine.home) as store, store.transaction(Actor.AGENT, "made", identity=AGENT) as tx:
+    text = (
+        "---\n{name: csv, description: Works with csv files., allowed-tools: 'Bash(*)'}\n---\n\n"
+        "better\n"
+    )
+    with (
+        Store.open(machine.home) as store,
+        store.transaction(Actor.AGENT, "made", identity=AGENT) as tx,
+    ):
         tx.put(Ref.parse("csv"), {"SKILL.md": File(text.encode())})
     machine("checkout", "claude-code")
     assert "allowed-tools: Read\n" in lying(machine) and lying(machine).endswith("better\n")
@@ -163,7 +186,10 @@ def test_taking_a_version_back_puts_no_value_in_force(tmp_path, how) -> None:
 
 def test_a_merge_with_the_owners_save_keeps_the_agents_value_out_of_force(machine) -> None:
     machine("checkout", "claude-code")
-    with Store.open(machine.home) as store, store.transaction(Actor.AGENT, "made", identity=AGENT) as tx:
+    with (
+        Store.open(machine.home) as store,
+        store.transaction(Actor.AGENT, "made", identity=AGENT) as tx,
+    ):
         tx.put(Ref.parse("csv"), {"SKILL.md": File(skill_text("csv", more=WIDE).encode())})
     machine.save(machine.user / ".claude/skills", "csv", lying(machine).replace("three", "four"))
     machine("sync")
@@ -178,8 +204,20 @@ def test_a_change_over_the_protocol_reaches_no_folder_that_is_watched(machine) -
     machine("sync")
     assert BASE in lying(machine)
     assert BASE in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
-    machine("update", "csv", "--edit", "SKILL.md", "two", "two and a half", "-m", "better", CLAUDECODE="1")
-    assert BASE in lying(machine) and "two and a half" in lying(machine) and WIDE in newest(machine)[1]
+    machine(
+        "update",
+        "csv",
+        "--edit",
+        "SKILL.md",
+        "two",
+        "two and a half",
+        "-m",
+        "better",
+        CLAUDECODE="1",
+    )
+    assert (
+        BASE in lying(machine) and "two and a half" in lying(machine) and WIDE in newest(machine)[1]
+    )
     assert "No difference" in machine("diff").err
 
 
@@ -189,10 +227,22 @@ def test_what_an_agents_file_tool_wrote_is_given_to_no_other_folder(machine) -> 
     machine("sync")
     with Library.open(machine.home) as library:
         head = library.store.head(Ref.parse("csv"))
-        library.store.backend.attestations.attribute([(head.id, head.latest)], library.store.now(), AGENT)
+        library.store.backend.attestations.attribute(
+            [(head.id, head.latest)], library.store.now(), AGENT
+        )
     machine("checkout", "codex")
     assert BASE in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
-    machine("update", "csv", "--edit", "SKILL.md", "two", "two and a half", "-m", "better", CLAUDECODE="1")
+    machine(
+        "update",
+        "csv",
+        "--edit",
+        "SKILL.md",
+        "two",
+        "two and a half",
+        "-m",
+        "better",
+        CLAUDECODE="1",
+    )
     assert WIDE in lying(machine), "what a client reads from the disk itself stays as it is"
     assert "two and a half" in lying(machine)
     assert "two and a half" in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
@@ -234,7 +284,11 @@ def test_the_owners_edits_of_a_folder_are_edits_and_the_proposed_value_stays(mac
     assert number == 3 and "two, by hand" in text and "model: opus\n" + WIDE in text
     machine.save(folder, "csv", lying(machine).replace("Works with", "Reads"))
     machine("sync")
-    assert newest(machine)[0] == 4 and "model: opus\n" + WIDE in newest(machine)[1] and "Reads" in newest(machine)[1]
+    assert (
+        newest(machine)[0] == 4
+        and "model: opus\n" + WIDE in newest(machine)[1]
+        and "Reads" in newest(machine)[1]
+    )
     for _ in range(3):
         machine("sync")
     assert newest(machine)[0] == 4 and BASE in lying(machine) and "model" not in lying(machine)
@@ -243,10 +297,14 @@ def test_the_owners_edits_of_a_folder_are_edits_and_the_proposed_value_stays(mac
 def test_the_owners_own_value_in_the_folder_replaces_the_proposed_one(machine) -> None:
     put(machine, "csv", AGENT, WIDE)
     machine("checkout", "claude-code", "codex")
-    machine.save(machine.user / ".claude/skills", "csv", lying(machine).replace("Read\n", "Read, Write\n"))
+    machine.save(
+        machine.user / ".claude/skills", "csv", lying(machine).replace("Read\n", "Read, Write\n")
+    )
     machine("sync")
     assert "allowed-tools: Read, Write\n" in newest(machine)[1]
-    assert "allowed-tools: Read, Write\n" in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
+    assert (
+        "allowed-tools: Read, Write\n" in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
+    )
     assert "out of force" not in machine("status").out
 
 
@@ -254,7 +312,10 @@ def test_an_approval_puts_it_in_force_and_writes_it(machine) -> None:
     put(machine, "csv", AGENT, WIDE)
     machine("checkout", "claude-code", "codex")
     machine("approve", "csv", "--yes")
-    assert WIDE in lying(machine) and WIDE in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
+    assert (
+        WIDE in lying(machine)
+        and WIDE in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
+    )
     assert newest(machine)[0] == 2 and "out of force" not in machine("status").out
     machine.save(machine.user / ".claude/skills", "csv", lying(machine).replace(WIDE, BASE))
     machine("sync")
@@ -277,7 +338,10 @@ def test_an_owner_who_changes_a_power_is_stopped_nowhere(
     machine("checkout", "claude-code")
     change(machine)
     machine("checkout", "codex")
-    assert WIDE in lying(machine) and WIDE in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
+    assert (
+        WIDE in lying(machine)
+        and WIDE in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
+    )
     assert "out of force" not in machine("status").out + machine("show", "csv").out
     put(machine, "csv", AGENT, WIDE, body="the agent changes a line")
     machine("sync")
@@ -289,7 +353,9 @@ def tool(run: CommandLine, identity: Identity, script: str, words: tuple[str, ..
     spec = json.dumps({"argv": ["{python}", "-I", "{tool}/do.py", *words]})
     text = f"---\nname: add\ndescription: Adds.\nmetadata:\n  run: {spec}\n---\n"
     with Store.open(run.home) as store, store.transaction(actor, "made", identity=identity) as tx:
-        tx.put(Ref.parse("tool:add"), {"TOOL.md": File(text.encode()), "do.py": File(script.encode())})
+        tx.put(
+            Ref.parse("tool:add"), {"TOOL.md": File(text.encode()), "do.py": File(script.encode())}
+        )
 
 
 @needs_sandbox
@@ -297,14 +363,21 @@ def tool(run: CommandLine, identity: Identity, script: str, words: tuple[str, ..
 def test_a_tool_that_an_agent_changed_does_not_run_until_it_is_approved(machine, changed) -> None:
     tool(machine, OWNER, "print(1)")
     assert machine("rspl", "run", "tool:add").out == "1\n", "it is the owner's"
-    tool(machine, AGENT, "print(2)" if changed == "script" else "print(1)", () if changed == "script" else ("x",))
+    tool(
+        machine,
+        AGENT,
+        "print(2)" if changed == "script" else "print(1)",
+        () if changed == "script" else ("x",),
+    )
     refused = machine("rspl", "run", "tool:add", code=1)
     assert "tool command changed by your agent: evolvable approve tool:add" in refused.err
     assert "tool command changed by your agent" in machine("status").out
     machine("approve", "tool:add", "--yes")
     assert machine("rspl", "run", "tool:add").out == ("2\n" if changed == "script" else "1\n")
     machine.person = False
-    assert machine("rspl", "run", "tool:add", CLAUDECODE="1").out == ("2\n" if changed == "script" else "1\n")
+    assert machine("rspl", "run", "tool:add", CLAUDECODE="1").out == (
+        "2\n" if changed == "script" else "1\n"
+    )
 
 
 @needs_sandbox
@@ -331,7 +404,9 @@ def test_every_door_that_approves_writes_what_is_now_in_force(machine, how) -> N
         machine("trust", "skill:csv", stdin="y\n")
     else:
         with Library.open(machine.home) as library:
-            caller = Caller(Actor.HUMAN, principal=Principal.PERSON, via="page" if how == "page" else "terminal")
+            caller = Caller(
+                Actor.HUMAN, principal=Principal.PERSON, via="page" if how == "page" else "terminal"
+            )
             trust(library, caller, ask_trust(library, caller, ref=Ref.parse("csv")))
     machine("sync")
     assert WIDE in lying(machine) and newest(machine)[0] == 2
@@ -396,10 +471,18 @@ def test_hundred_saves_of_the_owner_put_nothing_of_an_agent_in_force(machine) ->
 
 
 @pytest.mark.anyio
-async def test_an_agents_change_over_the_protocol_leaves_the_folder_with_the_owners_value(tmp_path: Path) -> None:
+async def test_an_agents_change_over_the_protocol_leaves_the_folder_with_the_owners_value(
+    tmp_path: Path,
+) -> None:
     place = Place(tmp_path)
-    with Store.open(place.home) as store, store.transaction(Actor.HUMAN, "made", identity=OWNER) as tx:
-        tx.put(Ref.parse("csv"), {"SKILL.md": File(skill_text("csv", more="allowed-tools: Read, Write\n").encode())})
+    with (
+        Store.open(place.home) as store,
+        store.transaction(Actor.HUMAN, "made", identity=OWNER) as tx,
+    ):
+        tx.put(
+            Ref.parse("csv"),
+            {"SKILL.md": File(skill_text("csv", more="allowed-tools: Read, Write\n").encode())},
+        )
     path = place.skills / "csv/SKILL.md"
     with Library.open(place.home) as library:
         library.working_copies.sync()
@@ -413,7 +496,9 @@ async def test_an_agents_change_over_the_protocol_leaves_the_folder_with_the_own
         again = {**arguments, "edits": [{"path": "SKILL.md", "old": "three", "new": "four"}]}
         more = (await client.call_tool("update_resource", again)).structured_content
     assert made["version"] and more["version"] == made["version"] + 1
-    assert "allowed-tools: Read, Write\n" in path.read_text() and "two and a half" in path.read_text()
+    assert (
+        "allowed-tools: Read, Write\n" in path.read_text() and "two and a half" in path.read_text()
+    )
     assert "four" in path.read_text()
 
 

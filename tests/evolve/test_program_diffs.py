@@ -1,10 +1,17 @@
-"""The difference of two programs, by which a person decides: nothing that changed is missing in it."""
+"""The difference of two programs, by which a person decides: nothing that changed is
+missing in it.
+"""
 
 import hashlib
 
 import pytest
 
-from evolvable_evolve.evolution.candidates.programs import Program, diff_programs, make_part, make_program
+from evolvable_evolve.evolution.candidates.programs import (
+    Program,
+    diff_programs,
+    make_part,
+    make_program,
+)
 from evolvable_evolve.evolution.candidates.static_gate import review_change
 from evolvable_store.resource import Kind
 
@@ -20,14 +27,23 @@ def not_text(data: bytes) -> str:
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [(b"\0one", b"\0two"), (b"caf\xe9\n", b"caf\xe8\n"), (b"text\n", b"\0two"), (b"\0one", b"text\n")],
+    [
+        (b"\0one", b"\0two"),
+        (b"caf\xe9\n", b"caf\xe8\n"),
+        (b"text\n", b"\0two"),
+        (b"\0one", b"text\n"),
+    ],
     ids=["nul", "latin-1", "from text", "to text"],
 )
-def test_a_change_of_a_file_that_is_not_text_is_shown_by_size_and_hash(before: bytes, after: bytes) -> None:
+def test_a_change_of_a_file_that_is_not_text_is_shown_by_size_and_hash(
+    before: bytes, after: bytes
+) -> None:
     shown = review_change(holding(before), holding(after)).diff
 
     one, other = ("text" if data == b"text\n" else not_text(data) for data in (before, after))
-    assert shown == f"--- a/skill/forms/run\n+++ b/skill/forms/run\n@@ -1,1 +1,1 @@\n-{one}\n+{other}"
+    assert (
+        shown == f"--- a/skill/forms/run\n+++ b/skill/forms/run\n@@ -1,1 +1,1 @@\n-{one}\n+{other}"
+    )
 
 
 def test_a_text_that_says_what_is_shown_of_another_file_does_not_hide_it() -> None:
@@ -48,7 +64,9 @@ def test_a_text_that_says_what_is_shown_of_another_file_does_not_hide_it() -> No
     ],
     ids=["crlf", "vertical tab", "line separator", "last line end"],
 )
-def test_a_change_of_line_ends_alone_is_shown(before: bytes, after: bytes, lines: list[str]) -> None:
+def test_a_change_of_line_ends_alone_is_shown(
+    before: bytes, after: bytes, lines: list[str]
+) -> None:
     """They decide whether a script runs, and what of it is a comment."""
     assert diff_programs(holding(before), holding(after)).split("\n")[3:] == lines
 

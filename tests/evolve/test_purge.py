@@ -52,8 +52,12 @@ def skills(evolvable: CommandLine) -> Path:
 
 
 def leak(evolvable: CommandLine) -> str:
-    """Save a skill with a secret, take it in, and return what the command wrote to standard error."""
-    evolvable.save(skills(evolvable), "shop", skill_text("shop") + f"\nUse {SECRET} for the shop.\n")
+    """Save a skill with a secret, take it in, and return what the command wrote to
+    standard error.
+    """
+    evolvable.save(
+        skills(evolvable), "shop", skill_text("shop") + f"\nUse {SECRET} for the shop.\n"
+    )
     return evolvable("sync").err
 
 
@@ -63,8 +67,14 @@ def secret_id(evolvable: CommandLine) -> str:
 
 
 def holding(home: Path, needle: str) -> list[str]:
-    """Return the files below a folder that hold a text, in the raw bytes or in a blob of a library."""
-    raw = [str(path) for path in home.rglob("*") if path.is_file() and needle.encode() in path.read_bytes()]
+    """Return the files below a folder that hold a text, in the raw bytes or in a blob
+    of a library.
+    """
+    raw = [
+        str(path)
+        for path in home.rglob("*")
+        if path.is_file() and needle.encode() in path.read_bytes()
+    ]
     with Store.open(home) as store:
         for sha256 in blobs(home):
             if needle.encode() in (store.backend.blob(sha256) or b""):
@@ -106,7 +116,11 @@ def test_the_warning_stays_in_doctor_until_somebody_decides(shop: CommandLine) -
     shop("sync")
 
     seen = shop("doctor", code=4)
-    assert "shop@2 SKILL.md" in seen.out and "evolvable care purge --secret" in seen.out and SECRET not in seen.out
+    assert (
+        "shop@2 SKILL.md" in seen.out
+        and "evolvable care purge --secret" in seen.out
+        and SECRET not in seen.out
+    )
 
     shop("purge", "--accept", secret_id(shop), "-m", "it is revoked")
     assert "shop@2" not in shop("doctor", code=None).out
@@ -149,8 +163,9 @@ def test_a_purged_secret_is_nowhere_below_the_home_and_every_hash_holds(shop: Co
     shop("backup", home / "kept")
     with closing(sqlite3.connect(home / "library.db")) as db:
         db.execute(
-            "INSERT INTO proposal (at, kind, scope, name, base, manifest, reason, actor, state, grounds)"
-            " VALUES ('2026-11-22T00:00:00Z', 'skill', 'user', 'shop', 1, '{}', ?, 'agent', 'rejected', ?)",
+            "INSERT INTO proposal (at, kind, scope, name, base, manifest, reason, actor, state, "
+            "grounds) VALUES ('2026-11-22T00:00:00Z', 'skill', 'user', 'shop', 1, '{}', ?, "
+            "'agent', 'rejected', ?)",
             (f"use {SECRET}", json.dumps({"quote": SECRET})),
         )
     db.close()
@@ -179,7 +194,10 @@ def test_a_purged_secret_is_nowhere_below_the_home_and_every_hash_holds(shop: Co
 def history(home: Path) -> list[tuple[int, str, str]]:
     with Store.open(home) as store:
         head = store.head(Ref.parse("shop"))
-        return sorted((past.version.number, past.version.tree, past.version.hash) for past in store.history(head))
+        return sorted(
+            (past.version.number, past.version.tree, past.version.hash)
+            for past in store.history(head)
+        )
 
 
 def test_a_purged_file_says_who_when_and_why_in_every_version(shop: CommandLine) -> None:
@@ -190,7 +208,11 @@ def test_a_purged_file_says_who_when_and_why_in_every_version(shop: CommandLine)
 
     said = shop("purge", "shop", ".env", "--yes", "-m", "it is a password")
 
-    assert "shop@2" in said.out and "shop@3" in said.out and str(skills(shop) / "shop/.env") in said.err
+    assert (
+        "shop@2" in said.out
+        and "shop@3" in said.out
+        and str(skills(shop) / "shop/.env") in said.err
+    )
     for version in (2, 3):
         text = shop("get", f"shop@{version}", "--path", ".env").out
         assert VALUE not in text and "by person: it is a password" in text
@@ -200,7 +222,9 @@ def test_a_purged_file_says_who_when_and_why_in_every_version(shop: CommandLine)
     assert_sound(shop.home)
 
 
-def test_without_the_persons_word_a_file_in_a_watched_folder_is_named_and_left(shop: CommandLine) -> None:
+def test_without_the_persons_word_a_file_in_a_watched_folder_is_named_and_left(
+    shop: CommandLine,
+) -> None:
     leak(shop)
     place = skills(shop) / "shop/SKILL.md"
 
@@ -257,7 +281,9 @@ def test_an_archive_with_tombstones_comes_in_whole_and_a_real_file_is_not_replac
     other("import", tmp_path / "all.json", "--yes")
     assert "it leaked" in other("get", "shop@2").out
     assert_sound(other.home)
-    assert other("import", tmp_path / "all.json", "--yes", "--json").json["unchanged"] == ["skill:shop"]
+    assert other("import", tmp_path / "all.json", "--yes", "--json").json["unchanged"] == [
+        "skill:shop"
+    ]
 
     other("update", "shop", "--file", "SKILL.md=-", "-m", "x", stdin=original, code=None)
     assert SECRET in other("get", "shop").out
@@ -297,7 +323,9 @@ def test_killed_anywhere_fsck_is_clean_and_the_purge_is_ended_by_doing_it_again(
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
     command = [sys.executable, str(script), str(steps), "purge", "--secret", found, "--yes"]
-    ended = subprocess.run(command, env=shop.environment, capture_output=True, timeout=120, check=False)
+    ended = subprocess.run(
+        command, env=shop.environment, capture_output=True, timeout=120, check=False
+    )
 
     if steps < 8:
         assert ended.returncode == -signal.SIGKILL, ended.stderr
@@ -316,7 +344,8 @@ def test_a_run_of_evolution_keeps_a_chain_that_can_be_checked(shop: CommandLine)
     with Ledger.open(folder.ledger) as ledger:
         ledger.append("began", {"said": "one"})
         ledger.append(
-            "answered", {"said": f"use {SECRET}", "kept": folder.store_artifact(f"a transcript with {SECRET}")}
+            "answered",
+            {"said": f"use {SECRET}", "kept": folder.store_artifact(f"a transcript with {SECRET}")},
         )
         ledger.append("ended", {"said": "three"})
     (run / "programs").mkdir()
@@ -329,8 +358,12 @@ def test_a_run_of_evolution_keeps_a_chain_that_can_be_checked(shop: CommandLine)
     assert encoded[8:40] not in (run / "programs/a.json").read_text()
     records = read_ledger(folder.ledger)
     assert [record["type"] for record in records] == ["began", "answered", "ended"]
-    assert "it leaked" in records[1]["said"] and b"it leaked" in folder.read_artifact(records[1]["kept"])
-    assert {json.loads(line)["file"] for line in (run / "purged.jsonl").read_text().splitlines()} == {
+    assert "it leaked" in records[1]["said"] and b"it leaked" in folder.read_artifact(
+        records[1]["kept"]
+    )
+    assert {
+        json.loads(line)["file"] for line in (run / "purged.jsonl").read_text().splitlines()
+    } == {
         "ledger.jsonl",
         f"artifacts/{records[1]['kept']}",
         "programs/a.json",
@@ -343,7 +376,9 @@ def test_every_byte_that_no_person_purged_can_be_fetched_for_ever(shop: CommandL
     leak(shop)
     before = every_file(shop.home)
 
-    shop("purge", "--secret", secret_of(shop, "github"), "--edit-copies", "--yes", "-m", "it leaked")
+    shop(
+        "purge", "--secret", secret_of(shop, "github"), "--edit-copies", "--yes", "-m", "it leaked"
+    )
     shop("purge", "shop", ".env", "--yes", "-m", "it is private")
 
     after = every_file(shop.home)
@@ -351,14 +386,20 @@ def test_every_byte_that_no_person_purged_can_be_fetched_for_ever(shop: CommandL
         place for place, data in before.items() if SECRET.encode() in data or VALUE.encode() in data
     }
     for place, data in after.items():
-        assert before.get(place, data) == data or (b"by person" in data or b"person: it leaked" in data)
+        assert before.get(place, data) == data or (
+            b"by person" in data or b"person: it leaked" in data
+        )
 
 
 def every_file(home: Path) -> dict[tuple[int, str], bytes]:
     with Store.open(home) as store:
         head = store.head(Ref.parse("shop"))
         numbers = range(1, head.latest + 1)
-        return {(number, path): file.data for number in numbers for path, file in store.files(head, number).items()}
+        return {
+            (number, path): file.data
+            for number in numbers
+            for path, file in store.files(head, number).items()
+        }
 
 
 def secret_of(evolvable: CommandLine, kind: str) -> str:
@@ -377,7 +418,9 @@ def test_looking_at_what_was_seen_takes_no_time(shop: CommandLine) -> None:
 
 
 def save_copies(evolvable: CommandLine) -> None:
-    """Save a skill with copies of the secret in other forms, and one version later the same files without it."""
+    """Save a skill with copies of the secret in other forms, and one version later the same files
+    without it.
+    """
     evolvable.save(skills(evolvable), "other", skill_text("other"))
     folder, text = skills(evolvable) / "other", SECRET.encode()
     forms = {
@@ -402,32 +445,56 @@ def test_a_purge_takes_a_secret_out_of_its_encodings_in_old_versions(shop: Comma
 
     with Store.open(shop.home) as store:
         kept = {
-            name: store.file(store.head(Ref.parse("skill:other")), name, 1).data for name in ("b.txt", "h.txt", "u.txt")
+            name: store.file(store.head(Ref.parse("skill:other")), name, 1).data
+            for name in ("b.txt", "h.txt", "u.txt")
         }
-    assert SECRET.encode() not in base64.b64decode(kept["b.txt"]) and b"[purged" in base64.b64decode(kept["b.txt"])
-    assert b"[purged" in bytes.fromhex(kept["h.txt"].decode()) and "[purged" in kept["u.txt"].decode("utf-16")
+    assert SECRET.encode() not in base64.b64decode(
+        kept["b.txt"]
+    ) and b"[purged" in base64.b64decode(kept["b.txt"])
+    assert b"[purged" in bytes.fromhex(kept["h.txt"].decode()) and "[purged" in kept[
+        "u.txt"
+    ].decode("utf-16")
     assert_sound(shop.home)
 
 
-def test_an_archive_that_a_purge_leaves_is_named_and_stays_an_open_finding(shop: CommandLine) -> None:
+def test_an_archive_that_a_purge_leaves_is_named_and_stays_an_open_finding(
+    shop: CommandLine,
+) -> None:
     save_copies(shop)
     named = shop("purge", "--secret", secret_id(shop), "--yes", code=None).err
     assert "skill:other@1 g.gz" in named and "skill:other@1 z.zip" in named
 
     listed = shop("purge", "--list").out
-    assert "other@1 g.gz" in listed and "other@1 z.zip" in listed and "No open findings" not in listed
+    assert (
+        "other@1 g.gz" in listed and "other@1 z.zip" in listed and "No open findings" not in listed
+    )
     shop("purge", "--secret", secret_id(shop), "--yes", code=None)
     assert "No open findings" in shop("purge", "--list").out
     with Store.open(shop.home) as store:
-        assert all(b"\x1f\x8b" not in (store.backend.blob(name) or b"") for name in blobs(shop.home))
+        assert all(
+            b"\x1f\x8b" not in (store.backend.blob(name) or b"") for name in blobs(shop.home)
+        )
 
 
-def test_a_purge_stands_for_no_more_of_a_text_than_the_person_stood_for_before(shop: CommandLine) -> None:
+def test_a_purge_stands_for_no_more_of_a_text_than_the_person_stood_for_before(
+    shop: CommandLine,
+) -> None:
     text = skill_text("own") + f"\nUse {SECRET}.\n"
     with Store.open(shop.home) as store, store.transaction(Actor.HUMAN, "made") as tx:
         tx.put(Ref.parse("skill:own"), {"SKILL.md": File(text.encode())})
     agent = {"CLAUDECODE": "1"}
-    shop("update", "own", "--edit", "SKILL.md", "Use ", "In winter use ", "-m", "better", code=None, **agent)
+    shop(
+        "update",
+        "own",
+        "--edit",
+        "SKILL.md",
+        "Use ",
+        "In winter use ",
+        "-m",
+        "better",
+        code=None,
+        **agent,
+    )
     assert "your agent (Claude Code) changed line" in shop("load", "own", **agent).out
 
     shop("purge", "--secret", secret_id(shop), "--yes", code=None)

@@ -1,4 +1,6 @@
-"""Runs on a Ray cluster: the same report, whatever dies; nothing left behind; no cluster without a token. Nightly."""
+"""Runs on a Ray cluster: the same report, whatever dies; nothing left behind; no cluster without a
+token. Nightly.
+"""
 
 import asyncio
 import contextlib
@@ -38,7 +40,9 @@ from evolvable_tools.library import Library
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.process,
-    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="pip install '.[ray]' in your clone"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("ray") is None, reason="pip install '.[ray]' in your clone"
+    ),
 ]
 TIMEOUT = 600.0
 
@@ -53,7 +57,10 @@ def nodes() -> Iterator[RayNodes]:
 def measure(
     make: Callable[[], TrialBackend], folder: Path, todo: list[Task], disturb: Callable[[], object]
 ) -> tuple[list[Trial], list[Any], RunBudget]:
-    """Returns the trials of these tasks, the ledger's records and the budget. disturb: what happens meanwhile."""
+    """Returns the trials of these tasks, the ledger's records and the budget.
+
+    disturb: what happens meanwhile.
+    """
     folder.mkdir(exist_ok=True)
     budget = RunBudget(SpendLimit(cost=100.0))
 
@@ -82,11 +89,17 @@ def measure(
 
 
 def report(trials: list[Trial], records: list[Any]) -> bytes:
-    """Returns what a report is made of: all but the order, the times, and the words for a worker that is lost."""
+    """Returns what a report is made of: all but the order, the times, and the words for a worker
+    that is lost.
+    """
     about = []
     for record in records:
         if record["type"] == "trial":
-            said = {name: value for name, value in record.items() if name not in ("at", "elapsed", "in_flight")}
+            said = {
+                name: value
+                for name, value in record.items()
+                if name not in ("at", "elapsed", "in_flight")
+            }
             if said["lost"]:
                 assert said["trial"]["detail"].startswith("the worker died")
                 said["trial"] = {**said["trial"], "detail": ""}
@@ -130,7 +143,9 @@ def test_a_node_that_dies_in_mid_batch_changes_nothing_and_is_billed_once(tmp_pa
     assert found[2].bill == expected[2].bill and found[2].interrupted == expected[2].interrupted
 
 
-def test_workers_that_die_in_mid_batch_change_nothing_and_are_billed_once(nodes: RayNodes, tmp_path: Path) -> None:
+def test_workers_that_die_in_mid_batch_change_nothing_and_are_billed_once(
+    nodes: RayNodes, tmp_path: Path
+) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     found = measure(lambda: RayBackend(nodes.cluster), there, HANGING, killed_workers(there))
     expected = measure(ProcessBackend, here, HANGING, killed_workers(here))
@@ -138,7 +153,9 @@ def test_workers_that_die_in_mid_batch_change_nothing_and_are_billed_once(nodes:
     assert found[2].bill == expected[2].bill
 
 
-def test_when_the_process_that_speaks_with_the_cluster_dies_another_goes_on(nodes: RayNodes, tmp_path: Path) -> None:
+def test_when_the_process_that_speaks_with_the_cluster_dies_another_goes_on(
+    nodes: RayNodes, tmp_path: Path
+) -> None:
     backends: list[RayBackend] = []
 
     def make() -> RayBackend:
@@ -168,7 +185,9 @@ def finished(place: DrivingPlace) -> tuple[str, Any]:
     return text, [(one["trial"]["key"], one["trial"]["outcome"]) for one in place.records("trial")]
 
 
-def test_a_whole_run_on_a_cluster_has_the_report_of_one_in_processes(nodes: RayNodes, tmp_path: Path) -> None:
+def test_a_whole_run_on_a_cluster_has_the_report_of_one_in_processes(
+    nodes: RayNodes, tmp_path: Path
+) -> None:
     texts = []
     for backend in ("processes", f"ray:{nodes.address}"):
         with driving(tmp_path / backend.partition(":")[0]) as place:
@@ -182,15 +201,22 @@ def test_a_whole_run_on_a_cluster_has_the_report_of_one_in_processes(nodes: RayN
     assert texts[0] == texts[1]
 
 
-def test_a_budget_stops_trials_on_a_cluster_as_in_processes(nodes: RayNodes, tmp_path: Path) -> None:
+def test_a_budget_stops_trials_on_a_cluster_as_in_processes(
+    nodes: RayNodes, tmp_path: Path
+) -> None:
     first, *rest = tasks(20)
-    makes: tuple[Callable[[], TrialBackend], ...] = (ProcessBackend, lambda: RayBackend(nodes.cluster))
+    makes: tuple[Callable[[], TrialBackend], ...] = (
+        ProcessBackend,
+        lambda: RayBackend(nodes.cluster),
+    )
     found = []
     for number, make in enumerate(makes):
         folder, budget = tmp_path / str(number), RunBudget(SpendLimit(calls=15))
 
         async def use(
-            make: Callable[[], TrialBackend] = make, folder: Path = folder, budget: RunBudget = budget
+            make: Callable[[], TrialBackend] = make,
+            folder: Path = folder,
+            budget: RunBudget = budget,
         ) -> str:
             backend, settings = make(), TrialSettings(folder=folder / "workspaces")
             try:
@@ -229,7 +255,9 @@ def test_a_run_whose_driver_is_killed_leaves_no_process_and_goes_on_where_it_was
         ours = psutil.Process(driver.pid).children(recursive=True)
         driver.kill()
     psutil.wait_procs(ours, timeout=30)
-    assert not [one for one in ours if one.is_running()], "the process that speaks with the cluster ended"
+    assert not [one for one in ours if one.is_running()], (
+        "the process that speaks with the cluster ended"
+    )
     poll(lambda: not _commands_of(nodes), "the trials to end", 60)
     with driving(whole) as place:
         place.save(ray_driver.slow_letters(0.5), run_py=ray_driver.SLOW)
@@ -245,7 +273,9 @@ def test_a_run_whose_driver_is_killed_leaves_no_process_and_goes_on_where_it_was
 
 
 def _trials_in(root: Path) -> int:
-    return sum(path.read_text().count('"type":"trial"') for path in root.glob("home/evolve/*/ledger.jsonl"))
+    return sum(
+        path.read_text().count('"type":"trial"') for path in root.glob("home/evolve/*/ledger.jsonl")
+    )
 
 
 def _commands_of(nodes: RayNodes) -> list[str]:
@@ -257,7 +287,9 @@ def _commands_of(nodes: RayNodes) -> list[str]:
     return [line for line in found if "run.py" in line]
 
 
-def test_a_run_that_is_asked_to_stop_ends_its_trials_on_the_nodes(nodes: RayNodes, tmp_path: Path) -> None:
+def test_a_run_that_is_asked_to_stop_ends_its_trials_on_the_nodes(
+    nodes: RayNodes, tmp_path: Path
+) -> None:
     with driving(tmp_path) as place:
         place.means = replace(place.means, cluster=nodes.cluster)
         place.save(ray_driver.slow_letters(300), run_py=ray_driver.SLOW)
@@ -278,7 +310,10 @@ def test_a_run_that_is_asked_to_stop_ends_its_trials_on_the_nodes(nodes: RayNode
 
 
 def test_a_cluster_that_lets_everybody_in_is_refused(tmp_path: Path) -> None:
-    with ray_nodes(1, token=False) as nodes, pytest.raises(RayUnavailable, match="lets in everybody"):
+    with (
+        ray_nodes(1, token=False) as nodes,
+        pytest.raises(RayUnavailable, match="lets in everybody"),
+    ):
         asyncio.run(_report(nodes))
 
 
@@ -290,7 +325,9 @@ async def _report(nodes: RayNodes, **more: Any) -> dict[str, Any]:
         await backend.close()
 
 
-def test_a_wrong_token_and_an_address_without_a_cluster_say_what_to_do(nodes: RayNodes, tmp_path: Path) -> None:
+def test_a_wrong_token_and_an_address_without_a_cluster_say_what_to_do(
+    nodes: RayNodes, tmp_path: Path
+) -> None:
     wrong = tmp_path / "token"
     wrong.write_text("0" * 64)
     with pytest.raises(RayUnavailable):
@@ -318,13 +355,17 @@ def test_what_a_hostile_node_returns_is_never_unpickled(tmp_path: Path) -> None:
         (nodes.place / "sitecustomize.py").write_text(BOMB.format(place=str(trap)))
         nodes.python_path.append(nodes.place)
         nodes.start(2)
-        trials, _, _ = measure(lambda: RayBackend(nodes.cluster), tmp_path, [task("a")], lambda: None)
+        trials, _, _ = measure(
+            lambda: RayBackend(nodes.cluster), tmp_path, [task("a")], lambda: None
+        )
     assert trials[0].outcome is TrialOutcome.INFRA_ERROR
     assert "something else than bytes" in trials[0].detail
     assert not trap.exists()
 
 
-def test_contents_are_sent_to_a_node_once_and_not_with_each_trial(nodes: RayNodes, tmp_path: Path) -> None:
+def test_contents_are_sent_to_a_node_once_and_not_with_each_trial(
+    nodes: RayNodes, tmp_path: Path
+) -> None:
     sent: list[int] = []
 
     async def use() -> None:
@@ -336,7 +377,9 @@ def test_contents_are_sent_to_a_node_once_and_not_with_each_trial(nodes: RayNode
         bridge.send = lambda order, data=None: (sent.append(len(data or b"")), send(order, data))[1]  # type: ignore[method-assign]
         files = {"big.bin": os.urandom(5_000_000)}
         for number in range(8):
-            backend.submit(TrialJob(Scripted(tmp_path), ByFirstWord(), task(f"t{number}"), BASE, 0, files))
+            backend.submit(
+                TrialJob(Scripted(tmp_path), ByFirstWord(), task(f"t{number}"), BASE, 0, files)
+            )
         done = 0
         while done < 8:
             done += len(await backend.poll(60))

@@ -32,9 +32,20 @@ def words(val: int, test: int, groups: int = 0):
         for n in range(count):
             prompt = f"{random.Random(f'{split}{n}').getrandbits(200):x}"
             group = {"group": f"g{n % groups}"} if groups and split == "test" else {}
-            lines.append({"id": f"{split}-{n}", "prompt": prompt, "expected": f"{n}x", "split": split, **group})
+            lines.append(
+                {
+                    "id": f"{split}-{n}",
+                    "prompt": prompt,
+                    "expected": f"{n}x",
+                    "split": split,
+                    **group,
+                }
+            )
     about = b"---\nname: words\nalike: only-words\n---\n"
-    return read_taskset("words", {"tasks.jsonl": "\n".join(map(json.dumps, lines)).encode(), "ENVIRONMENT.md": about})
+    return read_taskset(
+        "words",
+        {"tasks.jsonl": "\n".join(map(json.dumps, lines)).encode(), "ENVIRONMENT.md": about},
+    )
 
 
 @pytest.mark.process
@@ -49,7 +60,9 @@ def test_a_set_too_small_for_any_claim_is_refused_and_makes_no_run(tmp_path, doo
                 start_run(library, PERSON, HostContext({}), TASKS, [], {"kind": "simulated"}, {})
             else:
                 simulated, opened = [{"kind": "simulated"}], {"open_test": True}
-                start_measurement(library, PERSON, HostContext({}), TASKS, [SKILL], simulated, opened)
+                start_measurement(
+                    library, PERSON, HostContext({}), TASKS, [SKILL], simulated, opened
+                )
         assert "Add 2 more tasks to val or test" in refused.value.hint
         assert list(iter_runs(library.store.home)) == []
 
@@ -61,7 +74,9 @@ def test_eight_groups_decide_at_the_first_look_and_not_at_the_second():
     few, more = words(20, 24, groups=8), words(20, 24, groups=9)
 
     refuse_undecidable(few, MEASURE, 1, exploratory=False)
-    with pytest.raises(InvalidArgument, match=r"p = 0.0078, and look 2 at this test needs 0.0061") as refused:
+    with pytest.raises(
+        InvalidArgument, match=r"p = 0.0078, and look 2 at this test needs 0.0061"
+    ) as refused:
         refuse_undecidable(few, MEASURE, 2, exploratory=False)
     assert "Add 1 test task unlike the others" in refused.value.hint
     refuse_undecidable(more, MEASURE, 2, exploratory=False)
@@ -73,11 +88,16 @@ def test_executors_share_the_level_and_repeats_help_a_small_set():
     refuse_undecidable(small, settings, 1, exploratory=True)
     with pytest.raises(InvalidArgument, match="under each of 20 executors") as refused:
         refuse_undecidable(small, settings, 2, exploratory=True)
-    assert "test_repeats to 2 (20 more trials)" in refused.value.hint and "executors" in refused.value.hint
+    assert (
+        "test_repeats to 2 (20 more trials)" in refused.value.hint
+        and "executors" in refused.value.hint
+    )
 
 
 def test_a_search_is_judged_by_the_test_that_it_ends_with():
     settings, tests = RunSettings("environment:words"), words(20, 9).of(Split.TEST)
 
-    looks = [best_outcome(20, tests, settings, look, exploratory=False).decides for look in (1, 2, 3, 40)]
+    looks = [
+        best_outcome(20, tests, settings, look, exploratory=False).decides for look in (1, 2, 3, 40)
+    ]
     assert looks[0] and not looks[-1] and looks == sorted(looks, reverse=True)

@@ -49,7 +49,9 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         self.ids += [value for name, value in attrs if name == "id"]
-        self.links += [value for name, value in attrs if name in ("href", "src", "xlink:href", "action")]
+        self.links += [
+            value for name, value in attrs if name in ("href", "src", "xlink:href", "action")
+        ]
 
     def handle_data(self, data):
         self.said += data
@@ -84,7 +86,9 @@ def page_of(said: WrittenReport) -> Page:
 
 
 @pytest.mark.process
-def test_the_verdict_comes_first_with_its_numbers_and_every_figure_says_that_it_is_simulated(promoted):
+def test_the_verdict_comes_first_with_its_numbers_and_every_figure_says_that_it_is_simulated(
+    promoted,
+):
     values, page = json.loads(Path(promoted.json).read_text(encoding="utf-8")), page_of(promoted)
 
     assert values["ruling"] == "PROMOTE" and values["label"] == promoted.label == "simulated"
@@ -93,7 +97,10 @@ def test_the_verdict_comes_first_with_its_numbers_and_every_figure_says_that_it_
         assert values["headline"] in said and "simulated" in said
     assert f"{100 * values['verdict']['delta']:+.1f} points" in values["headline"]
     assert f"{100 * low:+.1f} to {100 * high:+.1f}" in values["headline"]
-    assert f"on {values['verdict']['n']} sealed tasks" in values["headline"] and "1st look" in values["headline"]
+    assert (
+        f"on {values['verdict']['n']} sealed tasks" in values["headline"]
+        and "1st look" in values["headline"]
+    )
 
 
 def test_the_page_needs_nothing_but_itself(promoted):
@@ -112,7 +119,9 @@ def test_each_candidate_is_told_with_its_change_its_score_and_what_became_of_it(
     assert [one["decision"] for one in (base, first, second)] == ["base", "rejected", "admitted"]
     assert "+rule: iso" in second["diff"] and "+rule: iso" in page.said
     assert second["validation"]["n"] == 24 and second["delta"] == pytest.approx(0.75)
-    assert second["validation"]["low"] < second["validation"]["mean"] <= second["validation"]["high"]
+    assert (
+        second["validation"]["low"] < second["validation"]["mean"] <= second["validation"]["high"]
+    )
     assert len(second["fixed"]) == 18 and first["fixed"] == []
     assert [row["n"] for row in values["heat"]] == [4, 4, 4]
     assert any(not gate["passed"] and gate["candidate"] == "c1" for gate in values["gates"])
@@ -124,7 +133,9 @@ def test_tasks_that_changed_stand_with_the_part_that_they_are_of(promoted):
     for split in ("train", "val"):
         [line] = re.findall(rf"^Fixed in {split}: (.*)$", promoted.text, re.M)
         assert {name.split("-")[0] for name in line.split(" and ")[0].split(", ")} == {split}
-        fixed = [flip for flip in values["flips"] if flip["split"] == split and flip["change"] == "fixed"]
+        fixed = [
+            flip for flip in values["flips"] if flip["split"] == split and flip["change"] == "fixed"
+        ]
         assert f"{split.capitalize()}: {len(fixed)} fixed" in page_of(promoted).said
 
 
@@ -142,7 +153,9 @@ def test_each_category_shows_its_own_means(tmp_path):
     assert len({tuple(row) for row in rows}) > 1
 
 
-def test_the_sealed_test_is_shown_by_its_scores_and_no_report_or_status_names_a_task_of_it(promoted):
+def test_the_sealed_test_is_shown_by_its_scores_and_no_report_or_status_names_a_task_of_it(
+    promoted,
+):
     values = json.loads(Path(promoted.json).read_text(encoding="utf-8"))
 
     assert {name: arm["n"] for name, arm in values["test"].items()} == {"base": 12, "finalist": 12}
@@ -150,7 +163,12 @@ def test_the_sealed_test_is_shown_by_its_scores_and_no_report_or_status_names_a_
     assert any(flip["outputs"] for flip in values["flips"] if flip["split"] == "val")
     folder = RunDirectory(Path(promoted.html).parent)
     status = json.dumps(asdict(read_status(folder)))
-    for said in (promoted.text, Path(promoted.html).read_text(), Path(promoted.json).read_text(), status):
+    for said in (
+        promoted.text,
+        Path(promoted.html).read_text(),
+        Path(promoted.json).read_text(),
+        status,
+    ):
         assert "val-0" in said or said is status
         assert "test-0" not in said, "what the ledger has, and only a person reads"
     assert "test-0" in folder.ledger.read_text()
@@ -183,18 +201,26 @@ def test_what_a_model_wrote_stays_text(tmp_path):
 
 
 class _Talkative(SimulatedExecutor):
-    """An executor whose outputs hold a token behind so many words that a cut of the output goes through it."""
+    """An executor whose outputs hold a token behind so many words that a cut of the output goes
+    through it.
+    """
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         done = await super().run(task, program, repeat, workspace)
-        return replace(done, output=f"{done.output} Gudrun {TOKEN} {'and so on ' * 32}{TOKEN}", trace=TOKEN)
+        return replace(
+            done, output=f"{done.output} Gudrun {TOKEN} {'and so on ' * 32}{TOKEN}", trace=TOKEN
+        )
 
 
 TOKEN = "ghp_" + "k3Qz" * 9
 
 
 def test_no_secret_of_an_output_or_a_candidate_is_in_a_report(tmp_path):
-    splits = {Split.TRAIN: tasks(Split.TRAIN, 8), Split.VAL: tasks(Split.VAL, 8), Split.TEST: tasks(Split.TEST, 16)}
+    splits = {
+        Split.TRAIN: tasks(Split.TRAIN, 8),
+        Split.VAL: tasks(Split.VAL, 8),
+        Split.TEST: tasks(Split.TEST, 16),
+    }
     executor = _Talkative([one for split in splits.values() for one in split])
     base = program(f"Log in with {TOKEN}.", "Ask Gudrun.")
     proposals = scripted([USEFUL])
@@ -203,17 +229,24 @@ def test_no_secret_of_an_output_or_a_candidate_is_in_a_report(tmp_path):
         asyncio.run(run_phases(run))
     folder = RunDirectory(tmp_path / "run")
 
-    said, own = write_report(folder), write_report(folder, tmp_path / "out", Redactor({"friend": "Gudrun"}))
+    said, own = (
+        write_report(folder),
+        write_report(folder, tmp_path / "out", Redactor({"friend": "Gudrun"})),
+    )
 
     state = fold_records(read_records(folder))
     assert TOKEN in folder.ledger.read_text(encoding="utf-8"), "the ledger keeps what was scored"
     assert TOKEN in folder.program(state.base).by_ref["skill:forms"].texts["SKILL.md"]
     for written in (said, own):
-        shown = [Path(path).read_text(encoding="utf-8") for path in (written.html, written.json)] + [written.text]
+        shown = [
+            Path(path).read_text(encoding="utf-8") for path in (written.html, written.json)
+        ] + [written.text]
         assert not [text for text in shown if TOKEN[:8] in text]
         values = json.loads(shown[1])
         outputs = [output for flip in values["flips"] for output in flip["outputs"]]
-        assert len(outputs) == 16 and all(one.count("[redacted:github-token]") == 2 for one in outputs)
+        assert len(outputs) == 16 and all(
+            one.count("[redacted:github-token]") == 2 for one in outputs
+        )
         assert "[redacted:github-token]" in values["tried"][1]["diff"]
     whole = [Path(path).read_text(encoding="utf-8") for path in (own.html, own.json)]
     assert all("[redacted:friend]" in text and "Gudrun" not in text for text in whole)
@@ -227,5 +260,8 @@ def test_the_report_goes_where_it_is_wanted_and_can_be_made_again(tmp_path):
     page = Path(first.html).read_bytes()
     again = write_report(RunDirectory(tmp_path / "run"), tmp_path / "out")
 
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "report.json"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "report.html",
+        "report.json",
+    ]
     assert again == first and Path(again.html).read_bytes() == page

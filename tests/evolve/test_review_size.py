@@ -27,12 +27,23 @@ LONG = Labelled("long", tuple(event for one in labelled() for event in one.event
 
 
 def request_kilobytes(session: Labelled, root: Path) -> float:
-    """Review a session with a model that finds nothing; return the size of the one request that it was asked with."""
+    """Review a session with a model that finds nothing; return the size of the one request that it
+    was asked with.
+    """
     clock = Clock()
     clock.move(days=2)
     answer = says(json.dumps({"candidates": [], "why_none": "nothing"}))
-    with Store.open(root / "home", create=True, clock=clock) as store, ModelApi(answer) as api, asking(api) as model:
-        teach(store, "db-migrations", "Write database migrations.", body="1. Write the file.\n2. Run the tests.")
+    with (
+        Store.open(root / "home", create=True, clock=clock) as store,
+        ModelApi(answer) as api,
+        asking(api) as model,
+    ):
+        teach(
+            store,
+            "db-migrations",
+            "Write database migrations.",
+            body="1. Write the file.\n2. Run the tests.",
+        )
         library = Library(store)
         settings = ReviewSettings(Redactor(), reviewer_model=model)
         done = service.review_session(
@@ -51,4 +62,6 @@ def test_the_request_of_a_review_is_as_large_as_the_documentation_says(tmp_path:
     for session, documented in zip((SHORT, LONG), map(float, found.groups()), strict=True):
         (tmp_path / session.name).mkdir()
         measured = request_kilobytes(session, tmp_path / session.name)
-        assert abs(measured - documented) <= MAY_DIFFER * documented, f"{session.name}: {measured:.1f} KB"
+        assert abs(measured - documented) <= MAY_DIFFER * documented, (
+            f"{session.name}: {measured:.1f} KB"
+        )

@@ -1,4 +1,6 @@
-"""What proposer, builder and judge are asked, what never stands in it, and what their answers come to."""
+"""What proposer, builder and judge are asked, what never stands in it, and what their answers come
+to.
+"""
 
 import json
 from typing import Any
@@ -15,9 +17,19 @@ from evolvable_evolve.evolution.candidates.program_edits import (
 )
 from evolvable_evolve.evolution.candidates.static_gate import LeakCorpus
 from evolvable_evolve.evolution.proposers import edit_plan, role_prompts
-from evolvable_evolve.evolution.proposers.edit_plan import EditPlan, FailureCause, InvalidPlan, RepairTag
+from evolvable_evolve.evolution.proposers.edit_plan import (
+    EditPlan,
+    FailureCause,
+    InvalidPlan,
+    RepairTag,
+)
 from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion
-from evolvable_evolve.evolution.proposers.role_prompts import ANSWER_MASK, MAX_QUESTION, Evidence, PastIteration
+from evolvable_evolve.evolution.proposers.role_prompts import (
+    ANSWER_MASK,
+    MAX_QUESTION,
+    Evidence,
+    PastIteration,
+)
 from evolvable_evolve.evolution.scorers import external_scorers
 from evolvable_evolve.evolution.task import Split
 from evolvable_store.resource import Kind
@@ -29,9 +41,16 @@ FAILED = a_task("t1", "Name the third ship.", "The Blue Heron")
 PASSED = a_task("t2", "How many barrels?", '{"barrels": 48317, "store": "north"}')
 EVIDENCE = [
     Evidence(
-        FAILED, a_trial(FAILED, "The Grey Gull", 0.0, "looked at page 2, not 3", "another ship"), False, "repeated"
+        FAILED,
+        a_trial(FAILED, "The Grey Gull", 0.0, "looked at page 2, not 3", "another ship"),
+        False,
+        "repeated",
     ),
-    Evidence(PASSED, a_trial(PASSED, 'It is 48,317 in the North, {"barrels": 48317}', 1.0, "counted 48317"), True),
+    Evidence(
+        PASSED,
+        a_trial(PASSED, 'It is 48,317 in the North, {"barrels": 48317}', 1.0, "counted 48317"),
+        True,
+    ),
 ]
 DIAGNOSIS = {
     "task": "t1",
@@ -40,7 +59,12 @@ DIAGNOSIS = {
     "repair": "add-guard",
     "quotes": ["looked at page 2"],
 }
-INTENT = {"op": "edit", "ref": "skill:ships", "tasks": ["t1"], "modification": "look at page 3 as well"}
+INTENT = {
+    "op": "edit",
+    "ref": "skill:ships",
+    "tasks": ["t1"],
+    "modification": "look at page 3 as well",
+}
 ANSWER: dict[str, Any] = {
     "diagnoses": [DIAGNOSIS],
     "approaches": [{"approach": "a", "trade_off": "b"}],
@@ -64,11 +88,17 @@ def test_no_expected_answer_stands_in_a_proposers_question() -> None:
     evidence = [
         *EVIDENCE,
         Evidence(
-            FAILED, a_trial(FAILED, "the  blue\nheron?", 0.0, "THE BLUE HERON is it", "not: The Blue Heron"), False
+            FAILED,
+            a_trial(
+                FAILED, "the  blue\nheron?", 0.0, "THE BLUE HERON is it", "not: The Blue Heron"
+            ),
+            False,
         ),
     ]
 
-    said = json.dumps(role_prompts.proposer_question(BASE, evidence, redactor=REDACTOR).data, ensure_ascii=False)
+    said = json.dumps(
+        role_prompts.proposer_question(BASE, evidence, redactor=REDACTOR).data, ensure_ascii=False
+    )
 
     for secret in ("heron", "48317", "48,317", "north"):
         assert secret not in said.lower()
@@ -82,11 +112,17 @@ def test_what_the_prompt_says_itself_is_not_masked_and_no_piece_of_another_word_
 
     shown = role_prompts.proposer_question(
         BASE,
-        [Evidence(task, trial, True), Evidence(other, a_trial(other, "13 or 3.5, so 3", 0.0), False)],
+        [
+            Evidence(task, trial, True),
+            Evidence(other, a_trial(other, "13 or 3.5, so 3", 0.0), False),
+        ],
         redactor=REDACTOR,
     ).data["evidence"]
 
-    assert [one["answer"] for one in shown] == ["13 or 3.5, so " + ANSWER_MASK, "I say A, as a banana."]
+    assert [one["answer"] for one in shown] == [
+        "13 or 3.5, so " + ANSWER_MASK,
+        "I say A, as a banana.",
+    ]
 
 
 @pytest.mark.parametrize("split", [Split.VAL, Split.TEST])
@@ -94,14 +130,20 @@ def test_nobody_may_learn_from_what_is_not_for_training(split: Split) -> None:
     task = a_task("v1", split=split)
 
     with pytest.raises(ValueError, match="v1 belongs to"):
-        role_prompts.proposer_question(BASE, [Evidence(task, a_trial(task), False)], redactor=REDACTOR)
+        role_prompts.proposer_question(
+            BASE, [Evidence(task, a_trial(task), False)], redactor=REDACTOR
+        )
 
 
 def test_a_question_is_cut_until_a_model_can_hold_it_and_keeps_a_failure() -> None:
     evidence = []
     for number in range(40):
         task = a_task(f"t{number}", "p" * 100)
-        evidence.append(Evidence(task, a_trial(task, "x", float(number % 2), "step " * 30_000), bool(number % 2)))
+        evidence.append(
+            Evidence(
+                task, a_trial(task, "x", float(number % 2), "step " * 30_000), bool(number % 2)
+            )
+        )
     history = [PastIteration(number, "s" * 200, "rejected", 0.01) for number in range(300)]
 
     question = role_prompts.proposer_question(BASE, evidence, redactor=REDACTOR, history=history)
@@ -131,7 +173,9 @@ def test_a_secret_in_a_trace_does_not_leave() -> None:
     secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
     evidence = [Evidence(FAILED, a_trial(FAILED, trace=f"TOKEN={secret}"), False)]
 
-    assert secret not in json.dumps(role_prompts.proposer_question(BASE, evidence, redactor=REDACTOR).data)
+    assert secret not in json.dumps(
+        role_prompts.proposer_question(BASE, evidence, redactor=REDACTOR).data
+    )
 
 
 def test_a_plan_has_what_was_diagnosed_and_what_may_be_built() -> None:
@@ -140,7 +184,9 @@ def test_a_plan_has_what_was_diagnosed_and_what_may_be_built() -> None:
     assert [(d.task, d.cause, d.tag, d.local) for d in plan.diagnoses] == [
         ("t1", FailureCause.MISSING_PRECONDITION, RepairTag.ADD_GUARD, True)
     ]
-    assert [(i.op, i.ref, i.tasks) for i in plan.intents] == [(EditOperation.EDIT, "skill:ships", ("t1",))]
+    assert [(i.op, i.ref, i.tasks) for i in plan.intents] == [
+        (EditOperation.EDIT, "skill:ships", ("t1",))
+    ]
     assert plan.summary == "Look further." and not plan.dropped
 
 
@@ -153,7 +199,9 @@ def test_a_plan_has_what_was_diagnosed_and_what_may_be_built() -> None:
         {"cause": "bad executor assignment", "repair": "handoff-to-structure"},
     ],
 )
-def test_a_cause_that_the_evidence_does_not_carry_alone_leads_to_no_edit(change: dict[str, Any]) -> None:
+def test_a_cause_that_the_evidence_does_not_carry_alone_leads_to_no_edit(
+    change: dict[str, Any],
+) -> None:
     with pytest.raises(InvalidPlan, match="cause of what it answers is not clear"):
         planned(diagnoses=[DIAGNOSIS | change])
 
@@ -164,7 +212,10 @@ def test_two_causes_for_one_failure_are_no_cause() -> None:
 
 
 def test_a_repair_that_does_not_fit_its_cause_gives_way() -> None:
-    assert planned(diagnoses=[DIAGNOSIS | {"repair": "split-skill"}]).diagnoses[0].tag is RepairTag.ADD_GUARD
+    assert (
+        planned(diagnoses=[DIAGNOSIS | {"repair": "split-skill"}]).diagnoses[0].tag
+        is RepairTag.ADD_GUARD
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,7 +241,9 @@ def test_an_intent_that_cannot_be_built_is_left_out_with_its_reason(intent: dict
 
 
 def test_one_edit_of_a_resource_and_four_in_all_are_taken() -> None:
-    new = [{"op": "create", "ref": f"skill:n{n}", "tasks": ["t2"], "capability": "c"} for n in range(6)]
+    new = [
+        {"op": "create", "ref": f"skill:n{n}", "tasks": ["t2"], "capability": "c"} for n in range(6)
+    ]
 
     plan = planned(intents=[INTENT, INTENT, *new])
 
@@ -199,11 +252,16 @@ def test_one_edit_of_a_resource_and_four_in_all_are_taken() -> None:
 
 
 def test_no_builder_is_told_the_words_of_a_task() -> None:
-    corpus = LeakCorpus([a_task("v1", "How many barrels did the northern store hold in spring?", split=Split.VAL)])
+    corpus = LeakCorpus(
+        [a_task("v1", "How many barrels did the northern store hold in spring?", split=Split.VAL)]
+    )
     leaking = INTENT | {"modification": "count how many barrels did the northern store hold"}
 
     plan = edit_plan.parse_plan(
-        ANSWER | {"intents": [leaking, INTENT | {"ref": "skill:rope"}]}, BASE, asked(), corpus=corpus
+        ANSWER | {"intents": [leaking, INTENT | {"ref": "skill:rope"}]},
+        BASE,
+        asked(),
+        corpus=corpus,
     )
 
     assert [one.ref for one in plan.intents] == ["skill:rope"]
@@ -221,7 +279,16 @@ def test_a_builder_is_told_what_to_write_and_nothing_of_why() -> None:
 
     said = json.dumps([question.data, question.instructions])
     assert "look at page 3 as well" in said and "Count the ships." in said
-    for hidden in ("THE-REASON", "Grey Gull", "another ship", "third ship", "t1", "page 2", "heron", "barrels"):
+    for hidden in (
+        "THE-REASON",
+        "Grey Gull",
+        "another ship",
+        "third ship",
+        "t1",
+        "page 2",
+        "heron",
+        "barrels",
+    ):
         assert hidden not in said.replace("Blue", "")
     assert question.data["other_resources"] == ["skill:rope"]
 
@@ -242,7 +309,13 @@ def test_what_a_builder_writes_is_applied() -> None:
         [],
         [{"op": "prune", "ref": "skill:rope"}],
         [{"op": "prune", "ref": "skill:ships"}],
-        [{"op": "edit", "ref": "skill:ships", "files": [{"path": "a", "text": "1"}, {"path": "a", "text": "2"}]}],
+        [
+            {
+                "op": "edit",
+                "ref": "skill:ships",
+                "files": [{"path": "a", "text": "1"}, {"path": "a", "text": "2"}],
+            }
+        ],
     ],
 )
 def test_a_builder_writes_what_was_asked_for_and_nothing_else(edits: list[Any]) -> None:
@@ -254,9 +327,9 @@ def test_a_mode_shows_in_both_questions() -> None:
     kinds = frozenset({Kind.PROMPT})
 
     assert asked(kinds=kinds).data["may_change"] == ["prompt"]
-    assert role_prompts.builder_question(BASE, planned(), redactor=REDACTOR, kinds=kinds).data["may_change"] == [
-        "prompt"
-    ]
+    assert role_prompts.builder_question(BASE, planned(), redactor=REDACTOR, kinds=kinds).data[
+        "may_change"
+    ] == ["prompt"]
     with pytest.raises(InvalidPlan, match="may not be changed in this run"):
         edit_plan.parse_plan(ANSWER, BASE, asked(), kinds=kinds)
 
@@ -264,7 +337,9 @@ def test_a_mode_shows_in_both_questions() -> None:
 def test_every_schema_is_one_that_the_api_takes() -> None:
     anthropic = pytest.importorskip("anthropic")
 
-    plan, edits = (schema["properties"] for schema in (edit_plan.PLAN_SCHEMA, edit_plan.BUILDER_SCHEMA))
+    plan, edits = (
+        schema["properties"] for schema in (edit_plan.PLAN_SCHEMA, edit_plan.BUILDER_SCHEMA)
+    )
     diagnosis = plan["diagnoses"]["items"]["properties"]
     assert diagnosis["cause"]["enum"] == list(edit_plan.FailureCause)
     assert diagnosis["repair"]["enum"] == list(edit_plan.RepairTag)
@@ -273,12 +348,23 @@ def test_every_schema_is_one_that_the_api_takes() -> None:
             op for op in edit_plan.EditOperation if op not in AGENT_OPERATIONS
         ]
     cards = (edit_plan.structure_schema(), edit_plan.CARD_SCHEMA)
-    for schema in (edit_plan.PLAN_SCHEMA, edit_plan.BUILDER_SCHEMA, external_scorers.JUDGE_SCHEMA, *cards):
+    for schema in (
+        edit_plan.PLAN_SCHEMA,
+        edit_plan.BUILDER_SCHEMA,
+        external_scorers.JUDGE_SCHEMA,
+        *cards,
+    ):
         Draft202012Validator.check_schema(schema)
         assert anthropic.transform_schema(json.loads(json.dumps(schema)))["type"] == "object"
 
 
-JUDGED: dict[str, Any] = {"score": 1.0, "passed": True, "reason": "r", "feedback": "f", "errors": []}
+JUDGED: dict[str, Any] = {
+    "score": 1.0,
+    "passed": True,
+    "reason": "r",
+    "feedback": "f",
+    "errors": [],
+}
 
 
 def test_a_judges_reason_goes_to_the_ledger_alone() -> None:
@@ -289,7 +375,9 @@ def test_a_judges_reason_goes_to_the_ledger_alone() -> None:
     assert (score.value, score.feedback, score.evidence) == (0.25, "f", "r\nwrong: w")
 
 
-@pytest.mark.parametrize("change", [{"score": 1.5}, {"score": -1.0}, {"score": float("nan")}, {"passed": False}])
+@pytest.mark.parametrize(
+    "change", [{"score": 1.5}, {"score": -1.0}, {"score": float("nan")}, {"passed": False}]
+)
 def test_a_judge_that_contradicts_itself_has_not_judged(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="judge"):
         external_scorers.parse_judge_score(JUDGED | change)

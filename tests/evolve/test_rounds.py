@@ -1,4 +1,6 @@
-"""Rounds over real sessions: learn, retain, diagnose, change at most one thing of a cluster; killed at any record."""
+"""Rounds over real sessions: learn, retain, diagnose, change at most one thing of a cluster; killed
+at any record.
+"""
 
 import asyncio
 import contextlib
@@ -20,7 +22,13 @@ from talks import Talk
 from transcripts import Run, Says, Subagent
 
 from evolvable_evolve.evolution.driver import drive_run
-from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerDamaged, NoSuchRun, find_run, read_ledger
+from evolvable_evolve.evolution.ledger.run_directory import (
+    Ledger,
+    LedgerDamaged,
+    NoSuchRun,
+    find_run,
+    read_ledger,
+)
 from evolvable_evolve.evolution.proposers.edit_plan import FailureCause, RepairTag
 from evolvable_evolve.evolution.proposers.proposer_model import NeedsAnswer
 from evolvable_evolve.evolution.run_config import HostContext
@@ -51,10 +59,17 @@ GUARD = "Check the encoding of the table before you write it."
 @pytest.fixture
 def sessions(library, skill, tmp_path):
     lines = [
-        f"Step {n}: do the {word} of the table." for n, word in enumerate(["reading", "sorting", "joining", "writing"])
+        f"Step {n}: do the {word} of the table."
+        for n, word in enumerate(["reading", "sorting", "joining", "writing"])
     ]
     skill("tables", *lines, description="Works with tables of numbers.")
-    skill("letters", "Write the letter.", "Sign the letter.", "Send no letter.", description="Writes letters.")
+    skill(
+        "letters",
+        "Write the letter.",
+        "Sign the letter.",
+        "Send no letter.",
+        description="Writes letters.",
+    )
     return Sessions(library, tmp_path / "machine")
 
 
@@ -89,15 +104,24 @@ def test_a_round_learns_diagnoses_and_puts_one_small_change_on_trial(library, se
         again = run_round(library, PERSON, sessions.settings(reviewer_model=model))
 
     library.impressions.flush()
-    assert seen and evidence.count_impressions("") == seen, "what a round searches for is shown to no agent"
+    assert seen and evidence.count_impressions("") == seen, (
+        "what a round searches for is shown to no agent"
+    )
 
     assert (report.number, report.episodes, report.successes) == (1, 5, 2)
     assert report.retained == {"repeated-failure": 3}
-    assert {(one["sign"], one["cause"]) for one in report.diagnosed} == {("A-", "missing precondition")}
+    assert {(one["sign"], one["cause"]) for one in report.diagnosed} == {
+        ("A-", "missing precondition")
+    }
     (change,) = report.changes
     assert (change.action, change.ref, change.proposal_id) == ("refine", "skill:tables", None)
     (trial,) = list_pool(library).trials
-    assert (trial.id, trial.since_round, trial.approved, trial.reason) == (change.trial, 1, False, CLAIM)
+    assert (trial.id, trial.since_round, trial.approved, trial.reason) == (
+        change.trial,
+        1,
+        False,
+        CLAIM,
+    )
     assert (again.number, again.episodes, again.changes, len(api.asked)) == (2, 0, [], 3)
     shown = json.dumps(api.shown)
     assert "policy_cards" in shown and "skill:tables" in shown
@@ -106,7 +130,12 @@ def test_a_round_learns_diagnoses_and_puts_one_small_change_on_trial(library, se
 @pytest.mark.process
 def test_a_library_without_the_skills_of_the_program_has_their_policy_cards(library, sessions):
     for number in range(2):
-        sessions.run(f"bad{number}", "tables", f"Write the commit messages for change {number}", failing(why=WHY))
+        sessions.run(
+            f"bad{number}",
+            "tables",
+            f"Write the commit messages for change {number}",
+            failing(why=WHY),
+        )
     with RoundModel(guards) as api, asking(api) as model:
         run_round(library, PERSON, sessions.settings(reviewer_model=model))
 
@@ -119,25 +148,42 @@ def test_what_a_sub_agents_check_shows_changes_the_skill_and_a_skill_that_delega
     library, person, skill, sessions
 ):
     lines = ["Step 0: do the reading of the table.", "Step 1: do the writing of the table."]
-    skill("ledgers", *lines, description="Keeps ledgers.", metadata="metadata:\n  delegate: agent:clerk\n")
+    skill(
+        "ledgers",
+        *lines,
+        description="Keeps ledgers.",
+        metadata="metadata:\n  delegate: agent:clerk\n",
+    )
     clerk = "You are the clerk."
     text = f"---\nname: clerk\ndescription: Keeps tables.\n---\n\n{clerk}\n"
     ref = Ref.parse("agent:clerk")
     edit.update_resource(library, person, ref, "new", files={"AGENT.md": text}, create=True)
     library.working_copies.check_out(sessions.home / ".claude/agents", kind=Kind.AGENT)
     check = "1 failed: check the encoding of the table before you write it"
-    work = [Run("pytest -q", check, code=1), Run("sed -i s/a/b/ a.py"), Run("pytest -q", check, code=1)]
-    start = Subagent("Fix it.", [*work, Says("It fails.")], "It fails.", name="clerk", system=clerk, noted=True)
+    work = [
+        Run("pytest -q", check, code=1),
+        Run("sed -i s/a/b/ a.py"),
+        Run("pytest -q", check, code=1),
+    ]
+    start = Subagent(
+        "Fix it.", [*work, Says("It fails.")], "It fails.", name="clerk", system=clerk, noted=True
+    )
     for number in range(2):
         sessions.run(f"bad{number}", "ledgers", f"Fix the table {number} in a.csv", [start])
-    assert [one.used for one in library.evidence.list_attempts([library.store.head(ref).id])] == [True] * 2
+    assert [one.used for one in library.evidence.list_attempts([library.store.head(ref).id])] == [
+        True
+    ] * 2
     with RoundModel(guards) as api, asking(api) as model:
         report = run_round(library, PERSON, sessions.settings(reviewer_model=model))
 
     assert {(one["cluster"], one["sign"]) for one in report.diagnosed} == {("skill:ledgers", "A-")}
-    assert [(one.action, one.ref, one.trial) for one in report.changes] == [("refine", "skill:ledgers", None)]
+    assert [(one.action, one.ref, one.trial) for one in report.changes] == [
+        ("refine", "skill:ledgers", None)
+    ]
     (waiting,) = (one for one in proposal_inbox.list_waiting(library) if one.ref == "skill:ledgers")
-    assert start_trial(library, DECIDES, waiting.proposal_id).approved, "an agent's own text delegates nothing"
+    assert start_trial(library, DECIDES, waiting.proposal_id).approved, (
+        "an agent's own text delegates nothing"
+    )
 
 
 @pytest.mark.process
@@ -167,23 +213,43 @@ class Killed(BaseException):
 
 
 @pytest.mark.process
-def test_a_round_that_is_killed_at_any_record_goes_on_to_the_same_state(library, sessions, tmp_path, monkeypatch):
+def test_a_round_that_is_killed_at_any_record_goes_on_to_the_same_state(
+    library, sessions, tmp_path, monkeypatch
+):
     fill(sessions, 2)
-    sessions.run("big", "letters", "Write letter 9", failing("make letter", "that is wrong: sign the letter twice"))
-    sessions.run("big2", "letters", "Write letter 8", failing("make letter", "that is wrong: sign the letter twice"))
+    sessions.run(
+        "big",
+        "letters",
+        "Write letter 9",
+        failing("make letter", "that is wrong: sign the letter twice"),
+    )
+    sessions.run(
+        "big2",
+        "letters",
+        "Write letter 8",
+        failing("make letter", "that is wrong: sign the letter twice"),
+    )
     home = library.store.home
     library.close()
 
     def answers(document):
         if document["cluster"] == "skill:letters" and not document["reward"]:
-            found = guard(document, "sign the letter twice", "Sign the letter.", "Sign the letter twice.", "Twice.")
+            found = guard(
+                document,
+                "sign the letter twice",
+                "Sign the letter.",
+                "Sign the letter twice.",
+                "Twice.",
+            )
             (candidate,) = found["candidates"]
             candidate["edits"][0]["new"] = "\n".join(["Sign the letter twice.", *"abcdefgh"])
             return found
         return guards(document)
 
     def play(copy, most):
-        """Run a round in a copy of the library that ends before its record `most`; return its whole ledger."""
+        """Run a round in a copy of the library that ends before its record `most`; return its whole
+        ledger.
+        """
         append = Ledger.append
 
         def dying(ledger, type, fields=None):
@@ -199,7 +265,9 @@ def test_a_round_that_is_killed_at_any_record_goes_on_to_the_same_state(library,
                     run_round(opened, PERSON, config)
             run_round(opened, PERSON, config)
             about = [(one.ref, one.reason) for one in proposal_inbox.list_waiting(opened)]
-            trials = [(one.ref, one.state, one.reason) for one in list_pool(opened, ended=True).trials]
+            trials = [
+                (one.ref, one.state, one.reason) for one in list_pool(opened, ended=True).trials
+            ]
             return read_rounds(opened).plain(), about, trials
 
     sessions.moment = library.store.clock()
@@ -212,7 +280,10 @@ def test_a_round_that_is_killed_at_any_record_goes_on_to_the_same_state(library,
             run_round(opened, PERSON, config)
             expected = read_rounds(opened).plain()
         records = len(read_ledger(whole / LEDGER))
-        assert {one["action"] for one in expected["evolved"].values()} == {"refine", "hold"} and records > 10
+        assert {one["action"] for one in expected["evolved"].values()} == {
+            "refine",
+            "hold",
+        } and records > 10
         outcomes = []
         for most in range(records):
             shutil.copytree(home, tmp_path / f"killed{most}")
@@ -237,13 +308,19 @@ def test_only_one_supported_cause_with_one_of_four_repairs_allows_a_repair(cause
     evidence = {"s1": "the check was never made before the write"}
     quotes = [{"span": "s1", "quote": "never made before"}]
     told = {"cause": cause, "repair": NATURAL[cause], "quotes": quotes}
-    sign = (*[ProposalSign.REPAIR] * 4, ProposalSign.STRUCTURE, ProposalSign.NOTHING)[CAUSES.index(cause)]
+    sign = (*[ProposalSign.REPAIR] * 4, ProposalSign.STRUCTURE, ProposalSign.NOTHING)[
+        CAUSES.index(cause)
+    ]
     found = diagnose([told], evidence)
     assert (found.cause, found.unique, found.tag) == (cause, True, NATURAL[cause])
     assert [proposal_sign(reward, found) for reward in (0, 1, None)] == [sign, "A+", ""]
-    # A cause without words of the evidence counts nothing; a second one that has them takes the uniqueness.
+    # A cause without words of the evidence counts nothing; a second one that has them takes the
+    # uniqueness.
     other = {"cause": next(c for c in CAUSES if c != cause), "repair": "add-guard"}
-    unsupported = {**other, "quotes": [{"span": "s1", "quote": "words not said"}, {"span": "s9", "quote": "never"}]}
+    unsupported = {
+        **other,
+        "quotes": [{"span": "s1", "quote": "words not said"}, {"span": "s9", "quote": "never"}],
+    }
     assert diagnose([told, unsupported], evidence) == found
     two = diagnose([told, {**other, "quotes": told["quotes"]}], evidence)
     assert not two.unique and proposal_sign(0, two) is ProposalSign.NOTHING
@@ -255,7 +332,9 @@ def test_only_one_supported_cause_with_one_of_four_repairs_allows_a_repair(cause
 @pytest.mark.parametrize("tag", [None, *RepairTag])
 @pytest.mark.parametrize("unique", [True, False])
 def test_the_whole_truth_table_of_what_a_trace_may_propose(cause, tag, unique):
-    """A success gives A+, a failure A- only with one cause and one of four repairs; without an end nothing follows."""
+    """A success gives A+, a failure A- only with one cause and one of four repairs; without an end
+    nothing follows.
+    """
     found = TraceDiagnosis(cause, unique, tag)
     local = tag in ("add-guard", "reorder-step", "tighten-retrieval", "split-skill")
     failed = "A-" if unique and local else "F" if unique and tag == "handoff-to-structure" else ""
@@ -268,7 +347,13 @@ def random_traces(rng):
     skills = ["skill:a", "skill:b", "skill:c"]
     return [
         RoundTrace(
-            *(str(number), str(rng.randrange(3)), rng.choice(["fix", "add"]), "main", rng.choice([0, 1, None])),
+            *(
+                str(number),
+                str(rng.randrange(3)),
+                rng.choice(["fix", "add"]),
+                "main",
+                rng.choice([0, 1, None]),
+            ),
             score=rng.choice([0.0, 0.5, 1.0]),
             selected=frozenset(rng.sample(skills, rng.randrange(3))),
             used=frozenset(rng.sample(skills, rng.randrange(3))),
@@ -287,7 +372,9 @@ def test_of_random_traces_none_is_retained_twice_and_no_cluster_has_more_than_fi
     order = random.Random(seed)
     traces = random_traces(order)
     kept = retain(traces)
-    assert all(number <= PER_CLUSTER for number in Counter(one.trace.cluster for one in kept).values())
+    assert all(
+        number <= PER_CLUSTER for number in Counter(one.trace.cluster for one in kept).values()
+    )
     assert max(Counter(one.trace.id for one in kept).values(), default=1) == 1
     assert all(one.trace.reward is not None for one in kept)
     for one in kept:
@@ -314,12 +401,17 @@ def test_a_ledger_that_is_not_ours_is_refused(library, sessions):
 
 
 @pytest.mark.process
-def test_a_round_over_a_run_reads_its_training_trials_alone_and_lets_no_task_leak(library, sessions, skill):
+def test_a_round_over_a_run_reads_its_training_trials_alone_and_lets_no_task_leak(
+    library, sessions, skill
+):
     skill("helps", "Say hello.", "Answer with the code.", description="Answers forms.")
     tasks = [
         {
             "id": f"t{n}",
-            "prompt": f"Form {n}: which code has drawer {n * 7919 % 10007} of the {word} cabinet in the north hall?",
+            "prompt": (
+                f"Form {n}: which code has drawer {n * 7919 % 10007} of the {word} cabinet in "
+                "the north hall?"
+            ),
             "expected": f"code-{n * 104729 % 99991}",
             "split": ("train", "val", "test", "test")[n % 4],
             "tags": ["needs:iso"],
@@ -328,7 +420,9 @@ def test_a_round_over_a_run_reads_its_training_trials_alone_and_lets_no_task_lea
     ]
     about = "---\nname: forms\ndescription: Tasks.\n---\n"
     files = {"ENVIRONMENT.md": about, "tasks.jsonl": "\n".join(map(json.dumps, tasks))}
-    edit.update_resource(library, PERSON, Ref.parse("environment:forms"), "mine", files=files, create=True)
+    edit.update_resource(
+        library, PERSON, Ref.parse("environment:forms"), "mine", files=files, create=True
+    )
     host = HostContext({})
     refs = (Ref.parse("environment:forms"), [Ref.parse("skill:helps")])
     run = start_run(library, PERSON, host, *refs, {"kind": "simulated"}, {}).run
@@ -337,12 +431,17 @@ def test_a_round_over_a_run_reads_its_training_trials_alone_and_lets_no_task_lea
 
     def answers(document):
         typed = next(piece for piece in document["evidence"] if piece["origin"] == "user")
-        found = guard(document, typed["text"][:60], "Say hello.", typed["text"], "A task is repeated.")
+        found = guard(
+            document, typed["text"][:60], "Say hello.", typed["text"], "A task is repeated."
+        )
         return {**found, "candidates": [{**found["candidates"][0], "target": "skill:helps"}]}
 
     with RoundModel(answers) as api, asking(api) as model:
         report = run_round(
-            library, PERSON, sessions.settings(reviewer_model=model), TrialSource.of(library, PERSON, run)
+            library,
+            PERSON,
+            sessions.settings(reviewer_model=model),
+            TrialSource.of(library, PERSON, run),
         )
     assert report.source == f"run:{run}" and report.episodes > 0 == report.successes
     shown = json.dumps(api.shown)
@@ -350,22 +449,33 @@ def test_a_round_over_a_run_reads_its_training_trials_alone_and_lets_no_task_lea
         one["id"] for one in tasks if one["split"] == "train"
     }
     assert not any(one["expected"] in shown for one in tasks)
-    said = [piece["text"] for one in api.shown for piece in one["evidence"] if piece["origin"] == "assistant"]
+    said = [
+        piece["text"]
+        for one in api.shown
+        for piece in one["evidence"]
+        if piece["origin"] == "assistant"
+    ]
     assert len(said) == len(api.shown) and all("missing rule: iso" in text for text in said)
-    assert [one.action for one in report.changes] == ["no-op"] * len(report.changes) and report.changes
+    assert [one.action for one in report.changes] == ["no-op"] * len(
+        report.changes
+    ) and report.changes
     assert list_pool(library).trials == [] and proposal_inbox.list_waiting(library) == []
     with pytest.raises(NoSuchRun):
         TrialSource.of(library, PERSON, "20200101")
 
 
 @pytest.mark.process
-def test_what_does_worse_than_no_skill_is_proposed_to_go_and_waits_for_a_person(library, skill, tmp_path):
+def test_what_does_worse_than_no_skill_is_proposed_to_go_and_waits_for_a_person(
+    library, skill, tmp_path
+):
     sessions, names = Sessions(library, tmp_path), [f"harm{n}" for n in range(6)]
     for name in (*names, "helps"):
         skill(name, f"The {name} way.", f"Go on with {name}.")
     for number in range(20):
         seen(library, f"alone{number}")
-        record_uses(library, Talk(f"alone{number}").typed("x").ran("true").typed("it works").session)
+        record_uses(
+            library, Talk(f"alone{number}").typed("x").ran("true").typed("it works").session
+        )
     for number in range(5):
         for name in names:
             verified(library, name, f"{name}-{number}", "failed")
@@ -373,8 +483,12 @@ def test_what_does_worse_than_no_skill_is_proposed_to_go_and_waits_for_a_person(
     report = run_round(library, PERSON, sessions.settings())
     assert {one["ref"] for one in report.pruned} == {f"skill:{name}" for name in names}
     waiting = proposal_inbox.list_waiting(library)
-    assert len(waiting) == 6 and all(one.removes for one in waiting), "nothing that others made goes without a person"
-    assert run_round(library, PERSON, sessions.settings()).pruned == [], "without more evidence it is not said again"
+    assert len(waiting) == 6 and all(one.removes for one in waiting), (
+        "nothing that others made goes without a person"
+    )
+    assert run_round(library, PERSON, sessions.settings()).pruned == [], (
+        "without more evidence it is not said again"
+    )
     done = proposal_inbox.approve_together(library, PERSON, [waiting[0].proposal_id], "yes")
     assert library.store.head_or_none(Ref.parse(waiting[0].ref)).version is None
     versions.undo(library, PERSON, "no", operation=done[0].operation)
@@ -402,7 +516,10 @@ def test_when_sessions_go_worse_by_more_than_noise_the_changed_skills_come_later
 def test_where_reviews_are_off_there_are_no_rounds(library, sessions):
     with pytest.raises(Refused, match="EVOLVABLE_REVIEW=off"):
         run_round(library, PERSON, sessions.settings(on=False))
-    assert not (library.store.home / LEDGER).exists() and library.store.head_or_none(TASK_TYPES) is None
+    assert (
+        not (library.store.home / LEDGER).exists()
+        and library.store.head_or_none(TASK_TYPES) is None
+    )
 
 
 @pytest.mark.process
@@ -430,7 +547,9 @@ print(json.dumps({"diagnoses": [named], "candidates": [what]}))
 
 
 @pytest.mark.process
-def test_at_the_command_line_a_round_asks_the_command_that_a_person_named_and_no_other(library, sessions, tmp_path):
+def test_at_the_command_line_a_round_asks_the_command_that_a_person_named_and_no_other(
+    library, sessions, tmp_path
+):
     run = CommandLine(tmp_path)
     sessions.home = run.user
     fill(sessions)
@@ -450,20 +569,28 @@ def test_at_the_command_line_a_round_asks_the_command_that_a_person_named_and_no
 
 
 @pytest.mark.process
-def test_while_a_version_is_on_trial_nothing_else_of_its_skill_is_asked_or_changed(library, sessions):
+def test_while_a_version_is_on_trial_nothing_else_of_its_skill_is_asked_or_changed(
+    library, sessions
+):
     fill(sessions, 2)
     with RoundModel(guards) as api, asking(api) as model:
         run_round(library, PERSON, sessions.settings(reviewer_model=model))
         asked = len(api.asked)
         for number in range(2, 4):
-            sessions.run(f"bad{number}", "tables", f"Fix the table {number} in a.csv", failing(why=WHY))
+            sessions.run(
+                f"bad{number}", "tables", f"Fix the table {number} in a.csv", failing(why=WHY)
+            )
         second = run_round(library, PERSON, sessions.settings(reviewer_model=model))
         assert len(api.asked) == asked and second.unasked == 0
-        assert [one.action for one in second.changes] == ["no-op"] and proposal_inbox.list_waiting(library) == []
+        assert [one.action for one in second.changes] == ["no-op"] and proposal_inbox.list_waiting(
+            library
+        ) == []
         assert {one["why"] for one in second.diagnosed} == {"a version of it is on trial"}
         (trial,) = list_pool(library).trials
         decide_trial(library, DECIDES, trial.id, "retire", "it does not help")
         for number in range(4, 6):
-            sessions.run(f"bad{number}", "tables", f"Fix the table {number} in a.csv", failing(why=WHY))
+            sessions.run(
+                f"bad{number}", "tables", f"Fix the table {number} in a.csv", failing(why=WHY)
+            )
         third = run_round(library, PERSON, sessions.settings(reviewer_model=model))
     assert [one.why for one in third.changes] == ["trial 1 of the same change was retired"]

@@ -1,4 +1,6 @@
-"""The 19 operators of the resource protocol over the six kinds: every cell works, or is refused with its reason."""
+"""The 19 operators of the resource protocol over the six kinds: every cell works, or is refused
+with its reason.
+"""
 
 import asyncio
 import itertools
@@ -25,7 +27,9 @@ from evolvable_tools.verbs.registry import VERBS, place_of
 
 PERSON = Caller(Actor.HUMAN)
 DOCS = Path(__file__).parents[2] / "docs/operators.md"
-TASKS = [{"id": "t1", "prompt": "6 * 7", "expected": "42", "scorer": {"type": "exact"}, "split": "train"}]
+TASKS = [
+    {"id": "t1", "prompt": "6 * 7", "expected": "42", "scorer": {"type": "exact"}, "split": "train"}
+]
 TOOL = '  run:\n    argv: ["{python}", "-c", "print(input())"]\n'
 COUNTER = itertools.count(1)
 
@@ -38,10 +42,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
 
 def texts(kind: Kind, name: str) -> dict[str, str]:
     """The files of a resource of this kind."""
-    more = {Kind.TOOL: f"metadata:\n{TOOL}", Kind.PROMPT: 'metadata:\n  arguments: "topic"\n'}.get(kind, "")
+    more = {Kind.TOOL: f"metadata:\n{TOOL}", Kind.PROMPT: 'metadata:\n  arguments: "topic"\n'}.get(
+        kind, ""
+    )
     head = f"---\nname: {name}\ndescription: Counts {name} things.\n{more}---\n"
     files = {main_file(kind, name): f"{head}\n# Things\n\n## Steps\n\nAbout {{topic}}.\n"}
-    return files | ({"tasks.jsonl": "\n".join(map(json.dumps, TASKS))} if kind is Kind.ENVIRONMENT else {})
+    return files | (
+        {"tasks.jsonl": "\n".join(map(json.dumps, TASKS))} if kind is Kind.ENVIRONMENT else {}
+    )
 
 
 def made(library: Library, kind: Kind) -> Ref:
@@ -72,7 +80,9 @@ def build(library: Library, ref: Ref, tmp_path: Path) -> None:
     built = build_resource(library, PERSON, ref)
     head = library.store.head(ref)
     assert Path(built.path).name == head.tree
-    assert (Path(built.path) / main_file(ref.kind, ref.name)).read_text(encoding="utf-8") == text_of(library, ref)
+    assert (Path(built.path) / main_file(ref.kind, ref.name)).read_text(
+        encoding="utf-8"
+    ) == text_of(library, ref)
 
 
 def register(library: Library, ref: Ref, tmp_path: Path) -> None:
@@ -103,7 +113,9 @@ def list_(library: Library, ref: Ref, tmp_path: Path) -> None:
 
 
 def retrieve(library: Library, ref: Ref, tmp_path: Path) -> None:
-    found = search.find_skill(library, PERSON, f"counts {ref.name} things", kind=ref.kind, mode="keyword", limit=20)
+    found = search.find_skill(
+        library, PERSON, f"counts {ref.name} things", kind=ref.kind, mode="keyword", limit=20
+    )
     assert str(ref) in [one.ref for one in found.matches]
 
 
@@ -114,7 +126,9 @@ def get_state(library: Library, ref: Ref, tmp_path: Path) -> None:
 
 def update(library: Library, ref: Ref, tmp_path: Path) -> None:
     path = main_file(ref.kind, ref.name)
-    done = edit.update_resource(library, PERSON, ref, "more", files={path: text_of(library, ref) + "\nMore.\n"})
+    done = edit.update_resource(
+        library, PERSON, ref, "more", files={path: text_of(library, ref) + "\nMore.\n"}
+    )
     assert done.version == 2 and text_of(library, ref).endswith("More.\n")
 
 
@@ -144,12 +158,18 @@ def set_variables(library: Library, ref: Ref, tmp_path: Path) -> None:
 
 
 def run(library: Library, ref: Ref, tmp_path: Path) -> None:
-    given = {Kind.PROMPT: {"topic": "tea"}, Kind.TOOL: {"a": 1}, Kind.ENVIRONMENT: {"task": "t1", "output": "42"}}
+    given = {
+        Kind.PROMPT: {"topic": "tea"},
+        Kind.TOOL: {"a": 1},
+        Kind.ENVIRONMENT: {"task": "t1", "output": "42"},
+    }
     if ref.kind is Kind.TOOL:
         found = tool_commands.tool_version(library, library.store.head(ref), 1)
         assert found is not None
         tool_commands.approve_tool(library, PERSON, found, via="test")
-    ran = asyncio.run(run_resource(library, PERSON, ref, given.get(ref.kind, {}), RunHost(dict(os.environ))))
+    ran = asyncio.run(
+        run_resource(library, PERSON, ref, given.get(ref.kind, {}), RunHost(dict(os.environ)))
+    )
     if ref.kind is Kind.ENVIRONMENT:
         assert ran.score == 1
     else:
@@ -158,12 +178,17 @@ def run(library: Library, ref: Ref, tmp_path: Path) -> None:
 
 
 def save_to_json(library: Library, ref: Ref, tmp_path: Path) -> None:
-    assert bundle.export_json(library.store, tmp_path / "one.json", [ref]) == (library.store.head(ref).ref,)
+    assert bundle.export_json(library.store, tmp_path / "one.json", [ref]) == (
+        library.store.head(ref).ref,
+    )
 
 
 def load_from_json(library: Library, ref: Ref, tmp_path: Path) -> None:
     save_to_json(library, ref, tmp_path)
-    with Library.open(tmp_path / "other", create=True) as other, (tmp_path / "one.json").open("rb") as stream:
+    with (
+        Library.open(tmp_path / "other", create=True) as other,
+        (tmp_path / "one.json").open("rb") as stream,
+    ):
         bundle.import_json(other.store, stream)
         assert text_of(other, ref) == text_of(library, ref)
 
@@ -190,8 +215,12 @@ def cell(name: str, kind: Kind) -> object:
     return pytest.param(name, kind, id=f"{name}-{kind}", marks=marks)
 
 
-@pytest.mark.parametrize(("name", "kind"), [cell(name, kind) for name in OPERATORS for kind in Kind])
-def test_every_operator_works_on_every_kind_or_is_refused_with_its_reason(library, tmp_path, name, kind):
+@pytest.mark.parametrize(
+    ("name", "kind"), [cell(name, kind) for name in OPERATORS for kind in Kind]
+)
+def test_every_operator_works_on_every_kind_or_is_refused_with_its_reason(
+    library, tmp_path, name, kind
+):
     ref = made(library, kind)
     if reason := OPERATORS[name].refused.get(kind):
         with pytest.raises(Refused, match=re.escape(reason)):
@@ -206,7 +235,9 @@ def test_there_are_19_operators_and_each_is_a_verb_of_the_registry():
 
 
 def test_the_table_of_the_manual_names_every_operator_its_command_and_every_refusal():
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", DOCS.read_text(encoding="utf-8"), re.MULTILINE))
+    rows = dict(
+        re.findall(r"^\| `(\w+)` \| (.+) \|$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    )
 
     assert list(rows) == list(OPERATORS)
     for one in OPERATORS.values():

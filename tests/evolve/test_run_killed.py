@@ -10,7 +10,10 @@ import pytest
 
 CHILD = Path(__file__).parents[1] / "support/evolve_child.py"
 
-pytestmark = [pytest.mark.process, pytest.mark.skipif(os.name == "nt", reason="there is no fork and no SIGKILL")]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(os.name == "nt", reason="there is no fork and no SIGKILL"),
+]
 
 
 def killed(folder: Path, first: int, step: int, *what: str) -> tuple[dict, list[tuple[int, dict]]]:
@@ -33,7 +36,9 @@ def test_killed_at_some_records_it_comes_to_the_same_frontier_and_the_same_bill(
 def test_a_run_that_changes_agents_and_is_killed_comes_to_the_same_changes(tmp_path):
     whole, others = killed(tmp_path, 95, 60, "structure")
 
-    assert [action for action, *_ in whole["changes"]] == ["keep", "add"] and whole["decisions"] == ["admitted"] * 2
+    assert [action for action, *_ in whole["changes"]] == ["keep", "add"] and whole[
+        "decisions"
+    ] == ["admitted"] * 2
     assert len(others) >= 4
     assert all(came_to == whole for _, came_to in others), others
 

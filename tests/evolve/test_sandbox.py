@@ -1,4 +1,6 @@
-"""Trials in a sandbox: what a candidate tries to reach, change, use up or leave behind, by every way it can run."""
+"""Trials in a sandbox: what a candidate tries to reach, change, use up or leave behind, by every
+way it can run.
+"""
 
 import asyncio
 import contextlib
@@ -50,7 +52,9 @@ def confined(tmp_path):
 
 
 @pytest.mark.process
-def test_a_script_of_a_candidate_finds_neither_library_nor_tasks_nor_answers_nor_keys(confined, tmp_path):
+def test_a_script_of_a_candidate_finds_neither_library_nor_tasks_nor_answers_nor_keys(
+    confined, tmp_path
+):
     secrets = [str(tmp_path / "library" / "library.db"), str(confined.own / "answers.json")]
     runtimes = ["/proc", "/dev", *SYSTEM_FOLDERS, *map(str, _own_runtimes())]
     script = f"""
@@ -76,7 +80,9 @@ print(json.dumps([found, seen, beside, os.listdir(os.environ["HOME"]), sorted(os
 
 
 @pytest.mark.process
-def test_a_script_of_a_candidate_reads_no_key_in_the_environment_of_any_process(confined, monkeypatch):
+def test_a_script_of_a_candidate_reads_no_key_in_the_environment_of_any_process(
+    confined, monkeypatch
+):
     monkeypatch.setenv("SOME_API_KEY", "the-key-of-the-person")
     script = """
 import glob, json
@@ -95,7 +101,9 @@ print(json.dumps([read > 0, found]))
 
 
 class ShowsOurEnvironment(Bubblewrap):
-    """Starts bubblewrap with all of our environment, as a mechanism may that forgets about /proc."""
+    """Starts bubblewrap with all of our environment, as a mechanism may that forgets
+    about /proc.
+    """
 
     def outside(self, environment):
         return dict(environment)
@@ -110,7 +118,11 @@ def test_a_mechanism_whose_own_process_shows_our_environment_counts_as_none():
 
 
 def test_the_program_of_a_container_is_given_no_key():
-    ours = {"PATH": "/usr/bin", "DOCKER_HOST": "unix:///run/docker.sock", "ANTHROPIC_API_KEY": "sk-ant-x"}
+    ours = {
+        "PATH": "/usr/bin",
+        "DOCKER_HOST": "unix:///run/docker.sock",
+        "ANTHROPIC_API_KEY": "sk-ant-x",
+    }
 
     given = Container(("docker", "run", "{mounts}", "image")).outside(ours)
 
@@ -175,10 +187,14 @@ print(json.dumps({{
 
 @pytest.mark.process
 def test_only_declared_helpers_stand_beside_the_runner(tmp_path):
-    runner = RUNNER.replace("import json", "import sys; sys.path.insert(0, sys.path[0] or '.')\nimport json", 1)
+    runner = RUNNER.replace(
+        "import json", "import sys; sys.path.insert(0, sys.path[0] or '.')\nimport json", 1
+    )
     confined = Confined(tmp_path, runner, helpers=("answers.json",))
 
-    assert said(confined(f"import json, os; print(json.dumps(sorted(os.listdir({str(confined.own)!r}))))")) == [
+    assert said(
+        confined(f"import json, os; print(json.dumps(sorted(os.listdir({str(confined.own)!r}))))")
+    ) == [
         "answers.json",
         "run.py",
     ]
@@ -196,13 +212,22 @@ for number in range(10_000):
         file.write(b"x" * 2**20)
 """
     free = shutil.disk_usage(tmp_path).free
-    runner = 'import json, subprocess, sys\ngiven = json.load(sys.stdin)\nscript = given["program"]["resources"][0]\n'
-    runner += 'subprocess.run([sys.executable, "-I", "-S", script["folder"] + "/scripts/do.py"], check=True)\n'
+    runner = (
+        "import json, subprocess, sys\ngiven = json.load(sys.stdin)\n"
+        'script = given["program"]["resources"][0]\n'
+    )
+    runner += (
+        'subprocess.run([sys.executable, "-I", "-S", script["folder"] + "/scripts/do.py"], '
+        "check=True)\n"
+    )
     (confined.own / "run.py").write_text(runner)
 
     done = confined(script)
 
-    assert done.outcome is TrialOutcome.AGENT_TIMEOUT and "it filled the 536,870,912 bytes" in done.detail
+    assert (
+        done.outcome is TrialOutcome.AGENT_TIMEOUT
+        and "it filled the 536,870,912 bytes" in done.detail
+    )
     assert free - shutil.disk_usage(tmp_path).free < 256 * 2**20
 
 
@@ -224,7 +249,11 @@ print(json.dumps([tried(lambda: bytearray(2**28)), tried(lambda: open("big", "wb
 """
     limits = ResourceLimits(size=2**24, file=2**20, memory=2**27)
     what = Confinement(
-        (sys.executable, "-I", "-S", "-c", script), work, environment_inside(os.environ), 60, limits=limits
+        (sys.executable, "-I", "-S", "-c", script),
+        work,
+        environment_inside(os.environ),
+        60,
+        limits=limits,
     )
 
     ran = asyncio.run(run_confined(what, apart()))
@@ -249,13 +278,16 @@ print("started")
     assert confined(script).rollout.output == "started"
 
     # The kernel ends the processes of a namespace a moment after bubblewrap has ended.
-    poll(lambda: not any(mark in _words(one) for one in psutil.process_iter()), "the process left behind to end")
+    poll(
+        lambda: not any(mark in _words(one) for one in psutil.process_iter()),
+        "the process left behind to end",
+    )
 
 
 @pytest.mark.process
 def test_a_trial_that_is_stopped_while_its_sandbox_starts_leaves_no_process(tmp_path):
-    # bubblewrap binds its child's life to its own a moment after the fork; at every delay here about one of fifty kills
-    # falls before that moment.
+    # bubblewrap binds its child's life to its own a moment after the fork; at every delay here
+    # about one of fifty kills falls before that moment.
     words = [
         *NAMESPACES,
         "--new-session",
@@ -273,7 +305,9 @@ def test_a_trial_that_is_stopped_while_its_sandbox_starts_leaves_no_process(tmp_
     for number in range(200):
         ChildProcesses().run(command, b"", 0.00006 * number)
 
-    left = [process for process in psutil.process_iter() if str(tmp_path) in " ".join(_words(process))]
+    left = [
+        process for process in psutil.process_iter() if str(tmp_path) in " ".join(_words(process))
+    ]
     try:
         poll(lambda: not any(process.is_running() for process in left), "the last commands to end")
     finally:
@@ -292,7 +326,10 @@ def _words(process):
 def test_a_candidate_that_kills_its_runner_has_failed_and_is_not_missing(confined):
     done = confined("import os, signal; os.kill(os.getppid(), signal.SIGKILL)")
 
-    assert (done.outcome, done.detail) == (TrialOutcome.AGENT_TIMEOUT, "it was killed inside the sandbox (signal 9)")
+    assert (done.outcome, done.detail) == (
+        TrialOutcome.AGENT_TIMEOUT,
+        "it was killed inside the sandbox (signal 9)",
+    )
 
 
 @pytest.mark.process
@@ -313,8 +350,15 @@ open("../beside", "w").close()
     ran = asyncio.run(run_confined(what, apart()))
 
     assert ran.code != 0 and b"beside" in ran.err, "the folder around the workspace is read-only"
-    assert sorted(str(path.relative_to(work)) for path in work.rglob("*")) == ["a", "a/b", "a/b/c", "link"]
-    assert (work / "a/b/c").read_text() == "given" and (work / "a/b/c").stat().st_mode & 0o777 == 0o751
+    assert sorted(str(path.relative_to(work)) for path in work.rglob("*")) == [
+        "a",
+        "a/b",
+        "a/b/c",
+        "link",
+    ]
+    assert (work / "a/b/c").read_text() == "given" and (
+        work / "a/b/c"
+    ).stat().st_mode & 0o777 == 0o751
     assert os.readlink(work / "link") == str(outside) and list(outside.iterdir()) == []
 
 
@@ -435,15 +479,22 @@ def test_a_container_that_keeps_nothing_in_counts_as_none(tmp_path):
     fake.write_text('#!/bin/sh\nwhile [ "$1" != "python3" ]; do shift; done; exec "$@"\n')
     fake.chmod(0o755)
 
-    found = sandbox_of(SandboxChoice(container=(str(fake), "{mounts}"), path=str(tmp_path)), fresh=True)
+    found = sandbox_of(
+        SandboxChoice(container=(str(fake), "{mounts}"), path=str(tmp_path)), fresh=True
+    )
 
     assert found.sandbox is None and "container (engine): " in found.why
-    assert "has no {mounts}" in sandbox_of(SandboxChoice(container=("docker", "run"), path=""), fresh=True).why
+    assert (
+        "has no {mounts}"
+        in sandbox_of(SandboxChoice(container=("docker", "run"), path=""), fresh=True).why
+    )
 
 
 def test_a_container_is_shown_what_the_trial_needs_and_nothing_else(tmp_path):
     work = tmp_path / "work"
-    what = Confinement(("python3", "run.py"), work, {"PATH": "/x", "HOME": "/tmp/home"}, 5, readable=(tmp_path,))
+    what = Confinement(
+        ("python3", "run.py"), work, {"PATH": "/x", "HOME": "/tmp/home"}, 5, readable=(tmp_path,)
+    )
 
     argv = Container(("engine", "run", "{mounts}", "image")).argv(what, tmp_path / "back")
 
@@ -454,7 +505,10 @@ def test_a_container_is_shown_what_the_trial_needs_and_nothing_else(tmp_path):
         and argv[-2:] == ["python3", "run.py"]
     )
     assert f"--volume={tmp_path}:{tmp_path}:ro" in shown and "--env=HOME=/tmp/home" in shown
-    assert all(word.endswith(":ro") or "back" in word or "tmpfs" in word or "--env" in word for word in shown)
+    assert all(
+        word.endswith(":ro") or "back" in word or "tmpfs" in word or "--env" in word
+        for word in shown
+    )
 
 
 @pytest.mark.process
@@ -475,15 +529,32 @@ def test_the_sandbox_works_as_another_user_too():
             for name in names:
                 shutil.copy(Path(package.__path__[0]) / name, target)
         own = Path(evolvable_evolve.__path__[0]) / "sandbox"
-        shutil.copytree(own, place / "evolvable_evolve" / "sandbox", ignore=shutil.ignore_patterns("__pycache__"))
-        script = (
-            "from evolvable_evolve.sandbox.probe import sandbox_of; found = sandbox_of(); print(found.name, found.why)"
+        shutil.copytree(
+            own,
+            place / "evolvable_evolve" / "sandbox",
+            ignore=shutil.ignore_patterns("__pycache__"),
         )
-        version = subprocess.run([python, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True)
+        script = (
+            "from evolvable_evolve.sandbox.probe import sandbox_of; found = sandbox_of(); "
+            "print(found.name, found.why)"
+        )
+        version = subprocess.run(
+            [python, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True
+        )
         if version.stdout.strip() != b"True":
             pytest.skip(f"{python} is too old")
         ran = subprocess.run(
-            [setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", python, "-S", "-B", "-c", script],
+            [
+                setpriv,
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+                python,
+                "-S",
+                "-B",
+                "-c",
+                script,
+            ],
             env={"PATH": "/usr/bin:/bin", "HOME": "/", "PYTHONPATH": made},
             capture_output=True,
             text=True,
@@ -495,7 +566,10 @@ def test_the_sandbox_works_as_another_user_too():
 
 def test_a_sandbox_makes_another_executor_of_the_same_command():
     assert isinstance(FOUND.sandbox, Bubblewrap)
-    one, other = (CommandExecutor(["python3"], host=CommandHost(sandbox=sandbox)) for sandbox in (None, FOUND.sandbox))
+    one, other = (
+        CommandExecutor(["python3"], host=CommandHost(sandbox=sandbox))
+        for sandbox in (None, FOUND.sandbox)
+    )
 
     assert one.fingerprint != other.fingerprint and skill("x").parts
 
@@ -503,7 +577,10 @@ def test_a_sandbox_makes_another_executor_of_the_same_command():
 @pytest.mark.process
 def test_a_program_behind_a_shim_is_found_wherever_its_version_manager_lies(tmp_path):
     manager, work = tmp_path / "manager", tmp_path / "work"
-    for name, script in {"libexec/tool": "echo found", "shims/tool": f'exec "{manager}/libexec/tool"'}.items():
+    for name, script in {
+        "libexec/tool": "echo found",
+        "shims/tool": f'exec "{manager}/libexec/tool"',
+    }.items():
         (manager / name).parent.mkdir(parents=True)
         (manager / name).write_text(f"#!/bin/sh\n{script}\n")
         (manager / name).chmod(0o755)

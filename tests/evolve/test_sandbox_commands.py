@@ -1,4 +1,6 @@
-"""The command line around the sandbox: what is asked before commands run, before a candidate runs, and doctor."""
+"""The command line around the sandbox: what is asked before commands run, before a candidate runs,
+and doctor.
+"""
 
 import json
 import os
@@ -17,7 +19,10 @@ def evolvable(tmp_path):
 
 def scored(evolvable, mark):
     script = f"import json; open({str(mark)!r}, 'w'); print(json.dumps({{'score': 1}}))"
-    scorer = {"type": "command", "args": {"argv": [sys.executable, "-c", script], "good": ["a"], "bad": ["b"]}}
+    scorer = {
+        "type": "command",
+        "args": {"argv": [sys.executable, "-c", script], "good": ["a"], "bad": ["b"]},
+    }
     tasks = [
         {"id": f"t{n}", "prompt": f"p{n}", "split": split, "scorer": scorer}
         for n, split in enumerate(["train", "val", "test"])
@@ -53,7 +58,10 @@ def test_a_task_set_names_a_registered_scorer_and_cannot_say_what_it_runs(evolva
     mark = tmp_path / "ran"
     path = scored(evolvable, mark)
     own = tmp_path / "own.py"
-    own.write_text("import json, sys\nprint(json.dumps({'score': float(json.load(sys.stdin)['output'] == 'a')}))\n")
+    own.write_text(
+        "import json, sys\nprint(json.dumps({'score': float(json.load(sys.stdin)['output'] "
+        "== 'a')}))\n"
+    )
     named = {"type": "command", "args": {"name": "own", "good": ["a"], "bad": ["b"]}}
     tasks = [json.loads(line) | {"scorer": named} for line in path.read_text().splitlines()]
     path.write_text("\n".join(map(json.dumps, tasks)))
@@ -65,13 +73,17 @@ def test_a_task_set_names_a_registered_scorer_and_cannot_say_what_it_runs(evolva
 
     evolvable.person = True
     evolvable("scorer", "add", "own", "--", sys.executable, "-I", "-S", own)
-    assert [one["name"] for one in evolvable("scorer", "list", "--json").json["commands"]] == ["own"]
+    assert [one["name"] for one in evolvable("scorer", "list", "--json").json["commands"]] == [
+        "own"
+    ]
     evolvable.person = False
     found = evolvable("taskset", "check", path, "--json").json
     assert found["passes"] and found["scorers"] == {"command": 3}
 
     for wrong in ({"name": "own", "argv": ["touch", str(mark)]}, {}, {"name": f"touch {mark}"}):
-        lines = [json.dumps(task | {"scorer": {"type": "command", "args": wrong}}) for task in tasks]
+        lines = [
+            json.dumps(task | {"scorer": {"type": "command", "args": wrong}}) for task in tasks
+        ]
         path.write_text("\n".join(lines))
         assert evolvable("taskset", "check", path, code=None).code != 0 and not mark.exists()
 

@@ -1,4 +1,6 @@
-"""Models in a sandbox: the clients reach theirs through a relay that holds the key, and nothing else."""
+"""Models in a sandbox: the clients reach theirs through a relay that holds the key, and nothing
+else.
+"""
 
 import asyncio
 import json
@@ -41,7 +43,10 @@ seen = {{"model": ask(base + {path!r}, authorization="Bearer stolen", **{{"x-api
         "secret": os.path.exists({secret!r}), "environment": dict(os.environ), "argv": sys.argv,
         "config": open(os.environ["CODEX_HOME"] + "/config.toml").read() if "CODEX_HOME" in os.environ else ""}}
 """
-CLAUDE = 'print(json.dumps({"type": "result", "subtype": "success", "is_error": False, "result": json.dumps(seen)}))\n'
+CLAUDE = (
+    'print(json.dumps({"type": "result", "subtype": "success", "is_error": False, "result": '
+    "json.dumps(seen)}))\n"
+)
 CODEX = """
 print(json.dumps({"type": "item.completed", "item": {"type": "agent_message", "text": json.dumps(seen)}}))
 print(json.dumps({"type": "turn.completed", "usage": {}}))
@@ -61,7 +66,9 @@ def client(tmp_path: Path, api: ModelApi, base: str, path: str, events: str) -> 
     secret.write_text("secret")
     program = tmp_path / "bin" / "client"
     program.parent.mkdir()
-    text = ASKING.format(python=sys.executable, base=base, path=path, other=api.url, secret=str(secret))
+    text = ASKING.format(
+        python=sys.executable, base=base, path=path, other=api.url, secret=str(secret)
+    )
     program.write_text(text + events, encoding="utf-8")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return str(program)
@@ -70,7 +77,9 @@ def client(tmp_path: Path, api: ModelApi, base: str, path: str, events: str) -> 
 def told(executor, tmp_path):
     work = tmp_path / "trial" / "work"
     work.mkdir(parents=True)
-    rollout = asyncio.run(executor.run(a_task(prompt="do it", timeout_s=60.0), a_program(), 0, work))
+    rollout = asyncio.run(
+        executor.run(a_task(prompt="do it", timeout_s=60.0), a_program(), 0, work)
+    )
     assert rollout.outcome is None, rollout.detail
     return json.loads(rollout.output)
 
@@ -94,8 +103,16 @@ def check(seen, api, path):
 def test_claude_code_asks_its_model_through_the_relay_which_holds_the_key(tmp_path):
     with Anything() as api:
         binary = client(tmp_path, api, 'os.environ["ANTHROPIC_BASE_URL"]', "/v1/messages", CLAUDE)
-        environment = {"PATH": os.environ["PATH"], "ANTHROPIC_API_KEY": KEY, "EVOLVABLE_HOME": str(tmp_path)}
-        environment |= {"ANTHROPIC_AUTH_TOKEN": KEY, "ANTHROPIC_BASE_URL": api.url, "AWS_SECRET_ACCESS_KEY": KEY}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "ANTHROPIC_API_KEY": KEY,
+            "EVOLVABLE_HOME": str(tmp_path),
+        }
+        environment |= {
+            "ANTHROPIC_AUTH_TOKEN": KEY,
+            "ANTHROPIC_BASE_URL": api.url,
+            "AWS_SECRET_ACCESS_KEY": KEY,
+        }
         executor = ClaudeExecutor(
             ClientSettings(binary, "9", "m", environment, sandbox=apart(), hidden=(tmp_path / "x",))
         )
@@ -107,16 +124,24 @@ def test_claude_code_asks_its_model_through_the_relay_which_holds_the_key(tmp_pa
 
 def test_codex_asks_its_model_through_the_relay_which_holds_the_key(tmp_path):
     with Anything() as api:
-        config = f'model_provider = "p"\n[model_providers.p]\nbase_url = "{api.url}/v1"\nenv_key = "P_KEY"\n'
+        config = (
+            f'model_provider = "p"\n[model_providers.p]\nbase_url = "{api.url}/v1"\n'
+            'env_key = "P_KEY"\n'
+        )
         binary = client(tmp_path, api, '"http://127.0.0.1:8790"', "/v1/responses", CODEX)
         environment = {"PATH": os.environ["PATH"], "P_KEY": KEY}
-        executor = CodexExecutor(ClientSettings(binary, "9", "m", environment, config=config, sandbox=apart()))
+        executor = CodexExecutor(
+            ClientSettings(binary, "9", "m", environment, config=config, sandbox=apart())
+        )
 
         seen = told(executor, tmp_path)
         asked = check(seen, api, "/v1/responses")
 
     assert asked.headers["authorization"] == f"Bearer {KEY}"
-    assert 'base_url = "http://127.0.0.1:8790/v1"' in seen["config"] and "danger-full-access" in seen["argv"]
+    assert (
+        'base_url = "http://127.0.0.1:8790/v1"' in seen["config"]
+        and "danger-full-access" in seen["argv"]
+    )
 
 
 def test_a_sign_in_of_the_client_s_own_is_one_file_that_is_read_only(tmp_path):
@@ -138,7 +163,9 @@ except OSError:
     program.chmod(0o755)
     settings = ClientSettings(str(program), "9", "m", {"PATH": os.environ["PATH"]}, sandbox=apart())
 
-    executor = ClaudeExecutor(ClientSettings(**{**vars(settings), "credentials": own / ".credentials.json"}))
+    executor = ClaudeExecutor(
+        ClientSettings(**{**vars(settings), "credentials": own / ".credentials.json"})
+    )
 
     assert told(executor, tmp_path) == ['{"token": 1}', [".credentials.json"], "refused"]
 
@@ -156,7 +183,9 @@ def test_a_program_reaches_a_client_in_the_sandbox(tmp_path, which):
 
 def test_the_relay_passes_on_chunked_bodies_and_refuses_what_it_does_not_know():
     async def asked(api, request):
-        async with relay(ModelAccess(api.url, frozenset(("/v1/messages",)), {"x-api-key": KEY})) as place:
+        async with relay(
+            ModelAccess(api.url, frozenset(("/v1/messages",)), {"x-api-key": KEY})
+        ) as place:
             reader, writer = await asyncio.open_unix_connection(place)
             writer.write(request)
             answer = await reader.read()
@@ -179,5 +208,7 @@ def test_the_relay_passes_on_chunked_bodies_and_refuses_what_it_does_not_know():
             head + b"content-length: x\r\n\r\n",
         ):
             assert b"200" not in asyncio.run(asked(api, request))
-        assert b"426" in asyncio.run(asked(api, upgrade % b"WebSocket")), "Codex asks by HTTP at once on this alone"
+        assert b"426" in asyncio.run(asked(api, upgrade % b"WebSocket")), (
+            "Codex asks by HTTP at once on this alone"
+        )
         assert len(api.asked) == 1

@@ -1,4 +1,6 @@
-"""Scorers: EvoSkill's reproduced to the last bit, our own by their truth tables, and trouble that is never a 0."""
+"""Scorers: EvoSkill's reproduced to the last bit, our own by their truth tables, and trouble that
+is never a 0.
+"""
 
 import asyncio
 import json
@@ -34,7 +36,9 @@ from evolvable_evolve.evolution.task import (
 )
 from evolvable_evolve.evolution.trials.measurement import TrialRunner, TrialSettings
 
-VECTORS = json.loads((Path(__file__).parent / "vectors/scorer_vectors.json").read_text(encoding="utf-8"))
+VECTORS = json.loads(
+    (Path(__file__).parent / "vectors/scorer_vectors.json").read_text(encoding="utf-8")
+)
 
 
 def of(call, *arguments):
@@ -60,7 +64,9 @@ def task(scorer="exact", expected="yes", prompt="Is it?", **args):
 
 
 def scored(one, output, workspace=None, usage=NO_USAGE, trace="", **more):
-    return asyncio.run(TaskSetScorer(**more)(one, Rollout(output, trace=trace, usage=usage), workspace))
+    return asyncio.run(
+        TaskSetScorer(**more)(one, Rollout(output, trace=trace, usage=usage), workspace)
+    )
 
 
 # EvoSkill's scorer
@@ -100,7 +106,9 @@ def test_the_exact_and_the_training_score_of_every_vector_are_reproduced():
 def test_its_helpers_say_what_the_vectors_say():
     helpers = VECTORS["helpers"]
     said = {
-        "extract_numbers_with_context": lambda text: [list(each) for each in compat.find_numbers(text)],
+        "extract_numbers_with_context": lambda text: [
+            list(each) for each in compat.find_numbers(text)
+        ],
         "has_significant_text": lambda text: list(compat.significant_text(text)),
         "extract_final_answer": compat.find_final_answer,
     }
@@ -110,9 +118,13 @@ def test_its_helpers_say_what_the_vectors_say():
         for case in helpers[name]
         if not equal(of(call, case["in"]), case["out"])
     ]
-    wrong += [case for case in helpers["is_likely_year"] if compat.is_year(case["in"]) is not case["out"]]
+    wrong += [
+        case for case in helpers["is_likely_year"] if compat.is_year(case["in"]) is not case["out"]
+    ]
     overlaps = helpers["check_text_overlap"]
-    wrong += [case for case in overlaps if compat.text_overlaps(*case["in"]) is not case["out"]["ok"][0]]
+    wrong += [
+        case for case in overlaps if compat.text_overlaps(*case["in"]) is not case["out"]["ok"][0]
+    ]
     lists = helpers["question_scorer_dabstep"]
     wrong += [case for case in lists if dabstep_compat(*case["in"]) is not case["out"]["ok"]]
 
@@ -212,7 +224,9 @@ def test_a_tolerance_is_for_amounts_and_not_for_years():
     assert numeric_strict("100, 101", "101, 102", rel_tol=0.01) == 1
 
 
-@pytest.mark.parametrize("output", ["1" * 50_000, "1,111," * 20_000, "- " * 50_000, "\ud800 5", "٣", "5e999999"])
+@pytest.mark.parametrize(
+    "output", ["1" * 50_000, "1,111," * 20_000, "- " * 50_000, "\ud800 5", "٣", "5e999999"]
+)
 def test_odd_output_is_scored_and_does_not_hang(output):
     assert numeric_strict("5", output) in (0.0, 1.0)
 
@@ -329,8 +343,15 @@ print(json.dumps({"score": 0.5, "status": "ok", "feedback_public": given["output
     files = {"scorers/check.py": program.encode()}
     said = scored(one, "out", tmp_path, ModelUsage(7), "the way", files=files)
 
-    assert (said.value, said.feedback, said.evidence, said.metrics) == (0.5, "out", "e", {"tokens": 7.0})
-    assert [(check.name, check.passed, check.kind) for check in said.checks] == [("sum", False, "shape")]
+    assert (said.value, said.feedback, said.evidence, said.metrics) == (
+        0.5,
+        "out",
+        "e",
+        {"tokens": 7.0},
+    )
+    assert [(check.name, check.passed, check.kind) for check in said.checks] == [
+        ("sum", False, "shape")
+    ]
     assert (tmp_path / "made.txt").read_text(encoding="utf-8") == "made"
 
 
@@ -346,7 +367,10 @@ print(json.dumps({"score": 0.5, "status": "ok", "feedback_public": given["output
         ("print('{\"score\": NaN}')", "no JSON"),
         ("print('{\"score\": true}')", "score: True is not of type 'number'"),
         ('print(\'{"score": 1, "metrics": {"a": 1e999}}\')', "metrics.a: inf is greater"),
-        ('print(\'{"score": 1, "status": "infra_error", "evidence_private": "no disk"}\')', "no disk"),
+        (
+            'print(\'{"score": 1, "status": "infra_error", "evidence_private": "no disk"}\')',
+            "no disk",
+        ),
         ('print(\'{"score": 1, "status": "great"}\')', "great"),
         ('print(\'{"score": 1, "checks": [1]}\')', "checks.0: 1 is not of type 'object'"),
         ("print('x' * 2_000_000)", "too much"),
@@ -378,17 +402,37 @@ class Thinker:
     async def ask(self, question):
         self.asked.append(question)
         good = self.word in question.data["answer"]
-        said = {"score": float(good), "passed": good, "reason": "because", "feedback": self.feedback, "errors": []}
+        said = {
+            "score": float(good),
+            "passed": good,
+            "reason": "because",
+            "feedback": self.feedback,
+            "errors": [],
+        }
         return ModelAnswer(said, ModelUsage(10, 1, 1), self.name)
 
 
 RUBRIC = "Is it kind?"
-JUDGED = Task("letter", "Write a letter.", ScorerSpec("judge", {"rubric": RUBRIC}), Split.TRAIN, "d", "Dear friend")
-SAMPLES = [JudgeSample(JUDGED, f"{word} {n}", word == "dear") for word in ("dear", "stupid") for n in range(3)]
+JUDGED = Task(
+    "letter",
+    "Write a letter.",
+    ScorerSpec("judge", {"rubric": RUBRIC}),
+    Split.TRAIN,
+    "d",
+    "Dear friend",
+)
+SAMPLES = [
+    JudgeSample(JUDGED, f"{word} {n}", word == "dear")
+    for word in ("dear", "stupid")
+    for n in range(3)
+]
 
 
 def calibrated(thinker, samples=SAMPLES):
-    return JudgeScorer(thinker, {rubric_digest(RUBRIC): asyncio.run(run_judge_calibration(thinker, RUBRIC, samples))})
+    return JudgeScorer(
+        thinker,
+        {rubric_digest(RUBRIC): asyncio.run(run_judge_calibration(thinker, RUBRIC, samples))},
+    )
 
 
 def test_a_judge_scores_after_it_told_good_from_bad():
@@ -466,7 +510,9 @@ def graded(grader, output="dear all"):
     task = replace(JUDGED, scorer=ScorerSpec("judge", {"rubric": "five-dimensions"}))
     samples = [replace(one, task=task) for one in SAMPLES]
     found = asyncio.run(run_judge_calibration(grader, "five-dimensions", samples))
-    return scored(task, output, judge=JudgeScorer(grader, {rubric_digest("five-dimensions"): found}))
+    return scored(
+        task, output, judge=JudgeScorer(grader, {rubric_digest("five-dimensions"): found})
+    )
 
 
 def test_a_judge_grades_the_five_dimensions_and_their_mean_is_the_score():
@@ -508,12 +554,16 @@ print(json.dumps({"score": float(said["total"] == 7)}))
 @pytest.mark.parametrize(
     ("good", "output", "outcome"),
     [
-        ('{"total": 7}', '{"unsure": true}', "fail"),  # the scorer is alive: it scores what is known to be good
+        # The scorer is alive: it scores what is known to be good.
+        ('{"total": 7}', '{"unsure": true}', "fail"),
         ('{"total": 7}', '{"total": 7}', "pass"),
-        ("not even JSON", '{"unsure": true}', "infra_error"),  # nor does it score this: nobody knows whose fault it is
+        # Nor does it score this: nobody knows whose fault it is.
+        ("not even JSON", '{"unsure": true}', "infra_error"),
     ],
 )
-def test_an_output_that_a_scorer_fails_on_counts_as_0_when_the_scorer_is_alive(tmp_path, good, output, outcome):
+def test_an_output_that_a_scorer_fails_on_counts_as_0_when_the_scorer_is_alive(
+    tmp_path, good, output, outcome
+):
     scorer = ScorerSpec("command", {"argv": ["{python}", "-c", KEYED], "good": [good]})
     one = replace(task(), scorer=scorer, expected=None)
 
@@ -530,4 +580,8 @@ def test_an_output_that_a_scorer_fails_on_counts_as_0_when_the_scorer_is_alive(t
 
     assert str(trial.outcome) == outcome and trial.score == {"fail": 0.0, "pass": 1.0}.get(outcome)
     if outcome == "fail":
-        assert "KeyError" in record["evidence"] and "known answer" in record["evidence"] and trial.feedback == ""
+        assert (
+            "KeyError" in record["evidence"]
+            and "known answer" in record["evidence"]
+            and trial.feedback == ""
+        )

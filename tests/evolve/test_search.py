@@ -1,4 +1,7 @@
-"""Greedy composition and the staged sealed test, the defaults. Truth is known, and all figures are simulated."""
+"""Greedy composition and the staged sealed test, the defaults.
+
+Truth is known, and all figures are simulated.
+"""
 
 import asyncio
 import json
@@ -20,7 +23,14 @@ from evolvable_evolve.evolution.proposers.proposer_model import ModelRole
 from evolvable_evolve.evolution.run_config import RunSettings
 from evolvable_evolve.evolution.search import selection_tasks
 from evolvable_evolve.evolution.statistics.staged_test import EQUAL_SHARES
-from evolvable_evolve.evolution.task import ModelUsage, Rollout, ScorerSpec, Split, Task, TrialOutcome
+from evolvable_evolve.evolution.task import (
+    ModelUsage,
+    Rollout,
+    ScorerSpec,
+    Split,
+    Task,
+    TrialOutcome,
+)
 
 USEFUL = ("Dates are ISO", ["rule: iso"])
 MORE = ("Sums are rounded", ["rule: sums"])
@@ -29,19 +39,28 @@ HARMFUL = ("Shout", ["rule: shout"])
 
 
 def splits(train: int = 12, val: int = 12, test: int = 24) -> dict[Split, list[Task]]:
-    """Tasks of which half need the rule iso and a quarter the rule sums; none passes with the rule shout."""
+    """Tasks of which half need the rule iso and a quarter the rule sums; none passes with the rule
+    shout.
+    """
     needs = (["needs:iso"], ["needs:sums"], ["needs:iso"], [])
     sizes = {Split.TRAIN: train, Split.VAL: val, Split.TEST: test}
-    return {s: [task(s, n, "broken_by:shout", *needs[n % 4]) for n in range(size)] for s, size in sizes.items()}
+    return {
+        s: [task(s, n, "broken_by:shout", *needs[n % 4]) for n in range(size)]
+        for s, size in sizes.items()
+    }
 
 
 def settings(**given) -> RunSettings:
     return RunSettings("environment:made-up", **{"iterations": 3, **given})
 
 
-def driven(folder: Path, proposals, tasks_of=None, base: Program | None = None, given=None, **options) -> RunState:
+def driven(
+    folder: Path, proposals, tasks_of=None, base: Program | None = None, given=None, **options
+) -> RunState:
     tasks_of = tasks_of or splits()
-    with running(folder, base or program(), scripted(proposals), tasks_of, given or settings(), **options) as run:
+    with running(
+        folder, base or program(), scripted(proposals), tasks_of, given or settings(), **options
+    ) as run:
         asyncio.run(run_phases(run))
         return run.state
 
@@ -57,8 +76,12 @@ def test_edits_that_help_are_composed_and_what_harms_is_dropped_after_half_of_th
     assert decisions(state) == ["rejected", "admitted", "admitted"]
     assert "dropped after the first half" in state.iterations[0]["why"]
     assert len(state.candidates[state.history[0]].scores) == 12
-    assert [one.name for one in state.members] == ["c3"] and state.candidates[state.best].parents[0] == state.history[1]
-    assert state.verdict["verdict"] == "PROMOTE" and state.verdict["delta"] == pytest.approx(0.75, abs=0.1)
+    assert [one.name for one in state.members] == ["c3"] and state.candidates[state.best].parents[
+        0
+    ] == state.history[1]
+    assert state.verdict["verdict"] == "PROMOTE" and state.verdict["delta"] == pytest.approx(
+        0.75, abs=0.1
+    )
 
 
 @pytest.mark.process
@@ -84,7 +107,9 @@ def categories(train: int) -> dict[Split, list[Task]]:
 
 
 @pytest.mark.process
-def test_every_training_task_is_shown_before_any_is_shown_again_and_all_categories_take_turns(tmp_path):
+def test_every_training_task_is_shown_before_any_is_shown_again_and_all_categories_take_turns(
+    tmp_path,
+):
     proposals = [(f"Say {n}", [f"Say {n}."]) for n in range(14)]
     given = settings(iterations=14, trials=2000)
     with running(tmp_path, program(), scripted(proposals), categories(40), given) as run:
@@ -97,7 +122,9 @@ def test_every_training_task_is_shown_before_any_is_shown_again_and_all_categori
 
 
 class Flaky:
-    """An executor under which one training task fails in its first run alone, and another fails without the rule."""
+    """An executor under which one training task fails in its first run alone, and another fails
+    without the rule.
+    """
 
     fingerprint, label = "flaky", "simulated"
 
@@ -109,7 +136,9 @@ class Flaky:
 
 
 @pytest.mark.process
-def test_a_lone_failure_that_was_measured_before_is_run_again_and_does_not_hide_the_others(tmp_path):
+def test_a_lone_failure_that_was_measured_before_is_run_again_and_does_not_hide_the_others(
+    tmp_path,
+):
     tasks_of = categories(40)
     given = settings(iterations=2, trials=2000)
     with running(tmp_path, program(), scripted([USEFUL]), tasks_of, given, executor=Flaky()) as run:
@@ -122,7 +151,9 @@ def test_a_lone_failure_that_was_measured_before_is_run_again_and_does_not_hide_
 
 
 class Sided:
-    """An executor under which the rule mends the tasks of kind-1 and spoils those that are named."""
+    """An executor under which the rule mends the tasks of kind-1 and spoils those that
+    are named.
+    """
 
     fingerprint, label = "sided", "simulated"
 
@@ -136,16 +167,26 @@ class Sided:
 
 
 def ends_of_one(folder: Path, kinds: int, spoil: dict[Split, int]) -> tuple[str, str]:
-    """Return what was decided about a candidate for kind-1 that spoils so many tasks of other kinds, and why."""
+    """Return what was decided about a candidate for kind-1 that spoils so many tasks of other
+    kinds, and why.
+    """
     tasks_of = {
         split: [replace(one, category=f"kind-{n % kinds}") for n, one in enumerate(its)]
         for split, its in categories(40).items()
     }
-    with running(folder / "order", program(), scripted([]), tasks_of, settings(iterations=1)) as run:
+    with running(
+        folder / "order", program(), scripted([]), tasks_of, settings(iterations=1)
+    ) as run:
         others = [one for one in selection_tasks(run) if one.category != "kind-1"]
-    named = frozenset(one.id for split, many in spoil.items() for one in [x for x in others if x.split is split][:many])
+    named = frozenset(
+        one.id
+        for split, many in spoil.items()
+        for one in [x for x in others if x.split is split][:many]
+    )
     assert len(named) == sum(spoil.values())
-    with running(folder, program(), scripted([USEFUL]), tasks_of, settings(iterations=1), Sided(named)) as run:
+    with running(
+        folder, program(), scripted([USEFUL]), tasks_of, settings(iterations=1), Sided(named)
+    ) as run:
         asyncio.run(run_phases(run))
         [ended] = [one for one in run.state.iterations if one["candidate"]][:1]
     return str(ended["decision"]), ended["why"]
@@ -167,17 +208,26 @@ def test_a_candidate_for_one_category_that_spoils_many_tasks_of_others_is_reject
 
 @pytest.mark.process
 @pytest.mark.parametrize(("given", "repeats"), [({}, [2, 3, 4]), ({"test_repeats": 2}, [2, 2, 2])])
-def test_a_small_gain_in_the_search_has_more_runs_in_later_stages_of_the_test(tmp_path, given, repeats):
+def test_a_small_gain_in_the_search_has_more_runs_in_later_stages_of_the_test(
+    tmp_path, given, repeats
+):
     tags = ("needs:iso", "", "", "", "", "", "", "chance:0.5")
     sizes = {Split.TRAIN: 16, Split.VAL: 16, Split.TEST: 48}
-    tasks_of = {s: [task(s, n, *filter(None, [tags[n % 8]])) for n in range(size)] for s, size in sizes.items()}
+    tasks_of = {
+        s: [task(s, n, *filter(None, [tags[n % 8]])) for n in range(size)]
+        for s, size in sizes.items()
+    }
 
     state = driven(tmp_path, [USEFUL], tasks_of, given=settings(iterations=1, **given))
 
     run = [one["tasks"] for one in state.verdict["stages"]]
     assert len(run) > 1, "the first stage cannot decide it"
-    assert state.verdict["missing"]["each"] == sum(times * tasks for times, tasks in zip(repeats, run, strict=False))
-    assert state.stage_repeats == tuple(repeats), "as it was written down before the test was opened"
+    assert state.verdict["missing"]["each"] == sum(
+        times * tasks for times, tasks in zip(repeats, run, strict=False)
+    )
+    assert state.stage_repeats == tuple(repeats), (
+        "as it was written down before the test was opened"
+    )
 
 
 class Memorised:
@@ -192,7 +242,9 @@ class Memorised:
 
 
 def test_an_edit_that_fits_the_training_tasks_and_loses_on_validation_is_not_taken(tmp_path):
-    state = driven(tmp_path, [USELESS], splits(16, 12), given=settings(iterations=1), executor=Memorised())
+    state = driven(
+        tmp_path, [USELESS], splits(16, 12), given=settings(iterations=1), executor=Memorised()
+    )
 
     assert decisions(state) == ["rejected"] and state.looks == 0
     assert state.verdict["verdict"] == "NOT SUPPORTED"
@@ -203,16 +255,26 @@ def test_the_test_ends_early_when_the_gain_is_clear_and_says_so(tmp_path):
     state = driven(tmp_path, [USEFUL, MORE], splits(test=60), given=settings(iterations=2))
 
     said = state.verdict
-    assert said["verdict"] == "PROMOTE" and said["n"] < 60 and len(said["stages"]) < len(said["planned"])
+    assert (
+        said["verdict"] == "PROMOTE"
+        and said["n"] < 60
+        and len(said["stages"]) < len(said["planned"])
+    )
     assert "after stage" in said["why"] and sum(said["planned"]) == 60
     low, high = said["interval"]
-    assert low < said["delta"] <= high and said["missing"] == {"base": 0, "finalist": 0, "each": 2 * said["n"]}
+    assert low < said["delta"] <= high and said["missing"] == {
+        "base": 0,
+        "finalist": 0,
+        "each": 2 * said["n"],
+    }
 
 
 def test_a_parent_that_was_measured_too_long_ago_is_measured_again_beside_its_child(tmp_path):
     spent = []
     for hours in (10_000, 0):
-        state = driven(tmp_path / str(hours), [USELESS], given=settings(iterations=1, stale_hours=hours))
+        state = driven(
+            tmp_path / str(hours), [USELESS], given=settings(iterations=1, stale_hours=hours)
+        )
         spent.append(state.spent["val"].trials)
         (child,) = [one for one in state.candidates.values() if one.name == "c1"]
 
@@ -224,7 +286,9 @@ def test_stages_hold_whole_groups_and_follow_from_the_salt_alone():
     stages = plan_stages(tests, "salt")
 
     assert stages == plan_stages(tests, "salt") != plan_stages(tests, "other")
-    assert [len(stage) for stage in stages] == [28, 16, 16], "half and two quarters, as near as whole groups allow"
+    assert [len(stage) for stage in stages] == [28, 16, 16], (
+        "half and two quarters, as near as whole groups allow"
+    )
     assert [len(stage) for stage in plan_stages(tests, "salt", EQUAL_SHARES)] == [20, 20, 20]
     assert all(
         len({task.id for task in stage if task.group == name} or {0}) in (1, 4)
@@ -237,7 +301,9 @@ def test_stages_hold_whole_groups_and_follow_from_the_salt_alone():
 @pytest.mark.process
 def test_with_few_groups_no_task_of_the_test_is_run(tmp_path):
     tasks_of = splits()
-    tasks_of[Split.TEST] = [replace(one, group=f"g{n % 5}") for n, one in enumerate(tasks_of[Split.TEST])]
+    tasks_of[Split.TEST] = [
+        replace(one, group=f"g{n % 5}") for n, one in enumerate(tasks_of[Split.TEST])
+    ]
 
     state = driven(tmp_path, [USEFUL], tasks_of, given=settings(iterations=1))
 
@@ -264,12 +330,16 @@ class Hedging:
 
 
 @pytest.mark.process
-def test_a_finalist_whose_wrong_answers_are_missing_is_not_promoted_and_the_missing_are_counted_by_arm(tmp_path):
+def test_a_finalist_whose_wrong_answers_are_missing_is_not_promoted_and_the_missing_are_counted_by_arm(
+    tmp_path,
+):
     tasks_of = splits(test=60)
     tasks_of[Split.TEST] = [replace(one, tags=("chance:0.6",)) for one in tasks_of[Split.TEST]]
     executor = Hedging(tasks_of[Split.TEST])
 
-    state = driven(tmp_path, [USELESS], tasks_of, given=settings(iterations=1, coverage=0.3), executor=executor)
+    state = driven(
+        tmp_path, [USELESS], tasks_of, given=settings(iterations=1, coverage=0.3), executor=executor
+    )
 
     said = state.verdict
     assert said["missing"]["base"] == 0 < said["missing"]["finalist"]
@@ -285,7 +355,9 @@ print(json.dumps({"score": float(said["total"] == 7)}))
 
 
 class Unsure(Hedging):
-    """A finalist of the same ability that says so where its answer would be wrong; the base gives a wrong total."""
+    """A finalist of the same ability that says so where its answer would be wrong; the base gives a
+    wrong total.
+    """
 
     async def run(self, one: Task, now: Program, repeat: int, workspace: Path) -> Rollout:
         done = await super().run(one, now, repeat, workspace)
@@ -297,15 +369,20 @@ class Unsure(Hedging):
 
 
 @pytest.mark.nightly
-def test_a_finalist_on_whose_unsure_answers_a_living_scorer_fails_is_not_supported_and_nothing_is_missing(tmp_path):
+def test_a_finalist_on_whose_unsure_answers_a_living_scorer_fails_is_not_supported_and_nothing_is_missing(
+    tmp_path,
+):
     tasks_of = splits(test=60)
     scorer = ScorerSpec("command", {"argv": ["{python}", "-c", KEYED], "good": ['{"total": 7}']})
     tasks_of[Split.TEST] = [
-        replace(one, tags=("chance:0.5",), scorer=scorer, expected=None) for one in tasks_of[Split.TEST]
+        replace(one, tags=("chance:0.5",), scorer=scorer, expected=None)
+        for one in tasks_of[Split.TEST]
     ]
     plain = [replace(one, scorer=ScorerSpec("exact")) for one in tasks_of[Split.TEST]]
 
-    state = driven(tmp_path, [USELESS], tasks_of, given=settings(iterations=1), executor=Unsure(plain))
+    state = driven(
+        tmp_path, [USELESS], tasks_of, given=settings(iterations=1), executor=Unsure(plain)
+    )
 
     said = state.verdict
     assert said["verdict"] == "NOT SUPPORTED" and said["n"] >= 20
@@ -323,35 +400,53 @@ class Costly(SimulatedExecutor):
         done = await super().run(one, now, repeat, workspace)
         spread = 8 ** ((zlib.crc32(f"{one.id} {now.digest}".encode()) % 7 - 3) / 6)
         iso = any(b"rule: iso" in data for part in now.parts for data in part.files.values())
-        return replace(done, usage=ModelUsage(int(10_000 * spread * (self.factor if iso else 1.0)), 1, 1))
+        return replace(
+            done, usage=ModelUsage(int(10_000 * spread * (self.factor if iso else 1.0)), 1, 1)
+        )
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "PROMOTE"), (3.0, "NOT SUPPORTED")])
-def test_cost_is_judged_by_the_estimate_of_the_paired_ratio_and_not_by_a_wide_interval(tmp_path, factor, verdict):
+def test_cost_is_judged_by_the_estimate_of_the_paired_ratio_and_not_by_a_wide_interval(
+    tmp_path, factor, verdict
+):
     tasks_of = splits(test=60)
     executor = Costly([one for split in Split for one in tasks_of[split]])
     executor.factor = factor
 
-    state = driven(tmp_path, [USEFUL], tasks_of, given=settings(iterations=1, cost_rise=0.6), executor=executor)
+    state = driven(
+        tmp_path, [USEFUL], tasks_of, given=settings(iterations=1, cost_rise=0.6), executor=executor
+    )
 
     assert state.verdict["verdict"] == verdict
     assert ("more tokens" in state.verdict["why"]) is (verdict == "NOT SUPPORTED")
 
 
 @pytest.mark.parametrize(
-    ("said", "shares"), [({}, (1 / 3, 1 / 3, 1 / 3)), ({"shares": [0.5, 0.25, 0.25]}, (0.5, 0.25, 0.25))]
+    ("said", "shares"),
+    [({}, (1 / 3, 1 / 3, 1 / 3)), ({"shares": [0.5, 0.25, 0.25]}, (0.5, 0.25, 0.25))],
 )
 def test_a_test_goes_on_with_the_stages_that_it_was_opened_with(said, shares):
-    look = {"type": "look", "look": 1, "test_digest": "d", "candidate": "c", "repeats": [2, 3, 3], **said}
+    look = {
+        "type": "look",
+        "look": 1,
+        "test_digest": "d",
+        "candidate": "c",
+        "repeats": [2, 3, 3],
+        **said,
+    }
 
     assert fold_records([look]).stage_shares == shares
 
 
 @pytest.mark.process
 def test_a_run_from_before_the_staged_test_goes_on_with_it_and_its_number_of_looks(tmp_path):
-    """Such a run was stopped in a test of one stage, and what it was given has no meaning any more."""
-    with running(tmp_path, program(), scripted([USEFUL, MORE]), splits(), settings(iterations=2)) as run:
+    """Such a run was stopped in a test of one stage, and what it was given has no
+    meaning any more.
+    """
+    with running(
+        tmp_path, program(), scripted([USEFUL, MORE]), splits(), settings(iterations=2)
+    ) as run:
         gate = open_gate(run)
         asyncio.run(gate.calibrate(run))
         asyncio.run(run_search(run, gate))
@@ -371,7 +466,9 @@ def test_a_run_from_before_the_staged_test_goes_on_with_it_and_its_number_of_loo
 
 @pytest.mark.process
 def test_a_run_that_was_stopped_while_it_left_an_edit_out_goes_on_without_that(tmp_path):
-    with running(tmp_path, program(), scripted([USEFUL, MORE]), splits(), settings(iterations=2)) as run:
+    with running(
+        tmp_path, program(), scripted([USEFUL, MORE]), splits(), settings(iterations=2)
+    ) as run:
         gate = open_gate(run)
         asyncio.run(gate.calibrate(run))
         asyncio.run(run_iteration(run, open_optimizer(run), gate))

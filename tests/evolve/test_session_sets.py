@@ -1,4 +1,6 @@
-"""A task set that came from sessions passes its check: judges that are calibrated, and categories of several tasks."""
+"""A task set that came from sessions passes its check: judges that are calibrated, and categories
+of several tasks.
+"""
 
 import asyncio
 import sys
@@ -39,9 +41,17 @@ def library(tmp_path):
 
 
 def corrected(
-    home: Path, name: str, words: str, *, said: str = FORMAL, project: str = "texts", answers: Sequence[str] = ()
+    home: Path,
+    name: str,
+    words: str,
+    *,
+    said: str = FORMAL,
+    project: str = "texts",
+    answers: Sequence[str] = (),
 ) -> Path:
-    """The transcript of a session in which a person corrected a translation and accepted the next one."""
+    """The transcript of a session in which a person corrected a translation and accepted the next
+    one.
+    """
     bad, good = answers or (f"Du: {words}", f"Sie: {words}")
     asks = User(f"Translate {words!r} into German for a dialog of our program.")
     events = [asks, Says(bad), User(said), Says(good), User("Perfect, thanks.")]
@@ -70,7 +80,9 @@ def test_judges_of_three_sessions_are_calibrated_by_the_answers_of_all(library, 
 
 
 def test_sessions_that_asked_the_same_give_one_task_with_the_answers_of_all(library, tmp_path):
-    """The same wrong answer counts once; answers to other prompts are wrong here and fill what is missing."""
+    """The same wrong answer counts once; answers to other prompts are wrong here and fill what is
+    missing.
+    """
     said = [("Du: Save", f"Sie: Save ({n})") for n in range(3)]
     same = [corrected(tmp_path, f"s{n}", WORDS[0], answers=pair) for n, pair in enumerate(said)]
     draft = drafted(library, *same, corrected(tmp_path, "other", WORDS[1]))
@@ -84,11 +96,15 @@ def test_sessions_that_asked_the_same_give_one_task_with_the_answers_of_all(libr
 def test_the_same_prompt_with_another_correction_is_no_second_task(library, tmp_path):
     paths = [corrected(tmp_path, f"s{n}", WORDS[n]) for n in range(3)]
     draft = drafted(
-        library, *paths, corrected(tmp_path, "s4", WORDS[0], said="No, that's wrong: use the word Abbruch.")
+        library,
+        *paths,
+        corrected(tmp_path, "s4", WORDS[0], said="No, that's wrong: use the word Abbruch."),
     )
 
     assert len(draft.found) == 3 and checked(draft).passes
-    assert draft.left_out == {"another session asked the same, and its answer was corrected otherwise": 1}
+    assert draft.left_out == {
+        "another session asked the same, and its answer was corrected otherwise": 1
+    }
 
 
 def test_a_set_that_grows_counts_the_answers_it_has_and_takes_no_task_twice(library, tmp_path):
@@ -103,7 +119,9 @@ def test_a_set_that_grows_counts_the_answers_it_has_and_takes_no_task_twice(libr
     assert checked(draft).passes
 
 
-def test_a_project_is_a_category_where_several_sessions_have_it_and_else_the_tasks_are_other(library, tmp_path):
+def test_a_project_is_a_category_where_several_sessions_have_it_and_else_the_tasks_are_other(
+    library, tmp_path
+):
     shop = [corrected(tmp_path, f"shop{n}", WORDS[n], project="shop") for n in range(2)]
     single = [corrected(tmp_path, f"one{n}", WORDS[n + 2], project=f"p{n}") for n in range(2)]
     draft = drafted(library, *shop, *single)
@@ -119,14 +137,22 @@ def test_a_task_that_would_be_a_category_of_its_own_joins_the_largest(library, t
     assert categories(draft) == {"shop": 4} and checked(draft).passes
 
 
-def test_tasks_of_one_session_are_no_category_so_that_something_is_left_to_choose_by(library, tmp_path):
+def test_tasks_of_one_session_are_no_category_so_that_something_is_left_to_choose_by(
+    library, tmp_path
+):
     """Two sessions with two tasks each: as two categories both would be dealt to train."""
     paths = []
     for name, words in (("left", WORDS[:2]), ("right", WORDS[2:4])):
         events = []
         for one in words:
             asks = User(f"Translate {one!r} into German for a dialog of our program.")
-            events += [asks, Says(f"Du: {one}"), User(FORMAL), Says(f"Sie: {one}"), User("Perfect, thanks.")]
+            events += [
+                asks,
+                Says(f"Du: {one}"),
+                User(FORMAL),
+                Says(f"Sie: {one}"),
+                User("Perfect, thanks."),
+            ]
         paths.append(WRITERS["codex"](tmp_path, events, session=name, project=f"/home/dev/{name}"))
     draft = drafted(library, *paths)
 
@@ -149,9 +175,15 @@ def test_one_task_alone_is_proposed_with_what_the_set_still_lacks(tmp_path):
 
 def test_a_task_that_is_new_joins_the_tasks_without_a_project_that_the_set_has(library, tmp_path):
     environment = {"ENVIRONMENT.md": File(b"---\nname: session-tasks\ndescription: Tasks.\n---\n")}
-    own = b'{"id": "a", "prompt": "one?", "expected": "1"}\n{"id": "b", "prompt": "two?", "expected": "2"}\n'
+    own = (
+        b'{"id": "a", "prompt": "one?", "expected": "1"}\n'
+        b'{"id": "b", "prompt": "two?", "expected": "2"}\n'
+    )
     with library.store.transaction(Actor.HUMAN, "mine") as tx:
-        tx.put(Ref.parse("environment:session-tasks").within(USER_SCOPE), environment | {"tasks.jsonl": File(own)})
+        tx.put(
+            Ref.parse("environment:session-tasks").within(USER_SCOPE),
+            environment | {"tasks.jsonl": File(own)},
+        )
     draft = drafted(library, CASES["repair-0"].write(tmp_path))
 
     assert categories(draft) == {"other": 3}
@@ -181,22 +213,44 @@ def test_sessions_become_a_task_set_that_passes_its_check_and_can_be_measured(tm
         for verb in ("Open", "Lock", "Move", "Copy")
         for n, one in enumerate(objects)
     ]
-    paths += [CASES[f"repair-{n}"].write(made) for n in range(2)] + [CASES["weakened-test-0"].write(made)]
-    skill = evolvable.save(tmp_path / "skills", "dialogs", skill_text("dialogs", body="Use the formal address."))
+    paths += [CASES[f"repair-{n}"].write(made) for n in range(2)] + [
+        CASES["weakened-test-0"].write(made)
+    ]
+    skill = evolvable.save(
+        tmp_path / "skills", "dialogs", skill_text("dialogs", body="Use the formal address.")
+    )
     evolvable("init", "--yes")
     evolvable("import", skill, "--yes")
 
     found = evolvable(
-        "taskset", "from-sessions", *paths, "--limit", "100", "--name", "texts", "--json", stdin="y\n"
+        "taskset",
+        "from-sessions",
+        *paths,
+        "--limit",
+        "100",
+        "--name",
+        "texts",
+        "--json",
+        stdin="y\n",
     ).json
     evolvable("inbox", "approve", found["proposal"], stdin="y\n")
     about = tmp_path / "ENVIRONMENT.md"
-    about.write_text("---\nname: texts\ndescription: Dialogs.\nalike: only-words\n---\n", encoding="utf-8")
-    evolvable("update", "environment:texts", "-m", "other texts each", "--file", f"ENVIRONMENT.md={about}")
+    about.write_text(
+        "---\nname: texts\ndescription: Dialogs.\nalike: only-words\n---\n", encoding="utf-8"
+    )
+    evolvable(
+        "update", "environment:texts", "-m", "other texts each", "--file", f"ENVIRONMENT.md={about}"
+    )
     check = evolvable("taskset", "check", "environment:texts", "--json", stdin="y\n").json
     assert check["passes"] and sum(check["sizes"].values()) == 26 and found["shortage"] == ""
-    assert found["left_out"] == {"its check does not tell the files before and after the work apart": 1}
-    assert not {one["rule"] for one in check["remarks"]} & {"rare-category", "no-tasks", "judge-uncalibrated"}
+    assert found["left_out"] == {
+        "its check does not tell the files before and after the work apart": 1
+    }
+    assert not {one["rule"] for one in check["remarks"]} & {
+        "rare-category",
+        "no-tasks",
+        "judge-uncalibrated",
+    }
 
     for role, text in (("executor", AUTHOR), ("judge", JUDGE)):
         (tmp_path / f"{role}.py").write_text(text, encoding="utf-8")
@@ -206,4 +260,6 @@ def test_sessions_become_a_task_set_that_passes_its_check_and_can_be_measured(tm
         "evolve", "measure", "environment:texts", "-p", "skill:dialogs", *given, "--wait", "--json"
     ).json
     [row] = measured["rows"]
-    assert measured["finished"] and row["gain"] > 0.5, "scripted: the skill is what makes the difference"
+    assert measured["finished"] and row["gain"] > 0.5, (
+        "scripted: the skill is what makes the difference"
+    )

@@ -1,4 +1,6 @@
-"""Tasks from finished sessions: what becomes a task, what does not, and that nothing of a session runs unasked."""
+"""Tasks from finished sessions: what becomes a task, what does not, and that nothing of a session
+runs unasked.
+"""
 
 import asyncio
 import json
@@ -9,7 +11,16 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 from session_cases import CHECK, FAILED, PASSED, SessionCase, labelled_cases
-from transcripts import EditFile, ReadFile, Run, Says, User, session_id, write_claude_code, write_codex
+from transcripts import (
+    EditFile,
+    ReadFile,
+    Run,
+    Says,
+    User,
+    session_id,
+    write_claude_code,
+    write_codex,
+)
 
 from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
 from evolvable_evolve.evolution.task import Split
@@ -41,13 +52,22 @@ def drafted(library, home, *cases: SessionCase) -> session_import.SessionDraft:
     return session_import.draft_from_sessions(library, [case.write(home) for case in cases])
 
 
-def test_a_check_that_failed_before_the_work_and_passed_after_it_makes_a_task_of_either_client(library, tmp_path):
+def test_a_check_that_failed_before_the_work_and_passed_after_it_makes_a_task_of_either_client(
+    library, tmp_path
+):
     draft = drafted(library, tmp_path, CASES["repair-0"], CASES["repair-1"])
     first, second = draft.taskset.tasks
 
     assert [one.accepted for one in draft.found] == [False, True]
     assert first.prompt.startswith("The function total in code_total.py is wrong")
-    assert list(first.scorer.args["argv"])[2:] == [first.id, "--", "python3", "-m", "unittest", "-q"]
+    assert list(first.scorer.args["argv"])[2:] == [
+        first.id,
+        "--",
+        "python3",
+        "-m",
+        "unittest",
+        "-q",
+    ]
     [good] = first.scorer.args["good"]
     assert good["files"] == {"code_total.py": "def total(a, b):\n    return a + b\n"}
     assert draft.files[f"work/{first.id}/code_total.py"] == b"def total(a, b):\n    return a - b\n"
@@ -57,20 +77,28 @@ def test_a_check_that_failed_before_the_work_and_passed_after_it_makes_a_task_of
 
 def test_a_correction_with_the_accepted_answer_makes_a_task_for_a_judge(library, tmp_path):
     draft = drafted(library, tmp_path, *(CASES[f"correct-{number}"] for number in (1, 2, 3)))
-    [task] = [one for one in draft.taskset.tasks if one.source == f"session:{session_id('correct-1')}"]
+    [task] = [
+        one for one in draft.taskset.tasks if one.source == f"session:{session_id('correct-1')}"
+    ]
 
-    assert task.scorer.type == "judge" and task.scorer.args["good"] == ["We sent it twice and are sorry."]
+    assert task.scorer.type == "judge" and task.scorer.args["good"] == [
+        "We sent it twice and are sorry."
+    ]
     assert "Say that we sent it twice" in task.expected
 
 
 def test_what_is_no_task_is_left_out_with_its_reason(library, tmp_path):
     none = [case for name, case in CASES.items() if name.endswith("-1") and not case.usable]
     draft = drafted(
-        library, tmp_path, *(case for case in none if case.name[:-2] not in ("late-complaint", "weakened-test"))
+        library,
+        tmp_path,
+        *(case for case in none if case.name[:-2] not in ("late-complaint", "weakened-test")),
     )
 
     assert draft.found == [] and len(draft.left_out) == 10
-    assert draft.left_out["nothing checks the work"] == 3, "that the person accepted the work is no check"
+    assert draft.left_out["nothing checks the work"] == 3, (
+        "that the person accepted the work is no check"
+    )
 
 
 HOSTILE = (
@@ -79,7 +107,10 @@ HOSTILE = (
     (Run("/tmp/evil/pytest -q", "x", code=1), "a program outside of the project"),
     (Run("pytest --rootdir=/ -q", "x", code=1), "a folder outside of the project"),
     (Run("pytest ../../other", "x", code=1), "a path that leads out"),
-    (Run("pytest -c/etc/evil.ini -q", "x", code=1), "a file outside of the project, without a space"),
+    (
+        Run("pytest -c/etc/evil.ini -q", "x", code=1),
+        "a file outside of the project, without a space",
+    ),
     (Run("make -C../other test", "x", code=1), "a folder outside of the project, without a space"),
     (Run("pytest -o cache_dir=/tmp/evil -q", "x", code=1), "a setting outside of the project"),
     (Run("PYTHONPATH=/tmp/evil pytest -q", "x", code=1), "an environment"),
@@ -97,22 +128,40 @@ def test_no_check_leads_out_of_the_project_or_runs_a_second_command(library, tmp
             EditFile(file, "x = 1", "x = 2"),
             Run(bad.command, PASSED),
         )
-        draft = drafted(library, tmp_path, SessionCase(f"hostile-{number}-{client}", client, events, False))
+        draft = drafted(
+            library, tmp_path, SessionCase(f"hostile-{number}-{client}", client, events, False)
+        )
         assert draft.found == [], bad.command
 
 
 def test_a_path_of_the_project_in_a_check_is_one_below_it(library, tmp_path):
     events = (
         User("Repair the sum in the module, please, so that it adds."),
-        Run("pytest /home/dev/project/tests/test_sum.py::test_two --rootdir=/home/dev/project/tests -q", "x", code=1),
+        Run(
+            "pytest /home/dev/project/tests/test_sum.py::test_two "
+            "--rootdir=/home/dev/project/tests -q",
+            "x",
+            code=1,
+        ),
         ReadFile("/home/dev/project/a.py", "x = 1\n"),
         EditFile("/home/dev/project/a.py", "x = 1", "x = 2"),
-        Run("pytest /home/dev/project/tests/test_sum.py::test_two --rootdir=/home/dev/project/tests -q", PASSED),
+        Run(
+            "pytest /home/dev/project/tests/test_sum.py::test_two "
+            "--rootdir=/home/dev/project/tests -q",
+            PASSED,
+        ),
     )
-    draft = session_import.draft_from_sessions(library, [write_claude_code(tmp_path, list(events), session="a")])
+    draft = session_import.draft_from_sessions(
+        library, [write_claude_code(tmp_path, list(events), session="a")]
+    )
 
     [task] = draft.taskset.tasks
-    assert task.scorer.args["argv"][4:] == ["pytest", "tests/test_sum.py::test_two", "--rootdir=tests", "-q"]
+    assert task.scorer.args["argv"][4:] == [
+        "pytest",
+        "tests/test_sum.py::test_two",
+        "--rootdir=tests",
+        "-q",
+    ]
 
 
 def test_paths_that_lead_elsewhere_are_never_written_and_secrets_are_taken_out(library, tmp_path):
@@ -127,7 +176,10 @@ def test_paths_that_lead_elsewhere_are_never_written_and_secrets_are_taken_out(l
         Run(CHECK, PASSED),
     ]
     up = [*events[:4], EditFile(f"/home/dev/project/{name}", "x", "y"), *events[4:]]
-    good, bad = write_claude_code(tmp_path, events, session="a"), write_codex(tmp_path, up, session="b")
+    good, bad = (
+        write_claude_code(tmp_path, events, session="a"),
+        write_codex(tmp_path, up, session="b"),
+    )
     draft = session_import.draft_from_sessions(library, [good, bad])
 
     assert len(draft.found) == 1 and draft.left_out["it changed a file outside of the project"] == 1
@@ -152,9 +204,13 @@ def test_the_tasks_wait_in_the_inbox_and_their_commands_wait_for_another_yes(lib
 
 @pytest.mark.process
 def test_a_task_set_with_odd_lines_is_added_to_and_one_of_folders_is_refused(library, tmp_path):
-    """A byte order mark, empty lines and separators that only some readers know are no ends of lines."""
+    """A byte order mark, empty lines and separators that only some readers know are no ends of
+    lines.
+    """
     about = b"---\nname: session-tasks\ndescription: Tasks.\n---\n"
-    own = json.dumps({"id": "own", "prompt": "one\u2028two\x85three?", "expected": "3"}, ensure_ascii=False)
+    own = json.dumps(
+        {"id": "own", "prompt": "one\u2028two\x85three?", "expected": "3"}, ensure_ascii=False
+    )
     odd = {"ENVIRONMENT.md": File(about), "tasks.jsonl": File(f"\ufeff\n{own}\n\n".encode())}
     folders = {"ENVIRONMENT.md": File(about), "tasks/own/prompt.md": File(b"one?")}
     with library.store.transaction(Actor.HUMAN, "mine") as tx:
@@ -170,9 +226,15 @@ def test_a_task_set_with_odd_lines_is_added_to_and_one_of_folders_is_refused(lib
 
 
 def test_a_session_whose_evidence_fed_a_proposal_never_chooses_or_tests(library, tmp_path):
-    """Whichever came first: a task that is made later is of train, and a run on one made before is refused."""
+    """Whichever came first: a task that is made later is of train, and a run on one made before is
+    refused.
+    """
     before = drafted(library, tmp_path, CASES["repair-0"])
-    grounds = {"what": "skill-edit", "near": [], "evidence": [{"session": session_id("repair-0"), "quote": "q"}]}
+    grounds = {
+        "what": "skill-edit",
+        "near": [],
+        "evidence": [{"session": session_id("repair-0"), "quote": "q"}],
+    }
     content = {"SKILL.md": File(b"---\nname: forms\ndescription: Forms.\n---\n\nForms.\n")}
     with library.store.transaction(Actor.HUMAN, "mine") as tx:
         tx.put(SKILL, content)
@@ -186,9 +248,16 @@ def test_a_session_whose_evidence_fed_a_proposal_never_chooses_or_tests(library,
     with pytest.raises(LearnedFrom, match="what was learned from a session is not tested on it"):
         refuse_learned_sessions(library, tested, [SKILL])
     refuse_learned_sessions(library, tested, [Ref.parse("skill:other")])
-    edit.update_resource(library, PERSON, Ref.parse("skill:branch"), "a branch", create=True, copy_of=SKILL)
     edit.update_resource(
-        library, PERSON, Ref.parse("skill:twig"), "of it", create=True, copy_of=Ref.parse("skill:branch")
+        library, PERSON, Ref.parse("skill:branch"), "a branch", create=True, copy_of=SKILL
+    )
+    edit.update_resource(
+        library,
+        PERSON,
+        Ref.parse("skill:twig"),
+        "of it",
+        create=True,
+        copy_of=Ref.parse("skill:branch"),
     )
     for copy in ("skill:branch", "skill:twig"):
         with pytest.raises(LearnedFrom):
@@ -198,13 +267,19 @@ def test_a_session_whose_evidence_fed_a_proposal_never_chooses_or_tests(library,
 
 
 @pytest.mark.process
-def test_a_check_is_tried_before_and_after_the_work_and_a_weakened_one_is_left_out(library, tmp_path):
-    draft = drafted(library, tmp_path, CASES["repair-0"], CASES["commit-0"], CASES["weakened-test-0"])
+def test_a_check_is_tried_before_and_after_the_work_and_a_weakened_one_is_left_out(
+    library, tmp_path
+):
+    draft = drafted(
+        library, tmp_path, CASES["repair-0"], CASES["commit-0"], CASES["weakened-test-0"]
+    )
     asyncio.run(session_import.try_checks(draft, TaskSetScorer()))
 
     sessions = {one.session for one in draft.found}
     assert sessions == {session_id("repair-0"), session_id("commit-0")}
-    assert draft.left_out == {"its check does not tell the files before and after the work apart": 1}
+    assert draft.left_out == {
+        "its check does not tell the files before and after the work apart": 1
+    }
     assert all(one.tried for one in draft.found) and len(draft.taskset.tasks) == 2
 
 
@@ -245,6 +320,8 @@ def test_a_session_without_words_or_lines_says_so(library, tmp_path):
     empty = tmp_path / "empty.jsonl"
     empty.write_text("{}\n[1, 2]\nnot json\n", encoding="utf-8")
     quiet = write_claude_code(tmp_path, [Says("Hello.")], session="quiet")
-    draft = session_import.draft_from_sessions(library, [empty, quiet, Path(tmp_path / "gone.jsonl")])
+    draft = session_import.draft_from_sessions(
+        library, [empty, quiet, Path(tmp_path / "gone.jsonl")]
+    )
 
     assert draft.left_out == {"it is no transcript": 2, "no person typed anything": 1}

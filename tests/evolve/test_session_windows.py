@@ -1,4 +1,6 @@
-"""Checks in the lines that agents write, windows from a failing check to its success, and judges of one session."""
+"""Checks in the lines that agents write, windows from a failing check to its success, and judges of
+one session.
+"""
 
 import asyncio
 import json
@@ -17,15 +19,25 @@ from evolvable_evolve.evolution.tasks.session_import import draft_from_sessions,
 from evolvable_tools.library import Library
 
 DATA = Path(__file__).parents[1] / "data"
-TESTS, LINT = "cd app && PYTHONPATH=. python3 -m unittest -q 2>&1 | tail -3", "python3 ./check_names.py"
+TESTS, LINT = (
+    "cd app && PYTHONPATH=. python3 -m unittest -q 2>&1 | tail -3",
+    "python3 ./check_names.py",
+)
 SUM = "def add(a, b):\n    return a - b\n"
-TEST = "import unittest\nfrom add import add\n\n\nclass It(unittest.TestCase):\n    def test_it(self):\n"
+TEST = (
+    "import unittest\nfrom add import add\n\n\nclass It(unittest.TestCase):\n"
+    "    def test_it(self):\n"
+)
 TEST += "        self.assertEqual(add(2, 3), 5)\n"
 NAMES = "import sys\nsys.exit('a - b' in open('app/add.py').read() or 'x' in open('n').read())\n"
 
 
 def lines(name: str) -> list[str]:
-    return [line for line in (DATA / name).read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
+    return [
+        line
+        for line in (DATA / name).read_text(encoding="utf-8").splitlines()
+        if line and line[0] != "#"
+    ]
 
 
 @pytest.mark.parametrize("line", lines("check_commands.txt"))
@@ -43,7 +55,14 @@ def test_the_forms_in_which_agents_run_checks_are_taken(line):
             "BASH_ENV=x pytest",
             "source /opt/x/bin/activate && pytest",
         ),
-        *("cd /etc && pytest", "cd .. && pytest", "pytest $(cat x)", "pytest `x`", "pytest > out.txt", "pytest < x"),
+        *(
+            "cd /etc && pytest",
+            "cd .. && pytest",
+            "pytest $(cat x)",
+            "pytest `x`",
+            "pytest > out.txt",
+            "pytest < x",
+        ),
         *(
             "(pytest)",
             "sudo pytest",
@@ -60,7 +79,10 @@ def test_what_is_no_check_or_leads_elsewhere_is_not_taken(line):
 
 
 def test_what_stands_around_a_check_becomes_arguments_and_environment():
-    line = "cd /home/me/shop/web && . .venv/bin/activate && CI=1 npx tsc --noEmit && npm test 2>&1 | tail -5"
+    line = (
+        "cd /home/me/shop/web && . .venv/bin/activate && CI=1 npx tsc --noEmit && npm test "
+        "2>&1 | tail -5"
+    )
     found = read_check(line, "/home/me/shop")
 
     assert found and found.words == ("npx", "tsc", "--noEmit", "&&", "npm", "test") and found.piped
@@ -71,7 +93,9 @@ def test_what_stands_around_a_check_becomes_arguments_and_environment():
 
 
 def two_windows(prompt: str = "now do the same for the app, please."):
-    """Work in which the tests failed and passed, and then another check did; the words of the person say little."""
+    """Work in which the tests failed and passed, and then another check did; the words of the
+    person say little.
+    """
     yield User("Hello there, what do you see in here?")
     yield Says("An app.")
     yield User(prompt)
@@ -96,10 +120,17 @@ def test_each_window_from_a_failing_check_to_its_success_is_a_task_that_holds(tm
         asyncio.run(try_checks(draft, TaskSetScorer()))
 
     assert [one.tried for one in draft.found] == ["fails before, passes after"] * 2, draft.left_out
-    assert {one.prompt.split("`")[1] for one in draft.found} == {"in app: PYTHONPATH=. python3 -m unittest -q", LINT}
-    [tests, lint] = sorted(draft.taskset.tasks, key=lambda task: "--in" not in task.scorer.args["argv"])
+    assert {one.prompt.split("`")[1] for one in draft.found} == {
+        "in app: PYTHONPATH=. python3 -m unittest -q",
+        LINT,
+    }
+    [tests, lint] = sorted(
+        draft.taskset.tasks, key=lambda task: "--in" not in task.scorer.args["argv"]
+    )
     assert draft.files[f"work/{tests.id}/app/add.py"].decode() == SUM
-    assert b"a + b" in draft.files[f"work/{lint.id}/app/add.py"], "what was repaired before stays repaired"
+    assert b"a + b" in draft.files[f"work/{lint.id}/app/add.py"], (
+        "what was repaired before stays repaired"
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,11 +139,20 @@ def test_each_window_from_a_failing_check_to_its_success_is_a_task_that_holds(tm
         ([], 2),
         ([User("No, that's wrong.")], 0),
         ([Run("git checkout -- .", "")], 0),
-        ([Run(TESTS, "FAILED (failures=1)"), EditFile("/home/dev/shop/n", "y", "z"), Run(TESTS, "OK")], 3),
+        (
+            [
+                Run(TESTS, "FAILED (failures=1)"),
+                EditFile("/home/dev/shop/n", "y", "z"),
+                Run(TESTS, "OK"),
+            ],
+            3,
+        ),
     ],
 )
 def test_windows_of_work_that_was_rejected_or_taken_back_are_none(tmp_path, more, count):
-    path = write_claude_code(tmp_path, [*two_windows(), *more], session="one", project="/home/dev/shop")
+    path = write_claude_code(
+        tmp_path, [*two_windows(), *more], session="one", project="/home/dev/shop"
+    )
     with Library.open(tmp_path / "library", create=True) as library:
         assert len(draft_from_sessions(library, [path]).found) == count
 
@@ -126,7 +166,9 @@ def test_windows_of_work_that_was_rejected_or_taken_back_are_none(tmp_path, more
         ("FAILED (failures=1)", "all of it works", 0),
     ],
 )
-def test_the_exit_code_of_a_filter_says_nothing_and_the_closing_line_does(tmp_path, before, after, count):
+def test_the_exit_code_of_a_filter_says_nothing_and_the_closing_line_does(
+    tmp_path, before, after, count
+):
     events = [
         User("Repair the function add in add.py, which subtracts."),
         Run("python3 -m unittest -q | tail -1", before),
@@ -142,7 +184,12 @@ def test_the_exit_code_of_a_filter_says_nothing_and_the_closing_line_does(tmp_pa
 def test_a_transcript_of_another_client_gives_tasks_too(tmp_path):
     def call(number: int, name: str, given: dict, output: str, failed: bool = False) -> list[dict]:
         made = {"type": "tool_use", "id": f"c{number}", "name": name, "input": given}
-        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": output, "is_error": failed}
+        result = {
+            "type": "tool_result",
+            "tool_use_id": f"c{number}",
+            "content": output,
+            "is_error": failed,
+        }
         return [{"role": "assistant", "content": [made]}, {"role": "user", "content": [result]}]
 
     add = {"file_path": "/home/dev/shop/add.py"}
@@ -154,7 +201,12 @@ def test_a_transcript_of_another_client_gives_tasks_too(tmp_path):
             "cwd": "/home/dev/shop",
         },
         *call(1, "run_shell_command", {"command": "python3 -m unittest -q"}, FAILED, failed=True),
-        *call(2, "read_file", add, "".join(f"     {n}\t{line}\n" for n, line in enumerate(SUM.splitlines(), 1))),
+        *call(
+            2,
+            "read_file",
+            add,
+            "".join(f"     {n}\t{line}\n" for n, line in enumerate(SUM.splitlines(), 1)),
+        ),
         *call(3, "replace", {**add, "old_string": "a - b", "new_string": "a + b"}, "done"),
         *call(4, "run_shell_command", {"command": "python3 -m unittest -q"}, PASSED),
     ]
@@ -167,7 +219,10 @@ def test_a_transcript_of_another_client_gives_tasks_too(tmp_path):
 
 
 def test_one_correction_has_a_judge_that_can_be_calibrated(tmp_path):
-    events = [User("Explain to a customer in one paragraph why the invoice came twice."), Says("It is your fault.")]
+    events = [
+        User("Explain to a customer in one paragraph why the invoice came twice."),
+        Says("It is your fault."),
+    ]
     events += [
         User("No, don't blame the customer. Say that we are sorry."),
         Says("We are sorry."),
@@ -187,9 +242,9 @@ def test_one_correction_has_a_judge_that_can_be_calibrated(tmp_path):
 @pytest.mark.process
 def test_the_program_beside_the_tasks_runs_steps_in_the_workspace_alone(tmp_path):
     script = tmp_path / "check_exit.py"
-    source = Path(sys.modules["evolvable_evolve.evolution.tasks.session_import"].__file__).with_name(
-        "session_check.txt"
-    )
+    source = Path(
+        sys.modules["evolvable_evolve.evolution.tasks.session_import"].__file__
+    ).with_name("session_check.txt")
     script.write_bytes(source.read_bytes())
     work = tmp_path / "work"
     (work / "bin").mkdir(parents=True)
@@ -197,9 +252,15 @@ def test_the_program_beside_the_tasks_runs_steps_in_the_workspace_alone(tmp_path
     (work / "bin/ours").chmod(0o755)
 
     def score(*words: str) -> float | None:
-        ran = subprocess.run([sys.executable, script, "t", *words], cwd=work, capture_output=True, text=True)
+        ran = subprocess.run(
+            [sys.executable, script, "t", *words], cwd=work, capture_output=True, text=True
+        )
         return json.loads(ran.stdout)["score"] if ran.returncode == 0 else None
 
     assert score("--set", "MODE=on", "--path", "bin", "--", "ours", "&&", "true") == 1.0
-    assert score("--path", "bin", "--", "true", "&&", "ours") == score("--", "false", "&&", "true") == 0.0
+    assert (
+        score("--path", "bin", "--", "true", "&&", "ours")
+        == score("--", "false", "&&", "true")
+        == 0.0
+    )
     assert score("--in", "../..", "--", "true") is None and score("--", "ours") is None

@@ -1,4 +1,6 @@
-"""Answers in rounds: public feedback alone, every round in the ledger and paid, and outcomes that add up."""
+"""Answers in rounds: public feedback alone, every round in the ledger and paid, and outcomes that
+add up.
+"""
 
 import asyncio
 import json
@@ -10,15 +12,37 @@ from typing import Any
 import pytest
 from trial_parts import program
 
-from evolvable_evolve.evolution.candidates.programs import Program, program_from_json, program_to_json
+from evolvable_evolve.evolution.candidates.programs import (
+    Program,
+    program_from_json,
+    program_to_json,
+)
 from evolvable_evolve.evolution.executors.base import CommandHost, parse_strict_json
 from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerRecord, read_ledger
-from evolvable_evolve.evolution.report.solution_table import SolutionRow, collect_rounds, round_costs, table_lines
+from evolvable_evolve.evolution.report.solution_table import (
+    SolutionRow,
+    collect_rounds,
+    round_costs,
+    table_lines,
+)
 from evolvable_evolve.evolution.run_config import HostContext, SpendLimit
 from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
-from evolvable_evolve.evolution.solutions import SolutionExecutor, public_files, refuse_without_checks, with_rounds
+from evolvable_evolve.evolution.solutions import (
+    SolutionExecutor,
+    public_files,
+    refuse_without_checks,
+    with_rounds,
+)
 from evolvable_evolve.evolution.start import MeasuredProgram, start_run
-from evolvable_evolve.evolution.task import CodeOutcome, ModelUsage, Rollout, Task, TaskSet, Trial, TrialOutcome
+from evolvable_evolve.evolution.task import (
+    CodeOutcome,
+    ModelUsage,
+    Rollout,
+    Task,
+    TaskSet,
+    Trial,
+    TrialOutcome,
+)
 from evolvable_evolve.evolution.tasks.locate import list_commands, needs_commands
 from evolvable_evolve.evolution.tasks.reader import InvalidTaskSet, read_taskset, scorer_files
 from evolvable_evolve.evolution.trials.budget import BudgetSpent, ConcurrencyLimit, RunBudget
@@ -66,7 +90,10 @@ def record(name: str = "words", **more: Any) -> dict[str, Any]:
         "prompt": f"Write the words of {name}.",
         "split": "val",
         "expected": "EXPECTED-MARK gamma",
-        "scorer": {"type": "command", "args": {"argv": [*PYTHON, "{taskset}/hidden/score.py"], "outcomes": "code"}},
+        "scorer": {
+            "type": "command",
+            "args": {"argv": [*PYTHON, "{taskset}/hidden/score.py"], "outcomes": "code"},
+        },
         "public": {"argv": [*PYTHON, "{taskset}/public/check.py"], "files": "public"},
     } | more
 
@@ -102,16 +129,26 @@ class Author:
         self.work.append(workspace)
         if task.prompt.startswith("Analyse an attempt"):
             (workspace / "solved.txt").write_text("solved while reflecting")
-            return Rollout(self.critique, usage=USAGE, wall=1.0) if isinstance(self.critique, str) else self.critique()
+            return (
+                Rollout(self.critique, usage=USAGE, wall=1.0)
+                if isinstance(self.critique, str)
+                else self.critique()
+            )
         number = sum(not prompt.startswith("Analyse an attempt") for prompt in self.prompts) - 1
         (workspace / "notes.txt").write_text(f"{workspace.joinpath('notes.txt').exists()} {number}")
         text = self.answers[min(number, len(self.answers) - 1)]
         if text == "(crash)":
-            return Rollout("", usage=USAGE, wall=1.0, outcome=TrialOutcome.FAIL, detail="crashed: it broke")
+            return Rollout(
+                "", usage=USAGE, wall=1.0, outcome=TrialOutcome.FAIL, detail="crashed: it broke"
+            )
         if text == "(late)":
-            return Rollout("", usage=USAGE, wall=1.0, outcome=TrialOutcome.AGENT_TIMEOUT, detail="late")
+            return Rollout(
+                "", usage=USAGE, wall=1.0, outcome=TrialOutcome.AGENT_TIMEOUT, detail="late"
+            )
         if text == "(trouble)":
-            return Rollout("", usage=USAGE, wall=1.0, outcome=TrialOutcome.INFRA_ERROR, detail="provider")
+            return Rollout(
+                "", usage=USAGE, wall=1.0, outcome=TrialOutcome.INFRA_ERROR, detail="provider"
+            )
         return Rollout(text, ("skill:a",), trace="how", usage=USAGE, wall=1.0)
 
 
@@ -147,13 +184,17 @@ def measure(
             throttle=ConcurrencyLimit(1, most=1),
             settings=TrialSettings(folder=folder / "workspaces", backoff=()),
         )
-        trials = asyncio.run(runner.measure([(arm or program("a"), task, 0) for task in tasks.tasks], "val/1"))
+        trials = asyncio.run(
+            runner.measure([(arm or program("a"), task, 0) for task in tasks.tasks], "val/1")
+        )
     assert list((folder / "workspaces").iterdir()) == [], "nothing of a trial stays"
     return Done(trials, read_ledger(folder / "ledger.jsonl"))
 
 
 def rows(done: Done) -> dict[str, SolutionRow]:
-    found = collect_rounds(done.records, {done.trials[0].program: "a"}, {one.task: "val" for one in done.trials})
+    found = collect_rounds(
+        done.records, {done.trials[0].program: "a"}, {one.task: "val" for one in done.trials}
+    )
     return {row.round: row for row in found}
 
 
@@ -162,21 +203,34 @@ def test_an_answer_is_improved_on_public_feedback_and_the_last_one_counts(tmp_pa
     """seeds_rest.md, S6: every round is a record and paid; nothing private is in any prompt."""
     author = Author(["alpha", "alpha beta", "alpha beta gamma"])
     done = measure(tmp_path, author)
-    assert [one.outcome for one in done.trials] == [TrialOutcome.FAIL], "the public check passes, and a case does not"
+    assert [one.outcome for one in done.trials] == [TrialOutcome.FAIL], (
+        "the public check passes, and a case does not"
+    )
     first, second = done.rounds
-    assert (first["round"], first["score"], first["code"], first["output"]) == (0, 0.0, "WA", "alpha")
-    assert "1 words are missing: beta" in first["feedback"] and "has beta: failed" in first["feedback"]
+    assert (first["round"], first["score"], first["code"], first["output"]) == (
+        0,
+        0.0,
+        "WA",
+        "alpha",
+    )
+    assert (
+        "1 words are missing: beta" in first["feedback"] and "has beta: failed" in first["feedback"]
+    )
     assert first["critique"] == "cause: words are missing"
     assert first["files"].keys() == {"notes.txt"}
     assert (second["round"], second["code"], second["critique"]) == (1, "WA", "")
     assert done.trials[0].output == "alpha beta"
     assert done.trials[0].usage == ModelUsage(30, 15, 3, 1.5)
-    assert [one["usage"]["calls"] for one in done.rounds] == [1, 2], "a reflection is paid by the answer it leads to"
+    assert [one["usage"]["calls"] for one in done.rounds] == [1, 2], (
+        "a reflection is paid by the answer it leads to"
+    )
     assert done.trials[0].wall == sum(one["wall"] for one in done.rounds) == 3.0
     assert [one["type"] for one in done.records] == ["started", "round", "round", "trial"]
     everything = "\n".join(author.prompts)
     assert not [mark for mark in (*PRIVATE, "gamma") if mark in everything]
-    assert "files ['check.py', 'wanted.txt']; None" in everything, "the check saw the public folder and nothing else"
+    assert "files ['check.py', 'wanted.txt']; None" in everything, (
+        "the check saw the public folder and nothing else"
+    )
     assert all(task.timeout_s <= 600 for task in author.asked)
     assert "solved.txt" not in str(done.rounds), "what a reflection writes is thrown away"
 
@@ -187,7 +241,10 @@ def test_outcomes_of_a_row_add_up_and_the_score_rises_with_the_rounds(tmp_path: 
     author = Author(["(crash)", "alpha", "(late)", "alpha beta gamma"])
     done = measure(tmp_path, author, tasks)
     found = rows(done)
-    assert {name: {kind for kind, number in row.outcomes.items() if number} for name, row in found.items()} == {
+    assert {
+        name: {kind for kind, number in row.outcomes.items() if number}
+        for name, row in found.items()
+    } == {
         "0": {CodeOutcome.UNPARSEABLE, CodeOutcome.PASSED},
         "1": {CodeOutcome.WRONG_ANSWER, CodeOutcome.PASSED},
         "2": {CodeOutcome.TIMED_OUT, CodeOutcome.PASSED},
@@ -196,7 +253,11 @@ def test_outcomes_of_a_row_add_up_and_the_score_rises_with_the_rounds(tmp_path: 
     }
     assert all(sum(row.outcomes.values()) == row.n == 2 for row in found.values())
     assert [row.mean for row in found.values()] == [0.5, 0.5, 0.5, 1.0, 1.0]
-    assert found["final"].tokens == sum(row.tokens for name, row in found.items() if name != "final") == 8 * 15
+    assert (
+        found["final"].tokens
+        == sum(row.tokens for name, row in found.items() if name != "final")
+        == 8 * 15
+    )
     assert (found["final"].ar, found["final"].am, found["final"].apc) == (2.0, 9.0, 3.0)
     assert [found[number].apc for number in "01"] == [3.0, 2.0], "over the answers that ran a case"
     assert table_lines(list(found.values()))[0].split()[5:13] == [str(kind) for kind in CodeOutcome]
@@ -205,8 +266,14 @@ def test_outcomes_of_a_row_add_up_and_the_score_rises_with_the_rounds(tmp_path: 
     assert [(one.round, one.gain) for one in costs] == [(0, 0.0), (1, 0.0), (2, 0.0), (3, 0.5)]
     assert sum(one.calls for one in costs) == found["final"].calls
     assert sum(one.cost for one in costs) == pytest.approx(found["final"].cost)
-    assert str(costs[3]).startswith("round 3 +0.500 for 2 calls, 30 tokens, $"), "a reflection and an answer"
-    assert not round_costs(in_test[:1], "a") and not round_costs(in_test, "b") and not round_costs(found.values(), "a")
+    assert str(costs[3]).startswith("round 3 +0.500 for 2 calls, 30 tokens, $"), (
+        "a reflection and an answer"
+    )
+    assert (
+        not round_costs(in_test[:1], "a")
+        and not round_costs(in_test, "b")
+        and not round_costs(found.values(), "a")
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,7 +285,9 @@ def test_outcomes_of_a_row_add_up_and_the_score_rises_with_the_rounds(tmp_path: 
     ],
 )
 @pytest.mark.process
-def test_there_is_one_answer_where_nothing_public_or_nobody_asks_for_more(tmp_path, arm, rounds, fields) -> None:
+def test_there_is_one_answer_where_nothing_public_or_nobody_asks_for_more(
+    tmp_path, arm, rounds, fields
+) -> None:
     author = Author(["alpha"])
     done = measure(tmp_path, author, taskset(record(**fields)), rounds, arm)
     assert len(author.asked) == 1 and done.trials[0].usage == USAGE
@@ -236,7 +305,9 @@ def test_a_public_check_that_fails_ends_the_rounds_and_keeps_the_answer(tmp_path
 
 @pytest.mark.process
 def test_trouble_within_a_round_is_no_verdict_and_all_of_it_is_paid(tmp_path: Path) -> None:
-    trouble = Rollout("", usage=USAGE, wall=1.0, outcome=TrialOutcome.INFRA_ERROR, detail="provider")
+    trouble = Rollout(
+        "", usage=USAGE, wall=1.0, outcome=TrialOutcome.INFRA_ERROR, detail="provider"
+    )
     for name, author, paid in (
         ("reflection", Author(["alpha"], lambda: trouble), 2),
         ("answer", Author(["alpha", "(trouble)"]), 3),
@@ -256,17 +327,34 @@ def test_rounds_are_reserved_as_a_whole_and_the_budget_holds(tmp_path: Path) -> 
     author = Author(["alpha"] * 99)
     with pytest.raises(BudgetSpent):
         measure(tmp_path, author, tasks, 1, budget=budget)
-    assert budget.bill.calls == len(author.asked) == 9, "the fourth trial may take three calls, and none are left"
-    reserved = [one["reserved"]["calls"] for one in read_ledger(tmp_path / "ledger.jsonl") if one["type"] == "started"]
-    assert reserved == [0, 3, 3], "nothing is known of the first trial; then a trial is reserved with all its rounds"
+    assert budget.bill.calls == len(author.asked) == 9, (
+        "the fourth trial may take three calls, and none are left"
+    )
+    reserved = [
+        one["reserved"]["calls"]
+        for one in read_ledger(tmp_path / "ledger.jsonl")
+        if one["type"] == "started"
+    ]
+    assert reserved == [0, 3, 3], (
+        "nothing is known of the first trial; then a trial is reserved with all its rounds"
+    )
     again = RunBudget(SpendLimit(calls=100))
     measure(tmp_path, author, tasks, 1, budget=again)
-    assert again.bill.calls == len(author.asked) == 12, "a continued run neither runs nor pays a trial twice"
+    assert again.bill.calls == len(author.asked) == 12, (
+        "a continued run neither runs nor pays a trial twice"
+    )
 
 
 def test_a_killed_trial_counts_as_spent_and_its_rounds_count_for_nothing(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.jsonl", durable=False) as ledger:
-        about = {"key": "k", "batch": "val/1", "task": "words", "program": "p", "repeat": 0, "attempt": 0}
+        about = {
+            "key": "k",
+            "batch": "val/1",
+            "task": "words",
+            "program": "p",
+            "repeat": 0,
+            "attempt": 0,
+        }
         reserved = {"input_tokens": 7, "output_tokens": 0, "calls": 3, "cost": None}
         ledger.append("started", {**about, "reserved": reserved})
         ledger.append("round", {**about, "round": 0, "score": 1.0, "usage": {}, "wall": 1.0})
@@ -297,7 +385,9 @@ def test_a_program_that_answers_once_is_another_program_and_is_kept_as_one() -> 
     assert once.digest != base.digest
     assert program_to_json(base) == program_to_json(replace(once, answers_once=False))
     kept = program_from_json(program_to_json(Program(answers_once=True)))
-    assert kept == Program(answers_once=True) and "answers_once" not in parse_strict_json(program_to_json(base))
+    assert kept == Program(answers_once=True) and "answers_once" not in parse_strict_json(
+        program_to_json(base)
+    )
 
 
 def test_a_public_check_is_a_command_that_a_person_approves_and_decides_what_the_task_is() -> None:
@@ -319,9 +409,17 @@ def test_a_public_check_is_a_command_that_a_person_approves_and_decides_what_the
         ({"argv": ["x"], "timeout_s": 0}, "public.timeout_s"),
     ],
 )
-def test_a_public_check_that_could_show_what_is_expected_or_is_none_is_refused(public, said) -> None:
-    folder = {f"tasks/words/{name}": text for name, text in (("task.json", b"{}"), ("prompt.md", b"Words?"))}
-    files = {**folder, "tasks/words/task.json": json.dumps({"expected": "1", "public": public}).encode()}
+def test_a_public_check_that_could_show_what_is_expected_or_is_none_is_refused(
+    public, said
+) -> None:
+    folder = {
+        f"tasks/words/{name}": text
+        for name, text in (("task.json", b"{}"), ("prompt.md", b"Words?"))
+    }
+    files = {
+        **folder,
+        "tasks/words/task.json": json.dumps({"expected": "1", "public": public}).encode(),
+    }
     with pytest.raises(InvalidTaskSet) as refused:
         read_taskset("words", files)
     assert said in "\n".join(refused.value.problems)
@@ -344,7 +442,10 @@ def test_rounds_are_0_to_3_and_need_a_public_check_somewhere() -> None:
 
 def test_the_executor_that_reflects_holds_no_file_of_the_scorer() -> None:
     tasks = taskset(record("one"), record("two", prompt="Other words.", public=None))
-    assert public_files(tasks, scorer_files(tasks)).keys() == {"public/check.py", "public/wanted.txt"}
+    assert public_files(tasks, scorer_files(tasks)).keys() == {
+        "public/check.py",
+        "public/wanted.txt",
+    }
     assert public_files(taskset(record(public=None)), tasks.files) == {}
 
 
@@ -353,7 +454,11 @@ def test_the_executor_that_reflects_holds_no_file_of_the_scorer() -> None:
     [
         ({"mode": "solution_only"}, None, "no rounds are given"),
         ({"mode": "joint", "rounds": 0}, None, "no rounds are given"),
-        ({"mode": "solution_only", "rounds": 1}, MeasuredProgram("x", Program()), "compares programs"),
+        (
+            {"mode": "solution_only", "rounds": 1},
+            MeasuredProgram("x", Program()),
+            "compares programs",
+        ),
         ({"rounds": 4}, None, "rounds is 4"),
         ({"rounds": "all"}, None, "rounds is 'all'"),
     ],
@@ -361,7 +466,10 @@ def test_the_executor_that_reflects_holds_no_file_of_the_scorer() -> None:
 def test_a_mode_that_improves_answers_needs_rounds_and_measures_a_program_against_itself(
     tmp_path, options, measured, said
 ) -> None:
-    with Library.open(tmp_path / "library", create=True) as library, pytest.raises(InvalidArgument, match=said):
+    with (
+        Library.open(tmp_path / "library", create=True) as library,
+        pytest.raises(InvalidArgument, match=said),
+    ):
         start_run(
             library,
             Caller(Actor.HUMAN, None),

@@ -39,7 +39,9 @@ def test_over_all_sign_patterns_and_stages_it_rejects_no_more_than_alpha(sizes):
     for signs in product((1, -1), repeat=len(sizes)):
         signed = [sign * size for sign, size in zip(signs, sizes, strict=True)]
         stages = [singles(signed[at : at + 3]) for at in (0, 3, 6)]
-        rejected += any(staged_sign_flip(stages[: n + 1], [3, 3, 3], alpha).rejects for n in range(3))
+        rejected += any(
+            staged_sign_flip(stages[: n + 1], [3, 3, 3], alpha).rejects for n in range(3)
+        )
     share = rejected / 2 ** len(sizes)
     assert alpha / 3 < share <= alpha
 
@@ -57,11 +59,18 @@ def test_a_least_gain_must_be_exceeded_and_scores_without_a_common_step_are_test
     chance = random.Random(3)
     uneven = singles([chance.uniform(-0.7, 1.0) for _ in range(60)])
     exact = staged_sign_flip([uneven], [60], 0.04).p
-    assert exact == pytest.approx(paired_tests.sign_flip_p_value([one for [one] in uneven]), abs=0.02)
+    assert exact == pytest.approx(
+        paired_tests.sign_flip_p_value([one for [one] in uneven]), abs=0.02
+    )
 
 
 def test_alpha_is_spent_late_and_a_clear_gain_ends_the_test_before_its_last_stage():
-    assert [round(spent_alpha(share, 0.04), 5) for share in (0, 1 / 3, 2 / 3, 1)] == [0.0, 0.00037, 0.01189, 0.04]
+    assert [round(spent_alpha(share, 0.04), 5) for share in (0, 1 / 3, 2 / 3, 1)] == [
+        0.0,
+        0.00037,
+        0.01189,
+        0.04,
+    ]
     clear = staged_sign_flip([singles([1.0] * 15 + [0.0] * 18)], [33, 33, 34], 0.04)
     assert clear.rejects and not clear.futile
     assert staged_sign_flip([singles([-1.0, 0.0, 0.0])], [3, 3, 3], 0.04).futile
@@ -72,11 +81,15 @@ def test_alpha_is_spent_late_and_a_clear_gain_ends_the_test_before_its_last_stag
 
 @pytest.mark.process
 @pytest.mark.parametrize("ends", [(30, 60, 90), (45, 68, 90)])
-def test_estimates_after_an_early_end_are_not_too_high_on_the_median_and_the_interval_holds_the_gain(ends):
+def test_estimates_after_an_early_end_are_not_too_high_on_the_median_and_the_interval_holds_the_gain(
+    ends,
+):
     chance, true, high, held, plain = random.Random(8), 0.1, 0, 0, 0
     runs = 80
     for _ in range(runs):
-        drawn = [chance.choices((1.0, 0.5, 0.0, -0.5), (0.04, 0.2, 0.68, 0.08))[0] for _ in range(90)]
+        drawn = [
+            chance.choices((1.0, 0.5, 0.0, -0.5), (0.04, 0.2, 0.68, 0.08))[0] for _ in range(90)
+        ]
         stages = [singles(drawn[at:end]) for at, end in zip((0, *ends), ends, strict=False)]
         for number in (1, 2, 3):
             result = staged_sign_flip(stages[:number], [len(stage) for stage in stages], 0.04)
@@ -104,13 +117,16 @@ def test_estimates_after_an_early_end_are_not_too_high_on_the_median_and_the_int
 @settings(max_examples=40, deadline=None)
 @pytest.mark.process
 def test_the_permutation_within_tasks_is_what_trying_every_exchange_gives(arms):
-    before = {str(n): [*one, 0.25] for n, (one, _) in enumerate(arms)}  # not all the same: the arm is random
+    # Not all the same: the arm is random.
+    before = {str(n): [*one, 0.25] for n, (one, _) in enumerate(arms)}
     after = {str(n): [*other, 0.75] for n, (_, other) in enumerate(arms)}
     ways = []
     for task in before:
         pooled, taken = [*before[task], *after[task]], len(after[task])
         left, every = len(pooled) - taken, sum(pooled)
-        chosen = (sum(pooled[at] for at in picked) for picked in combinations(range(len(pooled)), taken))
+        chosen = (
+            sum(pooled[at] for at in picked) for picked in combinations(range(len(pooled)), taken)
+        )
         ways.append([one / taken - (every - one) / left for one in chosen])
     seen = sum(sum(after[t]) / len(after[t]) - sum(before[t]) / len(before[t]) for t in before)
     every = [sum(one) for one in product(*ways)]
@@ -124,7 +140,11 @@ def test_an_arm_without_any_chance_in_it_counts_once_a_task():
     assert stratified_permutation_p_value(fixed, better) == 1 / 8
     shaky = {**better, "t0": [1.0, 1.0, 1.0, 1.0, 0.0]}
     assert stratified_permutation_p_value({**fixed, "t1": [0.0] * 4 + [1.0]}, shaky) < 1e-4
-    assert stratified_permutation_p_value(fixed, fixed) == stratified_permutation_p_value({}, {}) == 1.0
+    assert (
+        stratified_permutation_p_value(fixed, fixed)
+        == stratified_permutation_p_value({}, {})
+        == 1.0
+    )
 
 
 def test_many_small_gains_do_not_hide_rare_large_losses():

@@ -19,7 +19,10 @@ def by_hand(differences: list[float]) -> float:
     """The p-value by trying every pattern of signs."""
     sizes = [abs(value) for value in differences if value]
     seen = math.fsum(differences) - 1e-9
-    sums = [math.fsum(sign * size for sign, size in zip(signs, sizes, strict=True)) for signs in patterns(len(sizes))]
+    sums = [
+        math.fsum(sign * size for sign, size in zip(signs, sizes, strict=True))
+        for signs in patterns(len(sizes))
+    ]
     return sum(total >= seen for total in sums) / len(sums)
 
 
@@ -30,13 +33,17 @@ def patterns(count: int) -> list[tuple[int, ...]]:
 @given(st.lists(SCORES, min_size=1, max_size=9))
 @settings(max_examples=60, deadline=None)
 def test_the_sign_flip_test_is_what_trying_every_pattern_gives(differences):
-    assert paired_tests.sign_flip_p_value(differences) == pytest.approx(by_hand(differences), abs=1e-12)
+    assert paired_tests.sign_flip_p_value(differences) == pytest.approx(
+        by_hand(differences), abs=1e-12
+    )
 
 
 @given(st.lists(st.floats(-1, 1).map(lambda value: round(value, 4)), min_size=1, max_size=9))
 @settings(max_examples=60, deadline=None)
 def test_it_is_exact_for_differences_that_share_no_step(differences):
-    assert paired_tests.sign_flip_p_value(differences) == pytest.approx(by_hand(differences), abs=1e-12)
+    assert paired_tests.sign_flip_p_value(differences) == pytest.approx(
+        by_hand(differences), abs=1e-12
+    )
 
 
 def binomial_tail(gained: int, lost: int) -> float:
@@ -47,16 +54,20 @@ def binomial_tail(gained: int, lost: int) -> float:
 
 def test_of_tasks_that_pass_or_fail_it_is_mcnemars_for_any_number_of_them():
     for gained, lost in ((6, 0), (40, 25), (300, 240)):
-        assert paired_tests.sign_flip_p_value([1.0] * gained + [0.0] * 50 + [-1.0] * lost) == pytest.approx(
-            binomial_tail(gained, lost), rel=1e-9
-        )
+        assert paired_tests.sign_flip_p_value(
+            [1.0] * gained + [0.0] * 50 + [-1.0] * lost
+        ) == pytest.approx(binomial_tail(gained, lost), rel=1e-9)
 
 
 def test_where_it_is_drawn_it_is_near_the_truth_never_zero_and_the_same_for_the_same_seed():
     chance = random.Random(5)
     irregular = [chance.uniform(-0.8, 1.0) for _ in range(60)]
     estimate = paired_tests.sign_flip_p_value(irregular, 1)
-    assert estimate == paired_tests.sign_flip_p_value(irregular, 1) != paired_tests.sign_flip_p_value(irregular, 2)
+    assert (
+        estimate
+        == paired_tests.sign_flip_p_value(irregular, 1)
+        != paired_tests.sign_flip_p_value(irregular, 2)
+    )
     spread = math.sqrt(math.fsum(value * value for value in irregular))
     normal = 0.5 * math.erfc(math.fsum(irregular) / spread / math.sqrt(2))
     assert estimate == pytest.approx(normal, abs=0.02)
@@ -83,10 +94,15 @@ def test_intervals_hold_the_mean_and_follow_the_seed():
 def test_an_interval_from_all_resamples_is_that_of_many_drawn_ones(steps):
     differences = list(steps) * 8
     chance = random.Random(1)
-    means = sorted(sum(chance.choices(differences, k=len(differences))) / len(differences) for _ in range(20_000))
+    means = sorted(
+        sum(chance.choices(differences, k=len(differences))) / len(differences)
+        for _ in range(20_000)
+    )
     low, high = paired_tests.paired_interval(differences)
     assert (low, high) == pytest.approx((means[500], means[19_500]), abs=0.03)
-    assert paired_tests.paired_interval([1.0] * 900 + [0.0] * 1100)[0] == pytest.approx(0.45 - 0.0218, abs=0.003)
+    assert paired_tests.paired_interval([1.0] * 900 + [0.0] * 1100)[0] == pytest.approx(
+        0.45 - 0.0218, abs=0.003
+    )
 
 
 def test_money_bet_at_fair_odds_is_expected_to_stay_what_it_was():

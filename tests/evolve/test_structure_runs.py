@@ -1,4 +1,7 @@
-"""Runs that change agents: the transplant, harmful expansions, who may be given agents. All figures are simulated."""
+"""Runs that change agents: the transplant, harmful expansions, who may be given agents.
+
+All figures are simulated.
+"""
 
 from dataclasses import replace
 
@@ -18,7 +21,12 @@ from transplant import (
 )
 
 from evolvable_evolve.evolution.candidates.agent_files import MAIN
-from evolvable_evolve.evolution.candidates.programs import ProgramPart, make_part, make_program, skill_owners
+from evolvable_evolve.evolution.candidates.programs import (
+    ProgramPart,
+    make_part,
+    make_program,
+    skill_owners,
+)
 from evolvable_evolve.evolution.proposers.edit_plan import structure_schema
 from evolvable_evolve.evolution.proposers.proposer_model import ModelRole
 from evolvable_evolve.evolution.report.run_facts import collect_facts
@@ -49,10 +57,16 @@ def test_skills_and_agents_that_evolved_together_need_each_other():
 def test_a_change_of_agents_stands_in_the_ledger_with_the_numbers_and_thresholds_that_decided(run):
     state, context = run
     record = next(one for one in state.structures if one["edit"] is not None)
-    added = next(one for one in state.candidates.values() if one.operations[:1] == (str_of(record),))
+    added = next(
+        one for one in state.candidates.values() if one.operations[:1] == (str_of(record),)
+    )
 
     assert added.decision == "admitted" and added.changed == ("agent:delta",)
-    assert record["action"] == "add" and record["thresholds"]["mass"] == 0.4 and record["numbers"]["share"] >= 0.4
+    assert (
+        record["action"] == "add"
+        and record["thresholds"]["mass"] == 0.4
+        and record["numbers"]["share"] >= 0.4
+    )
     assert record["numbers"]["repairs"] and record["numbers"]["gap"] >= 0.15
     kept = context.folder.read_json(record["artifact"])
     assert {row["task_type"] for row in kept["rows"]} == {"alpha", "beta", "gamma", "delta"}
@@ -73,9 +87,15 @@ def test_a_new_skill_belongs_to_the_agent_that_does_the_tasks_it_answers(run):
     state, context = run
     owned = skill_owners(context.program(state.best))
 
-    later = [one for one in state.candidates.values() if one.decision == "admitted" and "agent:delta" in one.changed]
+    later = [
+        one
+        for one in state.candidates.values()
+        if one.decision == "admitted" and "agent:delta" in one.changed
+    ]
     assert len(later) >= 2, "one change of agents, and skills that it was given"
-    assert len(owned["agent:delta"]) >= 2 and not any(ref.startswith("skill:delta-rule") for ref in owned[MAIN])
+    assert len(owned["agent:delta"]) >= 2 and not any(
+        ref.startswith("skill:delta-rule") for ref in owned[MAIN]
+    )
 
 
 @pytest.mark.process
@@ -83,16 +103,27 @@ def test_the_proposer_may_edit_skills_alone_and_is_told_of_the_agents(run):
     _, context = run
     asked = [one for one in context.proposer_model.asked if one.role is ModelRole.PROPOSER]
 
-    assert all(one.data["may_change"] == [Kind.SKILL] and one.data["agents"][0] == MAIN for one in asked)
+    assert all(
+        one.data["may_change"] == [Kind.SKILL] and one.data["agents"][0] == MAIN for one in asked
+    )
     assert any("agent:delta" in one.data["agents"] for one in asked)
     assert asked[0].schema == structure_schema()
     intent = {"op": "add-agent", "ref": "agent:mine", "tasks": ["t"]}
-    answer = {"diagnoses": [], "approaches": [], "intents": [intent], "summary": "", "justification": ""}
+    answer = {
+        "diagnoses": [],
+        "approaches": [],
+        "intents": [intent],
+        "summary": "",
+        "justification": "",
+    }
     assert "add-agent" in (schema_problem(answer, asked[0].schema) or "")
 
 
 def an_agent(name: str, *skills: str) -> ProgramPart:
-    text = f"---\nname: {name}\ndescription: Does {name}.\nskills: [{', '.join(skills)}]\n---\n\nBe brief.\n"
+    text = (
+        f"---\nname: {name}\ndescription: Does {name}.\nskills: [{', '.join(skills)}]\n---\n\n"
+        "Be brief.\n"
+    )
     return make_part(Kind.AGENT, name, {"AGENT.md": text.encode()})
 
 
@@ -104,8 +135,16 @@ def test_an_agent_that_did_nothing_under_three_programs_is_proposed_to_go():
     state, context = searched(replace(world, base=base), 1, 5, SMALL)
 
     [gone] = [record for record in state.structures if record["action"] == "remove"][:1]
-    assert gone["edit"]["agents"] == (MAIN, "agent:idler") and gone["numbers"] == {"idle": 3} and gone["round"] == 3
-    built = next(one for one in state.candidates.values() if one.operations == ("merge-agents agent:idler into main",))
+    assert (
+        gone["edit"]["agents"] == (MAIN, "agent:idler")
+        and gone["numbers"] == {"idle": 3}
+        and gone["round"] == 3
+    )
+    built = next(
+        one
+        for one in state.candidates.values()
+        if one.operations == ("merge-agents agent:idler into main",)
+    )
     assert set(skill_owners(context.program(built.digest))) == {MAIN, "agent:delta"}
 
 
@@ -118,11 +157,27 @@ def test_failures_that_another_agent_should_have_done_move_the_boundary_to_it():
 
     def diagnoses(question):
         failed = [one for one in question.data["evidence"] if one["result"] == "failed"]
-        wrong = {"cause": "bad executor assignment", "only_cause": True, "repair": "handoff-to-structure"}
+        wrong = {
+            "cause": "bad executor assignment",
+            "only_cause": True,
+            "repair": "handoff-to-structure",
+        }
         told = [
-            {**wrong, "task": one["task"], "quotes": [one["prompt"]], "better_agent": "agent:porter"} for one in failed
+            {
+                **wrong,
+                "task": one["task"],
+                "quotes": [one["prompt"]],
+                "better_agent": "agent:porter",
+            }
+            for one in failed
         ]
-        return {"diagnoses": told, "approaches": [], "intents": [], "summary": "", "justification": ""}
+        return {
+            "diagnoses": told,
+            "approaches": [],
+            "intents": [],
+            "summary": "",
+            "justification": "",
+        }
 
     brain = ScriptedModel({**cards._scripts, ModelRole.PROPOSER: diagnoses})
     state, context = searched(replace(world, base=base), 1, 2, SMALL, brain)
@@ -132,7 +187,11 @@ def test_failures_that_another_agent_should_have_done_move_the_boundary_to_it():
     assert moved["edit"]["boundary"] == ("delta",) and moved["numbers"]["traces"] >= 3
     assert state.iterations[0]["decision"] == "admitted" and state.verdict["verdict"] == "PROMOTE"
     best = context.program(state.best).by_ref["agent:porter"].texts["AGENT.md"]
-    assert "- Tasks of the type delta." in best and "Be brief." in best and 'skills: ["delta-forms"]' in best
+    assert (
+        "- Tasks of the type delta." in best
+        and "Be brief." in best
+        and 'skills: ["delta-forms"]' in best
+    )
 
 
 @pytest.mark.process
@@ -157,13 +216,22 @@ def place(tmp_path_factory):
 
 
 @pytest.mark.process
-def test_an_executor_that_cannot_be_given_agents_is_refused_with_those_that_can(place: DrivingPlace):
+def test_an_executor_that_cannot_be_given_agents_is_refused_with_those_that_can(
+    place: DrivingPlace,
+):
     refs = [one.ref for one in place.library.store.heads(Kind.SKILL)]
     options = {"mode": "structure", "iterations": 1}
-    for executor in ({"kind": "simulated"}, {"kind": "codex", "model": "m"}, {"kind": "anthropic", "model": "m"}):
+    for executor in (
+        {"kind": "simulated"},
+        {"kind": "codex", "model": "m"},
+        {"kind": "anthropic", "model": "m"},
+    ):
         with pytest.raises(InvalidArgument, match=executor["kind"]) as refused:
             start_run(place.library, PERSON, place.means, LETTERS, refs, executor, options)
-        assert "claude:MODEL" in refused.value.hint and "executor add NAME --agents" in refused.value.hint
+        assert (
+            "claude:MODEL" in refused.value.hint
+            and "executor add NAME --agents" in refused.value.hint
+        )
     assert list((place.library.store.home / "evolve").glob("2*")) == []
 
 
@@ -180,4 +248,8 @@ def test_a_command_is_given_agents_where_a_person_declared_it(place: DrivingPlac
     begun = place.begin("own", mode="structure", structure={"mass": 0.5})
 
     settings = place.state.settings
-    assert begun.run and settings["executor"]["agents"] is True and settings["structure"] == {"mass": 0.5}
+    assert (
+        begun.run
+        and settings["executor"]["agents"] is True
+        and settings["structure"] == {"mass": 0.5}
+    )

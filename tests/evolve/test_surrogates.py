@@ -1,4 +1,6 @@
-"""The surrogates of Reinforce++ and GRPO give what Autogenesis' own code gave; recorded from that code, unmodified."""
+"""The surrogates of Reinforce++ and GRPO give what Autogenesis' own code gave; recorded from that
+code, unmodified.
+"""
 
 import json
 import random
@@ -9,7 +11,9 @@ import pytest
 
 from evolvable_evolve.evolution.optimizers import surrogates
 
-VECTORS = json.loads((Path(__file__).parent / "vectors/rl_vectors.json").read_text(encoding="utf-8"))
+VECTORS = json.loads(
+    (Path(__file__).parent / "vectors/rl_vectors.json").read_text(encoding="utf-8")
+)
 
 
 def close(expected: object) -> object:
@@ -30,7 +34,9 @@ def test_no_reward_and_a_single_one_have_no_advantage():
 def test_both_objectives_clip_ratios_on_both_sides():
     for case in VECTORS["clip"]:
         ratio, advantage, epsilon = case["ratio"], case["advantage"], case["eps"]
-        assert surrogates.grpo_objective(ratio, advantage, epsilon) == close(case["grpo_objective"]), case
+        assert surrogates.grpo_objective(ratio, advantage, epsilon) == close(
+            case["grpo_objective"]
+        ), case
         found = surrogates.reinforce_objective(ratio, advantage, epsilon)
         assert found == close((case["rpp_clipped_ratio"], case["rpp_objective"])), case
 
@@ -42,7 +48,9 @@ def test_similarity_is_the_edit_distance_of_tokens_to_their_longer_number():
         assert surrogates.edit_distance(*words) == case["distance_ws"], case
         assert surrogates.token_similarity(*words) == close(case["similarity_ws"]), case
         assert surrogates.edit_distance(*tokens) == case["distance_wordpunct"], case
-        assert surrogates.text_similarity(case["a"], case["b"]) == close(case["similarity_wordpunct"]), case
+        assert surrogates.text_similarity(case["a"], case["b"]) == close(
+            case["similarity_wordpunct"]
+        ), case
 
 
 def test_the_signal_of_reinforce_has_the_penalty_for_leaving_the_answer_of_the_base():
@@ -56,7 +64,14 @@ def test_the_signal_of_reinforce_has_the_penalty_for_leaving_the_answer_of_the_b
             beta=case["beta"],
             epsilon_0=case["eps0"],
         )
-        said = found.reference_similarity, found.penalty, found.advantage, found.ratio, found.clipped, found.objective
+        said = (
+            found.reference_similarity,
+            found.penalty,
+            found.advantage,
+            found.ratio,
+            found.clipped,
+            found.objective,
+        )
         names = ("eta_sft", "penalty", "advantage", "ratio", "clipped", "objective")
         assert said == close(tuple(case[name] for name in names)), case
 
@@ -64,7 +79,9 @@ def test_the_signal_of_reinforce_has_the_penalty_for_leaving_the_answer_of_the_b
 def test_the_signals_of_a_group_are_those_of_grpo():
     for case in VECTORS["grpo_full"]:
         before = case["y_prev"].split()
-        ratios = [surrogates.token_similarity(before, answer.split()) for answer in case["candidates"]]
+        ratios = [
+            surrogates.token_similarity(before, answer.split()) for answer in case["candidates"]
+        ]
         found = surrogates.group_signal(case["rewards"], ratios)
         assert found.ratios == close(tuple(case["ratios"]))
         assert found.advantages == close(tuple(case["advantages"]))

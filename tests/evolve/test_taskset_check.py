@@ -1,4 +1,6 @@
-"""What a check of a task set finds before anything is spent, and what it says the figures could show."""
+"""What a check of a task set finds before anything is spent, and what it says the figures could
+show.
+"""
 
 import asyncio
 import json
@@ -24,7 +26,12 @@ SPLITS = ["train"] * 15 + ["val"] * 20 + ["test"] * 40
 def sums(count=75, **fields):
     """Records of sums with their splits; a function among the fields is asked for each."""
     return [
-        {"id": f"t{n}", "prompt": f"What is {n} and {n}?", "expected": str(2 * n), "split": SPLITS[n % 75]}
+        {
+            "id": f"t{n}",
+            "prompt": f"What is {n} and {n}?",
+            "expected": str(2 * n),
+            "split": SPLITS[n % 75],
+        }
         | {key: value(n) if callable(value) else value for key, value in fields.items()}
         for n in range(count)
     ]
@@ -50,7 +57,11 @@ def command(program, **args):
 
 
 def test_a_test_of_few_groups_can_only_claim_something_of_its_own_tasks_and_the_check_and_the_plan_say_so():
-    records = sums(120, split=lambda n: "train" if n < 20 else "val" if n < 40 else "test", group=lambda n: f"g{n % 7}")
+    records = sums(
+        120,
+        split=lambda n: "train" if n < 20 else "val" if n < 40 else "test",
+        group=lambda n: f"g{n % 7}",
+    )
     found = checked(records)
     taskset = read_taskset("sums", {"tasks.jsonl": "\n".join(map(json.dumps, records)).encode()})
 
@@ -68,7 +79,11 @@ def test_a_sound_task_set_passes_and_says_what_it_could_show():
     assert found.passes and not found.exploratory
     assert found.sizes == {"train": 15, "val": 20, "test": 40}
     assert found.scorers == {"numeric_strict": 75}
-    assert found.detectable == smallest_gain(PowerDesign.of(40, 2)) < smallest_gain(PowerDesign.of(40, 1))
+    assert (
+        found.detectable
+        == smallest_gain(PowerDesign.of(40, 2))
+        < smallest_gain(PowerDesign.of(40, 1))
+    )
     [told] = [one.text for one in found.remarks if "each run 2 times" in one.text]
     assert "40 test tasks, each run 2 times, find a true gain of" in told
     files = {"tasks.jsonl": "\n".join(map(json.dumps, sums())).encode(), "ENVIRONMENT.md": ABOUT}
@@ -81,12 +96,17 @@ def test_every_look_before_makes_the_test_blunter():
     found = checked(sums(), looks=2)
 
     assert found.detectable > 1.2 * checked(sums()).detectable
-    assert "looked at 2 times before; the next look has to pass at p <= 0.0015" in str(found.remarks)
+    assert "looked at 2 times before; the next look has to pass at p <= 0.0015" in str(
+        found.remarks
+    )
 
 
 def test_few_tasks_are_for_exploring_only():
     found = checked(
-        [record | {"split": split} for record, split in zip(sums(9), ["train", "val", "test"] * 3, strict=True)]
+        [
+            record | {"split": split}
+            for record, split in zip(sums(9), ["train", "val", "test"] * 3, strict=True)
+        ]
     )
 
     assert found.passes and found.exploratory
@@ -104,7 +124,9 @@ def test_the_same_task_in_two_splits_is_refused_whatever_its_case_and_spaces():
     assert rules(found) == ["duplicate"]
     assert "t1, twin" in found.remarks[0].text and "test and train" in found.remarks[0].text
     assert rules(checked([*sums(), twin | {"expected": "3"}])) == ["contradiction"]
-    assert rules(checked([*sums(), twin | {"split": "train"}]), IssueLevel.WARN)[:1] == ["duplicate"]
+    assert rules(checked([*sums(), twin | {"split": "train"}]), IssueLevel.WARN)[:1] == [
+        "duplicate"
+    ]
 
 
 def test_the_same_words_about_another_file_are_another_task():
@@ -133,7 +155,9 @@ def test_an_answer_that_lies_in_the_workspace_is_found(path, text, level):
 
 def test_one_answer_that_solves_half_of_the_tasks_is_pointed_out():
     assert "one-answer" not in rules(checked(sums()), IssueLevel.WARN)
-    assert "one-answer" in rules(checked(sums(expected=lambda n: "yes" if n % 4 else "no")), IssueLevel.WARN)
+    assert "one-answer" in rules(
+        checked(sums(expected=lambda n: "yes" if n % 4 else "no")), IssueLevel.WARN
+    )
 
 
 def test_a_scorer_by_which_a_list_of_guesses_passes_is_pointed_out():
@@ -145,12 +169,19 @@ def test_a_scorer_by_which_a_list_of_guesses_passes_is_pointed_out():
 def test_a_pattern_needs_a_known_good_answer_and_one_for_all_sees_the_shape_alone():
     digits = {"type": "regex", "args": {"pattern": r"^\d+$"}}
     assert rules(checked(sums(scorer=digits, expected=None))) == ["no-known"]
-    assert "shape-only" in rules(checked(sums(scorer=first(digits, good=["5"]), expected=None)), IssueLevel.WARN)
+    assert "shape-only" in rules(
+        checked(sums(scorer=first(digits, good=["5"]), expected=None)), IssueLevel.WARN
+    )
     assert rules(checked(sums(scorer={"type": "regex", "args": {"pattern": ".*"}}))) == ["bad-is-1"]
-    assert rules(checked(sums(scorer={"type": "regex", "args": {"pattern": "^x$"}}))) == ["good-not-1"]
+    assert rules(checked(sums(scorer={"type": "regex", "args": {"pattern": "^x$"}}))) == [
+        "good-not-1"
+    ]
 
 
-RIGHT = "import json, sys; g = json.load(sys.stdin); print(json.dumps({'score': float(g['output'] == g['expected'])}))"
+RIGHT = (
+    "import json, sys; g = json.load(sys.stdin); print(json.dumps({'score': float(g['output'] == "
+    "g['expected'])}))"
+)
 
 
 @pytest.mark.process
@@ -170,7 +201,10 @@ def test_a_command_that_reads_outputs_of_another_form_is_told_that_it_needs_a_kn
         "print(json.dumps({'score': float(right)}))"
     )
     found = checked(sums(scorer=command(reads_json)))
-    assert rules(found) == ["no-known"] and "cannot read the bare expected answer" in found.remarks[0].text
+    assert (
+        rules(found) == ["no-known"]
+        and "cannot read the bare expected answer" in found.remarks[0].text
+    )
 
     def known(n):
         return command(reads_json, good=[json.dumps({"sum": 2 * n})])
@@ -179,8 +213,19 @@ def test_a_command_that_reads_outputs_of_another_form_is_told_that_it_needs_a_kn
 
 
 def test_tasks_that_a_review_found_are_read_and_wait_for_their_scorer():
-    old = {"prompt": "Add a column.", "check": "pytest tests/db", "session": "s 1", "reviewed": False}
-    new = {"id": "session-ab", "prompt": "Sort it.", "check": "see", "source": "session:s1", "reviewed": False}
+    old = {
+        "prompt": "Add a column.",
+        "check": "pytest tests/db",
+        "session": "s 1",
+        "reviewed": False,
+    }
+    new = {
+        "id": "session-ab",
+        "prompt": "Sort it.",
+        "check": "see",
+        "source": "session:s1",
+        "reviewed": False,
+    }
     found = checked([*sums(), old, new])
 
     assert rules(found) == ["unreviewed"] and len(found.remarks[0].tasks) == 2
@@ -190,7 +235,11 @@ def test_tasks_that_a_review_found_are_read_and_wait_for_their_scorer():
 @pytest.mark.process
 def test_a_command_that_scores_by_chance_is_refused():
     found = checked(
-        sums(scorer=command("import os; print('{\"score\": 0.%d}' % int.from_bytes(os.urandom(6), 'big'))"))
+        sums(
+            scorer=command(
+                "import os; print('{\"score\": 0.%d}' % int.from_bytes(os.urandom(6), 'big'))"
+            )
+        )
     )
     assert "scorer-unsteady" in rules(found)
 
@@ -199,7 +248,8 @@ def test_a_command_that_scores_by_chance_is_refused():
 def test_a_command_that_looks_at_the_shape_alone_is_pointed_out():
     shape = (
         "import json, sys; g = json.load(sys.stdin); right = g['output'].isdigit()\n"
-        "print(json.dumps({'score': float(right), 'checks': [{'name': 'd', 'pass': right, 'kind': 'shape'}]}))"
+        "print(json.dumps({'score': float(right), 'checks': [{'name': 'd', 'pass': right, 'kind': "
+        "'shape'}]}))"
     )
     found = checked(sums(scorer=first(command(shape), good=["5"], bad=["x"]), expected=None))
     assert "shape-only" in rules(found, IssueLevel.WARN)
@@ -215,7 +265,10 @@ def test_a_known_answer_may_be_files_that_a_run_left():
 def test_a_judge_without_enough_known_answers_is_refused():
     judge = {"type": "judge", "args": {"rubric": "Is it kind?"}}
     assert rules(checked(sums(scorer=judge))) == ["judge-uncalibrated"]
-    known = {"type": "judge", "args": {"rubric": "Is it kind?", "good": ["dear"], "bad": ["stupid"]}}
+    known = {
+        "type": "judge",
+        "args": {"rubric": "Is it kind?", "good": ["dear"], "bad": ["stupid"]},
+    }
     assert checked(sums(scorer=known)).passes
 
 
@@ -249,10 +302,15 @@ def test_the_example_s_edits_do_what_is_said_of_them(blocks, share, tmp_path):
     async def mean(split):
         program, executor = order_emails.program(*blocks), order_emails.RulesHere()
         tasks = order_emails.task_set().of(split)
-        scores = [await TaskSetScorer()(task, await executor.run(task, program, 0, tmp_path)) for task in tasks]
+        scores = [
+            await TaskSetScorer()(task, await executor.run(task, program, 0, tmp_path))
+            for task in tasks
+        ]
         return sum(each.value for each in scores) / len(scores)
 
-    assert [asyncio.run(mean(split)) for split in (Split.TRAIN, Split.VAL, Split.TEST)] == [share] * 3
+    assert [asyncio.run(mean(split)) for split in (Split.TRAIN, Split.VAL, Split.TEST)] == [
+        share
+    ] * 3
 
 
 @pytest.mark.process
@@ -299,10 +357,16 @@ def test_check_names_every_line_that_is_no_task(evolvable):
 
 
 def test_splits_are_shown_and_written_down_and_listed_without_what_is_asked(evolvable):
-    path = written(evolvable, [{key: value for key, value in record.items() if key != "split"} for record in sums()])
+    path = written(
+        evolvable,
+        [{key: value for key, value in record.items() if key != "split"} for record in sums()],
+    )
     shown = evolvable("taskset", "split", path).out
     assert "75 tasks would be dealt out so" in shown
-    assert "Written to" in evolvable("taskset", "split", path, "--write", "--train", "0.2", "--val", "0.2").out
+    assert (
+        "Written to"
+        in evolvable("taskset", "split", path, "--write", "--train", "0.2", "--val", "0.2").out
+    )
     assert "Every task names its split already." in evolvable("taskset", "split", path).out
     listed = evolvable("taskset", "list", path).out
     assert listed.count(" test ") == 45
@@ -312,7 +376,9 @@ def test_splits_are_shown_and_written_down_and_listed_without_what_is_asked(evol
 def test_the_task_sets_of_the_library_are_listed_checked_and_split(evolvable):
     about = evolvable.project / "ENVIRONMENT.md"
     about.write_bytes(ABOUT)
-    tasks = written(evolvable, [{k: v for k, v in record.items() if k != "split"} for record in sums()])
+    tasks = written(
+        evolvable, [{k: v for k, v in record.items() if k != "split"} for record in sums()]
+    )
     evolvable("init", "--yes")
     evolvable(
         *("update", "environment:sums", "--create", "-m", "sums"),

@@ -1,4 +1,6 @@
-"""Task sets: read from lines or folders with every fault at once, dealt out, sealed, and written down."""
+"""Task sets: read from lines or folders with every fault at once, dealt out, sealed, and written
+down.
+"""
 
 import json
 import pickle
@@ -35,7 +37,9 @@ from evolvable_tools.verbs import edit
 
 def lines(*records, **files):
     """The files of a task set: its tasks as lines, and others by path."""
-    text = "\n".join(record if isinstance(record, str) else json.dumps(record) for record in records)
+    text = "\n".join(
+        record if isinstance(record, str) else json.dumps(record) for record in records
+    )
     about = b"---\nname: sums\nalike: only-words\n---\n"  # sums that are no two of one kind
     return {"tasks.jsonl": text.encode("utf-8", "surrogatepass"), "ENVIRONMENT.md": about} | {
         path: data.encode() for path, data in files.items()
@@ -43,7 +47,11 @@ def lines(*records, **files):
 
 
 def task(number, **fields):
-    return {"id": f"t{number}", "prompt": f"What is {number} and {number}?", "expected": str(2 * number)} | fields
+    return {
+        "id": f"t{number}",
+        "prompt": f"What is {number} and {number}?",
+        "expected": str(2 * number),
+    } | fields
 
 
 def read(*records, ratios=None, **files):
@@ -81,7 +89,12 @@ def test_everything_a_record_can_say_is_taken_over():
         tags=["a"],
         source="session:abc",
     )
-    files = {"fixtures/one/in.txt": "x", "fixtures/one/deep/b.txt": "y", "check.py": "pass", "ENVIRONMENT.md": "-"}
+    files = {
+        "fixtures/one/in.txt": "x",
+        "fixtures/one/deep/b.txt": "y",
+        "check.py": "pass",
+        "ENVIRONMENT.md": "-",
+    }
     taskset = read(record, **files)
     one = taskset.tasks[0]
 
@@ -98,7 +111,8 @@ def test_everything_a_record_can_say_is_taken_over():
 
 def test_an_expected_answer_that_is_no_text_is_kept_as_json():
     assert (
-        read(task(1, expected={"b": 1, "a": [True]}, scorer="json_subset")).tasks[0].expected == '{"a": [true], "b": 1}'
+        read(task(1, expected={"b": 1, "a": [True]}, scorer="json_subset")).tasks[0].expected
+        == '{"a": [true], "b": 1}'
     )
 
 
@@ -113,7 +127,12 @@ def test_a_folder_for_each_task_reads_as_lines_do():
     }
     first, second = (taskset := read_taskset("sums", files)).tasks
 
-    assert (first.id, first.prompt, first.expected, first.category) == ("t1", "What is 1 and 1?", "2", "sums")
+    assert (first.id, first.prompt, first.expected, first.category) == (
+        "t1",
+        "What is 1 and 1?",
+        "2",
+        "sums",
+    )
     assert task_fixtures(first, taskset.files) == {"in.txt": b"x"}
     assert (second.id, second.prompt, second.expected) == ("t2", "Wie groß?", "[1, 2]")
 
@@ -139,15 +158,39 @@ def test_every_fault_is_told_at_once_with_its_line():
     )
 
     for line, what in (
-        *((2, "no JSON"), (5, "scorrer"), (6, "no scorer"), (7, "list of commands"), (8, "id"), (8, "prompt")),
-        *((9, "no file below it"), (10, "no folder inside"), (11, "timeout_s"), (11, "weight"), (12, "JSON object")),
-        *((13, "source"), (14, "needs an expected answer"), (15, "not valid Unicode"), (16, "NaN is no JSON")),
+        *(
+            (2, "no JSON"),
+            (5, "scorrer"),
+            (6, "no scorer"),
+            (7, "list of commands"),
+            (8, "id"),
+            (8, "prompt"),
+        ),
+        *(
+            (9, "no file below it"),
+            (10, "no folder inside"),
+            (11, "timeout_s"),
+            (11, "weight"),
+            (12, "JSON object"),
+        ),
+        *(
+            (13, "source"),
+            (14, "needs an expected answer"),
+            (15, "not valid Unicode"),
+            (16, "NaN is no JSON"),
+        ),
     ):
-        assert any(each.startswith(f"line {line}:") and what in each for each in said), (line, what, said)
+        assert any(each.startswith(f"line {line}:") and what in each for each in said), (
+            line,
+            what,
+            said,
+        )
     assert "two tasks have the id t1" in said
 
 
-@pytest.mark.parametrize("data", [b"", b"\n \n", b"\xff\xfe{", b"[" * 100_000, b'{"id": "a"}', b"null"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\n \n", b"\xff\xfe{", b"[" * 100_000, b'{"id": "a"}', b"null"]
+)
 def test_what_is_no_task_set_is_refused_and_nothing_else_happens(data):
     with pytest.raises(InvalidTaskSet):
         read_taskset("x", {"tasks.jsonl": data})
@@ -159,7 +202,11 @@ def test_ids_that_differ_only_by_case_and_two_forms_at_once_are_refused():
 
 
 def test_a_workspace_that_would_show_the_tasks_is_refused():
-    files = {"tasks/t1/prompt.md": b"What?", "tasks/t1/expected.txt": b"2", "tasks/t1/task.json": b'{"files": "tasks"}'}
+    files = {
+        "tasks/t1/prompt.md": b"What?",
+        "tasks/t1/expected.txt": b"2",
+        "tasks/t1/task.json": b'{"files": "tasks"}',
+    }
     with pytest.raises(InvalidTaskSet, match="could read what is expected"):
         read_taskset("x", files)
 
@@ -172,9 +219,21 @@ def test_the_digest_is_of_what_decides_the_task_and_of_nothing_else():
         return read(task(1, **fields), **{"f/a": "x"}).tasks[0].digest
 
     base = digest()
-    for same in ({"id": "other"}, {"split": "test"}, {"tags": ["x"]}, {"category": "x"}, {"source": "session:a"}):
+    for same in (
+        {"id": "other"},
+        {"split": "test"},
+        {"tags": ["x"]},
+        {"category": "x"},
+        {"source": "session:a"},
+    ):
         assert digest(**same) == base
-    for other in ({"prompt": "x"}, {"expected": "3"}, {"scorer": "exact"}, {"files": "f"}, {"timeout_s": 1}):
+    for other in (
+        {"prompt": "x"},
+        {"expected": "3"},
+        {"scorer": "exact"},
+        {"files": "f"},
+        {"timeout_s": 1},
+    ):
         assert digest(**other) != base
 
 
@@ -212,7 +271,8 @@ def deal(sizes, ratios=None, **fields):
 
 def test_each_share_is_the_floor_of_all_tasks_over_the_categories_by_largest_remainder():
     assert deal({"a": 160}) == {"a": (40, 40, 80)}
-    # 26 * .25 is 6.5: six of train and six of val, though each category by itself would round down to five.
+    # 26 * .25 is 6.5: six of train and six of val, though each category by itself would round down
+    # to five.
     assert deal({"a": 14, "b": 7, "c": 5}) == {"a": (3, 3, 8), "b": (2, 2, 3), "c": (1, 1, 3)}
     assert sum(deal({"a": 246}, SplitRatios(0.05, 0.07))["a"][:2]) == 12 + 17
 
@@ -252,7 +312,9 @@ def test_equal_tasks_stay_together_and_what_was_made_up_is_learned_from():
     twins = [task(n // 2, id=f"t{n}") for n in range(60)]
     splits = {one.id: one.split for one in read(*twins).tasks}
     assert all(splits[f"t{n}"] == splits[f"t{n + 1}"] for n in range(0, 60, 2))
-    assert {one.split for one in read(*(task(n, source="synthetic") for n in range(9))).tasks} == {Split.TRAIN}
+    assert {one.split for one in read(*(task(n, source="synthetic") for n in range(9))).tasks} == {
+        Split.TRAIN
+    }
 
 
 @pytest.mark.parametrize("ratios", [(0.6, 0.6), (-0.1, 0.2), (float("nan"), 0.1)])
@@ -266,8 +328,13 @@ def test_shares_that_are_none_are_refused(ratios):
 
 @pytest.fixture
 def taskset():
-    records = [task(n, split=split, files=f"in/{n}") for n, split in enumerate(["train", "val", "test", "test"])]
-    return read(*records, **{f"in/{n}/a.txt": f"file {n}" for n in range(4)}, **{"check.py": "pass"})
+    records = [
+        task(n, split=split, files=f"in/{n}")
+        for n, split in enumerate(["train", "val", "test", "test"])
+    ]
+    return read(
+        *records, **{f"in/{n}/a.txt": f"file {n}" for n in range(4)}, **{"check.py": "pass"}
+    )
 
 
 def test_what_the_search_gets_holds_no_test_row_nor_its_files(taskset):
@@ -283,8 +350,13 @@ def test_what_the_search_gets_holds_no_test_row_nor_its_files(taskset):
 
 def test_a_folder_of_tasks_gives_the_search_workspaces_alone():
     files = {f"tasks/t{n}/prompt.md": f"What is {n}?".encode() for n in range(2)}
-    files |= {f"tasks/t{n}/expected.txt": b"5" for n in range(2)} | {f"tasks/t{n}/files/a": b"x" for n in range(2)}
-    files |= {f"tasks/t{n}/task.json": json.dumps({"split": s}).encode() for n, s in enumerate(("train", "test"))}
+    files |= {f"tasks/t{n}/expected.txt": b"5" for n in range(2)} | {
+        f"tasks/t{n}/files/a": b"x" for n in range(2)
+    }
+    files |= {
+        f"tasks/t{n}/task.json": json.dumps({"split": s}).encode()
+        for n, s in enumerate(("train", "test"))
+    }
 
     assert sorted(hold_out_test(read_taskset("x", files))[0].files) == ["tasks/t0/files/a"]
 
@@ -297,13 +369,23 @@ def test_a_test_row_can_be_put_nowhere_before_the_test_is_opened(taskset):
         pickle.dumps(hold_out_test(taskset)[1])
 
 
-def test_every_further_look_at_a_test_is_counted_and_a_killed_run_has_its_own_again(taskset, tmp_path):
-    looks = holdout.TestAccessLog(tmp_path / "evolve/looks.jsonl", clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+def test_every_further_look_at_a_test_is_counted_and_a_killed_run_has_its_own_again(
+    taskset, tmp_path
+):
+    looks = holdout.TestAccessLog(
+        tmp_path / "evolve/looks.jsonl", clock=lambda: datetime(2026, 1, 1, tzinfo=UTC)
+    )
     test = hold_out_test(taskset)[1]
 
-    assert [test.open(looks, run, finalist).look for run, finalist in ("ax", "ax", "ay", "bx", "ax")] == [1, 1, 2, 3, 1]
+    assert [
+        test.open(looks, run, finalist).look for run, finalist in ("ax", "ax", "ay", "bx", "ax")
+    ] == [1, 1, 2, 3, 1]
     assert [one.id for one in test.open(looks, "a", "x").tasks] == ["t2", "t3"]
-    assert [(look.number, look.run) for look in looks.of(test.digest)] == [(1, "a"), (2, "a"), (3, "b")]
+    assert [(look.number, look.run) for look in looks.of(test.digest)] == [
+        (1, "a"),
+        (2, "a"),
+        (3, "b"),
+    ]
     assert looks.take("another test", "a", "x") == 1
 
 
@@ -342,7 +424,9 @@ def test_many_runs_at_once_get_a_number_each(tmp_path):
 
 def test_a_test_that_is_not_there_is_not_opened(tmp_path):
     with pytest.raises(holdout.TestSealed, match="no test"):
-        hold_out_test(read(task(1, split="train")))[1].open(holdout.TestAccessLog(tmp_path / "looks.jsonl"), "a", "x")
+        hold_out_test(read(task(1, split="train")))[1].open(
+            holdout.TestAccessLog(tmp_path / "looks.jsonl"), "a", "x"
+        )
 
 
 # Places
@@ -357,9 +441,17 @@ def test_a_task_set_is_a_folder_a_file_or_an_environment(tmp_path):
     person = Caller(Actor.HUMAN)
     with Library.open(tmp_path / "home", create=True) as library:
         ref = Ref.parse("environment:sums")
-        files = {path: data.decode() for path, data in lines(task(1)).items()} | {"ENVIRONMENT.md": about}
+        files = {path: data.decode() for path, data in lines(task(1)).items()} | {
+            "ENVIRONMENT.md": about
+        }
         edit.update_resource(library, person, ref, "first", files=files, create=True)
-        edit.update_resource(library, person, ref, "second", files=dict.fromkeys(["tasks.jsonl"], json.dumps(task(2))))
+        edit.update_resource(
+            library,
+            person,
+            ref,
+            "second",
+            files=dict.fromkeys(["tasks.jsonl"], json.dumps(task(2))),
+        )
         first, number = load_taskset(library, person, ref.at(1))
         newest, newer = load_taskset(library, person, ref)
 
@@ -403,7 +495,8 @@ def test_splits_are_written_down_and_all_else_stays_as_it_was(tmp_path):
     path = tmp_path / "tasks.jsonl"
     said = json.dumps(task(0, split="test"))
     path.write_text(
-        "\n\n".join([said, *(json.dumps(task(n), ensure_ascii=False) for n in range(1, 20))]), encoding="utf-8"
+        "\n\n".join([said, *(json.dumps(task(n), ensure_ascii=False) for n in range(1, 20))]),
+        encoding="utf-8",
     )
     before = read_taskset_path(path)
     write_files(path, render_splits(before))

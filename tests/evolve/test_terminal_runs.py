@@ -1,4 +1,6 @@
-"""Tables of sessions, of the trash, of collections, of task sets and of runs, compared with tests/data/terminal."""
+"""Tables of sessions, of the trash, of collections, of task sets and of runs, compared with
+tests/data/terminal.
+"""
 
 import asyncio
 import contextlib
@@ -48,7 +50,9 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the golden files hav
 
 
 def put_into_trash(machine: CommandLine, name: str, number: int, at: float) -> None:
-    """Puts a directory into the trash, as a removal does; it says that it lay in a folder of a home directory."""
+    """Puts a directory into the trash, as a removal does; it says that it lay in a folder of a home
+    directory.
+    """
     folder = machine.root / "aside"
     for each in range(number):
         machine.save(folder, name, "x" * 1_000, f"node_modules/{each}.js")
@@ -57,7 +61,12 @@ def put_into_trash(machine: CommandLine, name: str, number: int, at: float) -> N
 
 
 ASKED = (
-    *("Count the legs of a spider.", "How old must a voter be?", "In which month does winter begin?", "五と二の和は？"),
+    *(
+        "Count the legs of a spider.",
+        "How old must a voter be?",
+        "In which month does winter begin?",
+        "五と二の和は？",
+    ),
     *(
         "Which prime comes after eleven?",
         "Round pi to a whole.",
@@ -79,7 +88,11 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     """A machine with transcripts, trash, a used collection and a task set."""
     line = CommandLine(tmp_path_factory.mktemp("kept"))
     for name in ("golang-error-handling", "golang-error-wrapping", "pdf"):
-        line.save(line.user / ".claude/skills", name, skill_text(name, f"Works with {name}, 日本語 and 👩\u200d💻."))
+        line.save(
+            line.user / ".claude/skills",
+            name,
+            skill_text(name, f"Works with {name}, 日本語 and 👩\u200d💻."),
+        )
     line("init", line.user / ".claude/skills", "--yes")
     talk = [User("Fix the test"), Run("pytest -q", "1 failed", code=1), Says("Fixed.")]
     write_claude_code(line.user, talk, session="first", project=LONG)
@@ -90,7 +103,12 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     line("collection", "add", "a-collection-with-a-name-that-is-long", "golang-error-wrapping")
     line("collection", "use", "work")
     tasks = [
-        {"id": f"task-{number}", "prompt": asked, "expected": str(number), "category": "日本語の足し算"}
+        {
+            "id": f"task-{number}",
+            "prompt": asked,
+            "expected": str(number),
+            "category": "日本語の足し算",
+        }
         for number, asked in enumerate(ASKED)
     ]
     (line.project / "sums.jsonl").write_text("\n".join(map(json.dumps, tasks)), encoding="utf-8")
@@ -99,14 +117,20 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
 
 @pytest.fixture(scope="module")
 def driven(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
-    """A machine with a finished run of evolution, one that was stopped, and a finished run of agents."""
+    """A machine with a finished run of evolution, one that was stopped, and a finished run of
+    agents.
+    """
     line = CommandLine(tmp_path_factory.mktemp("driven"))
     with Library.open(line.home, create=True) as library:
         save_agent(library, "clerk-for-letters-with-a-long-name", "You are the clerk.")
         place = AgsPlace(library, host_of())
         agent = "agent:clerk-for-letters-with-a-long-name"
         items = [
-            item("collect-the-addresses", agent=agent, subtask="Collect the addresses of 日本語 customers"),
+            item(
+                "collect-the-addresses",
+                agent=agent,
+                subtask="Collect the addresses of 日本語 customers",
+            ),
             item("letter", "collect-the-addresses", agent=agent),
         ]
         place.run(plan_then_end(*items), CountedBackend(done), agents=[agent])
@@ -115,7 +139,9 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
         settings = RunSettings("environment:made-up", program=(), iterations=1, test_repeats=1)
         folder = line.home / "evolve" / name
         proposals = scripted([("Say in which format dates are, 日本語 too", ["rule: iso"])])
-        run = running(folder, program(), proposals, splits, settings, stop=lambda stopped=stopped: stopped)
+        run = running(
+            folder, program(), proposals, splits, settings, stop=lambda stopped=stopped: stopped
+        )
         with run as made, contextlib.suppress(RunStopped):
             asyncio.run(run_phases(made))
     return line

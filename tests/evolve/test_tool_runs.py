@@ -1,4 +1,6 @@
-"""Tools that run: only what a person approved, only in the sandbox, and never more than its limits."""
+"""Tools that run: only what a person approved, only in the sandbox, and never more than
+its limits.
+"""
 
 import asyncio
 import json
@@ -30,7 +32,12 @@ from evolvable_tools.verbs.tool_commands import (
 )
 
 ADD = Ref.parse("tool:add")
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
 HOST = RunHost(dict(os.environ))
 PLUS = "import json, sys\nprint(json.load(sys.stdin)['a'] + {})\n"
 
@@ -61,7 +68,9 @@ def ran(library, caller, ref=ADD, host=HOST, **given):
 # What may run
 
 
-def test_nothing_runs_before_a_person_approved_it_and_an_agent_cannot_approve(library, agent, person, monkeypatch):
+def test_nothing_runs_before_a_person_approved_it_and_an_agent_cannot_approve(
+    library, agent, person, monkeypatch
+):
     monkeypatch.setattr(runs, "run_confined", None)  # whatever came so far would fail
     save(library, person, PLUS.format(1))
 
@@ -74,7 +83,9 @@ def test_nothing_runs_before_a_person_approved_it_and_an_agent_cannot_approve(li
 
 @pytest.mark.process
 @needs_sandbox
-def test_the_approved_version_goes_on_while_another_waits_and_a_withdrawn_one_ends(library, agent, person):
+def test_the_approved_version_goes_on_while_another_waits_and_a_withdrawn_one_ends(
+    library, agent, person
+):
     save(library, person, PLUS.format(1))
     approve(library, person, 1)
     save(library, agent, PLUS.format(100))
@@ -85,7 +96,10 @@ def test_the_approved_version_goes_on_while_another_waits_and_a_withdrawn_one_en
     with pytest.raises(Refused, match="tool:add@2 has not been approved"):
         ran(library, agent, ADD.at(2), a=1)
     approve(library, person, 2)
-    assert (ran(library, agent, a=1).text, ran(library, agent, ADD.at(1), a=1).text) == ("101\n", "2\n")
+    assert (ran(library, agent, a=1).text, ran(library, agent, ADD.at(1), a=1).text) == (
+        "101\n",
+        "2\n",
+    )
     withdraw_tool(library, person, tool_version(library, library.store.head(ADD), 2), via="test")
     assert approved_version(library, library.store.head(ADD)).version == 1
 
@@ -132,11 +146,29 @@ def test_with_locked_approvals_only_a_signed_one_counts(library, person):
         ({"argv": ["true"], "timeout_s": 1e9}, "timeout_s"),
         ({"argv": ["true"], "timeout_s": True}, "timeout_s"),
         ({"argv": ["true"], "schema": {"type": "string"}}, "of type object"),
-        ({"argv": ["true"], "schema": {"type": "object", "$ref": "http://127.0.0.1:9/x"}}, "has '$ref'"),
-        ({"argv": ["true"], "schema": {"type": "object", "properties": {"a": {"pattern": "(a+)+$"}}}}, "has 'pattern'"),
-        ({"argv": ["true"], "schema": {"type": "object", "patternProperties": {"(a+)+$": {}}}}, "patternProperties"),
-        ({"argv": ["true"], "schema": {"type": "object", "allOf": [{"$dynamicRef": "#x"}]}}, "dynamicRef"),
-        ({"argv": ["true"], "schema": {"type": "object", "description": "x" * 9_000}}, "characters"),
+        (
+            {"argv": ["true"], "schema": {"type": "object", "$ref": "http://127.0.0.1:9/x"}},
+            "has '$ref'",
+        ),
+        (
+            {
+                "argv": ["true"],
+                "schema": {"type": "object", "properties": {"a": {"pattern": "(a+)+$"}}},
+            },
+            "has 'pattern'",
+        ),
+        (
+            {"argv": ["true"], "schema": {"type": "object", "patternProperties": {"(a+)+$": {}}}},
+            "patternProperties",
+        ),
+        (
+            {"argv": ["true"], "schema": {"type": "object", "allOf": [{"$dynamicRef": "#x"}]}},
+            "dynamicRef",
+        ),
+        (
+            {"argv": ["true"], "schema": {"type": "object", "description": "x" * 9_000}},
+            "characters",
+        ),
     ],
 )
 def test_a_command_that_cannot_be_bounded_is_refused_with_its_reason(run, words):
@@ -149,7 +181,9 @@ def test_a_command_that_cannot_be_bounded_is_refused_with_its_reason(run, words)
 
 @pytest.mark.process
 @needs_sandbox
-def test_a_tool_reaches_neither_library_nor_home_nor_network_and_keeps_nothing(library, agent, person, tmp_path):
+def test_a_tool_reaches_neither_library_nor_home_nor_network_and_keeps_nothing(
+    library, agent, person, tmp_path
+):
     (tmp_path / "secret.txt").write_text("secret")
     script = f"""
 import json, os, socket, sys
@@ -173,7 +207,9 @@ print(json.dumps(found))
 """
     save(library, person, script)
     approve(library, person, 1)
-    host = RunHost({**os.environ, "ANTHROPIC_API_KEY": "k", "EVOLVABLE_HOME": str(library.store.home)})
+    host = RunHost(
+        {**os.environ, "ANTHROPIC_API_KEY": "k", "EVOLVABLE_HOME": str(library.store.home)}
+    )
 
     for _ in range(2):
         seen = ran(library, agent, host=host, a=1).value
@@ -192,7 +228,10 @@ def test_what_takes_too_long_writes_too_much_or_fails_is_told_and_stopped(librar
         "import time\ntime.sleep(60)\n": ("took longer than 0.5 s", 0.5),
         "while True: print('x' * 9999)\n": ("wrote more than 200,000 bytes", 20),
         "x = bytearray(4 << 30)\n": ("MemoryError", 20),
-        "import sys\nsys.exit('no such \\x1b[31mcolour')\n": ("ended with exit code 1: no such", 20),
+        "import sys\nsys.exit('no such \\x1b[31mcolour')\n": (
+            "ended with exit code 1: no such",
+            20,
+        ),
     }
     for number, (script, (words, seconds)) in enumerate(scripts.items(), 1):
         save(library, person, script, timeout_s=seconds)
@@ -238,9 +277,13 @@ def test_callers_that_build_one_version_at_once_get_one_folder_that_stays(librar
             shutil.rmtree(one[0])
 
 
-def test_a_tool_of_another_server_and_an_environment_file_are_refused_by_name(library, agent, person):
+def test_a_tool_of_another_server_and_an_environment_file_are_refused_by_name(
+    library, agent, person
+):
     text = "---\nname: add\ndescription: Adds.\nmetadata:\n  mcp: {server: sums, tool: add}\n---\n"
-    done = edit.update_resource(library, person, ADD, "x", files={"TOOL.md": text, ".env": "A=1\n"}, create=True)
+    done = edit.update_resource(
+        library, person, ADD, "x", files={"TOOL.md": text, ".env": "A=1\n"}, create=True
+    )
 
     assert not any("not texts" in warning for warning in done.warnings)
     with pytest.raises(InvalidArgument, match="a tool of another MCP server"):
@@ -254,7 +297,11 @@ def test_an_input_that_does_not_fit_runs_nothing(library, agent, person, monkeyp
     approve(library, person, 1)
     monkeypatch.setattr(runs, "run_confined", None)
 
-    for given, words in (({}, "'a' is a required"), ({"a": "x"}, "not of type"), ({"a": 1, "b": 2}, "'b' was unexp")):
+    for given, words in (
+        ({}, "'a' is a required"),
+        ({"a": "x"}, "not of type"),
+        ({"a": 1, "b": 2}, "'b' was unexp"),
+    ):
         with pytest.raises(InvalidArgument, match=words):
             ran(library, agent, **given)
     with pytest.raises(InvalidArgument, match="has 300,009 bytes"):
@@ -271,7 +318,9 @@ def test_without_a_sandbox_nothing_runs(library, agent, person):
 
 @pytest.mark.process
 @needs_sandbox
-def test_a_tool_that_is_removed_while_it_runs_ends_its_run_and_starts_no_other(library, agent, person):
+def test_a_tool_that_is_removed_while_it_runs_ends_its_run_and_starts_no_other(
+    library, agent, person
+):
     save(library, person, "import time\ntime.sleep(0.5)\nprint('done')\n")
     approve(library, person, 1)
     results = list[str]()
@@ -290,7 +339,9 @@ def test_a_tool_that_is_removed_while_it_runs_ends_its_run_and_starts_no_other(l
 # Environments
 
 
-def test_an_environment_scores_train_tasks_only_and_runs_no_command_that_nobody_approved(library, agent, person):
+def test_an_environment_scores_train_tasks_only_and_runs_no_command_that_nobody_approved(
+    library, agent, person
+):
     exact, command = {"type": "exact"}, {"type": "command", "args": {"argv": ["true"]}}
     tasks = [
         {"id": "a", "prompt": "6 * 7", "expected": "42", "scorer": exact, "split": "train"},

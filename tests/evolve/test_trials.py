@@ -1,4 +1,6 @@
-"""Trials: what is known is not paid again, errors are never taken for results, and no budget is overrun."""
+"""Trials: what is known is not paid again, errors are never taken for results, and no budget is
+overrun.
+"""
 
 import asyncio
 import json
@@ -17,7 +19,15 @@ from trial_parts import BASE, USAGE, ByFirstWord, Scripted, program, task, tasks
 from evolvable_evolve.evolution.ledger.run_directory import Ledger, read_ledger
 from evolvable_evolve.evolution.run_config import SpendLimit
 from evolvable_evolve.evolution.scorers.registry import TaskSetScorer
-from evolvable_evolve.evolution.task import ModelUsage, Rollout, Score, ScorerError, ScorerSpec, Trial, TrialOutcome
+from evolvable_evolve.evolution.task import (
+    ModelUsage,
+    Rollout,
+    Score,
+    ScorerError,
+    ScorerSpec,
+    Trial,
+    TrialOutcome,
+)
 from evolvable_evolve.evolution.trials.budget import (
     BudgetSpent,
     ConcurrencyLimit,
@@ -43,7 +53,9 @@ class Place:
         self.path = folder / "ledger.jsonl"
         self.settings = TrialSettings(folder=folder / "workspaces", backoff=(0.0, 0.0))
 
-    def measure(self, requests: Sequence[TrialRequest], batch: str | None = None, **means: Any) -> list[Trial]:
+    def measure(
+        self, requests: Sequence[TrialRequest], batch: str | None = None, **means: Any
+    ) -> list[Trial]:
         means = {"scoring": ByFirstWord(), "settings": self.settings} | means
         executor = means.pop("executor", Scripted(self.path.parent))
         with Ledger.open(self.path, durable=False) as ledger:
@@ -75,7 +87,12 @@ def test_trials_come_back_in_the_order_of_the_requests_with_what_came_of_them(pl
         ("d", TrialOutcome.REFUSED, None),
     ]
     first = trials[0]
-    assert (first.program, first.repeat, first.usage, first.cached) == (CHANGED.digest, 3, USAGE, False)
+    assert (first.program, first.repeat, first.usage, first.cached) == (
+        CHANGED.digest,
+        3,
+        USAGE,
+        False,
+    )
     assert (first.output, first.trace, first.feedback) == (
         f"pass a {CHANGED.digest[:8]} 3",
         "how",
@@ -85,13 +102,17 @@ def test_trials_come_back_in_the_order_of_the_requests_with_what_came_of_them(pl
 
 def test_a_trial_that_counted_is_never_run_or_paid_again(place: Place) -> None:
     requests = [
-        (one, each, 0) for each in [*tasks(3), task("f", "fail"), task("t", "timeout")] for one in (BASE, CHANGED)
+        (one, each, 0)
+        for each in [*tasks(3), task("f", "fail"), task("t", "timeout")]
+        for one in (BASE, CHANGED)
     ]
     before = place.measure(requests)
     budget = RunBudget()
     after = place.measure(requests, executor=Scripted(usage=ModelUsage(cost=1.0)), budget=budget)
     assert [trial.cached for trial in after] == [True] * 10
-    assert [(t.output, t.trace, t.usage) for t in after] == [(t.output, t.trace, t.usage) for t in before]
+    assert [(t.output, t.trace, t.usage) for t in after] == [
+        (t.output, t.trace, t.usage) for t in before
+    ]
     assert budget.bill.cost == pytest.approx(10 * USAGE.cost)
     assert len(place.records("started")) == 10
 
@@ -106,7 +127,11 @@ def test_whatever_decides_a_result_makes_another_trial(place: Place, other: str)
             return "other"
 
     place.measure([(BASE, task("a"), 0)])
-    request: TrialRequest = (CHANGED if other == "program" else BASE, task("a"), 1 if other == "repeat" else 0)
+    request: TrialRequest = (
+        CHANGED if other == "program" else BASE,
+        task("a"),
+        1 if other == "repeat" else 0,
+    )
     if other == "task":
         request = (BASE, task("a", digest="another"), 0)
     means: dict[str, Any] = {
@@ -118,7 +143,12 @@ def test_whatever_decides_a_result_makes_another_trial(place: Place, other: str)
 
 
 def test_infrastructure_errors_are_tried_twice_more_and_then_missing(place: Place) -> None:
-    todo = [task("once", "once trouble"), task("always", "trouble"), task("raises", "raise"), task("refuses", "refuse")]
+    todo = [
+        task("once", "once trouble"),
+        task("always", "trouble"),
+        task("raises", "raise"),
+        task("refuses", "refuse"),
+    ]
     trials = place.measure([(BASE, one, 0) for one in todo])
     assert outcomes(trials) == {
         "once": "pass",
@@ -132,7 +162,9 @@ def test_infrastructure_errors_are_tried_twice_more_and_then_missing(place: Plac
 
 
 def test_errors_are_never_cached(place: Place) -> None:
-    requests = [(BASE, task(name, prompt), 0) for name, prompt in (("a", "trouble"), ("b", "refuse"))]
+    requests = [
+        (BASE, task(name, prompt), 0) for name, prompt in (("a", "trouble"), ("b", "refuse"))
+    ]
     for batch in (None, None, "one", "two"):
         trials = place.measure(requests, batch)
         assert not any(trial.cached for trial in trials)
@@ -143,7 +175,10 @@ def test_errors_are_never_cached(place: Place) -> None:
 
 def test_a_named_batch_that_is_asked_for_again_is_the_same(place: Place) -> None:
     place.measure([(BASE, task("a"), 0)], "before")
-    requests = [(BASE, task(n, p), 0) for n, p in (("a", ""), ("b", "fail"), ("c", "trouble"), ("d", "refuse"))]
+    requests = [
+        (BASE, task(n, p), 0)
+        for n, p in (("a", ""), ("b", "fail"), ("c", "trouble"), ("d", "refuse"))
+    ]
     first = place.measure(requests, "val")
     size = place.path.stat().st_size
     assert place.measure(requests, "val") == first
@@ -158,7 +193,9 @@ def test_a_scorer_that_fails_is_asked_again_without_running_the_task_again(place
     assert trials[1].detail == "the scorer had trouble: RuntimeError: the scorer is broken"
     assert trials[2].detail == "the scorer said nan, which is not within 0 and 1"
     assert place.attempts() == {"hard": 1, "unscorable": 1, "odd": 1}
-    assert all(trial.usage == USAGE for trial in trials), "the run is billed though nobody could judge it"
+    assert all(trial.usage == USAGE for trial in trials), (
+        "the run is billed though nobody could judge it"
+    )
     assert place.measure([(BASE, task(name), 0) for name in names], "val") == trials
 
 
@@ -177,7 +214,9 @@ def test_an_executor_that_does_not_come_back_is_given_up(place: Place) -> None:
 
 
 def test_the_same_trial_asked_for_twice_in_a_batch_is_run_once(place: Place) -> None:
-    trials = place.measure([(BASE, task("a"), 0)] * 3 + [(BASE, task("b", digest=task("a").digest), 0)])
+    trials = place.measure(
+        [(BASE, task("a"), 0)] * 3 + [(BASE, task("b", digest=task("a").digest), 0)]
+    )
     assert [trial.task for trial in trials] == ["a", "a", "a", "b"]
     assert place.attempts() == {"a": 1}
 
@@ -189,7 +228,9 @@ def test_a_measurement_that_is_cancelled_stops_what_runs_and_goes_on_later(place
         with Ledger.open(place.path) as ledger:
             budget = RunBudget(SpendLimit(calls=100))
             executor = Scripted(place.path.parent)
-            trials = TrialRunner(executor, ledger, scoring=ByFirstWord(), budget=budget, settings=place.settings)
+            trials = TrialRunner(
+                executor, ledger, scoring=ByFirstWord(), budget=budget, settings=place.settings
+            )
             measuring = asyncio.create_task(trials.measure(requests, "val"))
             while len(place.records("trial")) < 2 or not (place.path.parent / "hanging h").exists():
                 await asyncio.sleep(0.01)
@@ -210,9 +251,13 @@ def test_the_scorer_that_a_task_names_is_asked(place: Place) -> None:
     todo = [task("a", expected="pass a e3b0c442 0"), task("b", expected="something else")]
     trials = place.measure([(BASE, one, 0) for one in todo], scoring=None)
     assert outcomes(trials) == {"a": "pass", "b": "fail"}
-    assert TaskSetScorer({"check.py": b"1"}).digest(todo[0]) == TaskSetScorer({"check.py": b"2"}).digest(todo[0])
+    assert TaskSetScorer({"check.py": b"1"}).digest(todo[0]) == TaskSetScorer(
+        {"check.py": b"2"}
+    ).digest(todo[0])
     command = task("c", scorer=ScorerSpec("command", {"argv": ["check.py"]}))
-    assert TaskSetScorer({"check.py": b"1"}).digest(command) != TaskSetScorer({"check.py": b"2"}).digest(command)
+    assert TaskSetScorer({"check.py": b"1"}).digest(command) != TaskSetScorer(
+        {"check.py": b"2"}
+    ).digest(command)
 
 
 # The order
@@ -220,9 +265,13 @@ def test_the_scorer_that_a_task_names_is_asked(place: Place) -> None:
 
 def test_all_arms_of_a_task_run_side_by_side_and_take_turns_at_being_first(place: Place) -> None:
     todo = tasks(40)
-    requests = [(one, each, repeat) for one in (BASE, CHANGED) for repeat in (0, 1) for each in todo]
+    requests = [
+        (one, each, repeat) for one in (BASE, CHANGED) for repeat in (0, 1) for each in todo
+    ]
     place.measure(requests, throttle=ConcurrencyLimit(1, most=1))
-    ran = [(record["task"], record["repeat"], record["program"]) for record in place.records("started")]
+    ran = [
+        (record["task"], record["repeat"], record["program"]) for record in place.records("started")
+    ]
     pairs = list(zip(ran[::2], ran[1::2], strict=True))
     assert all(one[:2] == other[:2] and one[2] != other[2] for one, other in pairs)
     first = Counter(one[2] for one, _ in pairs)
@@ -241,7 +290,8 @@ def test_a_run_spends_at_most_its_budget_and_what_was_in_flight_when_nothing_was
     budget = RunBudget(SpendLimit(**{limit: one * 9.5 if limit == "cost" else int(one * 9.5)}))  # type: ignore[arg-type]
     requests = [(BASE, each, 0) for each in tasks(30)]
     with pytest.raises(
-        BudgetSpent, match=f"what is left of its {'money' if limit == 'cost' else limit} does not cover"
+        BudgetSpent,
+        match=f"what is left of its {'money' if limit == 'cost' else limit} does not cover",
     ):
         place.measure(requests, budget=budget)
     assert len(place.records("started")) == len(place.records("trial")) == 9
@@ -253,7 +303,9 @@ def test_a_run_spends_at_most_its_budget_and_what_was_in_flight_when_nothing_was
     assert Counter(trial.cached for trial in trials) == {True: 9, False: 21}
 
 
-def test_the_time_that_a_run_takes_is_a_budget_too_and_goes_on_in_the_next_process(place: Place) -> None:
+def test_the_time_that_a_run_takes_is_a_budget_too_and_goes_on_in_the_next_process(
+    place: Place,
+) -> None:
     now = iter(range(10**6))
 
     def clock() -> float:  # a second passes at every look
@@ -273,7 +325,9 @@ def test_the_time_that_a_run_takes_is_a_budget_too_and_goes_on_in_the_next_proce
     assert len(place.records("trial")) <= done + 4
 
 
-def test_a_provider_that_asks_to_wait_longer_than_there_is_time_ends_the_measurement(place: Place) -> None:
+def test_a_provider_that_asks_to_wait_longer_than_there_is_time_ends_the_measurement(
+    place: Place,
+) -> None:
     budget = RunBudget(SpendLimit(wall=0.2))
     busy = Scripted(retry_after=3600.0)
     with pytest.raises(BudgetSpent, match="what is left of its time"):
@@ -287,7 +341,9 @@ def test_an_unknown_price_is_not_taken_for_nothing(place: Place) -> None:
     with pytest.raises(PriceUnknown, match="the price of what was used is unknown"):
         place.measure(requests, executor=unpriced, budget=RunBudget(SpendLimit(cost=5.0)))
     assert len(place.records("trial")) <= 4
-    assert len(place.records("started")) == len(place.records("trial")), "what is under way is paid and may end"
+    assert len(place.records("started")) == len(place.records("trial")), (
+        "what is under way is paid and may end"
+    )
     budget = RunBudget(SpendLimit(cost=5.0, calls=30))
     place.measure(requests, executor=unpriced, budget=budget)
     assert (budget.bill.cost, budget.bill.unpriced, budget.bill.calls) == (0.0, 30, 30)
@@ -318,9 +374,15 @@ def test_retries_are_billed(place: Place) -> None:
 
 
 def test_two_ledgers_share_a_budget(tmp_path: Path) -> None:
-    with Ledger.open(tmp_path / "search.jsonl") as search, Ledger.open(tmp_path / "sealed.jsonl") as sealed:
+    with (
+        Ledger.open(tmp_path / "search.jsonl") as search,
+        Ledger.open(tmp_path / "sealed.jsonl") as sealed,
+    ):
         budget = RunBudget(SpendLimit(calls=8))
-        arms = [TrialRunner(Scripted(), one, scoring=ByFirstWord(), budget=budget) for one in (search, sealed)]
+        arms = [
+            TrialRunner(Scripted(), one, scoring=ByFirstWord(), budget=budget)
+            for one in (search, sealed)
+        ]
         asyncio.run(arms[0].measure([(BASE, each, 0) for each in tasks(3)]))
         with pytest.raises(BudgetSpent):
             asyncio.run(arms[1].measure([(BASE, each, 0) for each in tasks(3)]))
@@ -330,7 +392,9 @@ def test_two_ledgers_share_a_budget(tmp_path: Path) -> None:
 # How many at once
 
 
-def test_a_provider_that_is_busy_gets_half_as_many_and_is_left_alone_as_long_as_it_asks(place: Place) -> None:
+def test_a_provider_that_is_busy_gets_half_as_many_and_is_left_alone_as_long_as_it_asks(
+    place: Place,
+) -> None:
     todo = [task(f"b{number}", "once busy") for number in range(8)] + tasks(60)
     throttle = ConcurrencyLimit(8, most=16)
     executor = Scripted(place.path.parent, retry_after=0.02)
@@ -380,7 +444,9 @@ def test_a_kill_at_any_record_changes_neither_the_results_nor_the_bill(tmp_path:
 
 @pytest.mark.nightly
 @pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
-def test_a_thousand_kills_at_any_moment_change_neither_the_results_nor_the_bill(tmp_path: Path) -> None:
+def test_a_thousand_kills_at_any_moment_change_neither_the_results_nor_the_bill(
+    tmp_path: Path,
+) -> None:
     command = [sys.executable, trial_children.__file__, str(tmp_path), "random", "1000", "6"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=3600)
     assert ran.returncode == 0, ran.stderr
@@ -389,22 +455,35 @@ def test_a_thousand_kills_at_any_moment_change_neither_the_results_nor_the_bill(
     assert said["differing"] == []
 
 
-def test_after_so_many_spoiled_attempts_in_a_row_a_batch_is_given_up_once_and_tried_anew(place: Place) -> None:
+def test_after_so_many_spoiled_attempts_in_a_row_a_batch_is_given_up_once_and_tried_anew(
+    place: Place,
+) -> None:
     todo = [(BASE, task(f"t{number}", "once trouble"), 0) for number in range(6)]
     settings = TrialSettings(backoff=(0.0, 0.0), breaker=4)
     with pytest.raises(TrialsFailing, match=r"4 attempts in a row failed.*trouble"):
-        place.measure(todo, "val/1", settings=replace(settings, backoff=(30.0,)), throttle=ConcurrencyLimit(1, most=1))
+        place.measure(
+            todo,
+            "val/1",
+            settings=replace(settings, backoff=(30.0,)),
+            throttle=ConcurrencyLimit(1, most=1),
+        )
     assert sum(place.attempts().values()) == 4
 
     trials = place.measure(todo, "val/1", settings=settings)
 
     assert set(outcomes(trials).values()) == {"pass"}, "what was spoiled then is not missing now"
-    again = place.measure([(BASE, task(f"a{n}", "trouble"), 0) for n in range(6)], "val/1", settings=settings)
-    assert set(outcomes(again).values()) == {"infra_error"}, "a second time it goes on, and they are missing"
+    again = place.measure(
+        [(BASE, task(f"a{n}", "trouble"), 0) for n in range(6)], "val/1", settings=settings
+    )
+    assert set(outcomes(again).values()) == {"infra_error"}, (
+        "a second time it goes on, and they are missing"
+    )
 
 
 @pytest.mark.process
-def test_a_provider_that_asks_to_wait_or_a_trial_that_counts_between_does_not_trip_it(place: Place) -> None:
+def test_a_provider_that_asks_to_wait_or_a_trial_that_counts_between_does_not_trip_it(
+    place: Place,
+) -> None:
     mixed = [(BASE, task(f"t{n}", "pass" if n % 3 == 2 else "trouble"), 0) for n in range(9)]
     busy = [(BASE, task(f"b{n}", "once busy"), 0) for n in range(6)]
     settings = TrialSettings(backoff=(0.0, 0.0), breaker=4)
@@ -412,7 +491,9 @@ def test_a_provider_that_asks_to_wait_or_a_trial_that_counts_between_does_not_tr
     assert len(place.measure(mixed, "val/2", settings=TrialSettings(backoff=(), breaker=4))) == 9
 
 
-def test_what_scoring_took_is_billed_beside_what_the_run_took_and_again_after_reopening(place: Place) -> None:
+def test_what_scoring_took_is_billed_beside_what_the_run_took_and_again_after_reopening(
+    place: Place,
+) -> None:
     class Dear(ByFirstWord):
         async def __call__(self, task: Any, rollout: Rollout, workspace: Path) -> Score:
             if task.id == "hard":
@@ -420,10 +501,15 @@ def test_what_scoring_took_is_billed_beside_what_the_run_took_and_again_after_re
             return Score(1.0, usage=ModelUsage(10, 5, 1, 0.25))
 
     budget = RunBudget()
-    trials = place.measure([(BASE, task("a"), 0), (BASE, task("hard"), 0)], scoring=Dear(), budget=budget)
+    trials = place.measure(
+        [(BASE, task("a"), 0), (BASE, task("hard"), 0)], scoring=Dear(), budget=budget
+    )
 
     assert [trial.usage for trial in trials] == [USAGE, USAGE]
-    assert [trial.judging for trial in trials] == [ModelUsage(10, 5, 1, 0.25), ModelUsage(21, 0, 3, 1.5)]
+    assert [trial.judging for trial in trials] == [
+        ModelUsage(10, 5, 1, 0.25),
+        ModelUsage(21, 0, 3, 1.5),
+    ]
     assert budget.bill.cost == pytest.approx(2 * USAGE.cost + 1.75)
     assert budget.bill.calls == 2 * USAGE.calls + 4
     after = RunBudget()
@@ -432,8 +518,12 @@ def test_what_scoring_took_is_billed_beside_what_the_run_took_and_again_after_re
     assert after.bill == budget.bill
 
 
-@pytest.mark.parametrize(("wanted", "at_first", "later"), [(1, 1, 1), (3, 3, 3), (4, 4, 16), (40, 40, 40)])
-def test_whoever_wants_few_trials_at_once_never_gets_more(wanted: int, at_first: int, later: int) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "at_first", "later"), [(1, 1, 1), (3, 3, 3), (4, 4, 16), (40, 40, 40)]
+)
+def test_whoever_wants_few_trials_at_once_never_gets_more(
+    wanted: int, at_first: int, later: int
+) -> None:
     throttle = make_concurrency_limit(wanted)
     assert throttle.limit == at_first
     for _ in range(600):

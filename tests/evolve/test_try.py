@@ -1,4 +1,6 @@
-"""`try`: does this skill help me? Tasks from a table, prompts and sessions; a scripted model behind HTTP."""
+"""`try`: does this skill help me? Tasks from a table, prompts and sessions; a scripted model behind
+HTTP.
+"""
 
 import asyncio
 import io
@@ -91,7 +93,11 @@ class House(ModelApi):
         skills = re.findall(r"^- ([a-z-]+): ", messages[0]["content"], re.MULTILINE)
         if read is None and skills:
             arguments = json.dumps({"name": skills[0]})
-            call = {"id": "c1", "type": "function", "function": {"name": "read_skill", "arguments": arguments}}
+            call = {
+                "id": "c1",
+                "type": "function",
+                "function": {"name": "read_skill", "arguments": arguments},
+            }
             return chats(None, stop="tool_calls", tool_calls=[call])
         text = messages[1]["content"]
         if "canary" in text.casefold():
@@ -115,7 +121,9 @@ class TryPlace:
 
     def __init__(self, root: Path, library: Library, api: House) -> None:
         self.root, self.library, self.api = root, library, api
-        endpoint = ModelEndpoint("local", "openai-chat", "qwen", api.url, attempts=1, price=(1.0, 2.0))
+        endpoint = ModelEndpoint(
+            "local", "openai-chat", "qwen", api.url, attempts=1, price=(1.0, 2.0)
+        )
         self.means = HostContext(dict(os.environ), models=NamedModels({"local": endpoint}, {}))
         self.save("house", RULE)
 
@@ -128,7 +136,9 @@ class TryPlace:
     def begin(self, *refs: Ref, listed=None, **options) -> str:
         spec = parse_executor_spec("local", None, self.means.models)
         tasks = listed or tasks_of_table(table(self.root))
-        return start_try(self.library, PERSON, self.means, refs or (HOUSE,), tasks, spec, options).run
+        return start_try(
+            self.library, PERSON, self.means, refs or (HOUSE,), tasks, spec, options
+        ).run
 
     def drive(self, run: str) -> TryResult:
         folder = find_run(self.library.store.home, run)
@@ -151,8 +161,8 @@ def test_a_table_of_fifteen_tasks_comes_to_the_sentence_by_a_model_behind_http(p
     assert result.state == "finished" and result.trials <= 150
     [one] = result.skills
     assert one.sentence.startswith(
-        "With house 14 of 15, without 9 of 15, 2 of 2 times each: it helps on these tasks (fixed 5 of 15, broke 0)."
-        " It was read in 15 of 15."
+        "With house 14 of 15, without 9 of 15, 2 of 2 times each: it helps on these tasks (fixed "
+        "5 of 15, broke 0). It was read in 15 of 15."
     )
     assert "For tasks like these in general: cannot tell (5 better, 0 worse)" in one.sentence
     assert one.like_these.more is not None and one.tokens is not None and one.tokens > 0
@@ -174,17 +184,25 @@ def test_a_run_that_is_killed_at_a_record_goes_on_to_the_same_answer(place):
 
 
 def asdict_without_times(one):
-    return replace(one, seconds=None, sentence=re.sub(r", \d+ s (more|less) a task", "", one.sentence))
+    return replace(
+        one, seconds=None, sentence=re.sub(r", \d+ s (more|less) a task", "", one.sentence)
+    )
 
 
 @pytest.mark.process
-def test_a_skill_that_changes_nothing_makes_no_difference_and_several_are_tried_against_shared_runs(place):
+def test_a_skill_that_changes_nothing_makes_no_difference_and_several_are_tried_against_shared_runs(
+    place,
+):
     idle = place.save("idle", "Say hello to everybody who asks.")
     result = place.drive(place.begin(HOUSE, idle))
 
     answers = {one.skill: str(one.on_these.answer) for one in result.skills}
     assert answers == {"house": "helps", "idle": "no difference"}
-    base = [asked for asked in place.api.asked if "- house" not in str(asked.body) and "- idle" not in str(asked.body)]
+    base = [
+        asked
+        for asked in place.api.asked
+        if "- house" not in str(asked.body) and "- idle" not in str(asked.body)
+    ]
     assert len(base) <= 5 * 15 + 10  # those without were run once for both
 
 
@@ -193,7 +211,10 @@ def test_prompts_that_nothing_checks_are_compared_by_a_judge_in_both_orders(plac
     class Compared(House):
         def work(self, messages):
             reply = super().work(messages)
-            read = any(one["role"] == "tool" for one in messages) and "canary" not in str(messages).casefold()
+            read = (
+                any(one["role"] == "tool" for one in messages)
+                and "canary" not in str(messages).casefold()
+            )
             return chats("ten more, as the house does") if read else reply
 
     with Compared() as api:
@@ -201,19 +222,28 @@ def test_prompts_that_nothing_checks_are_compared_by_a_judge_in_both_orders(plac
         result = there.drive(there.begin(listed=tasks_of_prompts(QUESTIONS), judge="local"))
     [one] = result.skills
     assert one.on_these.compared and (one.on_these.fixed, one.on_these.broken) == (15, 0)
-    assert "The judge preferred the answer with house in 15 of 15 tasks, without it in 0: it helps" in one.sentence
+    assert (
+        "The judge preferred the answer with house in 15 of 15 tasks, without it in 0: it helps"
+        in one.sentence
+    )
 
 
 def test_a_task_whose_answer_stands_in_the_skill_is_taught_and_left_out(place):
     place.save("house", "The invoices of Miriam sum up to 4711.25 pesetas exactly.")
     path = place.root / "more.csv"
     path.write_text(
-        "question,answer\nSum up the invoices of Miriam.,4711.25 pesetas exactly\nA,1\nB,2\n", encoding="utf-8"
+        "question,answer\nSum up the invoices of Miriam.,4711.25 pesetas exactly\nA,1\nB,2\n",
+        encoding="utf-8",
     )
-    plan, listed = plan_try(place.library, PERSON, [HOUSE], tasks_of_table(path), {"kind": "simulated"})
+    plan, listed = plan_try(
+        place.library, PERSON, [HOUSE], tasks_of_table(path), {"kind": "simulated"}
+    )
     assert list(plan.left_out.values()) == ["taught: its expected answer stands in the skill"]
     assert len(listed.tasks) == 2
-    path.write_text("question,answer\nSum up the invoices of Miriam.,4711.25 pesetas exactly\nA,1\n", encoding="utf-8")
+    path.write_text(
+        "question,answer\nSum up the invoices of Miriam.,4711.25 pesetas exactly\nA,1\n",
+        encoding="utf-8",
+    )
     with pytest.raises(InvalidArgument, match="1 left out: taught"):
         plan_try(place.library, PERSON, [HOUSE], tasks_of_table(path), {"kind": "simulated"})
 
@@ -222,7 +252,11 @@ def test_a_task_whose_answer_stands_in_the_skill_is_taught_and_left_out(place):
 def test_a_run_whose_arm_without_reads_the_skill_is_void(place):
     class Leaking(House):
         def work(self, messages):
-            return super().work(messages) if "canary" in str(messages).casefold() else chats(f"7 {RULE}")
+            return (
+                super().work(messages)
+                if "canary" in str(messages).casefold()
+                else chats(f"7 {RULE}")
+            )
 
     with Leaking() as api:
         there = TryPlace(place.root, place.library, api)
@@ -246,13 +280,19 @@ def test_the_command_shows_what_it_takes_and_ends_with_the_sentence(tmp_path):
     machine = CommandLine(tmp_path)
     script = tmp_path / "do.py"
     script.write_text(SCRIPT, encoding="utf-8")
-    machine.configure(f"[executors.own]\ncommand = {json.dumps([sys.executable, '-I', '-S', str(script)])}\n")
+    machine.configure(
+        f"[executors.own]\ncommand = {json.dumps([sys.executable, '-I', '-S', str(script)])}\n"
+    )
     machine("import", machine.save(tmp_path / "skills", "house", skill_text("house")), "--yes")
     path = tmp_path / "t.csv"
     path.write_text(
-        "prompt,expected\n" + "".join(f"{q} Form {at},{at}\n" for at, q in enumerate(QUESTIONS[:8])), encoding="utf-8"
+        "prompt,expected\n"
+        + "".join(f"{q} Form {at},{at}\n" for at, q in enumerate(QUESTIONS[:8])),
+        encoding="utf-8",
     )
-    assert "no skill named huose" in machine("try", "huose", "--from", path, code=1).err, "before all else"
+    assert "no skill named huose" in machine("try", "huose", "--from", path, code=1).err, (
+        "before all else"
+    )
     planned = machine("try", "house", "--from", path, "--plan")
     assert "8 tasks from t.csv, each with its check" in planned.out and "80 at most" in planned.out
     found = machine("try", "house", "--from", path, "--max-calls", 80, "--json").json
@@ -276,8 +316,15 @@ print(json.dumps({"output": "done", "read": ["skill:house"] if has else []}))
 @pytest.mark.process
 def test_fifteen_labelled_sessions_come_to_a_verdict_by_their_own_checks(tmp_path):
     machine = CommandLine(tmp_path)
-    usable = [case for case in labelled_cases() if case.name.startswith(("repair-", "commit-")) and case.usable]
-    chosen = [*usable[:12], *(case for case in usable if case.name in ("commit-0", "commit-1", "commit-2"))]
+    usable = [
+        case
+        for case in labelled_cases()
+        if case.name.startswith(("repair-", "commit-")) and case.usable
+    ]
+    chosen = [
+        *usable[:12],
+        *(case for case in usable if case.name in ("commit-0", "commit-1", "commit-2")),
+    ]
     for case in chosen:
         case.write(machine.user)
     known = [
@@ -286,45 +333,70 @@ def test_fifteen_labelled_sessions_come_to_a_verdict_by_their_own_checks(tmp_pat
     ]
     script = tmp_path / "repair.py"
     script.write_text(REPAIR.replace("FUNCTIONS", repr(known)), encoding="utf-8")
-    machine.configure(f"[executors.own]\ncommand = {json.dumps([sys.executable, '-I', '-S', str(script)])}\n")
+    machine.configure(
+        f"[executors.own]\ncommand = {json.dumps([sys.executable, '-I', '-S', str(script)])}\n"
+    )
     machine("import", machine.save(tmp_path / "skills", "house", skill_text("house")), "--yes")
 
     ran = machine("try", "house", "--max-calls", 150, stdin="y\n" * 4)
     assert "15 tasks from sessions, each with its check" in ran.out, ran.out + ran.err
-    assert "With house 15 of 15, without 7 of 15, 2 of 2 times each: it helps on these tasks" in ran.out
+    assert (
+        "With house 15 of 15, without 7 of 15, 2 of 2 times each: it helps on these tasks"
+        in ran.out
+    )
 
 
 def test_train_and_validation_of_a_task_set_are_tried_and_nothing_of_its_test():
     lines = [
         json.dumps(
-            {"id": f"{split}-{at}", "prompt": f"{QUESTIONS[at]} {split}", "expected": "1", "split": split}
+            {
+                "id": f"{split}-{at}",
+                "prompt": f"{QUESTIONS[at]} {split}",
+                "expected": "1",
+                "split": split,
+            }
             | ({"files": f"work/{split}"} if split == "test" else {})
         )
         for split in ("train", "val", "test")
         for at in range(3)
     ]
-    files = {"ENVIRONMENT.md": ABOUT, "tasks.jsonl": "\n".join(lines).encode(), "work/test/secret.txt": b"sealed"}
+    files = {
+        "ENVIRONMENT.md": ABOUT,
+        "tasks.jsonl": "\n".join(lines).encode(),
+        "work/test/secret.txt": b"sealed",
+    }
     listed = tasks_of_set(read_taskset("forms", files))
 
-    assert [one.id for one in listed.tasks] == [f"{split}-{at}" for split in ("train", "val") for at in range(3)]
+    assert [one.id for one in listed.tasks] == [
+        f"{split}-{at}" for split in ("train", "val") for at in range(3)
+    ]
     assert "sealed" not in str(listed.files) and "test-" not in str(listed.files)
 
 
 @pytest.mark.process
 def test_agents_try_within_the_budget_of_a_day_and_with_the_executors_that_it_names(place):
     home = place.library.store.home
-    person = PersonConfig(place.root / "config.toml", budgets={"try": {"executors": ["local"], "calls": 100}})
+    person = PersonConfig(
+        place.root / "config.toml", budgets={"try": {"executors": ["local"], "calls": 100}}
+    )
     config, agent = Config(home, place.root, person=person), Caller(Actor.AGENT, session="s")
-    spec, tasks = parse_executor_spec("local", None, place.means.models), tasks_of_table(table(place.root))
+    spec, tasks = (
+        parse_executor_spec("local", None, place.means.models),
+        tasks_of_table(table(place.root)),
+    )
 
     def begin(calls: int, **more: bool) -> str:
-        return start_try(place.library, agent, place.means, [HOUSE], tasks, spec, {"calls": calls}, **more).run
+        return start_try(
+            place.library, agent, place.means, [HOUSE], tasks, spec, {"calls": calls}, **more
+        ).run
 
     assert within_budget(config, "local", "", {"cost": 1.0}) == {"cost": 1.0, "calls": 100}
     with pytest.raises(Refused, match="is not allowed to callers"):
         within_budget(config, "other", "", {})
     assert read_try(home, begin(60, waits=True)).state == "waiting"
-    assert within_budget(config, "local", "", {}) == {"calls": 40}, "what one under way may spend is spent"
+    assert within_budget(config, "local", "", {}) == {"calls": 40}, (
+        "what one under way may spend is spent"
+    )
     begin(40)
     with pytest.raises(Refused, match="for a day is spent"):
         within_budget(config, "local", "", {})
@@ -332,28 +404,47 @@ def test_agents_try_within_the_budget_of_a_day_and_with_the_executors_that_it_na
 
 @pytest.mark.process
 @pytest.mark.anyio
-async def test_a_trial_over_mcp_that_nobody_can_be_asked_about_waits_and_runs_nothing(tmp_path, monkeypatch):
+async def test_a_trial_over_mcp_that_nobody_can_be_asked_about_waits_and_runs_nothing(
+    tmp_path, monkeypatch
+):
     (tmp_path / "there").mkdir()
     machine, owned = Place(tmp_path), tmp_path / "owned"
     machine.configure(f'[executors.mine]\ncommand = ["touch", "{owned}"]\n')
-    monkeypatch.setattr(Place, "environment", {**machine.environment, "EVOLVABLE_TOOLSETS": "evolve"})
-    given = {"skill": "skill:pdf", "executor": "mine", "prompts": list(QUESTIONS), "expected": ["1"] * len(QUESTIONS)}
+    monkeypatch.setattr(
+        Place, "environment", {**machine.environment, "EVOLVABLE_TOOLSETS": "evolve"}
+    )
+    given = {
+        "skill": "skill:pdf",
+        "executor": "mine",
+        "prompts": list(QUESTIONS),
+        "expected": ["1"] * len(QUESTIONS),
+    }
     async with machine.client("handshake", within=120) as client:
         begun = await client.call_tool("try_skill", given)
         assert not begun.is_error, begun.content[0].text
-        assert begun.structured_content["waits"] and "waits in the inbox" in begun.structured_content["warnings"][-1]
+        assert (
+            begun.structured_content["waits"]
+            and "waits in the inbox" in begun.structured_content["warnings"][-1]
+        )
         status = await client.call_tool("evolve_status", {"run": begun.structured_content["run"]})
         assert status.structured_content["state"] == "waiting"
         assert (await client.call_tool("evolve_continue", {})).is_error, "a person begins it"
         inbox = await client.call_tool("review_inbox", {})
         [waiting] = inbox.structured_content["runs"]
-        assert waiting["run"] == begun.structured_content["run"] and "evolve_continue" in waiting["begin"]
+        assert (
+            waiting["run"] == begun.structured_content["run"]
+            and "evolve_continue" in waiting["begin"]
+        )
     assert not owned.exists()
     run = waiting["run"]
     there = CommandLine(tmp_path / "there")
     there.home = machine.home
     listed = there("inbox", "list").out
-    assert f"Run {run} waits for your yes" in listed and "15 tasks from prompts" in listed and str(owned) in listed
+    assert (
+        f"Run {run} waits for your yes" in listed
+        and "15 tasks from prompts" in listed
+        and str(owned) in listed
+    )
     assert there("inbox", "list", "--json").json["runs"][0]["run"] == run
     there.configure(f'[executors.mine]\ncommand = ["touch", "{owned}"]\n')
     talk = there.talk("inbox", "decide")
@@ -368,30 +459,52 @@ def test_a_table_may_have_the_command_that_checks_each_task_and_rows_with_an_ans
     machine = CommandLine(tmp_path)
     script = tmp_path / "write.py"
     script.write_text(
-        "import json, pathlib, sys\ngiven = json.load(sys.stdin)\nhas = bool(given['program']['resources'])\n"
-        "name = given['prompt'].split()[-1]\n"
-        "if has or name > 'd':\n    pathlib.Path(given['workspace'], name + '.txt').write_text('x')\n"
-        "print(json.dumps({'output': '7', 'read': ['skill:house'] if has else []}))\n",
+        "import json, pathlib, sys\ngiven = json.load(sys.stdin)\n"
+        "has = bool(given['program']['resources'])\nname = given['prompt'].split()[-1]\n"
+        "if has or name > 'd':\n    pathlib.Path(given['workspace'], name + "
+        "'.txt').write_text('x')\nprint(json.dumps({'output': '7', 'read': ['skill:house'] if has "
+        "else []}))\n",
         encoding="utf-8",
     )
-    machine.configure(f"[executors.own]\ncommand = {json.dumps([sys.executable, '-I', '-S', str(script)])}\n")
+    machine.configure(
+        f"[executors.own]\ncommand = {json.dumps([sys.executable, '-I', '-S', str(script)])}\n"
+    )
     machine("import", machine.save(tmp_path / "skills", "house", skill_text("house")), "--yes")
     there = "python3 -c 'import sys; open(sys.argv[1])'"
-    rows = [f'Write the file {name},,"{there} {name}.txt && {there} {name}.txt"' for name in "abcdefgh"]
+    rows = [
+        f'Write the file {name},,"{there} {name}.txt && {there} {name}.txt"' for name in "abcdefgh"
+    ]
     path = tmp_path / "t.csv"
-    path.write_text("\n".join(["prompt,expected,check", *rows, "Say seven,7,", "Say nothing,,"]), encoding="utf-8")
+    path.write_text(
+        "\n".join(["prompt,expected,check", *rows, "Say seven,7,", "Say nothing,,"]),
+        encoding="utf-8",
+    )
 
     planned = machine("try", "house", "--from", path, "--plan")
-    assert "9 tasks from t.csv" in planned.out and f"{there} a.txt && {there} a.txt" in planned.out.replace("\n", " ")
+    assert (
+        "9 tasks from t.csv" in planned.out
+        and f"{there} a.txt && {there} a.txt" in planned.out.replace("\n", " ")
+    )
     assert "no answer and no check" in planned.out + planned.err
     ran = machine("try", "house", "--from", path, "--max-calls", 200, stdin="y\n" * 3)
-    assert "With house 9 of 9, without 5 of 9, 2 of 2 times each: it helps on these tasks" in ran.out, ran.out
+    assert (
+        "With house 9 of 9, without 5 of 9, 2 of 2 times each: it helps on these tasks" in ran.out
+    ), ran.out
     path.write_text("prompt,check\nA,rm x | tee y\nB,true\n", encoding="utf-8")
-    assert "has the sign | of a shell" in machine("try", "house", "--from", path, "--plan", code=1).err
+    assert (
+        "has the sign | of a shell" in machine("try", "house", "--from", path, "--plan", code=1).err
+    )
 
 
 def test_folders_of_dependencies_are_found_and_links_and_folders_of_the_commit_are_not(tmp_path):
-    for folder in ("node_modules/left", "packages/app/node_modules", "vendor", "web", ".venv", "venv/bin"):
+    for folder in (
+        "node_modules/left",
+        "packages/app/node_modules",
+        "vendor",
+        "web",
+        ".venv",
+        "venv/bin",
+    ):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "venv" / "pyvenv.cfg").write_text("home = /usr/bin\n", encoding="utf-8")
     (tmp_path / "web" / "node_modules").symlink_to(Path.home())
@@ -402,7 +515,9 @@ def test_folders_of_dependencies_are_found_and_links_and_folders_of_the_commit_a
 
 
 @pytest.mark.process
-def test_a_trial_in_the_sandbox_sees_the_dependencies_of_its_project_and_changes_nothing_of_them(tmp_path):
+def test_a_trial_in_the_sandbox_sees_the_dependencies_of_its_project_and_changes_nothing_of_them(
+    tmp_path,
+):
     if (sandbox := sandbox_of(SandboxChoice()).sandbox) is None:
         pytest.skip("no sandbox works here")
     (dependency := tmp_path / "project" / "app" / "node_modules").mkdir(parents=True)
@@ -411,28 +526,43 @@ def test_a_trial_in_the_sandbox_sees_the_dependencies_of_its_project_and_changes
     (work / "app").mkdir(parents=True)
     (work / "app" / "own.txt").write_text("own", encoding="utf-8")
     code = (
-        "import pathlib; here = pathlib.Path('app'); print(here.joinpath('node_modules/left.txt').read_text())\n"
-        "try: here.joinpath('node_modules/new.txt').write_text('x')\nexcept OSError: print('read only')\n"
-        "here.joinpath('made.txt').write_text('y')\n"
+        "import pathlib; here = pathlib.Path('app'); "
+        "print(here.joinpath('node_modules/left.txt').read_text())\n"
+        "try: here.joinpath('node_modules/new.txt').write_text('x')\n"
+        "except OSError: print('read only')\nhere.joinpath('made.txt').write_text('y')\n"
     )
-    host = CommandHost(sandbox=sandbox, links={"one": linked_folders({"app/node_modules": str(dependency)})})
+    host = CommandHost(
+        sandbox=sandbox, links={"one": linked_folders({"app/node_modules": str(dependency)})}
+    )
     ran = asyncio.run(host.run((PYTHON_PLACEHOLDER, "-c", code), work, 30.0, task="one"))
     assert ran.out.decode().split("\n")[:2] == ["left", "read only"], ran.err
-    assert sorted(path.name for path in (work / "app").iterdir()) == ["made.txt", "own.txt"], "no copy came back"
+    assert sorted(path.name for path in (work / "app").iterdir()) == ["made.txt", "own.txt"], (
+        "no copy came back"
+    )
     assert [path.name for path in dependency.iterdir()] == ["left.txt"]
     other = asyncio.run(host.run((PYTHON_PLACEHOLDER, "-c", code), work, 30.0, task="two"))
     assert other.code == 1, "another task sees nothing of it"
 
 
 def test_a_task_whose_files_hold_the_skill_as_rules_is_left_out_also_in_a_packed_project(place):
-    body = f"{RULE}\nNever round down what a customer pays in cash.\nA receipt names the amount before and after it."
+    body = (
+        f"{RULE}\nNever round down what a customer pays in cash.\n"
+        "A receipt names the amount before and after it."
+    )
     place.save("house", body)
     with zipfile.ZipFile(packed := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("docs/CLAUDE.md", f"# Rules of the project\n\n{body}\n")
         archive.writestr("tests/test_a.py", "assert True\n")
-    files = {"ENVIRONMENT.md": ABOUT, "work/a/project.zip": packed.getvalue(), "work/b/AGENTS.md": RULE.encode()}
+    files = {
+        "ENVIRONMENT.md": ABOUT,
+        "work/a/project.zip": packed.getvalue(),
+        "work/b/AGENTS.md": RULE.encode(),
+    }
     files["work/c/.codex/skills/house/SKILL.md"] = b"Another text under its name."
-    lines = [{"id": one, "prompt": f"{one}?", "expected": "1", "split": "val", "files": f"work/{one}"} for one in "abc"]
+    lines = [
+        {"id": one, "prompt": f"{one}?", "expected": "1", "split": "val", "files": f"work/{one}"}
+        for one in "abc"
+    ]
     lines += [{"id": one, "prompt": f"{one}?", "expected": "1", "split": "val"} for one in "de"]
     files["tasks.jsonl"] = "\n".join(map(json.dumps, lines)).encode()
     listed = tasks_of_set(read_taskset("forms", files))
@@ -445,21 +575,28 @@ def test_a_task_whose_files_hold_the_skill_as_rules_is_left_out_also_in_a_packed
 
 
 @pytest.mark.process
-def test_without_a_sandbox_copies_of_the_skill_in_the_home_are_told_and_a_run_that_reads_one_is_void(place):
+def test_without_a_sandbox_copies_of_the_skill_in_the_home_are_told_and_a_run_that_reads_one_is_void(
+    place,
+):
     copy = place.root / "user" / ".claude" / "skills" / "house" / "SKILL.md"
     copy.parent.mkdir(parents=True)
     copy.write_text("An older text.", encoding="utf-8")
     script = place.root / "do.py"
     script.write_text(
-        f"import json\nprint(json.dumps({{'output': '1', 'trace': 'tool Bash: cat {copy}'}}))\n", encoding="utf-8"
+        f"import json\nprint(json.dumps({{'output': '1', 'trace': 'tool Bash: cat {copy}'}}))\n",
+        encoding="utf-8",
     )
     spec = parse_executor_spec(f"{sys.executable} -I -S {script}")
     nothing = SandboxChoice(path=str(place.root))
     host = HostContext({**os.environ, "HOME": str(place.root / "user")}, sandbox=nothing)
     assert host.working_sandbox is None
-    begun = start_try(place.library, PERSON, host, [HOUSE], tasks_of_table(table(place.root)), spec, {})
+    begun = start_try(
+        place.library, PERSON, host, [HOUSE], tasks_of_table(table(place.root)), spec, {}
+    )
     assert f"could read it in {copy.parent}" in " ".join(begun.warnings)
-    asyncio.run(drive_run(place.library, PERSON, find_run(place.library.store.home, begun.run), host))
+    asyncio.run(
+        drive_run(place.library, PERSON, find_run(place.library.store.home, begun.run), host)
+    )
     [one] = read_try(place.library.store.home, begun.run).skills
     assert "The run is void: the arm without it read the skill in" in one.sentence
 
@@ -477,11 +614,27 @@ def test_under_several_executors_the_answers_stand_side_by_side_by_executor(tmp_
     machine("import", machine.save(tmp_path / "skills", "house", skill_text("house")), "--yes")
     path = tmp_path / "t.csv"
     path.write_text(
-        "prompt,expected\n" + "".join(f"{q} Form {at},{at}\n" for at, q in enumerate(QUESTIONS[:8])), encoding="utf-8"
+        "prompt,expected\n"
+        + "".join(f"{q} Form {at},{at}\n" for at, q in enumerate(QUESTIONS[:8])),
+        encoding="utf-8",
     )
-    words = ("try", "house", "--from", path, "--executor", "own", "--executor", "idle", "--max-calls", 80)
+    words = (
+        "try",
+        "house",
+        "--from",
+        path,
+        "--executor",
+        "own",
+        "--executor",
+        "idle",
+        "--max-calls",
+        80,
+    )
     shown = machine(*words).out
-    assert "own:\n  With house 8 of 8, without 3 of 8" in shown and "idle:\n  With house 3 of 8" in shown
+    assert (
+        "own:\n  With house 8 of 8, without 3 of 8" in shown
+        and "idle:\n  With house 3 of 8" in shown
+    )
     assert "own (0.00 without, 1.00 with): [-nothing-] {+" in shown
     assert "idle (0.00 without, 0.00 with): nothing" in shown
     answers = {

@@ -1,4 +1,6 @@
-"""The two claims of `try`: on these tasks, by labels of repeats; for tasks like these, by groups; and the forecast."""
+"""The two claims of `try`: on these tasks, by labels of repeats; for tasks like these, by groups;
+and the forecast.
+"""
 
 import random
 from itertools import combinations, product
@@ -28,7 +30,8 @@ def by_counting(before, after):
         ways.append(
             [
                 sum(pooled[at] for at in part) / own
-                - sum(pooled[at] for at in range(len(pooled)) if at not in part) / (len(pooled) - own)
+                - sum(pooled[at] for at in range(len(pooled)) if at not in part)
+                / (len(pooled) - own)
                 for part in combinations(range(len(pooled)), own)
             ]
         )
@@ -43,9 +46,14 @@ def by_counting(before, after):
 def test_the_label_test_counts_as_dealing_all_labels_does(seed):
     chance = random.Random(seed)
     grid = (0.0, 1.0) if seed % 2 else (0.0, 0.25, 0.5, 1.0)
-    sizes = [(2, 2), (1, 1), (3, 2), (2, 3), (1, 2)][: 3 + seed % 3]  # also where trials are missing
-    before = {str(at): [chance.choice(grid) for _ in range(size)] for at, (size, _) in enumerate(sizes)}
-    after = {str(at): [chance.choice(grid) for _ in range(size)] for at, (_, size) in enumerate(sizes)}
+    # Also where trials are missing.
+    sizes = [(2, 2), (1, 1), (3, 2), (2, 3), (1, 2)][: 3 + seed % 3]
+    before = {
+        str(at): [chance.choice(grid) for _ in range(size)] for at, (size, _) in enumerate(sizes)
+    }
+    after = {
+        str(at): [chance.choice(grid) for _ in range(size)] for at, (_, size) in enumerate(sizes)
+    }
     found = label_test(before, after)
     assert (found.p, found.p_worse) == pytest.approx(by_counting(before, after))
 

@@ -1,4 +1,6 @@
-"""A trial of a skill that is killed at any record goes on to the answer that it comes to without a kill."""
+"""A trial of a skill that is killed at any record goes on to the answer that it comes to without a
+kill.
+"""
 
 import asyncio
 from collections import Counter
@@ -13,7 +15,9 @@ from evolvable_evolve.evolution.run_config import RunSettings
 from evolvable_evolve.evolution.task import Split
 
 WITHOUT_RULE, SEEDED = 3, 2
-"""Tasks that only the skill gets right, and tasks whose result differs from one repeat to the next."""
+"""Tasks that only the skill gets right, and tasks whose result differs from one repeat
+to the next.
+"""
 
 
 def trial_tasks():
@@ -22,9 +26,13 @@ def trial_tasks():
 
 
 def answer_of(folder):
-    """Take a trial on from where its ledger ends; return what it says, and how often each trial was run anew."""
+    """Take a trial on from where its ledger ends; return what it says, and how often each trial was
+    run anew.
+    """
     tasks = {Split.TRAIN: [], Split.VAL: trial_tasks(), Split.TEST: []}
-    given = RunSettings("environment:made-up", purpose="try", open_test=False, iterations=0, concurrency=2)
+    given = RunSettings(
+        "environment:made-up", purpose="try", open_test=False, iterations=0, concurrency=2
+    )
     ran: Counter[tuple[str, str, int]] = Counter()
 
     class Counting(SimulatedExecutor):
@@ -32,7 +40,9 @@ def answer_of(folder):
             ran[task.id, program.digest, repeat] += 1
             return await super().run(task, program, repeat, workspace)
 
-    with running(folder, program(), scripted([("x", [])]), tasks, given, Counting(tasks[Split.VAL], seed=5)) as run:
+    with running(
+        folder, program(), scripted([("x", [])]), tasks, given, Counting(tasks[Split.VAL], seed=5)
+    ) as run:
         run.merged = [("skill:forms", program("rule: iso"))]
         asyncio.run(run_phases(run))
         [said] = run.state.verdict["tried"]
@@ -40,7 +50,9 @@ def answer_of(folder):
 
 
 @pytest.mark.process
-def test_a_trial_killed_at_each_of_its_records_goes_on_to_the_same_answer_and_repeats_no_trial_that_ended(tmp_path):
+def test_a_trial_killed_at_each_of_its_records_goes_on_to_the_same_answer_and_repeats_no_trial_that_ended(
+    tmp_path,
+):
     folder = tmp_path / "20260101-000000-abcd"
     whole, first = answer_of(folder)
     ledger = folder / "ledger.jsonl"
@@ -49,7 +61,8 @@ def test_a_trial_killed_at_each_of_its_records_goes_on_to_the_same_answer_and_re
     assert max(first.values()) == 1
 
     for cut in range(1, len(lines)):
-        torn = lines[cut][: len(lines[cut]) // 2] if cut % 2 else b""  # a kill may tear the record that it meets
+        # A kill may tear the record that it meets.
+        torn = lines[cut][: len(lines[cut]) // 2] if cut % 2 else b""
         ledger.write_bytes(b"".join(lines[:cut]) + torn)
         ended = {
             (one["trial"]["task"], one["trial"]["program"], one["trial"]["repeat"])
@@ -57,5 +70,7 @@ def test_a_trial_killed_at_each_of_its_records_goes_on_to_the_same_answer_and_re
             if one["type"] == "trial"
         }
         said, again = answer_of(folder)
-        assert (said["on_these"], said["like_these"]) == (whole["on_these"], whole["like_these"]), cut
+        assert (said["on_these"], said["like_these"]) == (whole["on_these"], whole["like_these"]), (
+            cut
+        )
         assert not ended & again.keys(), cut

@@ -1,4 +1,6 @@
-"""A transcript whose messages yield no text is refused with a sentence, at every door; it is never an empty session."""
+"""A transcript whose messages yield no text is refused with a sentence, at every door; it is never
+an empty session.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -19,7 +21,9 @@ from evolvable_tools.sessions.session_list import list_sessions
 FOREIGN = session_id("foreign")
 
 
-def foreign_line(kind: str, role: str, *parts: Mapping[str, Any], number: int = 0) -> dict[str, Any]:
+def foreign_line(
+    kind: str, role: str, *parts: Mapping[str, Any], number: int = 0
+) -> dict[str, Any]:
     """A line as no known client writes it: the envelope of Claude Code, the text in fragments."""
     about = {
         "uuid": session_id(f"{kind}{number}"),
@@ -27,15 +31,29 @@ def foreign_line(kind: str, role: str, *parts: Mapping[str, Any], number: int = 
         "sessionId": FOREIGN,
         "cwd": "/home/dev/project",
     }
-    at = {"timestamp": f"2026-11-28T02:17:{number:02}.000Z", "version": "0.24.4", "gitBranch": "master"}
+    at = {
+        "timestamp": f"2026-11-28T02:17:{number:02}.000Z",
+        "version": "0.24.4",
+        "gitBranch": "master",
+    }
     return {**about, **at, "type": kind, "message": {"role": role, "fragments": list(parts)}}
 
 
 CHAT = [
     foreign_line("user", "user", {"text": "No, always use tabs in this project."}, number=1),
     {**foreign_line("system", "system", number=2), "subtype": "ui_telemetry", "message": None},
-    foreign_line("assistant", "model", {"functionCall": {"id": "call_1", "name": "shell", "args": {}}}, number=3),
-    foreign_line("tool_result", "user", {"functionResponse": {"id": "call_1", "response": {"output": "1"}}}, number=4),
+    foreign_line(
+        "assistant",
+        "model",
+        {"functionCall": {"id": "call_1", "name": "shell", "args": {}}},
+        number=3,
+    ),
+    foreign_line(
+        "tool_result",
+        "user",
+        {"functionResponse": {"id": "call_1", "response": {"output": "1"}}},
+        number=4,
+    ),
     foreign_line("assistant", "model", {"text": "Done."}, number=5),
 ]
 
@@ -46,19 +64,28 @@ def written(path: Path, lines: Iterable[object]) -> Path:
     return path
 
 
-def test_the_lines_of_a_client_with_messages_in_another_form_are_refused_with_a_sentence(tmp_path: Path) -> None:
+def test_the_lines_of_a_client_with_messages_in_another_form_are_refused_with_a_sentence(
+    tmp_path: Path,
+) -> None:
     path = written(tmp_path / "chat.jsonl", CHAT)
     for read in (read_session, outline):
-        with pytest.raises(UnreadableMessages, match="3 of its 3 messages have no text that can be read") as refused:
+        with pytest.raises(
+            UnreadableMessages, match="3 of its 3 messages have no text that can be read"
+        ) as refused:
             read(path)
         assert "'chat.jsonl'" in refused.value.text and "Nothing was reviewed" in refused.value.text
 
 
-def test_messages_of_which_most_cannot_be_read_are_refused_and_a_few_are_left_out(tmp_path: Path) -> None:
+def test_messages_of_which_most_cannot_be_read_are_refused_and_a_few_are_left_out(
+    tmp_path: Path,
+) -> None:
     known = [Raw(json.dumps(CHAT[0]).encode()), User("Use tabs."), Says("I do."), Says("Done.")]
     assert read_session(write_claude_code(tmp_path, known)).turns == 1
 
-    unknown = [*(Raw(json.dumps({**line, "uuid": f"{n}"}).encode()) for n, line in enumerate(CHAT * 2)), *known]
+    unknown = [
+        *(Raw(json.dumps({**line, "uuid": f"{n}"}).encode()) for n, line in enumerate(CHAT * 2)),
+        *known,
+    ]
     with pytest.raises(UnreadableMessages, match="7 of its 10 messages"):
         read_session(write_claude_code(tmp_path, unknown))
 
@@ -66,16 +93,37 @@ def test_messages_of_which_most_cannot_be_read_are_refused_and_a_few_are_left_ou
 @pytest.mark.parametrize(
     "lines",
     [
-        [{"role": "user", "parts": [{"text": "x"}]}, {"role": "assistant", "parts": [{"text": "y"}]}],
+        [
+            {"role": "user", "parts": [{"text": "x"}]},
+            {"role": "assistant", "parts": [{"text": "y"}]},
+        ],
         [{"role": "user", "content": {"markdown": "x"}}],
-        [{"type": "response_item", "payload": {"type": "message", "role": "user", "parts": [{"text": "x"}]}}],
-        [{"type": "response_item", "payload": {"type": "message", "role": "user", "content": [{"markdown": "x"}]}}],
-        [{"type": "user", "sessionId": "a", "message": {"role": "user", "content": [{"type": "markdown", "md": "x"}]}}],
+        [
+            {
+                "type": "response_item",
+                "payload": {"type": "message", "role": "user", "parts": [{"text": "x"}]},
+            }
+        ],
+        [
+            {
+                "type": "response_item",
+                "payload": {"type": "message", "role": "user", "content": [{"markdown": "x"}]},
+            }
+        ],
+        [
+            {
+                "type": "user",
+                "sessionId": "a",
+                "message": {"role": "user", "content": [{"type": "markdown", "md": "x"}]},
+            }
+        ],
         [{"type": "user", "sessionId": "a", "message": "x"}],
         [{"type": "user", "sessionId": "a", "message": {"role": "user", "content": 7}}],
     ],
 )
-def test_a_known_envelope_around_unknown_messages_is_refused_in_every_format(tmp_path: Path, lines: list[Any]) -> None:
+def test_a_known_envelope_around_unknown_messages_is_refused_in_every_format(
+    tmp_path: Path, lines: list[Any]
+) -> None:
     with pytest.raises(UnreadableMessages, match=r"\d of its \d messages have no text"):
         read_session(written(tmp_path / "x.jsonl", lines))
 
@@ -96,21 +144,35 @@ def test_a_session_in_which_nobody_said_anything_yet_is_no_session_without_fault
         read_session(written(tmp_path / "x.jsonl", lines))
 
 
-@pytest.mark.parametrize("block", [{"type": "thinking", "thinking": "hm"}, {"type": "image", "source": {}}])
-def test_thoughts_and_images_beside_a_persons_words_are_known_to_hold_no_text(tmp_path: Path, block: Any) -> None:
-    silent = {"type": "assistant", "sessionId": "a", "message": {"role": "assistant", "content": [block]}}
+@pytest.mark.parametrize(
+    "block", [{"type": "thinking", "thinking": "hm"}, {"type": "image", "source": {}}]
+)
+def test_thoughts_and_images_beside_a_persons_words_are_known_to_hold_no_text(
+    tmp_path: Path, block: Any
+) -> None:
+    silent = {
+        "type": "assistant",
+        "sessionId": "a",
+        "message": {"role": "assistant", "content": [block]},
+    }
     lines = [Raw(json.dumps({**silent, "uuid": f"{n}"}).encode()) for n in range(5)]
     assert read_session(write_claude_code(tmp_path, [User("Look at it."), *lines])).turns == 1
 
 
-def test_no_door_takes_a_transcript_whose_messages_cannot_be_read(library: Library, tmp_path: Path) -> None:
+def test_no_door_takes_a_transcript_whose_messages_cannot_be_read(
+    library: Library, tmp_path: Path
+) -> None:
     chat = written(tmp_path / ".claude/projects/p/chat.jsonl", CHAT)
     read = write_codex(tmp_path, [User("Use tabs.")])
 
-    listed = list_sessions([tmp_path / ".claude", tmp_path / ".codex"], lambda session: None).sessions
+    listed = list_sessions(
+        [tmp_path / ".claude", tmp_path / ".codex"], lambda session: None
+    ).sessions
     assert [one.path for one in listed] == [str(read)]
     draft = session_import.draft_from_sessions(library, [chat])
-    assert draft.left_out == {"its messages have no text that can be read": 1} and draft.sessions == 0
+    assert (
+        draft.left_out == {"its messages have no text that can be read": 1} and draft.sessions == 0
+    )
 
 
 def test_the_commands_and_the_queue_say_which_transcript_they_refuse(tmp_path: Path) -> None:
@@ -119,7 +181,10 @@ def test_the_commands_and_the_queue_say_which_transcript_they_refuse(tmp_path: P
     chat = written(tmp_path / "chat.jsonl", CHAT)
 
     refused = evolvable("review", chat, code=None)
-    assert refused.code != 0 and "'chat.jsonl' has the lines of a transcript of claude-code, but" in refused.err
+    assert (
+        refused.code != 0
+        and "'chat.jsonl' has the lines of a transcript of claude-code, but" in refused.err
+    )
     assert enqueue(str(evolvable.home), {"session_id": FOREIGN, "transcript_path": str(chat)})
     (queued,) = evolvable("review", "--queue", "--json").json["reviews"]
     assert "have no text that can be read" in queued["why"] and queued["review_id"] is None

@@ -95,7 +95,9 @@ def begin_with_setup(place, planted, port):
 
 
 @needs_sandbox
-def test_the_setup_of_a_task_sees_no_library_and_no_network_and_leaves_its_files_in_the_workspace(place, tmp_path):
+def test_the_setup_of_a_task_sees_no_library_and_no_network_and_leaves_its_files_in_the_workspace(
+    place, tmp_path
+):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         begin_with_setup(place, tmp_path / "planted", listener.getsockname()[1])
         state = place.drive()
@@ -125,18 +127,33 @@ def place(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _a_scan_that_notices_nothing(monkeypatch):
-    """The sandbox has to hold where the static gate was passed; the scan itself refuses this thief."""
+    """The sandbox has to hold where the static gate was passed; the scan itself refuses
+    this thief.
+    """
     nothing = Scan((), CapabilityDiff())
-    monkeypatch.setattr("evolvable_evolve.evolution.candidates.static_gate.scan", lambda *_, **__: nothing)
+    monkeypatch.setattr(
+        "evolvable_evolve.evolution.candidates.static_gate.scan", lambda *_, **__: nothing
+    )
 
 
 def steal(place):
-    """Begins a run, and answers for the model with a script that reads the library; returns where it stands then."""
+    """Begins a run, and answers for the model with a script that reads the library; returns where
+    it stands then.
+    """
     place.begin(COMMAND, iterations=1, test_repeats=1, edits=(4, 2))
     place.drive()
     home, run = place.library.store.home, place.folder.id
     intent = {"op": "edit", "ref": "skill:polite", "modification": "Look the code up."}
-    answer(place, {"diagnoses": [], "approaches": [], "intents": [intent], "summary": "Looks", "justification": "x"})
+    answer(
+        place,
+        {
+            "diagnoses": [],
+            "approaches": [],
+            "intents": [intent],
+            "summary": "Looks",
+            "justification": "x",
+        },
+    )
     script = THIEF.replace("LIBRARY", str(home / "library.db"))
     change = {"path": "scripts/do.py", "old": IDLE, "new": script}
     answer(place, {"edits": [{"op": "edit", "ref": "skill:polite", "changes": [change]}]})
@@ -146,7 +163,9 @@ def steal(place):
 def answer(place, said):
     [packet] = list_pending(place.library.store.home).packets
     if "intents" in said:
-        said["intents"][0]["tasks"] = [one["task"] for one in packet["data"]["evidence"] if one["result"] == "failed"]
+        said["intents"][0]["tasks"] = [
+            one["task"] for one in packet["data"]["evidence"] if one["result"] == "failed"
+        ]
     submit_answer(place.library.store.home, None, packet["question_id"], said)
     place.drive()
 
@@ -171,10 +190,18 @@ def test_without_a_sandbox_nothing_of_a_candidate_runs_before_a_person_saw_it(pl
     ran = len(place.records("started"))
 
     waits, status = list_pending(home), read_status(place.folder)
-    assert (waits.state, status.state, [one["name"] for one in waits.held]) == ("waiting", "waiting", ["c1"])
+    assert (waits.state, status.state, [one["name"] for one in waits.held]) == (
+        "waiting",
+        "waiting",
+        ["c1"],
+    )
     assert "no sandbox" in waits.held[0]["why"] and "scripts/do.py" in waits.held[0]["why"]
     assert "allow" not in json.dumps(waits.held)
-    assert not [one for one in place.records("trial") if one["trial"]["program"] == waits.held[0]["candidate"]]
+    assert not [
+        one
+        for one in place.records("trial")
+        if one["trial"]["program"] == waits.held[0]["candidate"]
+    ]
     place.drive()
     assert len(place.records("started")) == ran and len(place.records("held")) == 1
 
@@ -218,7 +245,16 @@ def test_a_change_of_words_runs_under_a_command_without_a_sandbox(place):
     place.begin(COMMAND, iterations=1)
     place.drive()
     intent = {"op": "edit", "ref": "skill:polite", "modification": "Say it kindly."}
-    answer(place, {"diagnoses": [], "approaches": [], "intents": [intent], "summary": "Kind", "justification": "x"})
+    answer(
+        place,
+        {
+            "diagnoses": [],
+            "approaches": [],
+            "intents": [intent],
+            "summary": "Kind",
+            "justification": "x",
+        },
+    )
     change = {"path": "SKILL.md", "old": "# Polite\n", "new": "# Polite\n\nBe kind.\n"}
     answer(place, {"edits": [{"op": "edit", "ref": "skill:polite", "changes": [change]}]})
 

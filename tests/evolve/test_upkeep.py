@@ -1,4 +1,6 @@
-"""What is old becomes coarser, on command and by itself, and nothing that anybody reads changes with it."""
+"""What is old becomes coarser, on command and by itself, and nothing that anybody reads changes
+with it.
+"""
 
 import contextlib
 import json
@@ -10,7 +12,12 @@ import pytest
 from command_line import CommandLine
 from samples import Clock, skill
 
-from evolvable_evolve.evolution.ledger.run_directory import Ledger, NoSuchRun, RunDirectory, create_run
+from evolvable_evolve.evolution.ledger.run_directory import (
+    Ledger,
+    NoSuchRun,
+    RunDirectory,
+    create_run,
+)
 from evolvable_evolve.evolution.run_removal import HEAD_FILE, finish_removals, remove_run
 from evolvable_server.upkeep import fold_library, keep_up
 from evolvable_store.errors import InvalidArgument, LibraryBusy, Refused
@@ -41,15 +48,24 @@ def clock() -> Clock:
 
 @pytest.fixture
 def library(tmp_path: Path, clock: Clock) -> Iterator[Library]:
-    """A library with one skill that searches showed, a year and a half ago and since then every month."""
-    with contextlib.closing(Library(Store.open(tmp_path / "home", create=True, clock=clock))) as library:
+    """A library with one skill that searches showed, a year and a half ago and since then every
+    month.
+    """
+    with contextlib.closing(
+        Library(Store.open(tmp_path / "home", create=True, clock=clock))
+    ) as library:
         clock.move(days=-550)
         edit.update_resource(library, PERSON, PDF, "first", files={"SKILL.md": TEXT}, create=True)
         pdf = library.store.head(PDF).id
         for month in range(18):
             at = library.store.now()
-            library.store.backend.evidence.add_use(Use(f"use-{month}", at, pdf, 1, f"search-{month}", f"s{month}"))
-            rows = [Impression(f"search-{month}-{number}", pdf, 1, at, f"s{month}") for number in range(5)]
+            library.store.backend.evidence.add_use(
+                Use(f"use-{month}", at, pdf, 1, f"search-{month}", f"s{month}")
+            )
+            rows = [
+                Impression(f"search-{month}-{number}", pdf, 1, at, f"s{month}")
+                for number in range(5)
+            ]
             library.store.backend.observations.add_impressions(rows, [])
             clock.move(days=30)
         yield library
@@ -68,11 +84,21 @@ def refuse_lesson(library: Library) -> int:
     return made
 
 
-BEGUN = {"label": "simulated", "fingerprint": "x", "settings": {}, "tasks": [], "base": "b", "size": 1}
+BEGUN = {
+    "label": "simulated",
+    "fingerprint": "x",
+    "settings": {},
+    "tasks": [],
+    "base": "b",
+    "size": 1,
+}
 
 
 def run_of(
-    library: Library, days: float, *records: tuple[str, dict[str, object]], merged: Sequence[Sequence[str]] = ()
+    library: Library,
+    days: float,
+    *records: tuple[str, dict[str, object]],
+    merged: Sequence[Sequence[str]] = (),
 ) -> RunDirectory:
     """Makes a run whose last record is so many days old."""
     when = library.store.clock() - timedelta(days=days)
@@ -116,13 +142,19 @@ def test_a_dry_run_says_the_same_and_changes_nothing(library: Library) -> None:
     assert would.runs == [folder.id] and not folder.ledger.exists()
 
 
-def test_a_lesson_whose_files_are_gone_is_still_known_as_refused(library: Library, clock: Clock) -> None:
+def test_a_lesson_whose_files_are_gone_is_still_known_as_refused(
+    library: Library, clock: Clock
+) -> None:
     number = refuse_lesson(library)
     known = similar_proposals(library, PDF, SAYS)
     clock.move(days=100)
     assert fold_library(library, 90).proposals == 1
     shown = proposal_inbox.show_proposal(library, number)
-    assert shown.diff is not None and "were removed on" in shown.diff and "notes.md sha256 " in shown.diff
+    assert (
+        shown.diff is not None
+        and "were removed on" in shown.diff
+        and "notes.md sha256 " in shown.diff
+    )
     assert not proposal_inbox.changes_text(library, number)
     with pytest.raises(InvalidArgument, match="were removed on"):
         proposal_inbox.reopen(library, PERSON, number)
@@ -163,14 +195,20 @@ def test_the_head_of_the_ledger_stays_and_a_killed_removal_is_finished(library: 
         remove_run(library, folder.id)
     folder.store_artifact("what a kill left")
     finish_removals(library.store.home)
-    assert {path.name for path in folder.path.iterdir()} <= {HEAD_FILE, "report.html", "report.json"}
+    assert {path.name for path in folder.path.iterdir()} <= {
+        HEAD_FILE,
+        "report.html",
+        "report.json",
+    }
 
 
 def upkeep_of(library: Library) -> str:
     return library_status(library).upkeep
 
 
-def test_what_is_older_than_a_year_is_announced_for_a_week_and_folded_then(library: Library, clock: Clock) -> None:
+def test_what_is_older_than_a_year_is_announced_for_a_week_and_folded_then(
+    library: Library, clock: Clock
+) -> None:
     folded = []
     assert upkeep_of(library) == ""
     for left in range(7, 0, -1):

@@ -1,4 +1,6 @@
-"""Scores in pairs, and the limit on cost: what the verdict of the sealed test rests on besides significance."""
+"""Scores in pairs, and the limit on cost: what the verdict of the sealed test rests on besides
+significance.
+"""
 
 import pytest
 
@@ -26,7 +28,9 @@ def test_a_score_out_of_range_is_refused(wrong):
 
 def costs(ratio: float, known: int = 40, **more: float) -> CostChange | None:
     base = {task: 900.0 + 5 * number for number, task in enumerate(TASKS[:known])}
-    return compare_log_costs(base, {task: its * ratio for task, its in base.items()}, gain=0.25, tasks=40, **more)
+    return compare_log_costs(
+        base, {task: its * ratio for task, its in base.items()}, gain=0.25, tasks=40, **more
+    )
 
 
 def test_more_than_a_quarter_of_tokens_more_is_not_borne_unless_the_limit_is_higher():

@@ -1,4 +1,6 @@
-"""What tests of the whole program share: an OpenID provider; two machines, and the repository they share."""
+"""What tests of the whole program share: an OpenID provider; two machines, and the repository they
+share.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

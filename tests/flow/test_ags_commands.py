@@ -1,4 +1,6 @@
-"""Runs of agents as a person and an agent start them: real workers in the sandbox, real kills, and the MCP tools."""
+"""Runs of agents as a person and an agent start them: real workers in the sandbox, real kills, and
+the MCP tools.
+"""
 
 import json
 import os
@@ -25,11 +27,23 @@ from evolvable_tools.library import Library
 MANUAL = Path(__file__).parents[2] / "docs/ags.md"
 GOLDEN = Path(__file__).parents[1] / "data/tools_ags.json"
 
-RUN = ("--executor", "worker", "--planner", "plan", "--agent", "clerk", "--free", "--max-calls", "50")
+RUN = (
+    "--executor",
+    "worker",
+    "--planner",
+    "plan",
+    "--agent",
+    "clerk",
+    "--free",
+    "--max-calls",
+    "50",
+)
 
 
 @pytest.mark.process
-def test_the_example_of_the_manual_does_its_task_and_each_item_sees_what_it_needs(tmp_path, monkeypatch):
+def test_the_example_of_the_manual_does_its_task_and_each_item_sees_what_it_needs(
+    tmp_path, monkeypatch
+):
     machine = CommandLine(tmp_path)
     monkeypatch.chdir(machine.project)
     text = MANUAL.read_text(encoding="utf-8")
@@ -42,16 +56,24 @@ def test_the_example_of_the_manual_does_its_task_and_each_item_sees_what_it_need
     status = machine(*shlex.split(run), "--json").json
 
     assert (status["state"], status["ended"]) == ("finished", "done"), status
-    assert status["result"] in text and [one["agent"] for one in status["items"]] == ["agent:clerk@1"] * 3
+    assert (
+        status["result"] in text
+        and [one["agent"] for one in status["items"]] == ["agent:clerk@1"] * 3
+    )
     assert [one.get("passed") for one in status["items"]] == [True, True, None], status["items"]
     [rate] = machine("stats", "--json").json["agents"]
     assert (rate["agent"], rate["share"]["successes"], rate["share"]["n"]) == ("agent:clerk", 2, 2)
     assert (status["spent"]["calls"], status["spent"]["tokens"]) == (5, 330)
     with Library.open(machine.home) as library:
-        plan = library.store.file(library.store.head(Ref.parse(status["plan"])), "plan.md").data.decode()
+        plan = library.store.file(
+            library.store.head(Ref.parse(status["plan"])), "plan.md"
+        ).data.decode()
     assert parse_plan(plan).result == status["result"]
     machine(*shlex.split(files.replace("RUN", status["run"])))
-    assert Path("letters/list/list.txt").read_text("utf-8").split() == ["inputs/ada/ada.txt", "inputs/grace/grace.txt"]
+    assert Path("letters/list/list.txt").read_text("utf-8").split() == [
+        "inputs/ada/ada.txt",
+        "inputs/grace/grace.txt",
+    ]
     shown = machine("ags", "status").out
     assert "ended: done" in shown and "ada is written" in shown
 
@@ -69,7 +91,9 @@ def test_a_run_whose_process_is_killed_goes_on_to_the_same_plan_and_bill(tmp_pat
         with machine.start("ags", *words, "--wait") as driver:
             machine.until(message)
             driver.kill()
-        assert machine("ags", "status", "--json").json["state"] == "interrupted", "killed in the middle"
+        assert machine("ags", "status", "--json").json["state"] == "interrupted", (
+            "killed in the middle"
+        )
         hold.unlink(missing_ok=True)
 
     status = machine("ags", "resume", "--wait", "--json").json
@@ -88,7 +112,10 @@ def test_an_agents_shell_starts_nothing_that_no_budget_covers_and_resumes_nothin
 
     assert "no budget is set" in refused["error"]
     assert "is refused" in machine("ags", "resume", "--json", code=None).json["error"]
-    assert "is refused" in machine("ags", "files", "x", tmp_path / "out", "--json", code=None).json["error"]
+    assert (
+        "is refused"
+        in machine("ags", "files", "x", tmp_path / "out", "--json", code=None).json["error"]
+    )
     named = machine("ags", "run", "Write.", "--executor", "touch owned", "--json", code=None).json
     assert "commands are named by a person" in named["error"]
 
@@ -110,16 +137,27 @@ async def test_an_agent_plans_over_mcp_within_the_budget_that_the_person_set(tmp
     try:
         with anyio.fail_after(120):
             async with Client(serving.server) as client:
-                for executor, why in (("touch owned", "named by a person"), ("claude:opus", "not allowed to callers")):
-                    wrong = await client.call_tool("ags_start", {"task": "Write.", "executor": executor})
+                for executor, why in (
+                    ("touch owned", "named by a person"),
+                    ("claude:opus", "not allowed to callers"),
+                ):
+                    wrong = await client.call_tool(
+                        "ags_start", {"task": "Write.", "executor": executor}
+                    )
                     assert wrong.is_error and why in wrong.content[0].text
 
-                begun = await call(client, "ags_start", task="Write the papers.", agents=["agent:clerk"])
+                begun = await call(
+                    client, "ags_start", task="Write the papers.", agents=["agent:clerk"]
+                )
                 assert begun["limit"] == {"calls": 20} and begun["planner"] == "hand-off"
                 while (status := await call(client, "ags_status"))["state"] != "finished":
                     if "request" in status:
                         assert status["request"]["data"]["task"] == "Write the papers."
-                        await call(client, "ags_answer", plan={"note": "enough", "result": "nothing to write"})
+                        await call(
+                            client,
+                            "ags_answer",
+                            plan={"note": "enough", "result": "nothing to write"},
+                        )
                     await anyio.sleep(0.3)
 
                 assert status["ended"] == "done" and "never an instruction" in status["notice"]
@@ -142,7 +180,10 @@ async def test_the_group_is_off_by_default_and_its_list_is_the_golden_file(tmp_p
             serving.close()
 
     plain, tools = await listed(), await listed("ags")
-    more = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools[len(plain) :]]
+    more = [
+        tool.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for tool in tools[len(plain) :]
+    ]
     if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
         GOLDEN.write_text(json.dumps(more, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -153,7 +194,10 @@ async def test_the_group_is_off_by_default_and_its_list_is_the_golden_file(tmp_p
 
 
 def test_over_http_a_token_that_may_only_read_starts_and_answers_nothing():
-    needed = {name: required_permissions(f"ags_{name}", {}) for name in ("start", "status", "answer", "stop")}
+    needed = {
+        name: required_permissions(f"ags_{name}", {})
+        for name in ("start", "status", "answer", "stop")
+    }
 
     assert needed == {"start": {Permission.WRITE}, "status": {Permission.READ}} | dict.fromkeys(
         ("answer", "stop"), {Permission.WRITE}
@@ -196,14 +240,31 @@ print(json.dumps({"type": "result", "is_error": False, "result": json.dumps(answ
 
 
 @pytest.mark.process
-def test_a_run_that_may_improve_its_program_does_the_next_item_with_the_change_and_proposes_it(tmp_path, monkeypatch):
+def test_a_run_that_may_improve_its_program_does_the_next_item_with_the_change_and_proposes_it(
+    tmp_path, monkeypatch
+):
     machine = AgsMachine(tmp_path)
     monkeypatch.chdir(machine.project)
-    scripts = {"better": ("proposer", IMPROVER), "twice": ("proposer", TWICE), "signed": ("scorer", SIGNED)}
+    scripts = {
+        "better": ("proposer", IMPROVER),
+        "twice": ("proposer", TWICE),
+        "signed": ("scorer", SIGNED),
+    }
     for name, (role, text) in scripts.items():
         Path(f"{name}.py").write_text(text, encoding="utf-8")
         machine("role", role, "add", name, "--", sys.executable, "-I", "-S", f"{name}.py")
-    run = ("ags", "run", "Write.", "--executor", "worker", "--planner", "twice", "--free", "--max-calls", "60")
+    run = (
+        "ags",
+        "run",
+        "Write.",
+        "--executor",
+        "worker",
+        "--planner",
+        "twice",
+        "--free",
+        "--max-calls",
+        "60",
+    )
     assert "cannot improve its program" in machine(*run, "--improve", "better", code=1).err
 
     status = machine(*run, "--check", "signed", "--improve", "better", "--wait", "--json").json
@@ -211,8 +272,15 @@ def test_a_run_that_may_improve_its_program_does_the_next_item_with_the_change_a
     assert status["ended"] == "done", (status["why"], status["events"])
     assert [one["passed"] for one in status["items"]] == [False, True], status["items"]
     [found] = status["improvements"]
-    assert (found["state"], found["changed"], found["before"], found["after"]) == ("kept", ["agent:clerk"], 0, 1)
-    assert "agent:clerk changed in this run: letters have no signature" in machine("ags", "status").out
+    assert (found["state"], found["changed"], found["before"], found["after"]) == (
+        "kept",
+        ["agent:clerk"],
+        0,
+        1,
+    )
+    assert (
+        "agent:clerk changed in this run: letters have no signature" in machine("ags", "status").out
+    )
     with Library.open(machine.home) as library:
         head = library.store.head(Ref.parse("agent:clerk"))
         [proposal] = library.store.backend.proposals.about(head.ref)
@@ -234,7 +302,9 @@ def test_an_agent_that_is_run_does_its_task_and_without_one_says_that_nothing_ra
     assert ran["text"] == "task saw ; You are the clerk."
     assert [one["path"] for one in ran["value"]["files"]] == ["task.txt"]
     shown = machine("rspl", "run", "agent:clerk")
-    assert "did not run, because no task is given" in shown.err and "You are the clerk." in shown.out
+    assert (
+        "did not run, because no task is given" in shown.err and "You are the clerk." in shown.out
+    )
     refused = machine("rspl", "run", "agent:clerk", "--input", '{"task": "Write."}', code=1)
     assert "did not run: no executor is named" in refused.err
 
@@ -245,7 +315,9 @@ def test_an_agents_shell_runs_an_agent_within_what_the_person_allows_to_callers(
     machine.person = False
 
     ran = machine("rspl", "run", "agent:clerk", "--input", '{"task": "Write."}', "--json").json
-    other = machine("rspl", "run", "agent:clerk", "--input", '{"task": "W.", "executor": "claude:opus"}', code=1)
+    other = machine(
+        "rspl", "run", "agent:clerk", "--input", '{"task": "W.", "executor": "claude:opus"}', code=1
+    )
 
     assert ran["value"]["state"] == "done" and "an agent wrote it" in ran["text"]
     assert "not allowed to callers" in other.err

@@ -1,4 +1,6 @@
-"""A judge as the check of items, from the command line, over MCP and on the page: the model is a script behind HTTP."""
+"""A judge as the check of items, from the command line, over MCP and on the page: the model is a
+script behind HTTP.
+"""
 
 import contextlib
 import json
@@ -34,7 +36,9 @@ print(json.dumps({"output": said[json.load(sys.stdin)["task_id"].rstrip("0123456
 
 
 class Desk(ModelApi):
-    """A model that plans these items and ends, and that judges letters; `fair` as long as it tells them apart."""
+    """A model that plans these items and ends, and that judges letters; `fair` as long as it tells
+    them apart.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,12 +53,21 @@ class Desk(ModelApi):
     def _judged(self, data: dict[str, Any]) -> dict[str, Any]:
         right = str(data["answer"]).startswith("Dear") or not self.fair
         reason = "" if right else "it asks for money"
-        return {"score": float(right), "passed": right, "feedback": reason, "reason": reason, "errors": []}
+        return {
+            "score": float(right),
+            "passed": right,
+            "feedback": reason,
+            "reason": reason,
+            "errors": [],
+        }
 
     def _planned(self, data: dict[str, Any]) -> dict[str, Any]:
         if data["round"] == 1:
             return {"note": "letters", "items": [item(name, judge=POLITE) for name in self.items]}
-        return {"note": "all is back", "result": "; ".join(str(one["summary"]) for one in data["messages"])}
+        return {
+            "note": "all is back",
+            "result": "; ".join(str(one["summary"]) for one in data["messages"]),
+        }
 
 
 @pytest.fixture
@@ -69,7 +82,16 @@ def machine(tmp_path: Path, desk: Desk) -> AgsMachine:
     budget = '[budgets.ags]\nexecutors = ["worker"]\nplanner = "desk"\ncalls = 60\n'
     made = AgsMachine(tmp_path, more=budget)
     (tmp_path / "worker.py").write_text(WORKER, encoding="utf-8")
-    named = ("--protocol", "openai-chat", "--model", "desk", "--address", f"{desk.url}/v1", "--price", "0/0")
+    named = (
+        "--protocol",
+        "openai-chat",
+        "--model",
+        "desk",
+        "--address",
+        f"{desk.url}/v1",
+        "--price",
+        "0/0",
+    )
     made("role", "model", "add", "desk", *named)
     return made
 
@@ -78,12 +100,16 @@ def run(machine: AgsMachine, desk: Desk, *items: str) -> dict[str, Any]:
     """A run that the person starts in the terminal, as its status."""
     desk.items = list(items)
     who = ("--executor", "worker", "--planner", "desk", "--judge", "desk", "--agent", "clerk")
-    return machine("ags", "run", "Write.", *who, "--free", "--max-calls", "60", "--wait", "--json").json
+    return machine(
+        "ags", "run", "Write.", *who, "--free", "--max-calls", "60", "--wait", "--json"
+    ).json
 
 
 def rate(machine: AgsMachine) -> tuple[int, int]:
     """The verified successes of the clerk, and of how many ends."""
-    [found] = machine("learn", "stats", "--json").json["agents"] or [{"share": {"successes": 0, "n": 0}}]
+    [found] = machine("learn", "stats", "--json").json["agents"] or [
+        {"share": {"successes": 0, "n": 0}}
+    ]
     return found["share"]["successes"], found["share"]["n"]
 
 
@@ -95,7 +121,9 @@ def page_of(machine: AgsMachine, run: str) -> str:
 
 
 @pytest.mark.process
-def test_a_judge_moves_the_rate_of_an_agent_up_and_down_and_the_page_shows_it(machine: AgsMachine, desk: Desk) -> None:
+def test_a_judge_moves_the_rate_of_an_agent_up_and_down_and_the_page_shows_it(
+    machine: AgsMachine, desk: Desk
+) -> None:
     status = run(machine, desk, "kind", "rude", "pleads")
     assert [(one["id"], one["check"], one["passed"], one["state"]) for one in status["items"]] == [
         ("kind", "judge", True, "done"),
@@ -104,7 +132,9 @@ def test_a_judge_moves_the_rate_of_an_agent_up_and_down_and_the_page_shows_it(ma
     ], status["items"]
     assert rate(machine) == (1, 3)
     shown = page_of(machine, status["run"])
-    assert "judge: passed" in shown and "judge: not passed" in shown and "it asks for money" in shown
+    assert (
+        "judge: passed" in shown and "judge: not passed" in shown and "it asks for money" in shown
+    )
     assert "1 of 3" in shown and POLITE["criterion"] in machine("ags", "status", "--json").out
 
     up = run(machine, desk, *(f"kind{n}" for n in range(4)))
@@ -116,22 +146,33 @@ def test_a_judge_moves_the_rate_of_an_agent_up_and_down_and_the_page_shows_it(ma
 
     desk.fair = False
     lenient = run(machine, desk, "rude", "kind")
-    assert rate(machine) == (5, 11), "a judge that does not tell the known answers apart moves nothing"
+    assert rate(machine) == (5, 11), (
+        "a judge that does not tell the known answers apart moves nothing"
+    )
     assert [one.get("passed") for one in lenient["items"]] == [None, None]
     assert "judge: not seen" in page_of(machine, lenient["run"])
     assert len({asked.path for asked in desk.asked}) == 1, "planner and judge are asked over HTTP"
 
 
 async def started_by_an_agent() -> dict[str, Any]:
-    """A run that an agent starts over MCP, to its end, as its last status. Another judge is refused."""
+    """A run that an agent starts over MCP, to its end, as its last status.
+
+    Another judge is refused.
+    """
     given = {"task": "Write.", "agents": ["agent:clerk"], "executor": "worker", "planner": "desk"}
-    with contextlib.closing(Serving(replace(read_config(), toolsets=("ags",)))) as serving, anyio.fail_after(120):
+    with (
+        contextlib.closing(Serving(replace(read_config(), toolsets=("ags",)))) as serving,
+        anyio.fail_after(120),
+    ):
         async with Client(serving.server) as client:
             wrong = await client.call_tool("ags_start", {**given, "judge": "claude"})
-            assert wrong.is_error and "not allowed to callers" in wrong.content[0].text, wrong.content
+            assert wrong.is_error and "not allowed to callers" in wrong.content[0].text, (
+                wrong.content
+            )
             begun = await client.call_tool("ags_start", {**given, "judge": "desk"})
             assert not begun.is_error, begun.content
-            # By its name: without one, a run that ended before could be shown until this one is there.
+            # By its name: without one, a run that ended before could be shown until this one is
+            # there.
             started = {"run": begun.structured_content["run"]}
             while True:
                 status = (await client.call_tool("ags_status", started)).structured_content
@@ -149,7 +190,9 @@ def test_over_mcp_the_judge_of_the_persons_budget_checks_items_and_what_it_saw_i
     for name, value in machine.environment.items():
         monkeypatch.setenv(name, value)
     status = anyio.run(started_by_an_agent)
-    assert {one["id"]: one["passed"] for one in status["items"]} == {"rude": False, "kind": True}, status
+    assert {one["id"]: one["passed"] for one in status["items"]} == {"rude": False, "kind": True}, (
+        status
+    )
     assert rate(machine) == before == (1, 1), "an agent's own run is no verified evidence"
     shown = page_of(machine, status["run"])
     assert "judge: passed" in shown and "judge: not passed" in shown

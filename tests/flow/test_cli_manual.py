@@ -1,5 +1,6 @@
-"""The examples in docs/cli.md are one story; told again, it ends as written. Run with EVOLVABLE_UPDATE_GOLDEN=1 to
-write what is printed now into the manual."""
+"""The examples in docs/cli.md are one story; told again, it ends as written. Run with
+EVOLVABLE_UPDATE_GOLDEN=1 to write what is printed now into the manual.
+"""
 
 import os
 import re
@@ -30,7 +31,9 @@ CODES = {"Error:": 1, "skipped (conflict):": 4, "Wrong:": 4, "Nothing in the lib
 """What an example says that does not end with 0."""
 
 VARIES = ("doctor", "find", "quickstart")
-"""Commands whose output depends on the machine or the ranking: the exit code is compared, and the lines of FIXED."""
+"""Commands whose output depends on the machine or the ranking: the exit code is compared, and the
+lines of FIXED.
+"""
 
 FIXED = (
     "library ",
@@ -41,11 +44,18 @@ FIXED = (
     "  /home",
     "find_skill(",
 )
-"""How lines of these commands begin that are the same on every machine, but for the number of rows and bytes."""
+"""How lines of these commands begin that are the same on every machine, but for the number of rows
+and bytes.
+"""
 
 SKILLS = {
-    "pdf": "---\nname: pdf\ndescription: Merge, split and fill PDF forms.\n---\n\n# PDF\n\nUse qpdf.\n",
-    "csv": "---\nname: csv\ndescription: Clean and summarise CSV tables.\n---\n\n# CSV\n\nUse csvkit.\n",
+    "pdf": (
+        "---\nname: pdf\ndescription: Merge, split and fill PDF forms.\n---\n\n# PDF\n\nUse qpdf.\n"
+    ),
+    "csv": (
+        "---\nname: csv\ndescription: Clean and summarise CSV tables.\n---\n\n# CSV\n\n"
+        "Use csvkit.\n"
+    ),
 }
 
 
@@ -61,13 +71,20 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (folder / "SKILL.md").write_text(text, encoding="utf-8")
     (root / "project").mkdir()
     monkeypatch.chdir(root / "project")
-    for name in ("EVOLVABLE_HOME", "EVOLVABLE_SCOPE", "EVOLVABLE_SESSION", "CLAUDE_PROJECT_DIR", "COLUMNS"):
+    for name in (
+        "EVOLVABLE_HOME",
+        "EVOLVABLE_SCOPE",
+        "EVOLVABLE_SESSION",
+        "CLAUDE_PROJECT_DIR",
+        "COLUMNS",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(root))
     # The story is a person's, at a terminal.
     monkeypatch.setenv("EVOLVABLE_TEST_ACCOUNT", str(root))
     monkeypatch.setenv("EVOLVABLE_TEST_TERMINAL", "1")
-    # The person found the command by its name; who runs the tests may have named Python by its path.
+    # The person found the command by its name; who runs the tests may have named Python by its
+    # path.
     monkeypatch.setenv("PATH", sysconfig.get_path("scripts"), prepend=os.pathsep)
     for name in MARKS:
         monkeypatch.delenv(name, raising=False)
@@ -105,7 +122,8 @@ def _run(line: str, home: Path) -> tuple[int, str]:
     if program != "evolvable":
         subprocess.run(["bash", "-c", line], check=True)
         return 0, ""
-    result = CliRunner().invoke(cli, arguments, input="\n" if arguments[0] == "init" else None)  # Ada presses Enter
+    # Ada presses Enter.
+    result = CliRunner().invoke(cli, arguments, input="\n" if arguments[0] == "init" else None)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     if target:
@@ -116,7 +134,9 @@ def _run(line: str, home: Path) -> tuple[int, str]:
 
 
 def _code(shown: list[str]) -> int:
-    return next((code for text, code in CODES.items() if any(line.startswith(text) for line in shown)), 0)
+    return next(
+        (code for text, code in CODES.items() if any(line.startswith(text) for line in shown)), 0
+    )
 
 
 def _comparable(command: str, lines: list[str]) -> str:
@@ -127,15 +147,23 @@ def _comparable(command: str, lines: list[str]) -> str:
 
 
 def _plain(lines: list[str]) -> str:
-    """Returns the text without what differs each time: times, sizes in bytes, ids, and the width of columns."""
+    """Returns the text without what differs each time: times, sizes in bytes, ids, and the width of
+    columns.
+    """
     text = re.sub(r"\b(use|search)-[0-9a-f]{12}\b", r"\1-id", " ".join(" ".join(lines).split()))
     text = re.sub(r"\[(/?)[0-9a-f]{16}\]", r"[\1mark]", text)
-    text = re.sub(r"\b\d{4}-\d\d-\d\d(?: \d\d:\d\d)?|\b\d{8}T\d{6}(?:-\d+)?|\b[0-9a-f]{12}\b", "0", text)
+    text = re.sub(
+        r"\b\d{4}-\d\d-\d\d(?: \d\d:\d\d)?|\b\d{8}T\d{6}(?:-\d+)?|\b[0-9a-f]{12}\b", "0", text
+    )
     return re.sub(r"[\d,]+ bytes|[\d.]+ (?:m?s|seconds)\b|\d+%", "0", text)
 
 
 def test_the_examples_without_output_call_commands_with_options_that_they_have():
-    lines = re.findall(r"^    evolvable (.+)$", re.sub(r"```.*?```", "", MANUAL.read_text("utf-8"), flags=re.S), re.M)
+    lines = re.findall(
+        r"^    evolvable (.+)$",
+        re.sub(r"```.*?```", "", MANUAL.read_text("utf-8"), flags=re.S),
+        re.M,
+    )
     assert len(lines) > 20
     for line in lines:
         words = list(takewhile(lambda word: word != "--", shlex.split(line)))
@@ -146,4 +174,6 @@ def test_the_examples_without_output_call_commands_with_options_that_they_have()
                 break
             command, words = found, words[1:]
         known = {name for parameter in command.params for name in parameter.opts}
-        assert command is not cli and {word for word in words if word.startswith("-")} <= known, line
+        assert command is not cli and {word for word in words if word.startswith("-")} <= known, (
+            line
+        )

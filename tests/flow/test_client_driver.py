@@ -1,6 +1,8 @@
-"""The driver of clients on a terminal: a scripted client asks, the person at the keyboard answers, nothing waits long.
+"""The driver of clients on a terminal: a scripted client asks, the person at the keyboard answers,
+nothing waits long.
 
-benchmarks/clients drives the real clients with it; here a small program behind the same terminal does what they do.
+benchmarks/clients drives the real clients with it; here a small program behind the same terminal
+does what they do.
 """
 
 import shutil
@@ -99,18 +101,24 @@ while line(said["content"] + "\\r\\nReady> ") != "/exit":
 
 @pytest.fixture
 def hold(tmp_path, monkeypatch):
-    """Hold a session with the scripted client; return the person, the model, and why it did not come to its end."""
+    """Hold a session with the scripted client; return the person, the model, and why it did not
+    come to its end.
+    """
     script = tmp_path / "client.py"
     script.write_text(CLIENT, encoding="utf-8")
     for name, seconds in (("START", 20), ("TURN", 20), ("END", 10), ("AGAIN", 1)):
         monkeypatch.setattr(terminal, name, seconds)
 
     def held(odd=""):
-        dialogue = terminal.Dialogue("Ready>", "May it\\?", asides={r"Trust this folder\?": ("Enter",)})
+        dialogue = terminal.Dialogue(
+            "Ready>", "May it\\?", asides={r"Trust this folder\?": ("Enter",)}
+        )
         turns = [lambda _: Use("update_resource", {}, "evolvable"), lambda _: Say("DONE")]
         with ChatModel(turns) as model:
             words = [sys.executable, str(script), model.url, odd]
-            screen = terminal.Screen(words, {"TERM": "xterm-256color"}, tmp_path, tmp_path / "socket")
+            screen = terminal.Screen(
+                words, {"TERM": "xterm-256color"}, tmp_path, tmp_path / "socket"
+            )
             person = terminal.Person(screen, dialogue, model)
             try:
                 person.converse("Count the pages.")
@@ -128,7 +136,9 @@ def answers(model):
     return model.seen.results
 
 
-@pytest.mark.parametrize("odd", ["", "marks by colour", "asks for trust first", "misses the first Enter"])
+@pytest.mark.parametrize(
+    "odd", ["", "marks by colour", "asks for trust first", "misses the first Enter"]
+)
 def test_a_question_is_recognised_and_answered_with_yes(hold, odd):
     person, model, trouble = hold(odd)
     assert trouble == ""
@@ -154,7 +164,9 @@ def test_a_question_about_another_call_is_not_answered(hold):
     assert (person.asked, model.seen.results) == ([], [])
 
 
-def test_a_client_that_is_never_ready_is_given_up_after_the_limit_with_its_screen(hold, monkeypatch):
+def test_a_client_that_is_never_ready_is_given_up_after_the_limit_with_its_screen(
+    hold, monkeypatch
+):
     monkeypatch.setattr(terminal, "START", 2)
     begun = time.monotonic()
     person, model, trouble = hold("is never ready")

@@ -1,4 +1,6 @@
-"""A folder that is followed holds what people and processes wrote, whatever the clock says and whoever else uses it."""
+"""A folder that is followed holds what people and processes wrote, whatever the clock says and
+whoever else uses it.
+"""
 
 import os
 import time
@@ -25,7 +27,9 @@ def text(body: str) -> str:
 
 def update(library: Library, body: str) -> None:
     agent, now = Caller(Actor.AGENT), library.store.head(PDF).version
-    edit.update_resource(library, agent, PDF, "why", files={"SKILL.md": text(body)}, expected_version=now)
+    edit.update_resource(
+        library, agent, PDF, "why", files={"SKILL.md": text(body)}, expected_version=now
+    )
 
 
 def says(library: Library) -> str:
@@ -87,16 +91,22 @@ def test_a_clock_that_jumps_hides_no_save_and_orders_no_version_otherwise(
 def test_two_hosts_that_share_a_folder_take_in_each_others_changes_and_lose_none(
     folder: Path, following: Callable[[str], Library], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each has a library of its own; a shared disk shows both the same folder, and process numbers say nothing."""
+    """Each has a library of its own; a shared disk shows both the same folder, and process numbers
+    say nothing.
+    """
     machines = {"here": following("here"), "there": following("there")}
     real = os.uname()
     for turn in range(6):
         name, other = ("here", "there") if turn % 2 else ("there", "here")
-        monkeypatch.setattr(os, "uname", lambda name=name: os.uname_result((real[0], name, *real[2:])))
+        monkeypatch.setattr(
+            os, "uname", lambda name=name: os.uname_result((real[0], name, *real[2:]))
+        )
         machines[name].working_copies.sync()
         update(machines[name], f"{name} {turn}")
         assert (folder / "pdf/SKILL.md").read_text(encoding="utf-8") == text(f"{name} {turn}")
-        monkeypatch.setattr(os, "uname", lambda other=other: os.uname_result((real[0], other, *real[2:])))
+        monkeypatch.setattr(
+            os, "uname", lambda other=other: os.uname_result((real[0], other, *real[2:]))
+        )
         machines[other].working_copies.sync()
         assert says(machines[other]) == f"{name} {turn}"
 

@@ -1,4 +1,6 @@
-"""The words of the command line: few that are shown first, groups for the rest, and every older name goes on."""
+"""The words of the command line: few that are shown first, groups for the rest, and every older
+name goes on.
+"""
 
 import re
 import shlex
@@ -16,12 +18,86 @@ from evolvable_store.paths import LIBRARY_FILE
 from evolvable_tools.verbs.registry import EXAMPLES, FIRST, PLACES, place_of, verb_at
 
 BEFORE_GROUPS = (
-    *("find", "load", "report", "status", "show", "diff", "list", "get", "history", "log", "audit", "stats", "learned"),
-    *("sessions", "new", "edit", "update", "restore", "remove", "undo", "review", "inbox", "approvals", "memory"),
-    *("compress", "publish", "channel", "round", "pool", "rspl", "tool", "executor", "scorer", "judge", "reviewer"),
-    *("proposer", "model", "taskset", "ags", "evolve", "quickstart", "init", "folders", "trust", "approve", "sync"),
-    *("checkout", "collection", "connect", "disconnect", "serve", "join", "bridge", "token", "ui", "doctor", "scan"),
-    *("fsck", "gc", "purge", "trash", "backup", "recover", "export", "import", "uninstall", "remote", "clone"),
+    *(
+        "find",
+        "load",
+        "report",
+        "status",
+        "show",
+        "diff",
+        "list",
+        "get",
+        "history",
+        "log",
+        "audit",
+        "stats",
+        "learned",
+    ),
+    *(
+        "sessions",
+        "new",
+        "edit",
+        "update",
+        "restore",
+        "remove",
+        "undo",
+        "review",
+        "inbox",
+        "approvals",
+        "memory",
+    ),
+    *(
+        "compress",
+        "publish",
+        "channel",
+        "round",
+        "pool",
+        "rspl",
+        "tool",
+        "executor",
+        "scorer",
+        "judge",
+        "reviewer",
+    ),
+    *(
+        "proposer",
+        "model",
+        "taskset",
+        "ags",
+        "evolve",
+        "quickstart",
+        "init",
+        "folders",
+        "trust",
+        "approve",
+        "sync",
+    ),
+    *(
+        "checkout",
+        "collection",
+        "connect",
+        "disconnect",
+        "serve",
+        "join",
+        "bridge",
+        "token",
+        "ui",
+        "doctor",
+        "scan",
+    ),
+    *(
+        "fsck",
+        "gc",
+        "purge",
+        "trash",
+        "backup",
+        "recover",
+        "export",
+        "import",
+        "uninstall",
+        "remote",
+        "clone",
+    ),
     *("push", "pull", "move"),
 )
 """The commands of the time when all of them stood side by side."""
@@ -32,7 +108,9 @@ PROJECT = Path(__file__).parents[2]
 CONTEXT = click.Context(cli, info_name="evolvable")
 
 
-def all_commands(ctx: click.Context, group: click.Group) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def all_commands(
+    ctx: click.Context, group: click.Group
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Every command and group, with the words that call it."""
     for word in group.list_commands(ctx):
         found = group.get_command(ctx, word)
@@ -56,7 +134,12 @@ def run(tmp_path: Path) -> CommandLine:
 
 
 def test_the_help_shows_the_commands_of_every_day_alone():
-    shown = CliRunner().invoke(cli, ["--help"]).stdout.partition("\nCommands:\n")[2].partition("\n\n")[0]
+    shown = (
+        CliRunner()
+        .invoke(cli, ["--help"])
+        .stdout.partition("\nCommands:\n")[2]
+        .partition("\n\n")[0]
+    )
     words = [line.split("  ")[1] for line in shown.splitlines()]
 
     assert len(FIRST) == 14
@@ -108,7 +191,9 @@ def test_an_example_is_a_command_line_that_is_understood(name, tmp_path, monkeyp
         (tmp_path / folder).mkdir(parents=True)
     for file in ("skills.zip", "conversation.jsonl", "answer.json", "asked.csv"):
         (tmp_path / file).write_text("{}", encoding="utf-8")
-    program, *words = [str(Path(word).expanduser()) for word in shlex.split(EXAMPLES[name].partition(" >> ")[0])]
+    program, *words = [
+        str(Path(word).expanduser()) for word in shlex.split(EXAMPLES[name].partition(" >> ")[0])
+    ]
     ctx = click.Context(cli, info_name=program, obj=CommandContext())
     while isinstance(ctx.command, click.Group) and words:
         _, found, rest = ctx.command.resolve_command(ctx, words)
@@ -156,31 +241,48 @@ def test_backup_with_a_folder_alone_still_makes_a_copy(run, tmp_path):
 def test_a_refusal_names_the_words_that_are_typed(run):
     run.person = False
 
-    assert "`role judge add` is refused" in run("role", "judge", "add", "x", "--", "true", code=1).err
+    assert (
+        "`role judge add` is refused" in run("role", "judge", "add", "x", "--", "true", code=1).err
+    )
     assert "`role judge add` is refused" in run("judge", "add", "x", "--", "true", code=1).err
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("shell, begins", [("bash", "_evolvable_completion()"), ("zsh", "#compdef evolvable")])
+@pytest.mark.parametrize(
+    "shell, begins", [("bash", "_evolvable_completion()"), ("zsh", "#compdef evolvable")]
+)
 def test_completion_prints_what_the_shell_reads(shell, begins):
     assert begins in CliRunner().invoke(cli, ["completion", shell]).stdout
 
 
 def test_completion_knows_the_groups(monkeypatch):
-    asks = {"_EVOLVABLE_COMPLETE": "bash_complete", "COMP_WORDS": "evolvable role ju", "COMP_CWORD": "2"}
+    asks = {
+        "_EVOLVABLE_COMPLETE": "bash_complete",
+        "COMP_WORDS": "evolvable role ju",
+        "COMP_CWORD": "2",
+    }
 
-    assert CliRunner().invoke(cli, [], prog_name="evolvable", env=asks).stdout.split() == ["plain,judge"]
+    assert CliRunner().invoke(cli, [], prog_name="evolvable", env=asks).stdout.split() == [
+        "plain,judge"
+    ]
 
 
 def test_the_pages_call_a_command_by_its_words_of_today():
     pages = [PROJECT / "README.md", PROJECT / "SECURITY.md", *(PROJECT / "docs").rglob("*.md")]
-    explained = {("docs/cli.md", "judge")}  # the page says that a name of before calls the command too
+    # The page says that a name of before calls the command too.
+    explained = {("docs/cli.md", "judge")}
     called = {
         (str(page.relative_to(PROJECT)), word)
         for page in pages
-        for word in re.findall(r"\bevolvable(?:\s--home \S+)?\s([a-z]+)(?=[\s`])", page.read_text(encoding="utf-8"))
+        for word in re.findall(
+            r"\bevolvable(?:\s--home \S+)?\s([a-z]+)(?=[\s`])", page.read_text(encoding="utf-8")
+        )
     }
-    older = {name for name, place in PLACES.items() if name != place and name not in cli.list_commands(CONTEXT)}
+    older = {
+        name
+        for name, place in PLACES.items()
+        if name != place and name not in cli.list_commands(CONTEXT)
+    }
 
     assert len(older) > 30
     assert {(page, word) for page, word in called if word in older} == explained

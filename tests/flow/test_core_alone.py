@@ -1,4 +1,6 @@
-"""The core without its annexes: a copy of the installation without their folders runs the tests of the core."""
+"""The core without its annexes: a copy of the installation without their folders runs the tests of
+the core.
+"""
 
 import os
 import shutil
@@ -24,7 +26,14 @@ ROOT = Path(__file__).parents[2]
 CORE = (evolvable_store, evolvable_tools, evolvable_server)
 ANNEXES = (plugins.EVOLVE, plugins.TEAMS, plugins.PAGE)
 
-COMMANDS_AND_TOOLS = ("test_cli", "test_bare_command", "test_lookup", "test_stdio", "test_surface", "test_undo")
+COMMANDS_AND_TOOLS = (
+    "test_cli",
+    "test_bare_command",
+    "test_lookup",
+    "test_stdio",
+    "test_surface",
+    "test_undo",
+)
 """Modules of `tests/core`: the commands of the core and the tools of its server."""
 
 

@@ -37,13 +37,19 @@ async def test_the_group_is_off_by_default_and_its_list_is_the_golden_file(tmp_p
     """To accept a change, run the suite with EVOLVABLE_UPDATE_GOLDEN=1 and commit the file."""
     plain = await listed(Config(tmp_path / "home", tmp_path))
     tools = await listed(Config(tmp_path / "home", tmp_path, toolsets=("evolve",)))
-    more = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools[len(plain) :]]
+    more = [
+        tool.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for tool in tools[len(plain) :]
+    ]
     if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
         GOLDEN.write_text(json.dumps(more, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     assert [tool.name for tool in tools[: len(plain)]] == [tool.name for tool in plain]
     assert more == json.loads(GOLDEN.read_text(encoding="utf-8"))
-    hints = {tool.name: (tool.annotations.destructive_hint, tool.annotations.open_world_hint) for tool in tools}
+    hints = {
+        tool.name: (tool.annotations.destructive_hint, tool.annotations.open_world_hint)
+        for tool in tools
+    }
     assert {name: hint for name, hint in hints.items() if any(hint)} == {
         "remove_resource": (True, False),
         "undo": (True, False),
@@ -54,7 +60,10 @@ async def test_the_group_is_off_by_default_and_its_list_is_the_golden_file(tmp_p
         "evolve_plan": (True, True),
         "evolve_adopt": (True, False),
     }
-    assert all(len(tool.description) < 1000 and tool.input_schema["additionalProperties"] is False for tool in tools)
+    assert all(
+        len(tool.description) < 1000 and tool.input_schema["additionalProperties"] is False
+        for tool in tools
+    )
 
 
 def test_groups_are_named_in_the_environment_and_an_unknown_one_is_refused(tmp_path):
@@ -66,11 +75,16 @@ def test_groups_are_named_in_the_environment_and_an_unknown_one_is_refused(tmp_p
 
 @pytest.mark.process
 async def test_nothing_of_evolution_is_imported_when_a_server_starts(tmp_path):
-    script = "import sys, evolvable_server.serving; print([m for m in sys.modules if 'evolve' in m.split('.')[-2:]])"
+    script = (
+        "import sys, evolvable_server.serving; print([m for m in sys.modules if 'evolve' in "
+        "m.split('.')[-2:]])"
+    )
     import subprocess
     import sys
 
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
 
     assert out.strip() == "[]"
 
@@ -83,14 +97,18 @@ async def call(client: Client, tool: str, **arguments: object) -> dict:
 
 @pytest.mark.process
 async def test_an_agent_runs_an_evolution_as_its_own_brain_and_a_person_adopts(tmp_path):
-    """Start, status, pending, submit, adopt: every call returns at once, and a process of its own does the work."""
+    """Start, status, pending, submit, adopt: every call returns at once, and a process of its own
+    does the work.
+    """
     place = await anyio.to_thread.run_sync(lambda: EvolutionPlace(tmp_path))
     asked: list[str] = []
 
     async def person(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
         asked.append(params.message)
         adoptions = [one for one in asked if one.startswith("Adopt")]
-        return types.ElicitResult(action="decline" if len(adoptions) == 1 and asked[-1] in adoptions else "accept")
+        return types.ElicitResult(
+            action="decline" if len(adoptions) == 1 and asked[-1] in adoptions else "accept"
+        )
 
     command = StdioServerParameters(
         command=os.sys.executable,
@@ -121,10 +139,14 @@ async def test_an_agent_runs_an_evolution_as_its_own_brain_and_a_person_adopts(t
                 iterations=1,
                 settings=settings,
             )
-            while (status := await call(client, "evolve_status", run=begun["run"]))["state"] != "finished":
+            while (status := await call(client, "evolve_status", run=begun["run"]))[
+                "state"
+            ] != "finished":
                 for packet in (await call(client, "evolve_pending"))["packets"]:
                     answer = answer_to(packet["data"], ["Read invoices too"])
-                    await call(client, "evolve_submit", question_id=packet["question_id"], answer=answer)
+                    await call(
+                        client, "evolve_submit", question_id=packet["question_id"], answer=answer
+                    )
                 await anyio.sleep(0.2)
 
             assert status["verdict"] == "PROMOTE", place.logs()
@@ -142,22 +164,41 @@ async def test_an_agent_runs_an_evolution_as_its_own_brain_and_a_person_adopts(t
 
 
 async def plan_and_measure(client: Client, asked: list[str]) -> None:
-    """A plan asks nobody before an executor is named; then it, and a measurement, say what runs and may be spent."""
+    """A plan asks nobody before an executor is named; then it, and a measurement, say what runs and
+    may be spent.
+    """
     orders, before = {"task_set": "environment:order-emails"}, len(asked)
     plan = await call(client, "evolve_plan", **orders)
     assert plan["claim"] == "tasks like these" and plan["power"] and len(asked) == before
-    unknown = await client.call_tool("evolve_plan", {**orders, "executor": "touch owned", "program": ["order-fields"]})
-    assert unknown.is_error and len(asked) == before, "a command that nobody named is no question either"
+    unknown = await client.call_tool(
+        "evolve_plan", {**orders, "executor": "touch owned", "program": ["order-fields"]}
+    )
+    assert unknown.is_error and len(asked) == before, (
+        "a command that nobody named is no question either"
+    )
 
-    begun = await call(client, "evolve_plan", **orders, executor="orders", program=["order-fields"], max_calls=500)
+    begun = await call(
+        client, "evolve_plan", **orders, executor="orders", program=["order-fields"], max_calls=500
+    )
     assert "Run three trials" in asked[-1] and "run.py" in asked[-1] and "500 calls" in asked[-1]
-    while not (plan := await call(client, "evolve_plan", **orders, run=begun["run"])).get("evaluations"):
+    while not (plan := await call(client, "evolve_plan", **orders, run=begun["run"])).get(
+        "evaluations"
+    ):
         await anyio.sleep(0.2)
     assert plan["run"] == begun["run"] and plan["evaluations"][0] < plan["evaluations"][1]
 
-    given = {"program": ["order-fields"], "executors": ["simulated"], "max_calls": 2000, "open_test": True}
+    given = {
+        "program": ["order-fields"],
+        "executors": ["simulated"],
+        "max_calls": 2000,
+        "open_test": True,
+    }
     begun = await call(client, "evolve_measure", **orders, **given)
-    assert "Measure order-fields against none" in asked[-1] and "2000 calls" in asked[-1] and "look 2" in asked[-1]
+    assert (
+        "Measure order-fields against none" in asked[-1]
+        and "2000 calls" in asked[-1]
+        and "look 2" in asked[-1]
+    )
     run = begun["runs"][0]["run"]
     while (status := await call(client, "evolve_status", run=run))["state"] != "finished":
         await anyio.sleep(0.2)
@@ -171,7 +212,12 @@ async def test_an_agent_runs_a_round_which_never_asks_a_model_that_no_person_nam
     try:
         async with Client(serving.server) as client:
             done = await call(client, "evolve_round")
-            assert (done["number"], done["source"], done["episodes"], "changes" in done) == (1, "sessions", 0, False)
+            assert (done["number"], done["source"], done["episodes"], "changes" in done) == (
+                1,
+                "sessions",
+                0,
+                False,
+            )
             wrong = await client.call_tool("evolve_round", {"run": "20200101-000000-abcd"})
             assert wrong.is_error and "is no run" in wrong.content[0].text
     finally:
@@ -183,8 +229,14 @@ async def test_over_http_no_command_is_run_for_a_client(tmp_path):
     from evolvable_teams.http.http_access import required_permissions
     from evolvable_tools.verbs.registry import TOOLS
 
-    assert required_permissions("evolve_start", {}) == {Permission.APPROVE} == required_permissions("evolve_adopt", {})
-    assert {tool.name for tool in await listed(Config(tmp_path, tmp_path, toolsets=("evolve",)))} <= TOOLS.keys()
+    assert (
+        required_permissions("evolve_start", {})
+        == {Permission.APPROVE}
+        == required_permissions("evolve_adopt", {})
+    )
+    assert {
+        tool.name for tool in await listed(Config(tmp_path, tmp_path, toolsets=("evolve",)))
+    } <= TOOLS.keys()
 
 
 @pytest.mark.process
@@ -192,15 +244,26 @@ async def test_over_http_no_command_is_run_for_a_client(tmp_path):
 def test_over_http_a_command_among_the_settings_is_none_the_more_run(tmp_path, role):
     place = Place(tmp_path)
     approver = made_token(place, "approver", *Permission)
-    given = {"task_set": "environment:x", "program": ["skill:pdf"], "executor": "anthropic:claude-x"}
+    given = {
+        "task_set": "environment:x",
+        "program": ["skill:pdf"],
+        "executor": "anthropic:claude-x",
+    }
     with http_server(place, "--toolsets", "evolve") as server:
-        said = server.tool("evolve_start", given | {"settings": {role: "touch owned"}}, approver).json["result"]
+        said = server.tool(
+            "evolve_start", given | {"settings": {role: "touch owned"}}, approver
+        ).json["result"]
 
-    assert said["isError"] and "A command is not run for a client over HTTP" in said["content"][0]["text"]
+    assert (
+        said["isError"]
+        and "A command is not run for a client over HTTP" in said["content"][0]["text"]
+    )
 
 
 @pytest.mark.process
-async def test_a_run_started_over_mcp_is_proposed_by_whom_the_person_set_and_the_question_names_them(tmp_path):
+async def test_a_run_started_over_mcp_is_proposed_by_whom_the_person_set_and_the_question_names_them(
+    tmp_path,
+):
     def saved() -> Place:
         place = Place(tmp_path)
         with Library.open(place.home) as library:
@@ -215,7 +278,12 @@ async def test_a_run_started_over_mcp_is_proposed_by_whom_the_person_set_and_the
         asked.append(params.message)
         return types.ElicitResult(action=answer)
 
-    given = {"task_set": "environment:letters", "program": ["skill:pdf"], "executor": "worker", "iterations": 0}
+    given = {
+        "task_set": "environment:letters",
+        "program": ["skill:pdf"],
+        "executor": "worker",
+        "iterations": 0,
+    }
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "evolvable_server", "serve", "--toolsets", "evolve"],
@@ -224,7 +292,11 @@ async def test_a_run_started_over_mcp_is_proposed_by_whom_the_person_set_and_the
     )
     with anyio.fail_after(60):
         async with Client(server, mode="auto", elicitation_callback=person) as client:
-            for more in ({}, {"brain": "handoff"}, {"settings": {"brain": "spare", "judge": "spare"}}):
+            for more in (
+                {},
+                {"brain": "handoff"},
+                {"settings": {"brain": "spare", "judge": "spare"}},
+            ):
                 declined = await client.call_tool("evolve_start", given | more)
                 assert declined.is_error and "Nothing was started" in declined.content[0].text
             answer = "accept"
@@ -232,13 +304,24 @@ async def test_a_run_started_over_mcp_is_proposed_by_whom_the_person_set_and_the
             await call(client, "evolve_stop", run=begun["run"])
 
     assert (begun["brain"], begun["judge"]) == ("planner,spare", "fair")
-    made = [[line for line in one.splitlines() if line.startswith(("Proposals", "Answers"))] for one in asked]
+    made = [
+        [line for line in one.splitlines() if line.startswith(("Proposals", "Answers"))]
+        for one in asked
+    ]
     command = ", the command /bin/false"
     fair = f"Answers are judged by fair{command}"
     role = f"Proposals are made by planner{command}; where it gives no answer, by spare{command}"
     assert made[:2] == [[role, fair], ["Proposals are made by handoff", fair]]
-    assert made[2] == [f"Proposals are made by spare{command}", f"Answers are judged by spare{command}"]
+    assert made[2] == [
+        f"Proposals are made by spare{command}",
+        f"Answers are judged by spare{command}",
+    ]
     assert made[3] == made[0]
 
 
-NAMES = (("proposers", "planner"), ("proposers", "spare"), ("judges", "fair"), ("executors", "worker"))
+NAMES = (
+    ("proposers", "planner"),
+    ("proposers", "spare"),
+    ("judges", "fair"),
+    ("executors", "worker"),
+)

@@ -25,7 +25,11 @@ async def test_the_example_for_claude_desktop_starts_a_server(tmp_path):
     server = config["mcpServers"]["evolvable"]
     assert Path(server["command"]).is_absolute() and Path(server["command"]).name == "evolvable"
     assert Path(server["env"]["EVOLVABLE_HOME"]).is_absolute()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "EVOLVABLE_HOME": str(tmp_path / "home")}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "EVOLVABLE_HOME": str(tmp_path / "home"),
+    }
     parameters = StdioServerParameters(command=str(COMMAND), args=server["args"], env=environment)
 
     with anyio.fail_after(30):
@@ -36,9 +40,13 @@ async def test_the_example_for_claude_desktop_starts_a_server(tmp_path):
 
 
 def test_the_quick_start_is_two_lines_and_ends_in_the_main_job_and_the_tests():
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(
+        r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
 
-    assert blocks[0].splitlines() == ["python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/evolvable setup"]
+    assert blocks[0].splitlines() == [
+        "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/evolvable setup"
+    ]
     assert blocks[1].splitlines() == [
         "python3 -m venv .venv && .venv/bin/pip install '.[dev]' && .venv/bin/python -m pytest -n 3"
     ]
@@ -48,8 +56,12 @@ def test_ci_runs_every_block_of_the_readme_and_the_tests_of_the_models_apart():
     blocks = re.findall(r"```sh\n", (ROOT / "README.md").read_text(encoding="utf-8"))
     run = (ROOT / ".ci/run").read_text(encoding="utf-8")
 
-    assert re.findall(r"\$\(readme (\d+)\)", run) == [str(number) for number in range(1, len(blocks) + 1)]
-    assert '-m "models and not nightly"' in run and run.index("torch==2.13.0") < run.index("'.[dev,models]'")
+    assert re.findall(r"\$\(readme (\d+)\)", run) == [
+        str(number) for number in range(1, len(blocks) + 1)
+    ]
+    assert '-m "models and not nightly"' in run and run.index("torch==2.13.0") < run.index(
+        "'.[dev,models]'"
+    )
 
 
 @pytest.mark.nightly  # as in tests/core/test_cli_processes.py
@@ -58,7 +70,12 @@ def test_quickstart_answers_a_lookup_over_mcp_and_says_what_to_type_next(tmp_pat
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
 
     done = subprocess.run(
-        [COMMAND, "quickstart"], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [COMMAND, "quickstart"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
     assert done.returncode == 0, done.stderr
@@ -80,16 +97,23 @@ def test_the_stand_in_for_a_model_answers_what_the_page_about_models_asks(tmp_pa
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     [example] = [block for block in blocks if "role model add demo" in block]
     commands = [line.split()[1:] for line in example.splitlines()]
-    assert commands[0][:4] == ["role", "model", "add", "demo"] and ["role", "model", "test", "demo"] in commands
+    assert (
+        commands[0][:4] == ["role", "model", "add", "demo"]
+        and ["role", "model", "test", "demo"] in commands
+    )
     evolvable = CommandLine(tmp_path)
     server = subprocess.Popen(
-        [sys.executable, "-I", "-S", ROOT / "examples/model_stand_in.py", "0"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-I", "-S", ROOT / "examples/model_stand_in.py", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert server.stdout is not None
         address = server.stdout.readline().strip()
         for words in commands:
-            said = evolvable(*[address if word.startswith("http://127.0.0.1:8765") else word for word in words]).out
+            said = evolvable(
+                *[address if word.startswith("http://127.0.0.1:8765") else word for word in words]
+            ).out
             assert words[1:2] != ["test"] or said.splitlines()[1] == "demo works."
         skills = tmp_path / "skills"
         for name in ("dump", "load"):

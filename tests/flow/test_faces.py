@@ -22,13 +22,22 @@ def run(code: str) -> Any:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "top", ["evolvable_store", "evolvable_tools", "evolvable_server", "evolvable_evolve", "evolvable_teams"]
+    "top",
+    [
+        "evolvable_store",
+        "evolvable_tools",
+        "evolvable_server",
+        "evolvable_evolve",
+        "evolvable_teams",
+    ],
 )
 def test_each_face_gives_every_name_that_it_lists(top):
     faces = sorted(
         module.name
         for module in structure.modules()
-        if "late_names(" in module.text and "__getattr__" in module.text and module.name.partition(".")[0] == top
+        if "late_names(" in module.text
+        and "__getattr__" in module.text
+        and module.name.partition(".")[0] == top
     )
     faces = [name for name in faces if name != "evolvable_store.faces"]
     code = f"""
@@ -54,7 +63,9 @@ print(json.dumps([before, [name for name in sys.modules if name.startswith("evol
 
 
 def test_a_face_knows_no_other_names():
-    with pytest.raises(AttributeError, match="module 'evolvable_store.storage' has no attribute 'no_such_name'"):
+    with pytest.raises(
+        AttributeError, match="module 'evolvable_store.storage' has no attribute 'no_such_name'"
+    ):
         _ = import_module("evolvable_store.storage").no_such_name
 
 
@@ -74,10 +85,14 @@ def test_no_package_has_more_than_three_doors():
 def copied(place: Path) -> Path:
     for folder in ("skills_store", "tools", "server"):
         shutil.copytree(
-            structure.ROOT / folder, place / folder, ignore=shutil.ignore_patterns("seed", "*.so", "__pycache__")
+            structure.ROOT / folder,
+            place / folder,
+            ignore=shutil.ignore_patterns("seed", "*.so", "__pycache__"),
         )
     shutil.copytree(
-        structure.ROOT / "benchmarks", place / "benchmarks", ignore=lambda _, names: set(names) - {"structure.py"}
+        structure.ROOT / "benchmarks",
+        place / "benchmarks",
+        ignore=lambda _, names: set(names) - {"structure.py"},
     )
     return place
 
@@ -103,16 +118,21 @@ def test_a_fourth_door_and_a_face_whose_lists_differ_are_refused(tmp_path):
     door, difference = sorted(report.splitlines(), key=lambda line: "copy_skills" in line)
     assert code == 1
     assert door.startswith(
-        "evolvable_tools.care: evolvable_tools.care, evolvable_tools.care.copying, evolvable_tools.care.findings"
+        "evolvable_tools.care: evolvable_tools.care, evolvable_tools.care.copying, "
+        "evolvable_tools.care.findings"
     )
-    assert difference == "tools/evolvable_tools/care/__init__.py: copy_skills of evolvable_tools.care.copying"
+    assert (
+        difference
+        == "tools/evolvable_tools/care/__init__.py: copy_skills of evolvable_tools.care.copying"
+    )
 
 
 @pytest.mark.process
 def test_the_page_imports_no_protocol():
     """The contracts cannot see what a face imports late; here it runs."""
     code = (
-        "import json, sys, evolvable_page.app; print(json.dumps([n for n in ('mcp', 'mcp_types') if n in sys.modules]))"
+        "import json, sys, evolvable_page.app; print(json.dumps([n for n in ('mcp', 'mcp_types') "
+        "if n in sys.modules]))"
     )
 
     assert run(code) == []

@@ -49,7 +49,10 @@ def module_of(place: str, text: str) -> structure.Module:
 
 def test_imports_for_types_and_inside_of_functions_count_as_others_do():
     late = "def read():\n    from evolvable_store import store\n"
-    typed = "if TYPE_CHECKING:\n    from evolvable_store.gc import Unused\n    from evolvable_page.kit import Kit\n"
+    typed = (
+        "if TYPE_CHECKING:\n    from evolvable_store.gc import Unused\n"
+        "    from evolvable_page.kit import Kit\n"
+    )
     graph = structure.imports(
         [
             module_of("skills_store/evolvable_store/gc.py", late),
@@ -61,7 +64,12 @@ def test_imports_for_types_and_inside_of_functions_count_as_others_do():
     gc, store = "skills_store/evolvable_store/gc.py", "skills_store/evolvable_store/store.py"
     page = "server/evolvable_page/kit.py:1 evolvable_store.gc"
     assert structure.circular_imports(graph) == sorted(
-        [page, f"{gc}:2 evolvable_store.store", f"{store}:2 evolvable_store.gc", f"{store}:3 evolvable_page.kit"]
+        [
+            page,
+            f"{gc}:2 evolvable_store.store",
+            f"{store}:2 evolvable_store.gc",
+            f"{store}:3 evolvable_page.kit",
+        ]
     )
     assert structure.annex_imports(graph) == [
         "server/evolvable_teams/plugin.py:1 evolvable_page.kit",
@@ -89,7 +97,11 @@ def test_no_class_belongs_to_two_words():
 
 
 def pages() -> list[Path]:
-    return [DOCS / "architecture.md", *sorted((DOCS / "how-to").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+    return [
+        DOCS / "architecture.md",
+        *sorted((DOCS / "how-to").glob("*.md")),
+        ROOT / "CONTRIBUTING.md",
+    ]
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
@@ -112,7 +124,11 @@ def _exists(parts: list[str]) -> bool:
     for cut in range(len(parts), 0, -1):
         for package in PACKAGES:
             folder = package.parent.joinpath(*parts[:cut])
-            module = folder.with_suffix(".py") if folder.with_suffix(".py").is_file() else folder / "__init__.py"
+            module = (
+                folder.with_suffix(".py")
+                if folder.with_suffix(".py").is_file()
+                else folder / "__init__.py"
+            )
             if module.is_file():
                 return cut == len(parts) or parts[cut] in _defined(module)
     return False

@@ -1,4 +1,6 @@
-"""Looks at sealed tests go along with what holds their tasks, and nothing that comes back makes fewer of them."""
+"""Looks at sealed tests go along with what holds their tasks, and nothing that comes back makes
+fewer of them.
+"""
 
 import json
 import os
@@ -17,7 +19,10 @@ ABOUT = "---\nname: {}\ndescription: Sums to do.\n---\n"
 
 
 def tasks_of(*sums):
-    lines = [{"id": f"t{n}", "prompt": f"Add {n} and 3.", "expected": str(n + 3), "split": "test"} for n in sums]
+    lines = [
+        {"id": f"t{n}", "prompt": f"Add {n} and 3.", "expected": str(n + 3), "split": "test"}
+        for n in sums
+    ]
     return "".join(json.dumps(one) + "\n" for one in lines)
 
 
@@ -33,7 +38,9 @@ def looks(home, *sums):
 
 @pytest.fixture
 def machine(tmp_path):
-    """A library with a task set, three tasks of which a run has opened, and one task of another set."""
+    """A library with a task set, three tasks of which a run has opened, and one task of another
+    set.
+    """
     evolvable = CommandLine(tmp_path)
     folder = tmp_path / "sums"
     folder.mkdir()
@@ -45,7 +52,9 @@ def machine(tmp_path):
     return evolvable
 
 
-def test_a_backup_has_the_looks_and_an_older_one_that_is_restored_takes_none_back(machine, tmp_path):
+def test_a_backup_has_the_looks_and_an_older_one_that_is_restored_takes_none_back(
+    machine, tmp_path
+):
     old = tmp_path / "monday"
     machine("backup", old)
     assert looks(old, 2) == 1, "the backup opened as a library"
@@ -63,7 +72,9 @@ def test_a_backup_has_the_looks_and_an_older_one_that_is_restored_takes_none_bac
 
 
 @pytest.mark.parametrize("form", ["json", "zip", "folders"])
-def test_an_exported_task_set_brings_its_looks_and_a_second_import_adds_none(machine, tmp_path, form):
+def test_an_exported_task_set_brings_its_looks_and_a_second_import_adds_none(
+    machine, tmp_path, form
+):
     target = tmp_path / {"json": "out.json", "zip": "out.zip", "folders": "out"}[form]
     machine("export", target, "environment:sums", "--format", form)
     elsewhere = {"EVOLVABLE_HOME": str(tmp_path / "elsewhere")}
@@ -117,17 +128,26 @@ def test_a_clone_of_a_remote_has_its_looks_and_what_others_push_makes_none_fewer
     machine("remote", "add", "origin", hub)
     machine("push")
     machine("--home", there, "clone", hub, "--yes")
-    assert (looks(there, 2), looks(there, 100)) == (1, 0), "of the tasks that were pushed, and of no others"
+    assert (looks(there, 2), looks(there, 100)) == (1, 0), (
+        "of the tasks that were pushed, and of no others"
+    )
 
     opens(there, 2, run="two")
     machine("--home", there, "push")
-    decided = b'{"run": "one", "finalist": "f", "test": "", "program": [], "tasks": [], "state": "decided"}'
+    decided = (
+        b'{"run": "one", "finalist": "f", "test": "", "program": [], "tasks": [], "state": '
+        b'"decided"}'
+    )
     files = []
     for line in git(hub, "ls-tree", "-r", "main").splitlines():
         mode, _, rest = line.split(" ", 2)
         identity, path = rest.split("\t")
         data = subprocess.check_output(["git", "cat-file", "blob", identity], cwd=hub)
-        files.append((mode, path, decided + b"\n[[[\n\xff" if path.endswith("looks.jsonl") else data))
+        files.append(
+            (mode, path, decided + b"\n[[[\n\xff" if path.endswith("looks.jsonl") else data)
+        )
     commit_tree(hub, files, "decided", git(hub, "rev-parse", "main"))
     machine("pull", "--yes")
-    assert looks(machine.home, 1) == 1, "a line that frees what was opened, and bytes that are no line"
+    assert looks(machine.home, 1) == 1, (
+        "a line that frees what was opened, and bytes that are no line"
+    )

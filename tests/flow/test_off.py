@@ -1,4 +1,6 @@
-"""Off means off: whatever word says it, nothing is written, in the library or beside it, and no hook says anything."""
+"""Off means off: whatever word says it, nothing is written, in the library or beside it, and no
+hook says anything.
+"""
 
 import hashlib
 import json
@@ -23,10 +25,16 @@ HOOKS_OFF = ({"EVOLVABLE_HOOKS": "off"}, {"EVOLVABLE_HOOKS": "no"})
 
 @pytest.fixture(scope="module")
 def evolvable(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
-    """A machine with a library, a folder of Claude Code with one skill, a session and a queue with that session."""
+    """A machine with a library, a folder of Claude Code with one skill, a session and a queue with
+    that session.
+    """
     made = CommandLine(tmp_path_factory.mktemp("machine"))
     skills = made.user / ".claude/skills"
-    made.save(skills, "pdf", "---\nname: pdf\ndescription: Merge, split and fill PDF forms.\n---\n\nCount the pages.\n")
+    made.save(
+        skills,
+        "pdf",
+        "---\nname: pdf\ndescription: Merge, split and fill PDF forms.\n---\n\nCount the pages.\n",
+    )
     made("init", skills)
     with Store.open(made.home) as store:
         teach(store, "db-migrations", "Write database migrations.", body="By hand.")
@@ -41,7 +49,10 @@ def evolvable(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
 def everything(evolvable: CommandLine) -> dict[str, tuple[str, int]]:
     """Returns every file of the machine by its path, with its content and when it was written."""
     files = [path for path in evolvable.root.rglob("*") if path.is_file() or path.is_symlink()]
-    names = {str(path): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns) for path in files}
+    names = {
+        str(path): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
+        for path in files
+    }
     return names | {str(path): ("folder", 0) for path in evolvable.root.rglob("*") if path.is_dir()}
 
 
@@ -57,7 +68,11 @@ def hook(evolvable: CommandLine, event: str, **env: str) -> tuple[int, bytes]:
     }
     command = [sys.executable, "-P", "-c", HOOK, event, "claude-code"]
     ran = subprocess.run(
-        command, input=json.dumps(given).encode(), capture_output=True, env={**evolvable.environment, **env}, timeout=60
+        command,
+        input=json.dumps(given).encode(),
+        capture_output=True,
+        env={**evolvable.environment, **env},
+        timeout=60,
     )
     return ran.returncode, ran.stdout
 
@@ -67,7 +82,11 @@ def test_without_any_of_the_settings_the_same_hooks_do_write_and_speak(tmp_path:
     """Or else the tests beside it would show nothing."""
     made = CommandLine(tmp_path)
     skills = made.user / ".claude/skills"
-    made.save(skills, "pdf", "---\nname: pdf\ndescription: Merge, split and fill PDF forms.\n---\n\nCount the pages.\n")
+    made.save(
+        skills,
+        "pdf",
+        "---\nname: pdf\ndescription: Merge, split and fill PDF forms.\n---\n\nCount the pages.\n",
+    )
     made("init", skills)
     before = everything(made)
     assert b"skill:pdf" in hook(made, "UserPromptSubmit")[1]
@@ -116,7 +135,9 @@ def test_reviews_that_are_off_read_nothing_and_write_nothing(
 
 @pytest.mark.process
 @pytest.mark.parametrize("words", [("review", "--queue"), ("hook", "Stop")])
-def test_off_holds_in_processes_of_their_own(evolvable: CommandLine, words: tuple[str, str]) -> None:
+def test_off_holds_in_processes_of_their_own(
+    evolvable: CommandLine, words: tuple[str, str]
+) -> None:
     before = everything(evolvable)
     env = {**evolvable.environment, "EVOLVABLE_REVIEW": "none"}
     if words[0] == "hook":
@@ -139,13 +160,27 @@ def test_a_kind_of_which_proposals_are_off_gets_none(evolvable: CommandLine) -> 
     begun = evolvable("review", evolvable.project / f"{SESSION.session_id}.jsonl", "--json").json
     quote = "We always generate migrations with alembic revision"
     span = next(one["id"] for one in begun["packet"]["data"]["evidence"] if quote in one["text"])
-    fact = {"kind": "preference", "claim": "Generates migrations.", "text": "Always generate migrations with alembic."}
+    fact = {
+        "kind": "preference",
+        "claim": "Generates migrations.",
+        "text": "Always generate migrations with alembic.",
+    }
     edits = [{"op": "text", "old": "By hand.", "new": "With alembic."}]
-    edit = {"kind": "skill-edit", "claim": "Migrations are generated.", "target": "skill:db-migrations", "edits": edits}
+    edit = {
+        "kind": "skill-edit",
+        "claim": "Migrations are generated.",
+        "target": "skill:db-migrations",
+        "edits": edits,
+    }
     candidates = [{**one, "evidence": [{"span": span, "quote": quote}]} for one in (fact, edit)]
     answer = evolvable.project / "two.json"
-    answer.write_text(json.dumps({"review_id": begun["review_id"], "candidates": candidates}), encoding="utf-8")
+    answer.write_text(
+        json.dumps({"review_id": begun["review_id"], "candidates": candidates}), encoding="utf-8"
+    )
     policy = {"EVOLVABLE_REVIEW_POLICY": "skill=off,memory=off"}
     done = evolvable("review", "--answer", answer, "--json", **policy).json
-    assert ([one["code"] for one in done["refused"]], done["proposals"]) == (["policy", "policy"], [])
+    assert ([one["code"] for one in done["refused"]], done["proposals"]) == (
+        ["policy", "policy"],
+        [],
+    )
     assert evolvable("inbox").out == "Nothing waits for a decision.\n"

@@ -1,4 +1,6 @@
-"""Libraries, runs, exports and configurations of older versions open as they were; tests/data/older holds them."""
+"""Libraries, runs, exports and configurations of older versions open as they were; tests/data/older
+holds them.
+"""
 
 import importlib.util
 import json
@@ -17,7 +19,9 @@ from evolvable_evolve.sandbox.probe import sandbox_of
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.skipif(sys.platform == "win32", reason="the archives hold a machine with POSIX paths"),
+    pytest.mark.skipif(
+        sys.platform == "win32", reason="the archives hold a machine with POSIX paths"
+    ),
 ]
 
 
@@ -64,8 +68,12 @@ VERDICTS = frozenset(("none_fits", "choose_between"))
 SEALED_TASKS = re.compile(r"^(?:(?:Fixed|Broken) in test|In test): .*\n", re.MULTILINE)
 
 
-NEW_WORDS = re.compile(r"^order-fields helps \(.*\n|(?<= sealed tasks) \(effective n \d+\)", re.MULTILINE)
-"""What a report says beside what it said: the answer by the name of the resource, and the effective n."""
+NEW_WORDS = re.compile(
+    r"^order-fields helps \(.*\n|(?<= sealed tasks) \(effective n \d+\)", re.MULTILINE
+)
+"""What a report says beside what it said: the answer by the name of the resource, and the effective
+n.
+"""
 
 
 def differences(then: object, now: object, at: str = "") -> list[str]:
@@ -74,8 +82,14 @@ def differences(then: object, now: object, at: str = "") -> list[str]:
         return [
             line
             for key, value in then.items()
-            if key not in FREE and not (key in WHOSE and "author" in now) and not (key in VERDICTS and "verdict" in now)
-            for line in (differences(value, now[key], f"{at}.{key}") if key in now else [f"{at}.{key} is missing"])
+            if key not in FREE
+            and not (key in WHOSE and "author" in now)
+            and not (key in VERDICTS and "verdict" in now)
+            for line in (
+                differences(value, now[key], f"{at}.{key}")
+                if key in now
+                else [f"{at}.{key} is missing"]
+            )
         ]
     if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
         pairs = enumerate(zip(then, now, strict=True))
@@ -89,7 +103,9 @@ def differences(then: object, now: object, at: str = "") -> list[str]:
 
 
 def test_every_question_gets_the_same_answer(machine):
-    """The words of what was said may have changed since; names, numbers, texts and decisions have not."""
+    """The words of what was said may have changed since; names, numbers, texts and decisions have
+    not.
+    """
     for name, words in QUESTIONS.items():
         assert not differences(machine.said[name], machine.ask(words), name)
 
@@ -105,18 +121,26 @@ def test_every_answer_has_the_keys_that_it_had_before_the_modules_were_renamed(m
 def _is_replaced(path: str, now: set[str]) -> bool:
     """Return whether `author` or `verdict` stands where this key stood."""
     place, _, key = path.rpartition(".")
-    return (key in WHOSE and f"{place}.author" in now) or (key in VERDICTS and f"{place}.verdict" in now)
+    return (key in WHOSE and f"{place}.author" in now) or (
+        key in VERDICTS and f"{place}.verdict" in now
+    )
 
 
 def test_an_older_library_is_sound_and_goes_on(machine):
-    """A proposal is approved, an operation is undone, an edited file arrives, skills are published."""
+    """A proposal is approved, an operation is undone, an edited file arrives, skills
+    are published.
+    """
     (waiting, _) = (one["proposal_id"] for one in machine("inbox", "--json").json["proposals"])
     machine("inbox", "approve", waiting)
     assert "Group by date, then by area" in machine("get", "notes").out
     newest = machine("log", "--json").json["operations"][0]["operation"]
     machine("undo", newest)
     assert "Group by date" not in machine("get", "notes").out
-    machine.save(machine.user / ".claude/skills", "notes", "---\nname: notes\ndescription: Notes.\n---\n\nShort.\n")
+    machine.save(
+        machine.user / ".claude/skills",
+        "notes",
+        "---\nname: notes\ndescription: Notes.\n---\n\nShort.\n",
+    )
     machine("sync")
     assert machine("get", "notes").out.endswith("Short.\n")
     machine("publish")
@@ -130,7 +154,10 @@ def test_exports_are_imported_with_their_history(machine, tmp_path):
     for kind in ("skill", "prompt", "memory"):
         words = ("list", "--kind", kind, "--json")
         then, now = (
-            {(one["ref"], one["version"], one["description"]) for one in machine(*home, *words).json["resources"]}
+            {
+                (one["ref"], one["version"], one["description"])
+                for one in machine(*home, *words).json["resources"]
+            }
             for home in ((), again)
         )
         assert now == then and now
@@ -162,7 +189,9 @@ def test_entries_in_clients_are_found_brought_up_to_date_and_taken_out(machine):
     servers = json.loads(claude.read_text(encoding="utf-8"))["mcpServers"]
     assert list(servers) == ["github", "evolvable"]
     assert servers["evolvable"]["env"]["EVOLVABLE_HOME"] == str(machine.home)
-    assert "/opt/evolvable" not in claude.read_text(encoding="utf-8") + codex.read_text(encoding="utf-8")
+    assert "/opt/evolvable" not in claude.read_text(encoding="utf-8") + codex.read_text(
+        encoding="utf-8"
+    )
     assert list(tomllib.loads(codex.read_text(encoding="utf-8"))["mcp_servers"]) == ["evolvable"]
     machine("connect", "claude-code", "--scope", "project")
 
@@ -198,7 +227,9 @@ def test_an_adoption_is_undone(machine):
 
 
 def test_a_run_that_waited_goes_on_to_its_verdict(machine, commit):
-    """Commands have had to be named by a person since the trust issue; a run of before is told so and stays."""
+    """Commands have had to be named by a person since the trust issue; a run of before is told so
+    and stays.
+    """
     waiting = machine.runs["WAITING"]
     if commit != "fac0cda" and sandbox_of().sandbox is None:
         pytest.skip("the run was begun in a sandbox, and this machine has none")

@@ -1,4 +1,6 @@
-"""Every way in which a model is asked sends the key to one server, and one module alone writes it into a header."""
+"""Every way in which a model is asked sends the key to one server, and one module alone writes it
+into a header.
+"""
 
 import ast
 import asyncio
@@ -19,7 +21,12 @@ from model_api import ModelApi, Reply, chats, responds, says
 import evolvable_evolve
 import evolvable_tools
 from evolvable_evolve.evolution.executors.model_api import ApiSettings, ModelExecutor
-from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, ModelSpec, NoAnswer
+from evolvable_evolve.evolution.proposers.proposer_model import (
+    ModelQuestion,
+    ModelRole,
+    ModelSpec,
+    NoAnswer,
+)
 from evolvable_server.config import read_config
 from evolvable_server.mcp.sampling import sampling_model
 from evolvable_server.model_setup import make_judge
@@ -63,7 +70,9 @@ def ask_as_proposer(protocol: str, url: str, folder: Path) -> None:
 def converse(protocol: str, url: str, folder: Path) -> None:
     async def run() -> None:
         access = endpoint(protocol, url)
-        async with Conversation(ConversationSettings(access, "local:m", "Say a word.", "Now.", (), 100, 5.0)) as held:
+        async with Conversation(
+            ConversationSettings(access, "local:m", "Say a word.", "Now.", (), 100, 5.0)
+        ) as held:
             await held.turn()
 
     asyncio.run(run())
@@ -71,7 +80,9 @@ def converse(protocol: str, url: str, folder: Path) -> None:
 
 def execute(protocol: str, url: str, folder: Path) -> None:
     executor = ModelExecutor(ApiSettings(KEY, "m", url, protocol=protocol))
-    rollout = asyncio.run(executor.run(a_task(prompt="Say a word.", timeout_s=20.0), a_program(), 0, folder))
+    rollout = asyncio.run(
+        executor.run(a_task(prompt="Say a word.", timeout_s=20.0), a_program(), 0, folder)
+    )
     if rollout.detail:
         raise ProviderError(rollout.detail, "")
 
@@ -93,7 +104,9 @@ def test_no_way_of_asking_follows_a_redirect_to_another_server(
                 way(protocol, api.url, tmp_path)
             assert KEY not in str(failure.value) and not other.asked
         sent = [{name for name, value in one.headers.items() if KEY in value} for one in api.asked]
-        assert sent == [{API_KEY if protocol == "anthropic" else BEARER}] * 5, "one request each, with one key"
+        assert sent == [{API_KEY if protocol == "anthropic" else BEARER}] * 5, (
+            "one request each, with one key"
+        )
         api.then(answer)
         way(protocol, api.url, tmp_path)
 
@@ -104,7 +117,9 @@ async def test_a_model_that_a_client_lends_is_asked_without_a_key_and_without_ht
 ) -> None:
     asked = list[types.CreateMessageRequestParams]()
 
-    async def lend(context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+    async def lend(
+        context: Any, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult:
         asked.append(params)
         content = types.TextContent(type="text", text='{"word": "heron"}')
         return types.CreateMessageResult(role="assistant", model="m", content=content)
@@ -135,9 +150,13 @@ def test_the_judge_of_the_settings_is_asked_by_the_same_transport(
     path = tmp_path / ".config/evolvable/config.toml"
     path.parent.mkdir(parents=True)
     with ModelApi() as api, ModelApi(says('{"word": "heron"}')) as other:
-        path.write_text(f'[models]\nanthropic = "{api.url}"\n[roles]\njudge = "anthropic:m"\n', encoding="utf-8")
+        path.write_text(
+            f'[models]\nanthropic = "{api.url}"\n[roles]\njudge = "anthropic:m"\n', encoding="utf-8"
+        )
         api.then(Reply(307, b"", {"location": other.url}))
-        judge = make_judge(read_config({"EVOLVABLE_HOME": str(tmp_path / "home"), "ANTHROPIC_API_KEY": KEY}))
+        judge = make_judge(
+            read_config({"EVOLVABLE_HOME": str(tmp_path / "home"), "ANTHROPIC_API_KEY": KEY})
+        )
         assert judge is not None
         with pytest.raises(ProviderError, match="answered 307"):
             judge.think(QUESTION)
@@ -165,9 +184,20 @@ def test_a_client_with_a_key_asks_no_other_server_whoever_follows_a_redirect() -
         assert len(api.asked) == 1 and not other.asked
 
 
-WORDS = ("x-api-key", "bearer ", "httpx", "_connection", "urllib", "http.client", "requests", "aiohttp")
+WORDS = (
+    "x-api-key",
+    "bearer ",
+    "httpx",
+    "_connection",
+    "urllib",
+    "http.client",
+    "requests",
+    "aiohttp",
+)
 SENDERS = frozenset(("Client", "AsyncClient", "HTTPTransport", "AsyncHTTPTransport"))
-OTHER_SENDERS = frozenset(("urllib.request", "http.client", "requests", "aiohttp", "httpx", "urllib3"))
+OTHER_SENDERS = frozenset(
+    ("urllib.request", "http.client", "requests", "aiohttp", "httpx", "urllib3")
+)
 
 
 def sources() -> Iterator[tuple[str, ast.AST]]:
@@ -185,9 +215,16 @@ def key_writers(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and str(node.value).lower() in ("x-api-key", "bearer "):
             yield str(node.value)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "httpx2":
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "httpx2"
+        ):
             yield from {node.attr} & SENDERS
-        elif isinstance(node, ast.Attribute) and node.attr in ("open_connection", "create_connection"):
+        elif isinstance(node, ast.Attribute) and node.attr in (
+            "open_connection",
+            "create_connection",
+        ):
             yield node.attr
         elif isinstance(node, ast.Import):
             yield from {one.name for one in node.names} & OTHER_SENDERS

@@ -1,4 +1,6 @@
-"""A plugin in a distribution of its own: the example of the how-to page, installed by pip, and a plugin that fails."""
+"""A plugin in a distribution of its own: the example of the how-to page, installed by pip, and a
+plugin that fails.
+"""
 
 import json
 import os
@@ -22,7 +24,10 @@ ROOT = Path(__file__).parents[2]
 TASK = {
     "id": "fr",
     "prompt": "Capital of France?",
-    "scorer": {"type": "one_of", "args": {"choices": ["Paris", "Paname"], "good": ["Paname"], "bad": ["Rome"]}},
+    "scorer": {
+        "type": "one_of",
+        "args": {"choices": ["Paris", "Paname"], "good": ["Paname"], "bad": ["Rome"]},
+    },
 }
 
 
@@ -31,7 +36,14 @@ def installed(tmp_path_factory) -> Path:
     """The folder that pip installed the example into."""
     place = tmp_path_factory.mktemp("plugin")
     shutil.copytree(ROOT / "examples/plugin", place / "source")
-    options = ("--quiet", "--no-build-isolation", "--no-deps", "--no-index", "--target", place / "packages")
+    options = (
+        "--quiet",
+        "--no-build-isolation",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        place / "packages",
+    )
     subprocess.run([sys.executable, "-m", "pip", "install", *options, place / "source"], check=True)
     return place / "packages"
 
@@ -44,14 +56,18 @@ def run(packages: Path, home: Path, *words: str | Path) -> subprocess.CompletedP
         "HOME": str(home),
     }
     command = [sys.executable, "-m", "evolvable_server", *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=home, timeout=120)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, cwd=home, timeout=120
+    )
 
 
 def test_its_command_runs_and_stands_in_the_help(installed, tmp_path):
     text = "---\nname: csv\ndescription: Reads CSV.\n---\n\nOne two three.\n"
     with Library.open(tmp_path / "library", create=True) as library:
         files = {"SKILL.md": text}
-        edit.update_resource(library, Caller(Actor.HUMAN), Ref.parse("csv"), "made", files=files, create=True)
+        edit.update_resource(
+            library, Caller(Actor.HUMAN), Ref.parse("csv"), "made", files=files, create=True
+        )
 
     assert run(installed, tmp_path, "words").stdout.split() == ["skill:csv", "10"]
     assert "words" in run(installed, tmp_path, "help", "--all").stdout
@@ -92,7 +108,9 @@ def broken_plugin(place: Path, text: str) -> Path:
     """A folder that holds an installed plugin with this text."""
     (place / "broken-1.0.dist-info").mkdir(parents=True)
     (place / "broken.py").write_text(text)
-    (place / "broken-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (place / "broken-1.0.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n"
+    )
     (place / "broken-1.0.dist-info/entry_points.txt").write_text("[evolvable]\nbroken = broken\n")
     return place
 

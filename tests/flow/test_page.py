@@ -31,7 +31,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagePlace]:
         yield place
 
 
-def test_an_approved_proposal_is_the_persons_operation_and_one_button_takes_it_back(page: PagePlace) -> None:
+def test_an_approved_proposal_is_the_persons_operation_and_one_button_takes_it_back(
+    page: PagePlace,
+) -> None:
     number = page.propose("pdf", "one\n\ntwo words\n\nthree", "more is clearer")
     shown = page.get(f"/inbox/{number}")
     assert "more is clearer" in shown.text
@@ -92,7 +94,9 @@ def event(stream: http.client.HTTPResponse) -> str:
 def test_an_address_that_is_no_page_says_so_and_leads_back(page: PagePlace) -> None:
     shown = page.get("/nothing/<b>here")
     assert shown.status == 404
-    assert "There is no page /nothing/&lt;b&gt;here." in shown.text and 'href="/inbox"' in shown.text
+    assert (
+        "There is no page /nothing/&lt;b&gt;here." in shown.text and 'href="/inbox"' in shown.text
+    )
     assert "<h1>Not found</h1>" in shown.text
 
 
@@ -117,7 +121,9 @@ def test_a_defect_is_a_page_that_says_what_is_certain_and_the_next_request_is_an
 
 
 @pytest.mark.process
-def test_a_promoted_run_waits_in_the_inbox_with_its_gain_until_it_is_adopted(tmp_path: Path) -> None:
+def test_a_promoted_run_waits_in_the_inbox_with_its_gain_until_it_is_adopted(
+    tmp_path: Path,
+) -> None:
     forms = Ref.parse("skill:user/forms")
     splits = {Split.TRAIN: 6, Split.VAL: 6, Split.TEST: 12}
     tasks = {
@@ -126,11 +132,17 @@ def test_a_promoted_run_waits_in_the_inbox_with_its_gain_until_it_is_adopted(tmp
     }
     with open_page(tmp_path / "library") as page:
         assert "Results of evolution" not in page.get("/inbox").text
-        edit.update_resource(page.library, PERSON, forms, "new", files={"SKILL.md": skill("forms")}, create=True)
+        edit.update_resource(
+            page.library, PERSON, forms, "new", files={"SKILL.md": skill("forms")}, create=True
+        )
         base, pins = programs.load_program(page.library, PERSON, [forms])
-        settings = RunSettings("environment:made-up", program=tuple(pins), iterations=1, test_repeats=1)
+        settings = RunSettings(
+            "environment:made-up", program=tuple(pins), iterations=1, test_repeats=1
+        )
         folder = page.library.store.home / "evolve/20260101-000000-abcd"
-        with running(folder, base, scripted([("Change it", ["rule: iso"])]), tasks, settings) as made:
+        with running(
+            folder, base, scripted([("Change it", ["rule: iso"])]), tasks, settings
+        ) as made:
             asyncio.run(run_phases(made))
         poll(lambda: "Results of evolution" in page.get("/inbox").text, "the run in the inbox")
         waits = page.get("/inbox").text
@@ -139,12 +151,20 @@ def test_a_promoted_run_waits_in_the_inbox_with_its_gain_until_it_is_adopted(tmp
         fields = {"run": seen.field("run"), "candidate": seen.field("candidate")}
         adopted = page.post("/do/evolve-adopt", **fields)
         assert adopted.status == 303
-        poll(lambda: "Take it back" in page.get(adopted.location).text, "the ledger with what was adopted")
-        poll(lambda: "Results of evolution" not in page.get("/inbox").text, "the inbox without the run")
+        poll(
+            lambda: "Take it back" in page.get(adopted.location).text,
+            "the ledger with what was adopted",
+        )
+        poll(
+            lambda: "Results of evolution" not in page.get("/inbox").text,
+            "the inbox without the run",
+        )
 
 
 def watch_skills_of_claude_code(page: PagePlace, home: Path, count: int) -> Path:
-    """Have the page's library watch ~/.claude/skills below `home` with long descriptions; return the settings' path."""
+    """Have the page's library watch ~/.claude/skills below `home` with long descriptions; return
+    the settings' path.
+    """
     folder = home / ".claude/skills"
     for number in range(count):
         (folder / f"long-{number}").mkdir(parents=True)
@@ -185,7 +205,9 @@ def test_a_collection_that_is_made_and_used_on_the_page_decides_the_clients_list
         list_of_claude_code(page, 7)
         new = page.get("/library?view=budget&collection=%2B").text
         assert new.count(" checked") == 5 and 'value="skill:long-6"' in new
-        stored = page.post("/do/collection-add", name="work", skill=["skill:long-5", "skill:long-6"])
+        stored = page.post(
+            "/do/collection-add", name="work", skill=["skill:long-5", "skill:long-6"]
+        )
         assert (stored.status, stored.location) == (303, "/library?view=budget")
         poll(lambda: "List alone the collection" in page.get("/").text, "the choice on Home")
         assert '<option value="work"' in page.get("/").text
@@ -193,14 +215,19 @@ def test_a_collection_that_is_made_and_used_on_the_page_decides_the_clients_list
         hidden = json.loads(settings.read_text(encoding="utf-8"))["skillOverrides"]
         assert hidden.keys() == {f"long-{number}" for number in range(5)}
         used = page.get("/library?view=budget").text
-        assert "2 skills, 3,0" in used and "all keep their description. 5 more are found by find_skill alone." in used
+        assert (
+            "2 skills, 3,0" in used
+            and "all keep their description. 5 more are found by find_skill alone." in used
+        )
         page.post("/do/collection-add", known="work", skill=["skill:long-0"])
         [left] = page.library.store.backend.collections.members()["work"]
         assert left == page.library.store.head(Ref.parse("long-0")).id
         page.post("/do/collection-stop", settings=str(settings))
         assert json.loads(settings.read_text(encoding="utf-8")) == {}
         page.post("/do/collection-remove", name="work")
-        assert "A collection is a set of skills with a name" in page.get("/library?view=budget").text
+        assert (
+            "A collection is a set of skills with a name" in page.get("/library?view=budget").text
+        )
 
 
 def test_a_form_of_a_collection_names_no_other_settings_and_no_other_session(
@@ -213,14 +240,21 @@ def test_a_form_of_a_collection_names_no_other_settings_and_no_other_session(
         page.post("/do/collection-add", name="work", skill=["skill:long-1"])
         other = tmp_path / "other.json"
         assert page.post("/do/collection-use", name="work", settings=str(other)).status == 400
-        assert page.post("/do/collection-use", csrf="no", name="work", settings=str(settings)).status == 403
-        assert page.post("/do/collection-use", name="<script>", settings=str(settings)).status == 404
+        assert (
+            page.post("/do/collection-use", csrf="no", name="work", settings=str(settings)).status
+            == 403
+        )
+        assert (
+            page.post("/do/collection-use", name="<script>", settings=str(settings)).status == 404
+        )
         assert page.post("/do/collection-add", name="<b>", skill=["skill:long-1"]).status == 400
         assert page.get("/library?view=budget&collection=%3Cb%3E").status == 400
         assert not settings.exists() and not other.exists()
 
 
-def test_an_empty_inbox_says_how_the_first_proposal_comes_until_one_was_decided(tmp_path: Path) -> None:
+def test_an_empty_inbox_says_how_the_first_proposal_comes_until_one_was_decided(
+    tmp_path: Path,
+) -> None:
     with open_page(tmp_path / "library") as page:
         page.create("pdf")
         asked = page.get("/inbox").text

@@ -65,7 +65,11 @@ class Inspected(HTMLParser):
             place = found.get(name)
             if place and not place.startswith(("/", "#", "data:,")):
                 ours = tag == "a" and place.startswith(("http://", "https://", "mailto:"))
-                self.wrong += [] if ours and found.get("rel") == "noopener noreferrer nofollow" else [f"{tag} {place}"]
+                self.wrong += (
+                    []
+                    if ours and found.get("rel") == "noopener noreferrer nofollow"
+                    else [f"{tag} {place}"]
+                )
 
     def handle_data(self, data: str) -> None:
         self.said += data
@@ -84,17 +88,24 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagePlace]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLAUDE_CONFIG_DIR", str(root / ".claude"))
         with open_page(root / "library") as place:
-            write_claude_code(root, [User("fill the form " + OWN[0]), Says("\n".join(OWN))], session="told")
+            write_claude_code(
+                root, [User("fill the form " + OWN[0]), Says("\n".join(OWN))], session="told"
+            )
             a_run(place.library.store.home / "evolve/20260101-000000-abcd")
             yield place
 
 
 def a_run(folder: Path) -> None:
     splits = {Split.TRAIN: [task(Split.TRAIN, n, "needs:iso") for n in range(6)]}
-    splits |= {split: [task(split, n, "needs:iso") for n in range(12)] for split in (Split.VAL, Split.TEST)}
+    splits |= {
+        split: [task(split, n, "needs:iso") for n in range(12)] for split in (Split.VAL, Split.TEST)
+    }
     model = scripted([(OWN[0], ["rule: iso"])])
     settings = RunSettings("environment:made-up", iterations=1, test_repeats=1)
-    with running(folder, program(OWN[1]), model, splits, settings) as run, contextlib.suppress(RunStopped):
+    with (
+        running(folder, program(OWN[1]), model, splits, settings) as run,
+        contextlib.suppress(RunStopped),
+    ):
         asyncio.run(run_phases(run))
 
 
@@ -103,10 +114,14 @@ def test_every_string_of_the_attack_collection_is_shown_and_does_nothing(page: P
     assert len(texts) > 100
     body = "\n\n".join(texts)
     page.create("hostile", "before")
-    number = page.propose("hostile", body, "\n".join(OWN).encode("utf-8", "replace").decode(), "told <b>")
+    number = page.propose(
+        "hostile", body, "\n".join(OWN).encode("utf-8", "replace").decode(), "told <b>"
+    )
     grounds = {
         "what": OWN[0],
-        "evidence": [{"session": session_id("told"), "turn": 1, "origin": OWN[1], "quote": body[:20_000]}],
+        "evidence": [
+            {"session": session_id("told"), "turn": 1, "origin": OWN[1], "quote": body[:20_000]}
+        ],
         "near": [OWN[2]],
         "cost": {OWN[3]: OWN[4]},
         "risk": OWN[5],
@@ -116,7 +131,9 @@ def test_every_string_of_the_attack_collection_is_shown_and_does_nothing(page: P
         "s'&-b.sh": File(b"x", 0o755),
     }
     draft = Draft(Ref.parse("skill:user/other"), 0, files, OWN[1], grounds=json.dumps(grounds))
-    other = page.library.store.backend.proposals.add(page.library.store.now(), AGENT.actor, OWN[2], draft)
+    other = page.library.store.backend.proposals.add(
+        page.library.store.now(), AGENT.actor, OWN[2], draft
+    )
     page.post("/do/inbox-approve", number=number, seen="1", reason=OWN[0])
     for path in (
         f"/inbox/{other}",
@@ -147,7 +164,8 @@ def test_every_string_of_the_attack_collection_is_shown_and_does_nothing(page: P
 
 def test_a_diff_is_split_by_the_counts_of_its_hunks_and_not_by_lines_that_look_like_heads() -> None:
     forged = (
-        "--- SKILL.md@1\n+++ SKILL.md@2\n@@ -1,2 +1,3 @@\n--- innocent.md@1\n+++ innocent.md@2\n+@@ -1 +1 @@\n same\n"
+        "--- SKILL.md@1\n+++ SKILL.md@2\n@@ -1,2 +1,3 @@\n--- innocent.md@1\n+++ innocent.md@2\n"
+        "+@@ -1 +1 @@\n same\n"
     )
     (one,) = parse_diff(forged)
     assert (one.path, len(one.lines)) == ("SKILL.md", 5)
@@ -168,11 +186,16 @@ def test_of_a_long_document_the_beginning_is_rendered_and_the_rest_is_text(page:
     assert "<strong>line 0</strong>" in shown and "<strong>line 23999</strong>" not in shown
     assert "The rest is too long to be rendered" in shown
     document = shown.partition('<div class="document">')[2].partition("</pre>")[0]
-    assert all(f"line {number}<" in document or f"**line {number}**" in document for number in range(24_000))
+    assert all(
+        f"line {number}<" in document or f"**line {number}**" in document
+        for number in range(24_000)
+    )
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("text", ["a" * 60_000, "[" * 60_000, "\n" * 60_000, "a\r\n" * 30_000, "\u202e" * 20_000])
+@pytest.mark.parametrize(
+    "text", ["a" * 60_000, "[" * 60_000, "\n" * 60_000, "a\r\n" * 30_000, "\u202e" * 20_000]
+)
 def test_at_most_50_000_characters_are_rendered_and_none_is_lost(text: str) -> None:
     rendered, rest = render_markdown(text, lambda _: None)
 
@@ -185,11 +208,15 @@ def test_a_link_shows_the_host_that_it_leads_to_and_no_image_is_loaded() -> None
     shown = html_of("[bank.example](https://bank.example@evil.example/) ![x](//evil.example/p)")
     assert "(evil.example)" in shown and "<img" not in shown
     assert "(xn--e1aybc.example)" in html_of("[a](https://тест.example)")
-    assert "href" not in html_of("[a](/do/undo) [b](../x) [c](//evil.example) [d](file:///etc/passwd)")
+    assert "href" not in html_of(
+        "[a](/do/undo) [b](../x) [c](//evil.example) [d](file:///etc/passwd)"
+    )
     assert make_visible("a\u00adb\r\nc") == "a⟦U+00AD⟧b\nc"
 
 
-def test_a_version_is_restored_and_every_author_has_a_letter_in_the_timeline(page: PagePlace) -> None:
+def test_a_version_is_restored_and_every_author_has_a_letter_in_the_timeline(
+    page: PagePlace,
+) -> None:
     page.create("laned", "first")
     for text in ("second", "third"):
         page.post("/do/inbox-approve", number=page.propose("laned", text))
@@ -197,7 +224,9 @@ def test_a_version_is_restored_and_every_author_has_a_letter_in_the_timeline(pag
     page.post("/do/inbox-reject", number=refused)
     shown = page.get("/resource/skill:laned").text
     assert "3 versions, 1 refused proposal" in shown and f'href="/inbox/{refused}"' in shown
-    assert shown.count('class="letter"') == 3 and shown.index(f"/inbox/{refused}") < shown.index('id="version-3"')
+    assert shown.count('class="letter"') == 3 and shown.index(f"/inbox/{refused}") < shown.index(
+        'id="version-3"'
+    )
     changed = page.get("/resource/skill:laned?to=2").text
     entry = changed.partition('id="version-2"')[2].partition('id="version-1"')[0]
     assert 'class="diff"' in entry and changed.count('class="diff"') == 1
@@ -209,8 +238,12 @@ def test_a_version_is_restored_and_every_author_has_a_letter_in_the_timeline(pag
     assert "It was removed" in page.get("/resource/skill:laned").text
 
 
-@pytest.mark.parametrize(("uses", "share"), [(1, "0 of 1"), (4, "0 of 4"), (5, "0 of 5 (0% to 43%)")])
-def test_a_share_of_under_five_uses_is_two_numbers_without_a_bar(page: PagePlace, uses: int, share: str) -> None:
+@pytest.mark.parametrize(
+    ("uses", "share"), [(1, "0 of 1"), (4, "0 of 4"), (5, "0 of 5 (0% to 43%)")]
+)
+def test_a_share_of_under_five_uses_is_two_numbers_without_a_bar(
+    page: PagePlace, uses: int, share: str
+) -> None:
     name = f"counted-{uses}"
     page.create(name)
     for number in range(uses):
@@ -235,7 +268,9 @@ def test_a_correction_in_the_search_is_a_learned_task_of_the_person(page: PagePl
     learned = page.library.store.backend.learned
     heads = {head.id: head.name for head in page.library.store.heads()}
     found = {
-        (heads[one], said.against, str(said.source)) for one, its in learned.tasks_of(heads).items() for said in its
+        (heads[one], said.against, str(said.source))
+        for one, its in learned.tasks_of(heads).items()
+        for said in its
     }
     assert found == {("receipts", False, "person"), ("invoices", True, "person")}
 
@@ -261,7 +296,9 @@ def test_all_of_a_session_is_decided_together_and_only_what_was_shown(page: Page
     page.post("/do/inbox-approve", number=shown, seen=["1", "1"], reason="together")
     states = [page.library.store.backend.proposals.get(number).state for number in (*shown, later)]
     assert states == ["approved", "approved", "open"]
-    assert len({page.library.store.backend.proposals.get(number).operation for number in shown}) == 1
+    assert (
+        len({page.library.store.backend.proposals.get(number).operation for number in shown}) == 1
+    )
 
 
 def test_an_edited_proposal_is_approved_as_the_person_saved_it(page: PagePlace) -> None:
@@ -276,7 +313,9 @@ def test_an_edited_proposal_is_approved_as_the_person_saved_it(page: PagePlace) 
 
 
 def propose_files(page: PagePlace, name: str, files: dict[str, bytes]) -> int:
-    """Has an agent propose these files for a resource, new or not; returns the number of the proposal."""
+    """Has an agent propose these files for a resource, new or not; returns the number of the
+    proposal.
+    """
     head = page.library.store.head_or_none(Ref.parse(name))
     done = edit.update_resource(
         page.library, AGENT, Ref.parse(name), "more", files=files, propose=True, create=head is None
@@ -308,12 +347,19 @@ def test_an_edit_in_the_page_keeps_the_line_ends_of_what_was_proposed(
 
     page.post("/do/inbox-edit", **{"number": number, "seen": "1", "text:notes.md": sent})
 
-    assert page.library.store.file(page.library.store.head(Ref.parse(name)), "notes.md").data == stored.encode()
+    assert (
+        page.library.store.file(page.library.store.head(Ref.parse(name)), "notes.md").data
+        == stored.encode()
+    )
 
 
-def test_line_ends_are_restored_in_time_in_proportion_to_a_proposal_of_lines_that_come_again_and_again() -> None:
+def test_line_ends_are_restored_in_time_in_proportion_to_a_proposal_of_lines_that_come_again_and_again() -> (
+    None
+):
     shown = [f"line {number % 101}" for number in range(100_000)]
-    mixed = "".join(f"{line}{end}" for line, end in zip(shown, ["\n", "\r\n"] * 50_000, strict=True))
+    mixed = "".join(
+        f"{line}{end}" for line, end in zip(shown, ["\n", "\r\n"] * 50_000, strict=True)
+    )
     began = time.process_time()
 
     edited = restore_line_ends("\r\n".join([*shown[:50_000], "mine", *shown[50_000:], ""]), mixed)
@@ -327,13 +373,18 @@ def test_a_proposal_without_a_text_offers_no_edit_and_says_why(page: PagePlace) 
     number = propose_files(page, "pictured", {"assets/logo.png": b"\x89PNG\r\n\x1a\n\0IHDR"})
 
     assert "Edit, then approve" not in page.get(f"/inbox/{number}").text
-    for refused in (page.get(f"/inbox/{number}/edit"), page.post("/do/inbox-edit", number=number, seen="1")):
+    for refused in (
+        page.get(f"/inbox/{number}/edit"),
+        page.post("/do/inbox-edit", number=number, seen="1"),
+    ):
         assert refused.status == 400 and f"Proposal {number} changes no text." in refused.text
     assert page.library.store.backend.proposals.get(number).state == "open"
 
 
 def test_a_resource_that_is_only_proposed_is_named_without_a_link(page: PagePlace) -> None:
-    number = propose_files(page, "brand-new", {"SKILL.md": skill_text("brand-new", "Do it.").encode()})
+    number = propose_files(
+        page, "brand-new", {"SKILL.md": skill_text("brand-new", "Do it.").encode()}
+    )
     address = resource_address("skill:brand-new")
 
     for path in (f"/inbox/{number}", f"/inbox/{number}/edit"):
@@ -346,7 +397,9 @@ def test_a_resource_that_is_only_proposed_is_named_without_a_link(page: PagePlac
 
     page.post("/do/inbox-approve", number=number, seen="0")
 
-    assert f'href="{address}"' in page.get(f"/inbox/{number}").text and page.get(address).status == 200
+    assert (
+        f'href="{address}"' in page.get(f"/inbox/{number}").text and page.get(address).status == 200
+    )
 
 
 def test_a_session_and_a_run_are_read_from_their_own_records(page: PagePlace) -> None:
@@ -372,17 +425,22 @@ def test_a_folder_is_trusted_only_as_it_was_shown(
     shown = page.get(f"/trust?folder={folder}")
     assert "skill:brought" in shown.text and "Trust these 1" in shown.text
     seen = shown.field("seen")
-    (folder / "brought/SKILL.md").write_text(skill_text("brought", "Another text."), encoding="utf-8")
+    (folder / "brought/SKILL.md").write_text(
+        skill_text("brought", "Another text."), encoding="utf-8"
+    )
     page.library.working_copies.sync()
     assert page.post("/do/trust", folder=folder, seen=seen).status == 409
-    assert page.get(f"/trust?folder={tmp_path}").status == 400  # only watched folders are asked about
+    # Only watched folders are asked about.
+    assert page.get(f"/trust?folder={tmp_path}").status == 400
     seen = page.get(f"/trust?folder={folder}").field("seen")
     assert page.post("/do/trust", folder=folder, seen=seen).status == 303
     assert "Nothing waits for your trust" in page.get(f"/trust?folder={folder}").text
     assert str(folder) in (tmp_path / ".config/evolvable/config.toml").read_text("utf-8")
 
 
-def test_an_undo_that_takes_directories_off_the_disk_names_them_and_asks(page: PagePlace, tmp_path: Path) -> None:
+def test_an_undo_that_takes_directories_off_the_disk_names_them_and_asks(
+    page: PagePlace, tmp_path: Path
+) -> None:
     folder = tmp_path / "skills"
     (folder / "kept").mkdir(parents=True)
     (folder / "kept/SKILL.md").write_text(skill_text("kept"), encoding="utf-8")

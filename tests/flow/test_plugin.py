@@ -1,4 +1,6 @@
-"""The plugin, the bundle and the registry's entry: what they say is true of the program, and of each other."""
+"""The plugin, the bundle and the registry's entry: what they say is true of the program, and of
+each other.
+"""
 
 import importlib.metadata
 import json
@@ -32,7 +34,12 @@ def read(path: str) -> dict:
 
 def hooks_of(client: str) -> list[tuple[str, dict]]:
     events = read(f"plugins/evolvable/{HOOKS[client]}")["hooks"]
-    return [(event, hook) for event, groups in events.items() for group in groups for hook in group["hooks"]]
+    return [
+        (event, hook)
+        for event, groups in events.items()
+        for group in groups
+        for hook in group["hooks"]
+    ]
 
 
 def test_every_manifest_has_the_version_of_the_package():
@@ -54,16 +61,36 @@ def test_every_manifest_has_the_version_of_the_package():
 @pytest.mark.process
 def test_every_file_of_both_plugins_is_the_one_that_is_generated():
     done = subprocess.run(
-        [sys.executable, "plugins/manifests.py", "--check"], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "plugins/manifests.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 0, done.stdout
 
 
 def test_the_agent_plugin_has_what_its_specification_knows_and_nothing_that_its_readers_report():
-    manifest, servers = read("plugins/agent-plugin/plugin.json"), read("plugins/agent-plugin/mcp.json")
-    known = {"$schema", "name", "version", "description", "author", "homepage", "repository", "license", "keywords"}
+    manifest, servers = (
+        read("plugins/agent-plugin/plugin.json"),
+        read("plugins/agent-plugin/mcp.json"),
+    )
+    known = {
+        "$schema",
+        "name",
+        "version",
+        "description",
+        "author",
+        "homepage",
+        "repository",
+        "license",
+        "keywords",
+    }
     assert manifest.keys() <= known | {"extensions"}
-    assert re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,62}[a-z0-9]", manifest["name"]) and manifest["version"] == __version__
+    assert (
+        re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,62}[a-z0-9]", manifest["name"])
+        and manifest["version"] == __version__
+    )
     for file, kind in ((manifest, "plugin"), (servers, "mcp")):
         assert file["$schema"] == f"https://agent-plugins.org/schemas/1.0.0/{kind}.schema.json"
     (server,) = servers["mcpServers"].values()
@@ -74,7 +101,10 @@ def test_the_agent_plugin_has_what_its_specification_knows_and_nothing_that_its_
 
 def installing() -> dict[str, str]:
     """The line of the plugin's page that installs it, for each client's program."""
-    pages = [(ROOT / name).read_text(encoding="utf-8") for name in ("docs/hooks.md", "plugins/evolvable/README.md")]
+    pages = [
+        (ROOT / name).read_text(encoding="utf-8")
+        for name in ("docs/hooks.md", "plugins/evolvable/README.md")
+    ]
     found = [re.findall(r"^(\w+) (plugin marketplace add .*)$", page, re.M) for page in pages]
     assert set(found[1]) <= set(found[0])
     return {program: f"{program} {line}" for program, line in found[1]}
@@ -87,7 +117,11 @@ def test_the_plugin_is_installed_by_the_documented_commands_in_a_clone(program, 
     if binary is None:
         pytest.skip(f"no {program} on this machine")
     path = os.pathsep.join((str(Path(binary).parent), os.environ["PATH"]))
-    environment = {"HOME": str(tmp_path), "PATH": path, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+    environment = {
+        "HOME": str(tmp_path),
+        "PATH": path,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    }
     command = f"{installing()[program]} && {program} plugin list"
 
     done = subprocess.run(
@@ -100,11 +134,20 @@ def test_the_plugin_is_installed_by_the_documented_commands_in_a_clone(program, 
 
 
 def test_both_marketplaces_and_both_clients_name_one_folder():
-    claude, codex = read(".claude-plugin/marketplace.json"), read(".agents/plugins/marketplace.json")
-    manifests = [read(f"plugins/evolvable/.{client}-plugin/plugin.json") for client in ("claude", "codex")]
+    claude, codex = (
+        read(".claude-plugin/marketplace.json"),
+        read(".agents/plugins/marketplace.json"),
+    )
+    manifests = [
+        read(f"plugins/evolvable/.{client}-plugin/plugin.json") for client in ("claude", "codex")
+    ]
 
-    assert {claude["plugins"][0]["source"], codex["plugins"][0]["source"]["path"]} == {"./plugins/evolvable"}
-    assert {claude["name"], codex["name"], *(manifest["name"] for manifest in manifests)} == {"evolvable"}
+    assert {claude["plugins"][0]["source"], codex["plugins"][0]["source"]["path"]} == {
+        "./plugins/evolvable"
+    }
+    assert {claude["name"], codex["name"], *(manifest["name"] for manifest in manifests)} == {
+        "evolvable"
+    }
     assert manifests[0]["description"] == manifests[1]["description"]
     for key in ("skills", "mcpServers", "hooks"):
         assert (PLUGIN / manifests[1][key]).exists()
@@ -120,10 +163,16 @@ def test_every_hook_calls_what_there_is_with_what_it_understands(client):
             assert hook["command"] == f"evolvable-hook {event} {client}" and event in QUEUED
         else:
             assert (hook["server"], hook["tool"]) == (named, "hook_event")
-            assert set(hook["input"]) <= {*HookEvent.__dataclass_fields__, "hook_event_name"} - {"event"}
+            assert set(hook["input"]) <= {*HookEvent.__dataclass_fields__, "hook_event_name"} - {
+                "event"
+            }
             assert (
                 hook["input"].items()
-                >= {"hook_event_name": event, "client": client, "session_id": "${session_id}"}.items()
+                >= {
+                    "hook_event_name": event,
+                    "client": client,
+                    "session_id": "${session_id}",
+                }.items()
             )
 
 
@@ -138,7 +187,9 @@ def test_the_events_are_those_the_clients_can_serve(client):
 
 
 def test_the_commands_that_the_plugin_starts_are_installed_with_the_package():
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "scripts"
+    ]
     server = read("plugins/evolvable/.mcp.json")["mcpServers"]["evolvable"]
 
     assert {server["command"], "evolvable-hook"} <= set(scripts)
@@ -159,16 +210,29 @@ def test_every_skill_of_the_plugin_is_a_skill_and_names_only_tools_that_there_ar
 @pytest.mark.process
 def test_the_desktop_bundle_holds_the_program_that_its_manifest_starts(tmp_path):
     code = f"import build, pathlib; build.stage(pathlib.Path({str(tmp_path)!r}))"
-    subprocess.run([sys.executable, "-B", "-c", code], cwd=ROOT / "plugins/desktop", check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-B", "-c", code], cwd=ROOT / "plugins/desktop", check=True, timeout=60
+    )
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
 
     assert (tmp_path / manifest["server"]["entry_point"]).is_file()
-    assert manifest["server"]["mcp_config"]["args"][-3:] == ["-P", manifest["server"]["entry_point"], "serve"]
+    assert manifest["server"]["mcp_config"]["args"][-3:] == [
+        "-P",
+        manifest["server"]["entry_point"],
+        "serve",
+    ]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
         assert (tmp_path / package / "__init__.py").is_file()
     assert (tmp_path / "README.md").is_file()
     # Nothing is left to be resolved on a user's machine.
-    assert tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"] == []
-    assert (tmp_path / "requirements.lock").read_bytes() == (ROOT / "requirements.lock").read_bytes()
+    assert (
+        tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+            "dependencies"
+        ]
+        == []
+    )
+    assert (tmp_path / "requirements.lock").read_bytes() == (
+        ROOT / "requirements.lock"
+    ).read_bytes()
     assert not list(tmp_path.rglob("__pycache__"))

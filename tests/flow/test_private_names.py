@@ -1,4 +1,6 @@
-"""Private names of other packages: docs/architecture.md lists all of them, and each is what the code needs."""
+"""Private names of other packages: docs/architecture.md lists all of them, and each is what the
+code needs.
+"""
 
 import ast
 import functools
@@ -22,18 +24,26 @@ DOTTED = re.compile(r"[a-z]\w*(\.\w+)*\._[a-z]\w*(\.\w+)*", re.ASCII)
 
 @functools.cache
 def all_private_imports() -> frozenset[str]:
-    return frozenset(name for module in structure.modules() for name in private_imports(module.tree))
+    return frozenset(
+        name for module in structure.modules() for name in private_imports(module.tree)
+    )
 
 
 def private_imports(tree: ast.Module) -> Iterator[str]:
-    """Yields the modules and names with an underscore that a module takes from installed packages."""
+    """Yields the modules and names with an underscore that a module takes from
+    installed packages.
+    """
     for node in ast.walk(tree):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{one.name}" for one in node.names]
         elif isinstance(node, ast.Import):
             names = [one.name for one in node.names]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and DOTTED.fullmatch(node.value):
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and DOTTED.fullmatch(node.value)
+        ):
             names = [node.value]
         for name in names:
             first, *rest = name.split(".")
@@ -49,7 +59,11 @@ def listed() -> set[str]:
     table = page.partition("## Private names of other packages")[2]
     first = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
     names = {name for cell in first for name in re.findall(r"`([\w.]+)`", cell) if "._" in name}
-    return {name for name in names if not any(part[:1].isupper() for part in name.split("._")[0].split("."))}
+    return {
+        name
+        for name in names
+        if not any(part[:1].isupper() for part in name.split("._")[0].split("."))
+    }
 
 
 @pytest.mark.process
@@ -59,7 +73,9 @@ def test_the_table_of_private_names_has_every_import_of_one() -> None:
 
 @pytest.mark.process
 def test_ray_is_used_by_its_public_names_alone() -> None:
-    bridge = (ROOT / "tools/evolvable_evolve/evolution/trials/ray_bridge.py").read_text(encoding="utf-8")
+    bridge = (ROOT / "tools/evolvable_evolve/evolution/trials/ray_bridge.py").read_text(
+        encoding="utf-8"
+    )
     assert not re.findall(r"ray\._(?!_)\w+|_temp_dir|core\.generated", bridge)
     assert not [name for name in all_private_imports() if name.startswith("ray.")]
 
@@ -74,7 +90,9 @@ def test_a_session_of_the_sdk_has_the_connection_that_it_belongs_to() -> None:
     assert "self._connection" in inspect.getsource(ServerSession)
 
 
-@pytest.mark.parametrize("name", ["mcp_types._v2025_11_25", "mcp_types._v2026_07_28", "mcp_types._wire_base"])
+@pytest.mark.parametrize(
+    "name", ["mcp_types._v2025_11_25", "mcp_types._v2026_07_28", "mcp_types._wire_base"]
+)
 def test_the_types_of_a_protocol_version_are_a_module_of_their_own(name: str) -> None:
     assert importlib.import_module(name)
 
@@ -85,7 +103,9 @@ def test_pydantic_looks_for_plugins_in_its_loader() -> None:
 
 
 def test_an_adapter_of_pydantic_can_build_later() -> None:
-    assert {"config", "_parent_depth", "module"} <= inspect.signature(pydantic.TypeAdapter).parameters.keys()
+    assert {"config", "_parent_depth", "module"} <= inspect.signature(
+        pydantic.TypeAdapter
+    ).parameters.keys()
     assert callable(pydantic.TypeAdapter.rebuild)
 
 

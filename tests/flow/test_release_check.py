@@ -1,4 +1,6 @@
-"""The tools of a release: what the workflow refuses, what it pins, what the container is, and what a cut writes."""
+"""The tools of a release: what the workflow refuses, what it pins, what the container is, and what
+a cut writes.
+"""
 
 import json
 import re
@@ -16,7 +18,9 @@ from report import Failed, NotHere, Report
 from texts import read_version, with_block
 
 ROOT = Path(__file__).parents[2]
-RELEASE: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))
+RELEASE: dict[str, Any] = yaml.safe_load(
+    (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
+)
 COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))
 CHANGES = "# Changelog\n\n## Unreleased\n\n- new\n\n## 0.0.1 - 2026-01-02\n\n- old\n"
 
@@ -49,7 +53,10 @@ def test_a_cut_dates_what_is_unreleased_and_its_notes_are_that_part():
     text = cut_release(CHANGES, "0.1.0", "2026-12-01")
 
     assert (
-        text.index("## Unreleased") < text.index("## 0.1.0 - 2026-12-01") < text.index("- new") < text.index("## 0.0.1")
+        text.index("## Unreleased")
+        < text.index("## 0.1.0 - 2026-12-01")
+        < text.index("- new")
+        < text.index("## 0.0.1")
     )
     assert release_notes(text, "0.1.0") == "- new\n"
     assert release_notes(text, "0.0.1") == "- old\n"
@@ -86,7 +93,9 @@ def test_only_the_jobs_that_publish_may_write():
         "container": ["attestations", "id-token", "packages"],
         "docs": ["contents"],
     }
-    assert all("secrets." not in path.read_text(encoding="utf-8") for path in workflows.workflow_files())
+    assert all(
+        "secrets." not in path.read_text(encoding="utf-8") for path in workflows.workflow_files()
+    )
 
 
 def test_every_action_stands_at_its_pin():
@@ -100,12 +109,19 @@ def test_every_action_stands_at_its_pin():
 
 def test_the_commit_of_an_action_that_was_seen_is_written_into_table_and_workflows(tmp_path: Path):
     table, flow = tmp_path / "pins.toml", tmp_path / "flow.yml"
-    table.write_text('["a/b"]\ntag = "v1"\ncommit = ""\nseen = "no"\n\n["a/c"]\ntag = "v1"\ncommit = ""\nseen = "no"\n')
+    table.write_text(
+        '["a/b"]\ntag = "v1"\ncommit = ""\nseen = "no"\n\n["a/c"]\ntag = "v1"\ncommit = ""\n'
+        'seen = "no"\n'
+    )
     flow.write_text("- uses: a/b@v1\n- uses: a/c@v1\n")
-    workflows.write_pin("a/b", workflows.Pin("v1", ""), workflows.Pin("v1", "f" * 40), [table, flow])
+    workflows.write_pin(
+        "a/b", workflows.Pin("v1", ""), workflows.Pin("v1", "f" * 40), [table, flow]
+    )
 
     assert flow.read_text() == f"- uses: a/b@{'f' * 40} # v1\n- uses: a/c@v1\n"
-    assert table.read_text().count("f" * 40) == 1 and 'seen = "the action itself"' in table.read_text()
+    assert (
+        table.read_text().count("f" * 40) == 1 and 'seen = "the action itself"' in table.read_text()
+    )
 
 
 def test_the_image_runs_as_no_root_and_asks_the_server_how_it_is():
@@ -128,13 +144,18 @@ def test_the_trial_of_compose_is_reached_from_this_machine_alone_and_its_server_
 
 def test_a_marked_part_is_replaced_and_a_missing_one_is_named():
     text = "a\n<!-- release: x -->\nold\n<!-- release end -->\nb\n"
-    assert with_block(text, "x", "new\n") == "a\n<!-- release: x -->\n\nnew\n\n<!-- release end -->\nb\n"
+    assert (
+        with_block(text, "x", "new\n")
+        == "a\n<!-- release: x -->\n\nnew\n\n<!-- release end -->\nb\n"
+    )
     assert with_block(text, "x", "") == "a\n<!-- release: x -->\n<!-- release end -->\nb\n"
     with pytest.raises(ValueError, match="y"):
         with_block(text, "y", "new\n")
 
 
-def test_what_cannot_run_here_is_named_and_fails_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_what_cannot_run_here_is_named_and_fails_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     def not_here() -> str:
         raise NotHere("no tool")
 
@@ -150,14 +171,19 @@ def test_what_cannot_run_here_is_named_and_fails_nothing(tmp_path: Path, capsys:
     report.check("one", lambda: "finer")
 
     assert report.failed
-    rows = [line for line in file.read_text(encoding="utf-8").splitlines() if re.match(r"\| (one|two|three) ", line)]
+    rows = [
+        line
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if re.match(r"\| (one|two|three) ", line)
+    ]
     assert len(rows) == 3 and "finer" in rows[0]
     assert "not run: no tool" in rows[1] and "FAILED: it broke" in rows[2]
     assert "at line 3" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    "name", ["CODE_OF_CONDUCT.md", "PULL_REQUEST_TEMPLATE.md", "ISSUE_TEMPLATE/bug.yml", "dependabot.yml"]
+    "name",
+    ["CODE_OF_CONDUCT.md", "PULL_REQUEST_TEMPLATE.md", "ISSUE_TEMPLATE/bug.yml", "dependabot.yml"],
 )
 def test_the_files_of_the_community_are_there(name: str):
     text = (ROOT / ".github" / name).read_text(encoding="utf-8")

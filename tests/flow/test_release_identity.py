@@ -1,4 +1,6 @@
-"""Before the name is ours nothing says to install it by that name; afterwards everything pins the exact version."""
+"""Before the name is ours nothing says to install it by that name; afterwards everything pins the
+exact version.
+"""
 
 import base64
 import json
@@ -39,18 +41,31 @@ ADDRESSES = re.compile(
     | (?:cursor://|vscode:mcp/)\S*
     """
 )
-INDEX_HOSTS = re.compile(r"\b(?:pypi\.org|pythonhosted\.org|registry\.npmjs\.org|ghcr\.io|docker\.io|quay\.io)\b")
+INDEX_HOSTS = re.compile(
+    r"\b(?:pypi\.org|pythonhosted\.org|registry\.npmjs\.org|ghcr\.io|docker\.io|quay\.io)\b"
+)
 TEXTS = {".md", ".py", ".toml", ".json", ".yml", ".yaml", ".html", ".mjs", ".txt", "", ".jinja"}
 NAMES_ITS_RULE = {"tests/flow/test_release_identity.py", "release/identity.py", "release/texts.py"}
 """The rule itself, and what makes the texts of the day after."""
 
 
-OTHERS = {".git", ".venv", "node_modules", ".hypothesis", ".mypy_cache", ".ruff_cache", ".pytest_cache", "build"}
+OTHERS = {
+    ".git",
+    ".venv",
+    "node_modules",
+    ".hypothesis",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+    "build",
+}
 """Folders that tools leave in a copy of the project without git."""
 
 
 def shown_files() -> list[Path]:
-    """What people and programs read: all that git has, but for the tests, measured texts of others, and the lock."""
+    """What people and programs read: all that git has, but for the tests, measured texts of others,
+    and the lock.
+    """
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, text=True, check=False,
@@ -60,11 +75,19 @@ def shown_files() -> list[Path]:
         for path in ROOT.rglob("*")
         if path.is_file() and not OTHERS & set(path.relative_to(ROOT).parts)
     ]
-    left_out = ("tests/", "benchmarks/scan/", "benchmarks/secret_rules/", "benchmarks/lookup/", "docs/images/")
+    left_out = (
+        "tests/",
+        "benchmarks/scan/",
+        "benchmarks/secret_rules/",
+        "benchmarks/lookup/",
+        "docs/images/",
+    )
     return [
         ROOT / name
         for name in names
-        if not name.startswith(left_out) and name not in NAMES_ITS_RULE and Path(name).suffix in TEXTS
+        if not name.startswith(left_out)
+        and name not in NAMES_ITS_RULE
+        and Path(name).suffix in TEXTS
     ]
 
 
@@ -115,7 +138,13 @@ def test_the_guard_sees_every_way_to_run_a_package_by_its_name(line):
 
 
 @pytest.mark.parametrize(
-    "line", ["uv tool install .", "pip install '.[evolvable]'", "pip uninstall evolvable", "uvx --from FILE evolvable"]
+    "line",
+    [
+        "uv tool install .",
+        "pip install '.[evolvable]'",
+        "pip uninstall evolvable",
+        "uvx --from FILE evolvable",
+    ],
 )
 def test_the_guard_leaves_what_installs_from_a_clone_or_a_file(line):
     assert not INSTALLS.search(line)
@@ -176,7 +205,9 @@ def test_the_registry_s_entry_keeps_to_the_limits_of_its_schema():
 
 
 def test_the_manifests_get_a_new_version_and_the_addresses_that_somebody_holds(monkeypatch):
-    made = {path.relative_to(ROOT).as_posix(): text for path, text in texts.release_texts(HELD, "9.8.7")}
+    made = {
+        path.relative_to(ROOT).as_posix(): text for path, text in texts.release_texts(HELD, "9.8.7")
+    }
 
     for name in (*texts.MANIFESTS, "server.json"):
         assert '"9.8.7"' in made[name] and f'"version": "{VERSION}"' not in made[name]
@@ -187,7 +218,10 @@ def test_the_manifests_get_a_new_version_and_the_addresses_that_somebody_holds(m
 
 
 def test_an_index_is_shown_absolute_links_of_the_release_and_code_as_it_is():
-    text = "[a](docs/a.md#b) ![p](docs/p.png) [w](https://example.org) [s](#here)\n\n```sh\n[x](y)\n```\n"
+    text = (
+        "[a](docs/a.md#b) ![p](docs/p.png) [w](https://example.org) [s](#here)\n\n```sh\n[x](y)\n"
+        "```\n"
+    )
 
     held = index_text(text, HELD.repository, "1.2.3", HELD.namespace)
     assert "[a](https://github.com/example-owner/evolvable/blob/v1.2.3/docs/a.md#b)" in held

@@ -1,4 +1,6 @@
-"""Attack T14: what a release installs is named with its hashes, and where to report is written down."""
+"""Attack T14: what a release installs is named with its hashes, and where to report is written
+down.
+"""
 
 import json
 import re
@@ -15,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 
 _ENTRY = re.compile(
-    r"^(?P<pin>[^\s#-][^\\\n]*?) \\\n(?P<hashes>(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE
+    r"^(?P<pin>[^\s#-][^\\\n]*?) \\\n(?P<hashes>(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
+    re.MULTILINE,
 )
 
 
@@ -45,7 +48,9 @@ def test_every_dependency_is_locked_within_its_bounds():
 
 
 def test_the_lock_holds_what_a_user_needs_and_no_extra():
-    assert not {"torch", "sentence-transformers", "anthropic", "ray", "pytest", "ruff"} & pins().keys()
+    assert (
+        not {"torch", "sentence-transformers", "anthropic", "ray", "pytest", "ruff"} & pins().keys()
+    )
 
 
 def test_everything_that_the_installed_packages_need_is_locked():
@@ -61,13 +66,18 @@ def test_everything_that_the_installed_packages_need_is_locked():
         for text in needs:
             need = Requirement(text)
             if need.marker is None or need.marker.evaluate({"extra": ""}):
-                assert canonicalize_name(need.name) in locked, f"{name} needs {need.name}; run .ci/lock"
+                assert canonicalize_name(need.name) in locked, (
+                    f"{name} needs {need.name}; run .ci/lock"
+                )
 
 
 def test_ci_installs_from_the_lock_and_makes_a_bill_of_materials():
     run = (ROOT / ".ci/run").read_text(encoding="utf-8")
     assert "--require-hashes -r requirements.lock" in run
-    assert 'cyclonedx-py" requirements' in run and "requirements.lock" in run.partition("cyclonedx-py")[2]
+    assert (
+        'cyclonedx-py" requirements' in run
+        and "requirements.lock" in run.partition("cyclonedx-py")[2]
+    )
 
 
 def test_the_nightly_run_installs_the_programs_without_which_its_tests_would_be_skipped():
@@ -84,8 +94,21 @@ def test_the_bill_of_materials_names_every_locked_package(tmp_path):
     if script is None:
         pytest.skip("there is no cyclonedx-py; .ci/run installs it")
     target = tmp_path / "sbom.cdx.json"
-    options = ["requirements", "--pyproject", "pyproject.toml", "--output-reproducible", "-o", str(target)]
-    subprocess.run([script, *options, "requirements.lock"], cwd=ROOT, check=True, capture_output=True, timeout=120)
+    options = [
+        "requirements",
+        "--pyproject",
+        "pyproject.toml",
+        "--output-reproducible",
+        "-o",
+        str(target),
+    ]
+    subprocess.run(
+        [script, *options, "requirements.lock"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
     bill = json.loads(target.read_text(encoding="utf-8"))
 
     assert bill["bomFormat"] == "CycloneDX"
@@ -102,6 +125,10 @@ def test_the_bundle_starts_with_the_locked_packages_alone():
 
 def test_a_person_finds_how_to_report():
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    for heading in ("## How to report", "## Supported versions", "## What it does not hold against"):
+    for heading in (
+        "## How to report",
+        "## Supported versions",
+        "## What it does not hold against",
+    ):
         assert heading in text
     assert "SECURITY.md" in (ROOT / "README.md").read_text(encoding="utf-8")

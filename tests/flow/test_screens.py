@@ -1,4 +1,5 @@
-"""What the commands of every day look like with 60 skills: golden screens at 80 and 120 columns in tests/data/screens.
+"""What the commands of every day look like with 60 skills: golden screens at 80 and 120 columns in
+tests/data/screens.
 
 Run with EVOLVABLE_UPDATE_GOLDEN=1 to write them. Times and random ids are replaced.
 """
@@ -31,7 +32,18 @@ pytestmark = [
 GOLDEN = Path(__file__).parents[1] / "data/screens"
 
 AREAS = ("invoices", "contracts", "meetings", "travel", "reports", "tests")
-TASKS = ("read", "write", "check", "translate", "summarise", "compare", "archive", "send", "plan", "draft")
+TASKS = (
+    "read",
+    "write",
+    "check",
+    "translate",
+    "summarise",
+    "compare",
+    "archive",
+    "send",
+    "plan",
+    "draft",
+)
 
 SCREENS = {
     "setup": ["setup", "--help"],
@@ -49,11 +61,16 @@ SCREENS = {
     "uninstall": ["uninstall", "--dry-run"],
     "help": ["help"],
 }
-"""Command of every day -> what is typed. `setup`, `ui` and `edit` wait for a person, so their help stands for them."""
+"""Command of every day -> what is typed.
+
+`setup`, `ui` and `edit` wait for a person, so their help stands for them.
+"""
 
 
 ADA = "/home/ada-king"
-"""The home folder in the screens, as long as the real one, so that tables are cut in the same places."""
+"""The home folder in the screens, as long as the real one, so that tables are cut in the same
+places.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -79,17 +96,27 @@ def make_machine(root: Path) -> CommandLine:
     for area in AREAS:
         for task in TASKS:
             name = f"{task}-{area}"
-            made.save(skills, name, skill_text(name, f"{task.capitalize()} {area} as this team does it."))
+            made.save(
+                skills, name, skill_text(name, f"{task.capitalize()} {area} as this team does it.")
+            )
     made("init", skills)
     agent = Identity(Principal.AGENT, "client:claude-code")
     with Store.open(made.home) as store:
         for number in range(3):
-            text = skill_text("check-invoices", "Check invoices as this team does it.", body=f"Look at total {number}.")
-            with store.transaction(Actor.AGENT, f"the total of invoice {number} was wrong", identity=agent) as tx:
+            text = skill_text(
+                "check-invoices",
+                "Check invoices as this team does it.",
+                body=f"Look at total {number}.",
+            )
+            with store.transaction(
+                Actor.AGENT, f"the total of invoice {number} was wrong", identity=agent
+            ) as tx:
                 tx.put(Ref.parse("check-invoices"), {"SKILL.md": File(text.encode())})
         for name in ("read-travel", "plan-meetings"):
             files = {"SKILL.md": File(skill_text(name, body="A shorter way.").encode())}
-            draft = Draft(Ref(Kind.SKILL, name, USER_SCOPE), 1, files, "a session found a shorter way")
+            draft = Draft(
+                Ref(Kind.SKILL, name, USER_SCOPE), 1, files, "a session found a shorter way"
+            )
             store.backend.proposals.add(store.now(), Actor.AGENT, "s1", draft)
     made("folders", "sync")
     return made
@@ -110,7 +137,9 @@ def test_a_command_of_every_day_looks_as_agreed(machine, monkeypatch, name, colu
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # no client of this machine
     for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(variable, raising=False)
-    shown = without_what_varies(machine.on_screen(*SCREENS[name], columns=columns, code=None), machine)
+    shown = without_what_varies(
+        machine.on_screen(*SCREENS[name], columns=columns, code=None), machine
+    )
     path = GOLDEN / f"{name}-{columns}.txt"
     if os.environ.get("EVOLVABLE_UPDATE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
@@ -136,4 +165,6 @@ def test_no_screen_has_a_word_that_only_the_program_knows(machine, monkeypatch, 
     monkeypatch.chdir(machine.project)
     shown = machine.on_screen(*SCREENS[name], columns=120, code=None)
 
-    assert re.findall(r"\b(Budding|Growing|Proficient|maturity|untrusted|verdict open)\b", shown) == []
+    assert (
+        re.findall(r"\b(Budding|Growing|Proficient|maturity|untrusted|verdict open)\b", shown) == []
+    )

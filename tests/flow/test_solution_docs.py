@@ -15,7 +15,9 @@ PAGE = Path(__file__).parents[2] / "docs/solutions.md"
 pytestmark = pytest.mark.process
 
 
-def test_the_example_ends_as_the_page_says_and_its_report_has_the_rounds(tmp_path, monkeypatch) -> None:
+def test_the_example_ends_as_the_page_says_and_its_report_has_the_rounds(
+    tmp_path, monkeypatch
+) -> None:
     person = CommandLine(tmp_path)
     monkeypatch.chdir(person.project)
     story = PAGE.read_text(encoding="utf-8").split("```")[1]
@@ -28,12 +30,16 @@ def test_the_example_ends_as_the_page_says_and_its_report_has_the_rounds(tmp_pat
             subprocess.run([sys.executable, *words[1:]], check=True)
         else:
             asked = "y\n" if words[:3] == ["evolvable", "evolve", "start"] else None
-            ran = person(*(sys.executable if word == "python3" else word for word in words[1:]), stdin=asked)
+            ran = person(
+                *(sys.executable if word == "python3" else word for word in words[1:]), stdin=asked
+            )
     assert "PROMOTE" in ran.out and "10 of 10 tasks came out better" in ran.out
     shown = PAGE.read_text(encoding="utf-8").split("```")[3].strip().splitlines()
     lines = [line.split() for line in ran.out.splitlines()]
     told = [*lines, *(line[:-1] for line in lines)]
-    assert [line for line in shown if line.split() not in told] == [], "as printed, of the table without the seconds"
+    assert [line for line in shown if line.split() not in told] == [], (
+        "as printed, of the table without the seconds"
+    )
     facts = json.loads(next(person.home.rglob("report.json")).read_text(encoding="utf-8"))
     found = {(row["arm"], row["split"], row["round"]): row for row in facts["rounds"]}
     assert {place: row["mean"] for place, row in found.items() if place[1] == "test"} == {
@@ -44,9 +50,16 @@ def test_the_example_ends_as_the_page_says_and_its_report_has_the_rounds(tmp_pat
         ("c1", "test", "final"): 1.0,
     }
     assert [found["c1", "test", name]["calls"] for name in ("0", "1", "final")] == [10, 20, 30]
-    assert "--rounds 1" in facts["provenance"]["command"] and "solution_only" in facts["provenance"]["command"]
+    assert (
+        "--rounds 1" in facts["provenance"]["command"]
+        and "solution_only" in facts["provenance"]["command"]
+    )
     nothing = person("evolve", "adopt", stdin="y\n", code=1)
-    assert "has nothing to adopt" in nothing.err and "Make this live?" not in nothing.out + nothing.err
+    assert (
+        "has nothing to adopt" in nothing.err and "Make this live?" not in nothing.out + nothing.err
+    )
     assert "evolve adopt" not in person("evolve", "status").out
-    refused = person("evolve", "start", "environment:dates", "--mode", "joint", "--executor", "author", code=1)
+    refused = person(
+        "evolve", "start", "environment:dates", "--mode", "joint", "--executor", "author", code=1
+    )
     assert "no rounds are given" in refused.err

@@ -25,7 +25,9 @@ OWN = {
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A home folder with a path as short as a person's: lines of a terminal break by their length."""
+    """A home folder with a path as short as a person's: lines of a terminal break by
+    their length.
+    """
     with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as name:
         yield Path(name)
 
@@ -40,7 +42,9 @@ def make_pictures() -> ModuleType:
 
 
 def follow(home: Path) -> dict[str, list[str]]:
-    """Runs `setup` and then every command of the page; returns what each block printed, without colours."""
+    """Runs `setup` and then every command of the page; returns what each block printed, without
+    colours.
+    """
     pictures = make_pictures()
     printed = {}
     for number, scene in enumerate([pictures.INSTALLED, *pictures.read_scenes(pictures.TUTORIAL)]):
@@ -62,9 +66,15 @@ def test_every_step_of_the_tutorial_comes_true_after_setup(own, home):
 
     printed = follow(home)
 
-    first = f'find_skill("{OWN[".claude/skills/csv"]}"): skill:csv' if own else "Nothing was imported or connected."
+    first = (
+        f'find_skill("{OWN[".claude/skills/csv"]}"): skill:csv'
+        if own
+        else "Nothing was imported or connected."
+    )
     assert first in " ".join(printed["0"][0].split())
-    assert "Imported from " in printed["setup"][0] and "skill:minutes-style@1" in printed["setup"][0]
+    assert (
+        "Imported from " in printed["setup"][0] and "skill:minutes-style@1" in printed["setup"][0]
+    )
     assert "Claude Code works: its server answered" in printed["setup"][0]
     assert printed["find"][0].startswith("skill:minutes-style@1")
     assert printed["find"][1].strip() == "Nothing in the library fits this task."
@@ -78,15 +88,25 @@ def test_every_step_of_the_tutorial_comes_true_after_setup(own, home):
 
 
 def test_the_tutorial_begins_with_the_first_command_of_the_readme():
-    pages = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/tutorial.md")]
-    readme, tutorial = (re.findall(r"```sh\n(.*?)```", page, re.DOTALL)[0].splitlines() for page in pages)
+    pages = [
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/tutorial.md")
+    ]
+    readme, tutorial = (
+        re.findall(r"```sh\n(.*?)```", page, re.DOTALL)[0].splitlines() for page in pages
+    )
 
     assert tutorial == [*readme, "source .venv/bin/activate"]
 
 
 def test_each_picture_of_a_page_exists_and_loads_nothing_from_elsewhere():
     named = {
-        name for page in DOCS.rglob("*.md") for name in re.findall(r"pictures/([a-z-]+\.svg)", page.read_text("utf-8"))
+        name
+        for page in DOCS.rglob("*.md")
+        for name in re.findall(r"pictures/([a-z-]+\.svg)", page.read_text("utf-8"))
     }
     assert named == {path.name for path in (DOCS / "pictures").glob("*.svg")}
-    assert [name for name in sorted(named) if "url(http" in (DOCS / "pictures" / name).read_text("utf-8")] == []
+    assert [
+        name
+        for name in sorted(named)
+        if "url(http" in (DOCS / "pictures" / name).read_text("utf-8")
+    ] == []

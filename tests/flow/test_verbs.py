@@ -1,4 +1,6 @@
-"""The registry of verbs: complete, declared once, and what the manual, the tools and the commands are made from."""
+"""The registry of verbs: complete, declared once, and what the manual, the tools and the commands
+are made from.
+"""
 
 import ast
 import inspect
@@ -30,7 +32,9 @@ OWN_ARGUMENTS = {
     "undo": {"propose"},
     "review_inbox": {"action", "files"},
 }
-"""Arguments of a tool that its verb's function takes in another form, or that only a client's own model can meet."""
+"""Arguments of a tool that its verb's function takes in another form, or that only a client's own
+model can meet.
+"""
 
 
 def commands() -> set[str]:
@@ -56,7 +60,9 @@ def test_every_command_has_an_entry_and_every_entry_a_command():
 
 
 def test_a_name_is_declared_once():
-    tables = [json.loads(path.read_text("utf-8")) for path in ROOT.glob("*/evolvable_*/**/registry.json")]
+    tables = [
+        json.loads(path.read_text("utf-8")) for path in ROOT.glob("*/evolvable_*/**/registry.json")
+    ]
     rows = [name for table in tables for section in table["verbs"].values() for name, *_ in section]
 
     assert len(rows) == len(VERBS)
@@ -64,7 +70,9 @@ def test_a_name_is_declared_once():
 
 @pytest.mark.anyio
 async def test_every_tool_has_an_entry_with_its_title_and_the_annotations_of_its_effect(tmp_path):
-    serving = Serving(Config(tmp_path / "home", tmp_path, toolsets=("evolve", "delegation", "ags", "rspl")))
+    serving = Serving(
+        Config(tmp_path / "home", tmp_path, toolsets=("evolve", "delegation", "ags", "rspl"))
+    )
     try:
         listed = {tool.name: tool for tool in await serving.server.list_tools()}
         unlisted = set(serving.server.unlisted)
@@ -92,9 +100,13 @@ def test_the_function_of_a_verb_exists_and_explains_itself(name):
     assert inspect.isfunction(function) and inspect.getdoc(function)
 
 
-@pytest.mark.parametrize("tool", [tool["name"] for tool in json.loads(TOOLS_FILE.read_text(encoding="utf-8"))])
+@pytest.mark.parametrize(
+    "tool", [tool["name"] for tool in json.loads(TOOLS_FILE.read_text(encoding="utf-8"))]
+)
 def test_the_arguments_of_a_tool_are_those_of_its_verb(tool):
-    schema = next(one for one in json.loads(TOOLS_FILE.read_text(encoding="utf-8")) if one["name"] == tool)
+    schema = next(
+        one for one in json.loads(TOOLS_FILE.read_text(encoding="utf-8")) if one["name"] == tool
+    )
     taken = {
         parameter
         for name in TOOLS[tool].names
@@ -107,7 +119,10 @@ def test_the_arguments_of_a_tool_are_those_of_its_verb(tool):
 @pytest.mark.process
 def test_the_registry_imports_nothing_heavy():
     """It is read before a server's first answer."""
-    code = "import sys, evolvable_tools.verbs.registry; print([n for n in sys.modules if n.startswith('evolvable_')])"
+    code = (
+        "import sys, evolvable_tools.verbs.registry; print([n for n in sys.modules if "
+        "n.startswith('evolvable_')])"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     faces = ["evolvable_store", "evolvable_store.faces", "evolvable_tools", "evolvable_tools.verbs"]
@@ -126,4 +141,10 @@ def test_a_refusal_speaks_of_named_commands_only_where_one_is_named():
     decided = [verb.name for verb in VERBS.values() if verb.authority in ("approve", "person")]
     unnamed = {name for name in decided if refusal_reason(name) == refusal_reason("")}
 
-    assert {name.partition(" ")[0] for name in unnamed} == {"executor", "scorer", "judge", "reviewer", "proposer"}
+    assert {name.partition(" ")[0] for name in unnamed} == {
+        "executor",
+        "scorer",
+        "judge",
+        "reviewer",
+        "proposer",
+    }

@@ -14,7 +14,9 @@ from processes import poll
 from evolvable_server.grants import Permission
 from evolvable_teams.tokens import FILE, Tokens
 
-STARTS = frozenset(("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system"))
+STARTS = frozenset(
+    ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system")
+)
 """What Python audits where a process is started."""
 
 _started: list[tuple[Any, ...]] | None = None
@@ -56,11 +58,17 @@ def whole_page(page: PagePlace) -> str:
     def text() -> str:
         return unescape(page.get("/health").text)
 
-    poll(lambda: "<h2>Problems</h2>" in text() and "They are being read" not in text(), "the checks", 120)
+    poll(
+        lambda: "<h2>Problems</h2>" in text() and "They are being read" not in text(),
+        "the checks",
+        120,
+    )
     return text()
 
 
-def test_the_health_page_starts_no_process(machine: CommandLine, starts: list[tuple[Any, ...]]) -> None:
+def test_the_health_page_starts_no_process(
+    machine: CommandLine, starts: list[tuple[Any, ...]]
+) -> None:
     with open_page(machine.home) as page:
         Tokens(machine.home).add("laptop", [Permission.READ])
         text = whole_page(page)
@@ -100,7 +108,9 @@ def test_the_health_page_starts_the_servers_of_clients_alone(
     assert "serve" in map(str, words) and "--json" not in map(str, words), program
 
 
-def test_tokens_are_shown_without_their_secrets_and_a_broken_file_is_named(machine: CommandLine) -> None:
+def test_tokens_are_shown_without_their_secrets_and_a_broken_file_is_named(
+    machine: CommandLine,
+) -> None:
     with open_page(machine.home) as page:
         _, secret = Tokens(machine.home).add("laptop", [Permission.READ, Permission.WRITE])
         text = whole_page(page)

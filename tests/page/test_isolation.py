@@ -1,4 +1,6 @@
-"""A reader without rights sees nothing of another project: all ways into a server are tried, before and beside it."""
+"""A reader without rights sees nothing of another project: all ways into a server are tried, before
+and beside it.
+"""
 
 import hashlib
 import json
@@ -47,24 +49,33 @@ MARK = "zq7mark"
 """In every text of the other project, and in no question."""
 
 THEIRS = Probe(
-    names=("payroll", "mergers", "USER"), scopes=("vault", "user"), words=("pay the salaries of the board", "lawsuit")
+    names=("payroll", "mergers", "USER"),
+    scopes=("vault", "user"),
+    words=("pay the salaries of the board", "lawsuit"),
 )
 PERSON, AGENT = Caller(Actor.HUMAN), Caller(Actor.AGENT, session="theirs")
 
 
 def main_file(ref: Ref, text: str) -> dict[str, str]:
     name = {"skill": "SKILL.md", "memory": f"{ref.name}.md"}.get(ref.kind, f"{ref.kind.upper()}.md")
-    about = f"---\nname: {ref.name}\ndescription: To pay the salaries of the board in a lawsuit, {MARK}.\n---\n\n"
+    about = (
+        f"---\nname: {ref.name}\ndescription: To pay the salaries of the board in a lawsuit, "
+        f"{MARK}.\n---\n\n"
+    )
     return {name: f"{'' if ref.kind == 'memory' else about}{text} {MARK}\n"}
 
 
 def fill(home: Path) -> None:
-    """Give a library what a stranger would look for: each kind, a project's, versions, proposals, removed ones."""
+    """Give a library what a stranger would look for: each kind, a project's, versions, proposals,
+    removed ones.
+    """
     with Library.open(home, create=True) as library:
         refs = [f"{kind}:payroll" for kind in ("skill", "prompt", "agent", "tool", "environment")]
         for text in [*refs, "skill:mergers", "skill:vault/payroll", "memory:USER"]:
             ref = Ref.parse(text)
-            edit.update_resource(library, PERSON, ref, f"made {MARK}", files=main_file(ref, "First."), create=True)
+            edit.update_resource(
+                library, PERSON, ref, f"made {MARK}", files=main_file(ref, "First."), create=True
+            )
         payroll = Ref.parse("payroll")
         for number in range(5):
             files = main_file(payroll, f"Text {number}.")
@@ -83,7 +94,10 @@ class Reader(Place):
 
 @dataclass(frozen=True)
 class Other:
-    """Libraries side by side. make: makes one with one skill, returns the home of its reader. fill: makes the other."""
+    """Libraries side by side.
+
+    make: makes one with one skill, returns the home of its reader. fill: makes the other.
+    """
 
     make: Callable[[str], Path]
     fill: Callable[[], Path]
@@ -91,7 +105,9 @@ class Other:
 
 @pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.nightly), "postgres"])
 def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Other]:
-    """In SQLite a project is a home; in PostgreSQL one of a database, whose reader signs in with a role of its own."""
+    """In SQLite a project is a home; in PostgreSQL one of a database, whose reader signs in with a
+    role of its own.
+    """
     on_postgres = request.param == "postgres"
     known = hashlib.sha256(str(tmp_path).encode()).hexdigest()[:12]
     role = f"r{known}"
@@ -104,7 +120,9 @@ def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Other]:
             address_home(owner, f"{name}{known}")
         with Library.open(owner, create=True) as library:
             files = {"SKILL.md": skill_text("own")}
-            edit.update_resource(library, PERSON, Ref.parse("own"), "made", files=files, create=True)
+            edit.update_resource(
+                library, PERSON, Ref.parse("own"), "made", files=files, create=True
+            )
         if on_postgres:
             administer(f"SELECT evolvable.add_member('{name}{known}', '{role}', true)")
             as_role(owner, home, role)
@@ -122,12 +140,19 @@ def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Other]:
         administer(f"CREATE ROLE {role} LOGIN")
     yield Other(make, fill_other)
     if on_postgres:
-        administer(f"DROP OWNED BY {role}; DELETE FROM evolvable.member WHERE role = '{role}'; DROP ROLE {role}")
+        administer(
+            f"DROP OWNED BY {role}; DELETE FROM evolvable.member "
+            f"WHERE role = '{role}'; DROP ROLE {role}"
+        )
 
 
 def own_texts(home: Path) -> dict[str, str]:
     known = hashlib.sha256(str(home.parents[1]).encode()).hexdigest()[:12]
-    return {str(home): "<home>", str(home.parent): "<place>", f"{home.parent.name}{known}": "<project>"}
+    return {
+        str(home): "<home>",
+        str(home.parent): "<place>",
+        f"{home.parent.name}{known}": "<project>",
+    }
 
 
 async def says_yes(context: Any, params: Any) -> types.ElicitResult:
@@ -148,45 +173,80 @@ async def walked(home: Path, probe: Probe) -> Walk:
 
 
 def assert_nothing_shows(before: Answers, beside: Answers) -> None:
-    """Equal answers say more than missing words: of numbers and counts, and of errors that something exists."""
+    """Equal answers say more than missing words: of numbers and counts, and of errors that
+    something exists.
+    """
     assert MARK not in json.dumps(beside)
-    assert {asked: (before.get(asked), beside[asked]) for asked in beside if before.get(asked) != beside[asked]} == {}
+    assert {
+        asked: (before.get(asked), beside[asked])
+        for asked in beside
+        if before.get(asked) != beside[asked]
+    } == {}
     assert before.keys() == beside.keys()
 
 
-async def test_all_ways_into_a_server_answer_as_if_the_other_project_did_not_exist(other: Other) -> None:
-    """Every list of the server is walked; of each argument two values are tried, all of them with `-m nightly`."""
+async def test_all_ways_into_a_server_answer_as_if_the_other_project_did_not_exist(
+    other: Other,
+) -> None:
+    """Every list of the server is walked; of each argument two values are tried, all of them with
+    `-m nightly`.
+    """
     probe = replace(THEIRS, most=2)
     before = await walked(other.make("one"), probe)
     other.fill()
     beside = await walked(other.make("two"), probe)
 
-    assert len(before.answers) > 250 and {"find_skill", "evolve_start", "ags_start", "run_resource"} <= before.tools
+    assert (
+        len(before.answers) > 250
+        and {"find_skill", "evolve_start", "ags_start", "run_resource"} <= before.tools
+    )
     assert_nothing_shows(before.answers, beside.answers)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("era", list(ERAS))
-@pytest.mark.parametrize("permissions", [(), (Permission.WRITE, Permission.REPORT, Permission.APPROVE)])
+@pytest.mark.parametrize(
+    "permissions", [(), (Permission.WRITE, Permission.REPORT, Permission.APPROVE)]
+)
 async def test_over_http_every_token_is_answered_as_if_the_other_project_did_not_exist(
     other: Other, era: str, permissions: tuple[Permission, ...]
 ) -> None:
     async def over_http(home: Path, foreign: str | None) -> Answers:
         place = Reader(home)
         secret = made_token(place, "reader", *permissions)
-        with http_server(place, secret=secret, environment={"EVOLVABLE_TOOLSETS": ",".join(GROUPS)}) as server:
+        with http_server(
+            place, secret=secret, environment={"EVOLVABLE_TOOLSETS": ",".join(GROUPS)}
+        ) as server:
             headers = {"Authorization": f"Bearer {secret}"}
             async with httpx2.AsyncClient(headers=headers, timeout=60) as web:
                 transport = streamable_http_client(server.url, http_client=web)
-                async with Client(transport, mode=ERAS[era], elicitation_callback=says_yes) as client:
-                    walk = Walk(client, THEIRS, own_texts(home) | {str(server.port): "<port>", secret: "<secret>"})
+                async with Client(
+                    transport, mode=ERAS[era], elicitation_callback=says_yes
+                ) as client:
+                    walk = Walk(
+                        client,
+                        THEIRS,
+                        own_texts(home) | {str(server.port): "<port>", secret: "<secret>"},
+                    )
                     with anyio.fail_after(600):
                         answers = await walk.everything()
-            for path in ("/", "/mcp", "/payroll", "/mcp/payroll", "/healthz", "/readyz", "/.well-known/x"):
+            for path in (
+                "/",
+                "/mcp",
+                "/payroll",
+                "/mcp/payroll",
+                "/healthz",
+                "/readyz",
+                "/.well-known/x",
+            ):
                 for method in ("GET", "POST", "DELETE", "PUT"):
                     for session in (None, "payroll"):
-                        got = server.post(b'{"payroll"', {"Mcp-Session-Id": session}, method=method, path=path)
-                        body = plain(got.body.decode(), own_texts(home) | {str(server.port): "<port>"})
+                        got = server.post(
+                            b'{"payroll"', {"Mcp-Session-Id": session}, method=method, path=path
+                        )
+                        body = plain(
+                            got.body.decode(), own_texts(home) | {str(server.port): "<port>"}
+                        )
                         answers[f"{method} {path} {session}"] = f"{got.status} {body}"
             if foreign is not None:
                 refused = server.tool("list_resources", {}, foreign)
@@ -202,18 +262,30 @@ async def test_over_http_every_token_is_answered_as_if_the_other_project_did_not
 
 
 async def test_a_reader_is_notified_of_no_change_of_another_project(other: Other) -> None:
-    """Its own change comes after theirs, so nothing of theirs is still on its way when its own has arrived."""
+    """Its own change comes after theirs, so nothing of theirs is still on its way when its own has
+    arrived.
+    """
     home, theirs = other.make("one"), other.fill()
     own, last = "prompt://own/PROMPT.md", "prompt://own/last.md"
-    asked = [own, last, "skill://payroll/SKILL.md", "prompt://payroll/PROMPT.md", "memory://USER/USER.md"]
+    asked = [
+        own,
+        last,
+        "skill://payroll/SKILL.md",
+        "prompt://payroll/PROMPT.md",
+        "memory://USER/USER.md",
+    ]
     heard: list[str] = []
     changes = iter(range(10**6))
 
     async def until(mine: Library, uri: str) -> None:
-        """Change a file of the reader's own until it is told of it: the server begins to follow at some moment."""
+        """Change a file of the reader's own until it is told of it: the server begins to follow at
+        some moment.
+        """
         while f"ResourceUpdated {uri}" not in heard:
             ref, number = Ref.parse("prompt:own"), next(changes)
-            files = main_file(ref, f"Text {number}.") | {uri.rpartition("/")[2]: skill_text("own", body=str(number))}
+            files = main_file(ref, f"Text {number}.") | {
+                uri.rpartition("/")[2]: skill_text("own", body=str(number))
+            }
             edit.update_resource(mine, PERSON, ref, "mine", files=files, create=number == 0)
             with anyio.move_on_after(0.5):
                 while f"ResourceUpdated {uri}" not in heard:
@@ -240,8 +312,13 @@ async def test_a_reader_is_notified_of_no_change_of_another_project(other: Other
                     with Library.open(home) as mine:
                         await until(mine, own)
                         with Library.open(theirs) as library:
-                            for ref in map(Ref.parse, ("payroll", "prompt:payroll", "tool:payroll", "memory:USER")):
-                                edit.update_resource(library, PERSON, ref, MARK, files=main_file(ref, "Later."))
+                            for ref in map(
+                                Ref.parse,
+                                ("payroll", "prompt:payroll", "tool:payroll", "memory:USER"),
+                            ):
+                                edit.update_resource(
+                                    library, PERSON, ref, MARK, files=main_file(ref, "Later.")
+                                )
                         await until(mine, last)
                     tasks.cancel_scope.cancel()
     finally:
@@ -261,7 +338,9 @@ PLACES = {
 
 FIELDS = {
     **dict.fromkeys(("q", "task", "reason", "search", "skill"), THEIRS.words[0]),
-    **dict.fromkeys(("number", "operation", "undone", "done", "version", "expected", "seen", "from", "to"), "2"),
+    **dict.fromkeys(
+        ("number", "operation", "undone", "done", "version", "expected", "seen", "from", "to"), "2"
+    ),
     "ref": "payroll",
     "scope": "vault",
     "kind": "memory",
@@ -276,7 +355,8 @@ FIELDS = {
 """What each field of an address or of a form is filled with."""
 
 _SECRETS = re.compile(
-    r'(?<=value=")[\w-]{43}(?=")|(?<=name="once" value=")[\w-]{16}-\d+(?=")|\?v=[0-9a-f]{12}|inbox-\d+\.localhost:\d+'
+    r'(?<=value=")[\w-]{43}(?=")|(?<=name="once" '
+    r'value=")[\w-]{16}-\d+(?=")|\?v=[0-9a-f]{12}|inbox-\d+\.localhost:\d+'
 )
 
 
@@ -309,9 +389,13 @@ class PageWalk:
         grants = (
             Grant(("groups",), "readers", frozenset({"read"}), mine),
             Grant(("groups",), "deciders", frozenset({"write", "approve"}), mine),
-            Grant(("groups",), "of-the-other-project", frozenset({"write", "approve"}), ("theirs",)),
+            Grant(
+                ("groups",), "of-the-other-project", frozenset({"write", "approve"}), ("theirs",)
+            ),
         )
-        self._settings = SignIn(provider.issuer, "", client, self._address, grants, ("openid", "groups"))
+        self._settings = SignIn(
+            provider.issuer, "", client, self._address, grants, ("openid", "groups")
+        )
         self._home, self._own = home, own_texts(home) | {client: "<client>"}
 
     def answers(self) -> Answers:
@@ -322,18 +406,24 @@ class PageWalk:
             begun = page.request("GET", "/sign-in", cookie="")
             with Browser() as browser:
                 parts = urlsplit(fill_login(browser, begun.location, "reader", until=self._address))
-            page.come_back(f"{parts.path}?{parts.query}", begun.headers["set-cookie"].partition(";")[0])
+            page.come_back(
+                f"{parts.path}?{parts.query}", begun.headers["set-cookie"].partition(";")[0]
+            )
             for path in self._paths():
                 found[f"GET {path}"] = self._said(_read_whole(page, path))
             for action in (action for module in MODULES for action in module.ACTIONS):
                 for number in PLACES["number:int"]:
                     fields = {**FIELDS, "number": number, "operation": number}
                     sent = urlencode({"csrf": page.csrf, **fields})
-                    found[f"POST {action.path} {number}"] = self._said(page.request("POST", action.path, sent))
+                    found[f"POST {action.path} {number}"] = self._said(
+                        page.request("POST", action.path, sent)
+                    )
         return found
 
     def _paths(self) -> Iterator[str]:
-        for path in sorted({view.path for module in MODULES for view in module.VIEWS} | {"/key", "/live/x", "/x"}):
+        for path in sorted(
+            {view.path for module in MODULES for view in module.VIEWS} | {"/key", "/live/x", "/x"}
+        ):
             for one in _filled(path):
                 yield one
                 yield from (f"{one}?{urlencode({name: value})}" for name, value in FIELDS.items())
@@ -346,7 +436,9 @@ class PageWalk:
 def test_every_page_answers_who_signed_in_as_if_the_other_project_did_not_exist(
     other: Other, provider: Provider, group: str
 ) -> None:
-    """The person has a group of the reader's project, and one of the other project, which counts nothing here."""
+    """The person has a group of the reader's project, and one of the other project, which counts
+    nothing here.
+    """
     provider.account("reader", group, "of-the-other-project")
     before = PageWalk(other.make("one"), provider).answers()
     other.fill()
@@ -359,13 +451,19 @@ def _filled(path: str) -> list[str]:
     found = [path]
     for name, values in {"ref:path": PLACES["ref"], **PLACES}.items():
         key = f"{{{name}}}"
-        found = [one.replace(key, quote(value)) for one in found for value in (values if key in one else [""])]
+        found = [
+            one.replace(key, quote(value))
+            for one in found
+            for value in (values if key in one else [""])
+        ]
     return found
 
 
 @pytest.mark.alone
 def test_the_time_of_an_answer_does_not_say_which_names_another_project_has(other: Other) -> None:
-    """Of 300 pairs of questions, one about a name of theirs and one about a name of nobody, neither side is slower."""
+    """Of 300 pairs of questions, one about a name of theirs and one about a name of nobody, neither
+    side is slower.
+    """
     home = other.make("one")
     other.fill()
     seconds: dict[str, list[float]] = {"payroll": [], "payable": []}

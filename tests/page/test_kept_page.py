@@ -1,4 +1,6 @@
-"""A home keeps one name and port for its page, for reading; a link of a start opens another name, for decisions."""
+"""A home keeps one name and port for its page, for reading; a link of a start opens another name,
+for decisions.
+"""
 
 import os
 import re
@@ -40,7 +42,9 @@ def reading_host(page: PagePlace) -> str:
 
 
 def cookie_of(page: PagePlace, cookie: str, path: str = "/library") -> tuple[int, str]:
-    """The status of a page at the kept name for this cookie, and the cookie that the browser has afterwards."""
+    """The status of a page at the kept name for this cookie, and the cookie that the browser has
+    afterwards.
+    """
     answer = page.request("GET", path, cookie=cookie, Host=reading_host(page))
     return answer.status, answer.headers.get("set-cookie", "").partition(";")[0] or cookie
 
@@ -60,14 +64,18 @@ def test_every_start_reads_at_the_same_name_and_port_and_decides_at_a_new_name(h
         with open_page(home) as page:
             reading.append(reading_host(page))
             deciding.append(page.host)
-    assert reading[0] == reading[1] and deciding[0] != deciding[1] and not set(reading) & set(deciding)
+    assert (
+        reading[0] == reading[1] and deciding[0] != deciding[1] and not set(reading) & set(deciding)
+    )
     assert stat.S_IMODE((home / FILE).stat().st_mode) == 0o600
     assert deciding[1].partition(".")[0] not in (home / FILE).read_text()
     with open_page(home.parent / "other") as other:
         assert reading_host(other).partition(".")[0] != reading[0].partition(".")[0]
 
 
-def test_a_cookie_of_reading_reads_at_a_later_start_with_a_new_secret_and_decides_nothing(home: Path) -> None:
+def test_a_cookie_of_reading_reads_at_a_later_start_with_a_new_secret_and_decides_nothing(
+    home: Path,
+) -> None:
     with open_page(home) as page:
         old = reading_cookie(page)
     with open_page(home) as page:
@@ -80,16 +88,24 @@ def test_a_cookie_of_reading_reads_at_a_later_start_with_a_new_secret_and_decide
         assert "evolvable ui --open" in read.text and page.host not in read.text
         csrf = page.csrf
         for action in [one for module in MODULES for one in module.ACTIONS]:
-            body = urlencode({"csrf": read.field("csrf"), "number": number, "ref": "skill:pdf", "operation": 1})
+            body = urlencode(
+                {"csrf": read.field("csrf"), "number": number, "ref": "skill:pdf", "operation": 1}
+            )
             refused = page.request("POST", action.path, body, cookie=new, Host=kept, Origin=origin)
-            assert refused.status == 403 and "may read, and decides nothing" in refused.text, action.path
-            # Nor at the other name: neither its own cookie there, nor a form from here, whatever it knows.
+            assert refused.status == 403 and "may read, and decides nothing" in refused.text, (
+                action.path
+            )
+            # Nor at the other name: neither its own cookie there, nor a form from here, whatever it
+            # knows.
             body = urlencode({"csrf": csrf, "number": number, "ref": "skill:pdf", "operation": 1})
             assert page.request("POST", action.path, body, cookie=new).status == 401
             assert page.request("POST", action.path, body, Origin=origin).status == 403
-        assert page.request("GET", "/inbox", Host=kept).status == 401, "the cookie that decides opens no other name"
+        assert page.request("GET", "/inbox", Host=kept).status == 401, (
+            "the cookie that decides opens no other name"
+        )
         assert page.library.store.backend.proposals.get(number).state == "open"
-        assert page.post("/do/inbox-approve", number=number).status == 303  # by the link of this start
+        # By the link of this start.
+        assert page.post("/do/inbox-approve", number=number).status == 303
         ending = urlencode({"csrf": read.field("csrf")})
         ended = page.request("POST", "/end", ending, cookie=new, Host=kept, Origin=origin)
         assert ended.status == 200 and cookie_of(page, new)[0] == 401
@@ -102,12 +118,22 @@ def test_a_link_opens_nothing_at_the_other_name(home: Path) -> None:
             (page.server.access.new_reading_link(), page.host),
         ):
             parts = urlsplit(link)
-            assert page.request("GET", f"{parts.path}?{parts.query}", cookie="", Host=host).status == 401
-            assert page.request("GET", f"{parts.path}?{parts.query}", cookie="", Host=parts.netloc).status == 401
+            assert (
+                page.request("GET", f"{parts.path}?{parts.query}", cookie="", Host=host).status
+                == 401
+            )
+            assert (
+                page.request(
+                    "GET", f"{parts.path}?{parts.query}", cookie="", Host=parts.netloc
+                ).status
+                == 401
+            )
         assert page.request("GET", "/keep", cookie="").status == 401
 
 
-def test_two_that_have_the_same_cookie_are_both_sent_away(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_that_have_the_same_cookie_are_both_sent_away(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open_page(home) as page:
         old = reading_cookie(page)
     with open_page(home) as page:
@@ -127,7 +153,9 @@ def test_a_secret_that_was_replaced_opens_nothing_at_any_later_start(home: Path)
         assert (cookie_of(page, old)[0], cookie_of(page, new)[0]) == (401, 200)
 
 
-def test_reading_ends_thirty_days_after_the_last_use_and_deciding_twelve_hours_after_it(tmp_path: Path) -> None:
+def test_reading_ends_thirty_days_after_the_last_use_and_deciding_twelve_hours_after_it(
+    tmp_path: Path,
+) -> None:
     now = 1_000_000.0
     kept = KeptPage(tmp_path, lambda: now)
     kept.keep(20_000)
@@ -150,7 +178,9 @@ def test_reading_ends_thirty_days_after_the_last_use_and_deciding_twelve_hours_a
     assert again.session(reading) is None
 
 
-def test_a_program_that_takes_the_port_while_the_page_is_closed_gets_nothing_that_opens_it(home: Path) -> None:
+def test_a_program_that_takes_the_port_while_the_page_is_closed_gets_nothing_that_opens_it(
+    home: Path,
+) -> None:
     with open_page(home) as page:
         services, port, sent = page.server.services, page.port, reading_cookie(page)
         taken = re.escape(f"Another program has port {port}")
@@ -169,7 +199,9 @@ def test_a_second_page_of_a_home_says_that_it_is_open_and_sends_no_reader_away(h
         assert cookie_of(page, sent)[0] == 200
 
 
-def test_forgetting_ends_the_name_the_port_and_every_browser_also_of_an_open_page(tmp_path: Path) -> None:
+def test_forgetting_ends_the_name_the_port_and_every_browser_also_of_an_open_page(
+    tmp_path: Path,
+) -> None:
     run = CommandLine(tmp_path)
     run.person = True
     with open_page(run.home) as page:
@@ -182,13 +214,17 @@ def test_forgetting_ends_the_name_the_port_and_every_browser_also_of_an_open_pag
         assert page.request("GET", "/library", cookie=cookie).status == 401
         assert not (run.home / FILE).exists()
     with open_page(run.home) as page:
-        assert reading_host(page).partition(".")[0] != name.partition(".")[0] and cookie_of(page, old)[0] == 401
+        assert (
+            reading_host(page).partition(".")[0] != name.partition(".")[0]
+            and cookie_of(page, old)[0] == 401
+        )
     run.person = False
     assert "Only a person" in run("ui", "--forget", code=1).err
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "null", '{"host": "evil.example/", "port": 1, "readers": {}}', '{"host": 1}']
+    "content",
+    ["", "[]", "null", '{"host": "evil.example/", "port": 1, "readers": {}}', '{"host": 1}'],
 )
 def test_a_file_that_nobody_wrote_so_is_replaced(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_text(content)
@@ -202,19 +238,28 @@ def test_the_browser_is_started_with_a_file_that_others_cannot_read_and_no_secre
     run = CommandLine(tmp_path)
     seen = tmp_path / "seen"
     program = tmp_path / "browser.py"
-    program.write_text(f"import sys\nwith open({str(seen)!r}, 'w') as told:\n    told.write(sys.argv[1])\n")
+    program.write_text(
+        f"import sys\nwith open({str(seen)!r}, 'w') as told:\n    told.write(sys.argv[1])\n"
+    )
     os.mkfifo(seen)
     _, terminal = pytest.importorskip("pty").openpty()
-    environment = run.environment | {"BROWSER": f"{sys.executable} {program} %s", "EVOLVABLE_TEST_TERMINAL": "1"}
+    environment = run.environment | {
+        "BROWSER": f"{sys.executable} {program} %s",
+        "EVOLVABLE_TEST_TERMINAL": "1",
+    }
     with open_page(run.home):
         pass
-    with run.start("ui", "--open", stdin=terminal, stdout=terminal, stderr=subprocess.PIPE, env=environment) as process:
+    with run.start(
+        "ui", "--open", stdin=terminal, stdout=terminal, stderr=subprocess.PIPE, env=environment
+    ) as process:
         try:
             address = seen.read_text()  # once the browser was started
             assert "token" not in address and address.startswith("file:")
             page = Path(urlsplit(address).path)
             assert stat.S_IMODE(page.stat().st_mode) == 0o600
-            assert re.search(r"url=http://[0-9a-f]{16}\.localhost:\d+/open\?token=", page.read_text())
+            assert re.search(
+                r"url=http://[0-9a-f]{16}\.localhost:\d+/open\?token=", page.read_text()
+            )
         finally:
             process.terminate()
 
@@ -235,7 +280,10 @@ def test_a_browser_goes_from_the_file_to_the_page_and_reads_after_the_next_start
     with open_page(home) as page:
         number = page.propose("pdf", "1")
         tab.goto(f"{page.server.access.reading_origin}/inbox/{number}")
-        assert "pdf" in tab.inner_text("main") and not tab.locator("main form[method=post]:visible").count()
+        assert (
+            "pdf" in tab.inner_text("main")
+            and not tab.locator("main form[method=post]:visible").count()
+        )
         if scripts:
             tab.wait_for_selector("html[data-live]")
             tab.wait_for_timeout(300)  # what was shown for a shorter time is not decided about
@@ -269,7 +317,9 @@ addEventListener("fetch", (event) => {
   event.respondWith(new Response(text, { headers: { "content-type": "text/html" } }));
 });
 """
-"""What a program leaves at the name that the home keeps: it answers for the page there, and attacks the other name."""
+"""What a program leaves at the name that the home keeps: it answers for the page there, and attacks
+the other name.
+"""
 
 
 class OtherProgram(BaseHTTPRequestHandler):
@@ -277,7 +327,10 @@ class OtherProgram(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         is_worker = self.path == "/worker.js"
-        page = '<script>navigator.serviceWorker.register("/worker.js").then(() => navigator.serviceWorker.ready)'
+        page = (
+            '<script>navigator.serviceWorker.register("/worker.js").then(() => '
+            "navigator.serviceWorker.ready)"
+        )
         page += '.then(() => { document.title = "left" })</script>'
         self.send_response(200)
         self.send_header("content-type", "text/javascript" if is_worker else "text/html")
@@ -309,7 +362,8 @@ def test_a_service_worker_that_a_program_left_at_the_kept_name_reads_and_decides
         person.goto(f"{page.origin}/inbox/{number}")
         assert person.evaluate("navigator.serviceWorker.controller === null")
         for target, is_read in ((kept, True), (page.origin, False)):
-            tab.goto(f"{kept}/attack?target={target}&number={number}")  # the worker answers, not the page
+            # The worker answers, not the page.
+            tab.goto(f"{kept}/attack?target={target}&number={number}")
             tab.wait_for_selector("body[data-read]")
             read = tab.locator("body").get_attribute("data-read")
             assert ("skill:pdf" in read) == is_read and (is_read or read == "read: ")

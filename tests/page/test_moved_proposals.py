@@ -1,4 +1,6 @@
-"""A proposal whose resource changed since: merged as it is shown, in conflict with both sides, at each door."""
+"""A proposal whose resource changed since: merged as it is shown, in conflict with both sides, at
+each door.
+"""
 
 import os
 import sys
@@ -66,7 +68,9 @@ def test_a_conflict_is_shown_with_both_sides_and_every_way_out(machine: CommandL
     change(machine, "one", "1")
     shown = machine("inbox", "show", 1, "--json").json
     assert "-TWO" in shown["sides"] and "+2" in shown["sides"]
-    assert all(word in shown["blocked"] for word in ("inbox edit 1", "inbox take 1", "inbox reject 1"))
+    assert all(
+        word in shown["blocked"] for word in ("inbox edit 1", "inbox take 1", "inbox reject 1")
+    )
     refused = machine("inbox", "approve", 1, code=1)
     assert "changed since in the same places" in refused.err and "line 8" in refused.err
     assert "TWO" in served(machine)
@@ -91,8 +95,12 @@ def test_the_terminal_asks_for_no_yes_where_a_conflict_refuses_it(machine: Comma
 
 
 @posix
-def test_what_is_read_in_conflict_names_no_approval_among_the_next_steps(machine: CommandLine) -> None:
-    assert "Decide: evolvable inbox approve 1" in machine.talk("inbox", "show", 1, columns=200).end()
+def test_what_is_read_in_conflict_names_no_approval_among_the_next_steps(
+    machine: CommandLine,
+) -> None:
+    assert (
+        "Decide: evolvable inbox approve 1" in machine.talk("inbox", "show", 1, columns=200).end()
+    )
     change(machine, "two", "TWO")
     shown = machine.talk("inbox", "show", 1, columns=200).end()
     assert "inbox approve 1" not in shown and "inbox take 1" in shown
@@ -108,7 +116,9 @@ def test_a_conflict_is_kept_out_by_a_rejection(machine: CommandLine) -> None:
     assert "TWO" in served(machine)
 
 
-def test_a_conflict_is_settled_by_a_file_and_never_with_marks_in_it(machine: CommandLine, tmp_path: Path) -> None:
+def test_a_conflict_is_settled_by_a_file_and_never_with_marks_in_it(
+    machine: CommandLine, tmp_path: Path
+) -> None:
     change(machine, "two", "TWO")
     mine = tmp_path / "mine.md"
     marks = "<<<<<<< now\nTWO\n=======\n2\n>>>>>>> proposed"
@@ -129,7 +139,10 @@ def test_the_inbox_that_asks_offers_an_edit_the_proposals_lines_and_what_is_ther
     script = tmp_path / "settle.py"
     lines = ("import sys, pathlib", "p = pathlib.Path(sys.argv[-1])", "t = p.read_text()")
     lines += ("assert '<<<<<<< now\\nTWO\\n=======\\n2\\n>>>>>>> proposed\\n' in t, t",)
-    lines += ("a, b = t.split('<<<<<<< now')[0], t.split('>>>>>>> proposed\\n')[1]", "p.write_text(a + 'both\\n' + b)")
+    lines += (
+        "a, b = t.split('<<<<<<< now')[0], t.split('>>>>>>> proposed\\n')[1]",
+        "p.write_text(a + 'both\\n' + b)",
+    )
     script.write_text("\n".join(lines), encoding="utf-8")
 
     talk = machine.talk("inbox", EDITOR=f"{sys.executable} {script}", VISUAL="", NO_COLOR="1")
@@ -184,11 +197,16 @@ def served_by(page: PagePlace) -> str:
 
 
 @pytest.mark.parametrize("door", ["take", "edit", "reject"])
-def test_a_conflict_on_the_page_has_both_sides_and_three_ways_out(page: PagePlace, door: str) -> None:
+def test_a_conflict_on_the_page_has_both_sides_and_three_ways_out(
+    page: PagePlace, door: str
+) -> None:
     number = page.propose("pdf", "one\n\n2\n\nthree")
     page.post("/do/inbox-approve", number=page.propose("pdf", "one\n\nTWO\n\nthree"))
     shown = page.get(f"/inbox/{number}")
-    assert "Both sides of each conflict" in shown.text and "Approve with the lines of the proposal" in shown.text
+    assert (
+        "Both sides of each conflict" in shown.text
+        and "Approve with the lines of the proposal" in shown.text
+    )
     seen = shown.field("seen")
     assert page.post("/do/inbox-approve", number=number, seen=seen).status == 409
     if door == "take":
@@ -212,7 +230,11 @@ def test_a_merge_that_nobody_saw_is_refused_where_the_scan_finds_what_the_propos
     number = page.propose("pdf", f"one\n\ntwo\n\n{hostile}")  # stored without what a scan finds
     page.post("/do/inbox-approve", number=page.propose("pdf", "1\n\ntwo\n\nthree"))
     refused = page.post("/do/inbox-approve", number=number)
-    assert refused.status >= 400 and "is merged with version 2" in refused.text and "scan:" in refused.text
+    assert (
+        refused.status >= 400
+        and "is merged with version 2" in refused.text
+        and "scan:" in refused.text
+    )
     assert hostile not in served_by(page)
     shown = page.get(f"/inbox/{number}")
     assert "The scan found nothing" not in shown.text  # of the merged text
@@ -231,7 +253,9 @@ class Person:
 
     async def __call__(self, context, params):
         self.asked.append(params.message)
-        return types.ElicitResult(action=self.action, content={} if self.action == "accept" else None)
+        return types.ElicitResult(
+            action=self.action, content={} if self.action == "accept" else None
+        )
 
 
 async def call(client, tool: str, **arguments):
@@ -242,7 +266,9 @@ async def call(client, tool: str, **arguments):
 
 async def propose(place: Place, client) -> int:
     edits = [{"path": "SKILL.md", "old": "two", "new": "2"}]
-    done = await call(client, "update_resource", ref="pdf", reason="shorter", edits=edits, propose=True)
+    done = await call(
+        client, "update_resource", ref="pdf", reason="shorter", edits=edits, propose=True
+    )
     return int(done["proposal_id"])
 
 
@@ -264,7 +290,9 @@ async def test_a_client_asks_about_the_merged_difference(tmp_path: Path, era: st
 
 
 @pytest.mark.parametrize("era", ["modern", "handshake"])
-async def test_what_is_saved_while_a_client_asks_is_not_approved_unseen(tmp_path: Path, era: str) -> None:
+async def test_what_is_saved_while_a_client_asks_is_not_approved_unseen(
+    tmp_path: Path, era: str
+) -> None:
     place = Place(tmp_path)
 
     class Slow(Person):
@@ -274,19 +302,27 @@ async def test_what_is_saved_while_a_client_asks_is_not_approved_unseen(tmp_path
 
     async with place.client(era, elicitation_callback=Slow("accept")) as client:
         number = await propose(place, client)
-        refused = await client.call_tool("review_inbox", {"action": "approve", "proposal_id": number})
+        refused = await client.call_tool(
+            "review_inbox", {"action": "approve", "proposal_id": number}
+        )
     assert refused.is_error and "you saw version 1" in refused.content[0].text
     assert "\ntwo\n" in (place.skills / "pdf/SKILL.md").read_text()
 
 
-async def test_a_conflict_in_a_client_has_both_sides_and_is_settled_with_files(tmp_path: Path) -> None:
+async def test_a_conflict_in_a_client_has_both_sides_and_is_settled_with_files(
+    tmp_path: Path,
+) -> None:
     place, person = Place(tmp_path), Person("accept")
     async with place.client("modern", elicitation_callback=person) as client:
         number = await propose(place, client)
         save(place, "two", "TWO")
-        refused = await client.call_tool("review_inbox", {"action": "approve", "proposal_id": number})
+        refused = await client.call_tool(
+            "review_inbox", {"action": "approve", "proposal_id": number}
+        )
         assert refused.is_error and "approve with files" in refused.content[0].text
-        shown = (await call(client, "review_inbox", action="show", proposal_id=number))["proposals"][0]
+        shown = (await call(client, "review_inbox", action="show", proposal_id=number))[
+            "proposals"
+        ][0]
         assert "-TWO" in shown["sides"] and "+2" in shown["sides"]
         files = {"SKILL.md": skill_text("pdf", body="one\n\nboth\n\nthree")}
         await call(client, "review_inbox", action="approve", proposal_id=number, files=files)

@@ -1,4 +1,6 @@
-"""One answer of a search: the same verdict over MCP, at a terminal, on the page and at a prompt, however often."""
+"""One answer of a search: the same verdict over MCP, at a terminal, on the page and at a prompt,
+however often.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +26,18 @@ SKILLS = {
     "translate-docs": "Translates the documentation of a program into another language.",
     **{
         f"{language}-helper": f"Deploys {language} services to kubernetes with helm charts."
-        for language in ("go", "rust", "java", "ruby", "php", "swift", "kotlin", "scala", "perl", "lua")
+        for language in (
+            "go",
+            "rust",
+            "java",
+            "ruby",
+            "php",
+            "swift",
+            "kotlin",
+            "scala",
+            "perl",
+            "lua",
+        )
     },
 }
 
@@ -77,27 +90,46 @@ async def test_a_task_has_one_verdict_over_mcp_at_a_terminal_and_on_the_page(
 
 
 @pytest.mark.process
-def test_at_a_prompt_what_is_sure_is_offered_and_nothing_where_none_fits(filled: CommandLine, tmp_path: Path) -> None:
+def test_at_a_prompt_what_is_sure_is_offered_and_nothing_where_none_fits(
+    filled: CommandLine, tmp_path: Path
+) -> None:
     with Library.open(filled.home) as library:
         caller, offered = Caller(Actor.AGENT, "s1"), OfferLog(tmp_path / "offers")
-        offers = {task: suggest_skills(library, caller, task, offered, library.dependencies) for task in TASKS}
+        offers = {
+            task: suggest_skills(library, caller, task, offered, library.dependencies)
+            for task in TASKS
+        }
 
-    assert "skill:pdf" in offers["fill a PDF form"] and "skill:tides" in offers["compute the tide table of my harbour"]
+    assert (
+        "skill:pdf" in offers["fill a PDF form"]
+        and "skill:tides" in offers["compute the tide table of my harbour"]
+    )
     assert not offers["bake sourdough bread with rye"] and not offers["tune a grand piano"]
 
 
 @pytest.mark.process
-def test_the_terminal_prints_a_match_on_a_line_and_its_reasons_only_when_asked(filled: CommandLine) -> None:
-    brief, whole = filled("find", "fill a PDF form").out, filled("find", "-v", "fill a PDF form").out
+def test_the_terminal_prints_a_match_on_a_line_and_its_reasons_only_when_asked(
+    filled: CommandLine,
+) -> None:
+    brief, whole = (
+        filled("find", "fill a PDF form").out,
+        filled("find", "-v", "fill a PDF form").out,
+    )
 
     first, blank, opens = brief.splitlines()
-    assert first.startswith("skill:pdf@1  ") and first.endswith("%  Merge, split and fill PDF forms.") and not blank
+    assert (
+        first.startswith("skill:pdf@1  ")
+        and first.endswith("%  Merge, split and fill PDF forms.")
+        and not blank
+    )
     assert opens.startswith("Open it: evolvable load skill:pdf --search search-")
     assert "words: " not in brief and "words: " in whole
 
 
 @pytest.mark.process
-def test_an_unlikely_choice_is_a_question_to_the_person_without_what_has_no_chance(filled: CommandLine) -> None:
+def test_an_unlikely_choice_is_a_question_to_the_person_without_what_has_no_chance(
+    filled: CommandLine,
+) -> None:
     shown = filled.on_screen("find", "nettoyer ce tableau", columns=80)
     question, *matches = shown.splitlines()
 
@@ -107,10 +139,14 @@ def test_an_unlikely_choice_is_a_question_to_the_person_without_what_has_no_chan
 
 
 @pytest.mark.process
-def test_where_none_fits_the_terminal_names_the_nearest_and_nothing_else(filled: CommandLine) -> None:
+def test_where_none_fits_the_terminal_names_the_nearest_and_nothing_else(
+    filled: CommandLine,
+) -> None:
     told = filled("find", "paint a table for the garden with oil", code=3)
 
-    assert told.out == "Nothing in the library fits this task. The nearest: skill:csv, skill:tides\n"
+    assert (
+        told.out == "Nothing in the library fits this task. The nearest: skill:csv, skill:tides\n"
+    )
 
 
 SHORT = (

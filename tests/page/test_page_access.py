@@ -43,7 +43,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagePlace]:
 
 def test_a_link_opens_the_page_once_and_sets_a_cookie_for_its_very_name(page: PagePlace) -> None:
     parts = urlsplit(page.server.access.new_link())
-    assert parts.hostname is not None and parts.hostname.endswith(".localhost") and len(parts.hostname) > 20
+    assert (
+        parts.hostname is not None
+        and parts.hostname.endswith(".localhost")
+        and len(parts.hostname) > 20
+    )
     opened = page.request("GET", f"{parts.path}?{parts.query}", cookie="")
     cookie = opened.headers["set-cookie"]
     assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Domain" not in cookie
@@ -65,8 +69,14 @@ def test_a_link_is_too_old_after_ten_minutes_and_a_quiet_session_ends() -> None:
     assert there.session(headers) is None
 
 
-def test_without_the_cookie_every_address_is_refused_and_nothing_of_the_library_is_said(page: PagePlace) -> None:
-    paths = [one.path for module in MODULES for one in module.VIEWS] + ["/live", "/static/page.js", "/nothing"]
+def test_without_the_cookie_every_address_is_refused_and_nothing_of_the_library_is_said(
+    page: PagePlace,
+) -> None:
+    paths = [one.path for module in MODULES for one in module.VIEWS] + [
+        "/live",
+        "/static/page.js",
+        "/nothing",
+    ]
     for path in paths:
         for cookie in ("", "evolvable=", "evolvable=guessed", f"other={page.cookie}"):
             refused = page.request("GET", path.replace("{number:int}", "1"), cookie=cookie)
@@ -75,7 +85,9 @@ def test_without_the_cookie_every_address_is_refused_and_nothing_of_the_library_
 
 def test_an_agents_token_opens_nothing(page: PagePlace) -> None:
     _, secret = Tokens(page.library.store.home).add("agent", frozenset(Permission))
-    refused = page.request("GET", "/inbox", cookie=f"evolvable={secret}", Authorization=f"Bearer {secret}")
+    refused = page.request(
+        "GET", "/inbox", cookie=f"evolvable={secret}", Authorization=f"Bearer {secret}"
+    )
     assert refused.status == 401
 
 
@@ -109,14 +121,25 @@ def test_a_form_is_refused_without_cookie_origin_or_token(page: PagePlace) -> No
 
 def test_another_host_is_refused_even_with_the_cookie(page: PagePlace) -> None:
     """DNS rebinding: a name of a stranger that leads to this machine."""
-    for host in (f"127.0.0.1:{page.port}", f"localhost:{page.port}", f"evil.example:{page.port}", page.host[:-1], ""):
+    for host in (
+        f"127.0.0.1:{page.port}",
+        f"localhost:{page.port}",
+        f"evil.example:{page.port}",
+        page.host[:-1],
+        "",
+    ):
         answer = page.request("GET", "/inbox", Host=host)
         assert answer.status in (400, 421) and "pdf" not in answer.text
     token = urlsplit(page.server.access.new_link()).query
-    assert page.request("GET", f"/open?{token}", cookie="", Host=f"localhost:{page.port}").status == 421
+    assert (
+        page.request("GET", f"/open?{token}", cookie="", Host=f"localhost:{page.port}").status
+        == 421
+    )
 
 
-def test_every_answer_carries_the_policy_and_no_page_has_a_script_or_a_style_of_its_own(page: PagePlace) -> None:
+def test_every_answer_carries_the_policy_and_no_page_has_a_script_or_a_style_of_its_own(
+    page: PagePlace,
+) -> None:
     for path in ("/inbox", "/operations", "/static/page.js", "/nothing"):
         answer = page.get(path)
         assert answer.headers["content-security-policy"] == guard.POLICY
@@ -124,7 +147,11 @@ def test_every_answer_carries_the_policy_and_no_page_has_a_script_or_a_style_of_
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
     assert "'unsafe" not in guard.POLICY and "default-src 'none'" in guard.POLICY
     text = page.get("/inbox").text
-    assert "<style" not in text and " style=" not in text and text.count("<script") == text.count("<script src=") == 2
+    assert (
+        "<style" not in text
+        and " style=" not in text
+        and text.count("<script") == text.count("<script src=") == 2
+    )
 
 
 def test_a_form_that_is_too_long_is_refused_before_it_is_read(page: PagePlace) -> None:
@@ -141,13 +168,18 @@ def test_a_browser_that_signed_out_is_out(page: PagePlace) -> None:
     assert page.request("GET", "/operations", cookie=kept).status == 200
 
 
-def test_both_loopback_addresses_are_ours_so_that_no_other_program_is_sent_a_link(page: PagePlace) -> None:
+def test_both_loopback_addresses_are_ours_so_that_no_other_program_is_sent_a_link(
+    page: PagePlace,
+) -> None:
     if not socket.has_ipv6:
         pytest.skip("this machine has no IPv6")
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         with pytest.raises(OSError):
             socket.create_server((host, page.port), family=family).close()
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as other, pytest.raises(InvalidArgument):
+    with (
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as other,
+        pytest.raises(InvalidArgument),
+    ):
         PageServer(page.server.services, other.getsockname()[1])
 
 
@@ -160,7 +192,10 @@ def test_the_command_is_a_persons_and_an_agents_shell_never_sees_a_link(tmp_path
     evolvable = CommandLine(tmp_path)
     evolvable.person = False
     refused = evolvable("ui", code=1)
-    assert "Only a person opens the local page" in refused.err and "token=" not in refused.out + refused.err
+    assert (
+        "Only a person opens the local page" in refused.err
+        and "token=" not in refused.out + refused.err
+    )
     evolvable.person = True
     marked = evolvable("ui", code=1, CLAUDECODE="1")
     assert "token=" not in marked.out + marked.err
@@ -170,11 +205,15 @@ def test_the_command_is_a_persons_and_an_agents_shell_never_sees_a_link(tmp_path
 def test_the_library_of_the_page_is_the_published_one() -> None:
     """htmx 4.0.1 from its package; docs/ui.md names the hash."""
     digest = hashlib.sha256((STATIC / "htmx.min.js").read_bytes()).hexdigest()
-    assert digest in (ROOT / "docs/ui.md").read_text("utf-8") and (STATIC / "htmx.LICENSE").is_file()
+    assert (
+        digest in (ROOT / "docs/ui.md").read_text("utf-8") and (STATIC / "htmx.LICENSE").is_file()
+    )
 
 
 @pytest.mark.process
-def test_a_locked_page_asks_for_the_passphrase_and_signs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_page_asks_for_the_passphrase_and_signs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     evolvable = CommandLine(tmp_path)
     monkeypatch.setenv("EVOLVABLE_TEST_ACCOUNT", str(evolvable.user))
     evolvable("approvals", "lock", stdin="correct horse\ncorrect horse\n")
@@ -184,20 +223,29 @@ def test_a_locked_page_asks_for_the_passphrase_and_signs(tmp_path: Path, monkeyp
         number = page.propose("pdf", "1")
         assert 'name="passphrase"' in page.get(f"/inbox/{number}").text
         for words in ("", "wrong horse"):
-            assert page.post("/do/inbox-approve", number=number, passphrase=words).status in (400, 403)
+            assert page.post("/do/inbox-approve", number=number, passphrase=words).status in (
+                400,
+                403,
+            )
         assert page.library.store.backend.proposals.get(number).state == "open"
-        assert page.post("/do/inbox-approve", number=number, passphrase="correct horse").status == 303
+        assert (
+            page.post("/do/inbox-approve", number=number, passphrase="correct horse").status == 303
+        )
         operation = page.library.store.backend.proposals.get(number).operation
         assert operation is not None
         assert page.library.lock is not None
-        assert page.library.lock.vouched_operations(page.library.store.backend, [operation]) == {operation}
+        assert page.library.lock.vouched_operations(page.library.store.backend, [operation]) == {
+            operation
+        }
 
 
 @pytest.mark.process
 def test_the_command_prints_a_link_on_the_terminal_and_ends_at_an_interrupt(tmp_path: Path) -> None:
     evolvable = CommandLine(tmp_path)
     with Library.open(evolvable.home, create=True) as library:
-        draft = Draft(Ref.parse("skill:user/pdf"), 0, {"SKILL.md": File(b"---\nname: pdf\n---\n")}, "new")
+        draft = Draft(
+            Ref.parse("skill:user/pdf"), 0, {"SKILL.md": File(b"---\nname: pdf\n---\n")}, "new"
+        )
         number = library.store.backend.proposals.add(library.store.now(), Actor.AGENT, None, draft)
     assert "There is no proposal 9" in evolvable("ui", "--proposal", "9", code=1).err
     keyboard, terminal = pytest.importorskip("pty").openpty()
@@ -213,8 +261,12 @@ def test_the_command_prints_a_link_on_the_terminal_and_ends_at_an_interrupt(tmp_
             links.append(found[2])
             os.write(keyboard, b"\n")  # for another link
         host = found[1].decode()
-        with socket.create_connection(("127.0.0.1", int(host.rpartition(":")[2])), timeout=20) as wire:
-            wire.sendall(b"GET /open?" + links[1] + b" HTTP/1.1\r\nHost: " + host.encode() + b"\r\n\r\n")
+        with socket.create_connection(
+            ("127.0.0.1", int(host.rpartition(":")[2])), timeout=20
+        ) as wire:
+            wire.sendall(
+                b"GET /open?" + links[1] + b" HTTP/1.1\r\nHost: " + host.encode() + b"\r\n\r\n"
+            )
             opened = wire.recv(65536)
             assert b" 303 " in opened and f"location: /inbox/{number}\r\n".encode() in opened
         process.send_signal(signal.SIGINT)

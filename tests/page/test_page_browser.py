@@ -32,23 +32,32 @@ def page(tmp_path: Path) -> Iterator[PagePlace]:
 def proposals(page: PagePlace, count: int) -> list[int]:
     for number in range(count):
         page.create(f"skill-{number}")
-    return [page.propose(f"skill-{number}", f"one\n\ntwo words {number}\n\nthree") for number in range(count)]
+    return [
+        page.propose(f"skill-{number}", f"one\n\ntwo words {number}\n\nthree")
+        for number in range(count)
+    ]
 
 
 def decide_all(page: PagePlace, tabs: list[Tab], seconds: float) -> float:
-    """Press `a` in turn in each tab, and `j` where another tab was first; return how long it took."""
+    """Press `a` in turn in each tab, and `j` where another tab was first; return how
+    long it took.
+    """
     begun, turn = time.monotonic(), 0
     while page.library.store.backend.proposals.waiting(1):
         assert time.monotonic() - begun < seconds
         tab, turn = tabs[turn % len(tabs)].page, turn + 1
         tab.bring_to_front()
-        if "/inbox/" not in tab.url or not (tab.locator("#approve").count() or tab.locator("#next").count()):
+        if "/inbox/" not in tab.url or not (
+            tab.locator("#approve").count() or tab.locator("#next").count()
+        ):
             tab.goto(f"http://{page.host}/inbox")
         was, key = tab.url, "a" if tab.locator("#approve").count() else "j"
         tab.wait_for_timeout(260)  # what was shown for a shorter time is not decided about
         tab.keyboard.press(key)
         try:
-            tab.wait_for_url(lambda address, was=was: address != was, wait_until="commit", timeout=2_000)
+            tab.wait_for_url(
+                lambda address, was=was: address != was, wait_until="commit", timeout=2_000
+            )
         except Exception:  # another tab decided in between, and the button went
             continue
     return time.monotonic() - begun
@@ -70,7 +79,9 @@ def check_decided_once(page: PagePlace, numbers: list[int]) -> None:
     assert all(head.version == 2 for head in page.library.store.heads())
 
 
-def test_proposals_are_decided_by_keys_in_two_tabs_and_none_twice(browser: Any, page: PagePlace) -> None:
+def test_proposals_are_decided_by_keys_in_two_tabs_and_none_twice(
+    browser: Any, page: PagePlace
+) -> None:
     numbers = proposals(page, 6)
     tabs = signed_in(browser, page, 2)
     decide_all(page, tabs, 30)
@@ -91,7 +102,9 @@ def test_proposals_are_decided_by_keys_in_two_tabs_and_none_twice(browser: Any, 
     assert not [line for line in (*tabs[0].errors, *tabs[1].errors) if "40" not in line]
 
 
-def test_hostile_text_does_nothing_and_a_change_is_live_at_once(browser: Any, page: PagePlace) -> None:
+def test_hostile_text_does_nothing_and_a_change_is_live_at_once(
+    browser: Any, page: PagePlace
+) -> None:
     page.create("hostile", "before")
     (tab,) = signed_in(browser, page)
     begun = time.monotonic()
@@ -99,14 +112,21 @@ def test_hostile_text_does_nothing_and_a_change_is_live_at_once(browser: Any, pa
     tab.page.wait_for_selector("#approve", timeout=5_000)
     assert time.monotonic() - begun < 1.0  # the figure is measured in benchmarks/ui.py
     page.post("/do/inbox-approve", number=number)
-    for path in (f"/inbox/{number}", "/resource/skill:hostile", "/resource/skill:hostile?from=1&to=2", "/operations"):
+    for path in (
+        f"/inbox/{number}",
+        "/resource/skill:hostile",
+        "/resource/skill:hostile?from=1&to=2",
+        "/operations",
+    ):
         tab.open(f"http://{page.host}{path}")
         assert tab.page.evaluate("window.hacked") is None
     assert not tab.errors
     assert not [url for url in tab.asked if not url.startswith((f"http://{page.host}/", "data:"))]
 
 
-def test_another_server_of_this_machine_is_sent_no_cookie_and_can_send_no_form(browser: Any, page: PagePlace) -> None:
+def test_another_server_of_this_machine_is_sent_no_cookie_and_can_send_no_form(
+    browser: Any, page: PagePlace
+) -> None:
     page.create("pdf")
     number = page.propose("pdf", "1")
     seen: list[str | None] = []
@@ -117,7 +137,8 @@ def test_another_server_of_this_machine_is_sent_no_cookie_and_can_send_no_form(b
             target = f"http://{page.host}/do/inbox-approve"
             form = f"<form method=post action={target}><input name=number value={number}></form>"
             body = (
-                f"<script>fetch('http://{page.host}/inbox')</script>{form}<script>document.forms[0].submit()</script>"
+                f"<script>fetch('http://{page.host}/inbox')</script>{form}<script>"
+                "document.forms[0].submit()</script>"
             )
             self.send_response(200)
             self.send_header("content-type", "text/html")
@@ -137,12 +158,16 @@ def test_another_server_of_this_machine_is_sent_no_cookie_and_can_send_no_form(b
             other.shutdown()
     assert seen and set(seen) == {None}
     assert page.library.store.backend.proposals.get(number).state == "open"
-    assert [cookie["domain"] for cookie in tab.page.context.cookies()] == [page.host.partition(":")[0]]
+    assert [cookie["domain"] for cookie in tab.page.context.cookies()] == [
+        page.host.partition(":")[0]
+    ]
 
 
 @contextlib.contextmanager
 def page_of_the_command(line: CommandLine) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yield `evolvable ui` on a terminal of its own, and the link that it printed; at the end it is killed."""
+    """Yield `evolvable ui` on a terminal of its own, and the link that it printed; at the end it is
+    killed.
+    """
     keyboard, terminal = pytest.importorskip("pty").openpty()
     with line.start("ui", stdin=terminal, stdout=terminal) as process:
         os.close(terminal)
@@ -160,7 +185,10 @@ async def agent_proposes(line: CommandLine, ref: str) -> None:
     """Do over MCP what the page tells a new user to say to the client."""
     line.person = False
     command = StdioServerParameters(
-        command=sys.executable, args=["-m", "evolvable_server", "serve"], env=line.environment, cwd=line.project
+        command=sys.executable,
+        args=["-m", "evolvable_server", "serve"],
+        env=line.environment,
+        cwd=line.project,
     )
     async with Client(command) as client:
         files = {"NOTES.md": "An example for beginners.\n"}
@@ -201,9 +229,13 @@ def test_a_new_user_follows_the_terminal_to_an_approved_proposal(tmp_path: Path)
     """Each step does what the one before it printed."""
     line = CommandLine(tmp_path)
     said = " ".join(line.on_terminal("quickstart", "--home", line.home).split())
-    asked = re.search(r"Then say to it.*?: \"Read (skill:[\w-]+) with Evolvable\. Propose .*? (\S+) inbox ", said)
+    asked = re.search(
+        r"Then say to it.*?: \"Read (skill:[\w-]+) with Evolvable\. Propose .*? (\S+) inbox ", said
+    )
     assert asked is not None, said
-    assert f"Read {asked[1]}" in said and "To see a proposal" in " ".join(line.on_terminal("inbox").split())
+    assert f"Read {asked[1]}" in said and "To see a proposal" in " ".join(
+        line.on_terminal("inbox").split()
+    )
     with anyio.from_thread.start_blocking_portal() as portal:
         portal.call(agent_proposes, line, asked[1])
     line.person = True
@@ -214,7 +246,9 @@ def test_a_new_user_follows_the_terminal_to_an_approved_proposal(tmp_path: Path)
 
 
 @pytest.mark.nightly
-def test_fifty_proposals_are_decided_by_keys_in_less_than_ninety_seconds(browser: Any, page: PagePlace) -> None:
+def test_fifty_proposals_are_decided_by_keys_in_less_than_ninety_seconds(
+    browser: Any, page: PagePlace
+) -> None:
     numbers = proposals(page, 50)
     took = decide_all(page, signed_in(browser, page, 2), 90)
     check_decided_once(page, numbers)
@@ -251,24 +285,36 @@ def check_with_axe(browser: Any, page: PagePlace, paths: Sequence[str], **look: 
         tab.open(f"http://{page.host}{path}")
         tab.page.add_script_tag(path=script)
         found = tab.page.evaluate(
-            "axe.run().then(r => r.violations.filter(v => ['serious','critical'].includes(v.impact)))"
+            "axe.run().then(r => r.violations.filter(v => "
+            "['serious','critical'].includes(v.impact)))"
         )
-        assert not found, (path, [(one["id"], [node["html"] for node in one["nodes"]][:2]) for one in found])
+        assert not found, (
+            path,
+            [(one["id"], [node["html"] for node in one["nodes"]][:2]) for one in found],
+        )
         assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
 
 
-def test_axe_finds_nothing_serious_on_a_walk_through_the_page(browser: Any, page: PagePlace) -> None:
+def test_axe_finds_nothing_serious_on_a_walk_through_the_page(
+    browser: Any, page: PagePlace
+) -> None:
     check_with_axe(browser, page, WALK, viewport={"width": 375, "height": 812})
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("look", [{"color_scheme": "dark"}, {"viewport": {"width": 360, "height": 740}}, {}])
-def test_axe_finds_nothing_serious_and_every_page_fits_its_screen(browser: Any, page: PagePlace, look: Any) -> None:
+@pytest.mark.parametrize(
+    "look", [{"color_scheme": "dark"}, {"viewport": {"width": 360, "height": 740}}, {}]
+)
+def test_axe_finds_nothing_serious_and_every_page_fits_its_screen(
+    browser: Any, page: PagePlace, look: Any
+) -> None:
     check_with_axe(browser, page, PAGES, **look)
 
 
 @pytest.mark.nightly
-def test_the_whole_page_is_used_without_a_mouse_and_without_javascript(browser: Any, page: PagePlace) -> None:
+def test_the_whole_page_is_used_without_a_mouse_and_without_javascript(
+    browser: Any, page: PagePlace
+) -> None:
     numbers = proposals(page, 1)
     context = browser.new_context(java_script_enabled=False)
     tab = context.new_page()

@@ -1,4 +1,6 @@
-"""The forms of the local page: what each of them decides, once, and how the next page says it and takes it back."""
+"""The forms of the local page: what each of them decides, once, and how the next page says it and
+takes it back.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -21,7 +23,9 @@ def page(tmp_path: Path) -> Iterator[PagePlace]:
 
 
 class Forms(HTMLParser):
-    """Reads of each form that posts: where it goes to, its hidden fields, and its submit buttons with their state."""
+    """Reads of each form that posts: where it goes to, its hidden fields, and its submit buttons
+    with their state.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -91,17 +95,28 @@ def test_every_form_that_changes_something_is_sent_by_its_one_button_and_never_b
             if one.get("method") != "post":
                 continue
             first, *others = one["buttons"]
-            # HTML: Enter in a field presses the first submit button, and nothing happens where that is disabled.
+            # HTML: Enter in a field presses the first submit button, and nothing happens where that
+            # is disabled.
             assert "disabled" in first and first["type"] == "submit", (address, one)
             assert len(others) == 1 and "formaction" not in others[0], (address, one)
             seen[one["action"]] = seen.get(one["action"], 0) + 1
     assert {action.rpartition("/")[2] for action in seen} >= {
-        *("inbox-approve", "inbox-reject", "inbox-edit", "inbox-reopen", "undo", "restore", "remove"),
+        *(
+            "inbox-approve",
+            "inbox-reject",
+            "inbox-edit",
+            "inbox-reopen",
+            "undo",
+            "restore",
+            "remove",
+        ),
         *("trust", "learned", "collection-add", "end"),
     }
 
 
-def test_a_form_that_is_sent_twice_counts_once_and_both_answers_say_what_it_did(page: PagePlace) -> None:
+def test_a_form_that_is_sent_twice_counts_once_and_both_answers_say_what_it_did(
+    page: PagePlace,
+) -> None:
     number = page.propose("pdf", "1")
     form = fields_of(page, f"/inbox/{number}", "/do/inbox-approve")
     first, second = page.post("/do/inbox-approve", **form), page.post("/do/inbox-approve", **form)
@@ -111,9 +126,15 @@ def test_a_form_that_is_sent_twice_counts_once_and_both_answers_say_what_it_did(
     made = len(page.library.store.operations(99))
     answers = [page.post("/do/undo", **undo) for _ in range(2)]
     assert len(page.library.store.operations(99)) == made + 1
-    assert answers[0].location == answers[1].location and "took back operation" in page.get(answers[1].location).text
+    assert (
+        answers[0].location == answers[1].location
+        and "took back operation" in page.get(answers[1].location).text
+    )
 
-    for address, action in (("/resource/skill:pdf", "/do/restore"), ("/resource/skill:pdf", "/do/remove")):
+    for address, action in (
+        ("/resource/skill:pdf", "/do/restore"),
+        ("/resource/skill:pdf", "/do/remove"),
+    ):
         form = fields_of(page, address, action)
         assert [page.post(action, **form).status for _ in range(2)] == [303, 303], action
     assert page.library.store.head_or_none(Ref.parse("skill:pdf")).version is None  # type: ignore[union-attr]
@@ -123,32 +144,45 @@ def test_a_form_that_is_sent_twice_at_the_same_moment_counts_once(page: PagePlac
     number, answers = page.propose("pdf", "1"), list[Any]()
     form = fields_of(page, f"/inbox/{number}", "/do/inbox-approve")
     threads = [
-        threading.Thread(target=lambda: answers.append(page.post("/do/inbox-approve", **form))) for _ in range(6)
+        threading.Thread(target=lambda: answers.append(page.post("/do/inbox-approve", **form)))
+        for _ in range(6)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [one.status for one in answers] == [303] * 6 and len({one.location for one in answers}) == 1
+    assert [one.status for one in answers] == [303] * 6 and len(
+        {one.location for one in answers}
+    ) == 1
     assert page.library.store.head(Ref.parse("skill:pdf")).version == 2
 
 
-def test_a_form_that_failed_and_one_that_was_changed_count_when_they_are_sent_again(page: PagePlace) -> None:
+def test_a_form_that_failed_and_one_that_was_changed_count_when_they_are_sent_again(
+    page: PagePlace,
+) -> None:
     number = page.propose("pdf", "agent's words")
     form = fields_of(page, f"/inbox/{number}/edit", "/do/inbox-edit")
     broken = page.post("/do/inbox-edit", **form, **{"text:SKILL.md": "---\nname: !pdf pdf\n---\n"})
     assert broken.status == 400 and state(page, number) == "open"
     mended = page.post("/do/inbox-edit", **form, **{"text:SKILL.md": skill_text("pdf", "my words")})
     assert mended.status == 303 and state(page, number) == "approved"
-    third = page.post("/do/inbox-edit", **form, **{"text:SKILL.md": skill_text("pdf", "other words")})
+    third = page.post(
+        "/do/inbox-edit", **form, **{"text:SKILL.md": skill_text("pdf", "other words")}
+    )
     assert third.status == 400 and f"Proposal {number} is approved already" in third.text
 
 
-def test_an_approval_that_was_taken_back_is_said_so_and_offers_nothing_more(page: PagePlace) -> None:
+def test_an_approval_that_was_taken_back_is_said_so_and_offers_nothing_more(
+    page: PagePlace,
+) -> None:
     number = page.propose("pdf", "1")
     done = send(page, f"/inbox/{number}", "/do/inbox-approve").location
     note = page.get(done).text
-    assert f"Proposal {number} is approved: " in note and "skill:pdf@2" in note and "by operation 2." in note
+    assert (
+        f"Proposal {number} is approved: " in note
+        and "skill:pdf@2" in note
+        and "by operation 2." in note
+    )
     send(page, done, "/do/undo")
     for address in (done, f"/inbox/{number}"):
         again = page.get(address).text
@@ -156,7 +190,9 @@ def test_an_approval_that_was_taken_back_is_said_so_and_offers_nothing_more(page
         assert "Take it back" not in again
 
 
-def test_an_approval_that_was_changed_since_is_taken_back_with_the_later_change_kept(page: PagePlace) -> None:
+def test_an_approval_that_was_changed_since_is_taken_back_with_the_later_change_kept(
+    page: PagePlace,
+) -> None:
     numbers = [page.propose("pdf", text) for text in ("1\n\ntwo\n\nthree", "one\n\ntwo\n\n3")]
     for number in numbers:
         page.post("/do/inbox-approve", number=number)
@@ -165,11 +201,15 @@ def test_an_approval_that_was_changed_since_is_taken_back_with_the_later_change_
     assert "Operation 3 changed it since." in shown and "Take it back" in shown
     assert "operation=4" in send(page, address, "/do/undo").location
     store = page.library.store
-    assert store.files(store.head(Ref.parse("pdf")))["SKILL.md"].data.decode() == skill_text("pdf", "one\n\ntwo\n\n3")
+    assert store.files(store.head(Ref.parse("pdf")))["SKILL.md"].data.decode() == skill_text(
+        "pdf", "one\n\ntwo\n\n3"
+    )
     assert "Take it back" not in page.get(address).text
 
 
-def test_an_approval_whose_lines_were_changed_since_is_not_taken_back_and_both_sides_are_named(page: PagePlace) -> None:
+def test_an_approval_whose_lines_were_changed_since_is_not_taken_back_and_both_sides_are_named(
+    page: PagePlace,
+) -> None:
     for text in ("1\n\ntwo\n\nthree", "uno\n\ntwo\n\nthree"):
         page.post("/do/inbox-approve", number=page.propose("pdf", text))
     skipped = page.post("/do/undo", operation=2, back="/operations")
@@ -178,15 +218,24 @@ def test_an_approval_whose_lines_were_changed_since_is_not_taken_back_and_both_s
     assert page.library.store.head(Ref.parse("pdf")).version == 3
 
 
-def test_a_rejection_names_the_reason_and_a_reopened_proposal_says_that_it_waits_again(page: PagePlace) -> None:
+def test_a_rejection_names_the_reason_and_a_reopened_proposal_says_that_it_waits_again(
+    page: PagePlace,
+) -> None:
     number = page.propose("pdf", "1")
     done = send(page, f"/inbox/{number}", "/do/inbox-reject", reason="too <short>").location
     note = page.get(done).text
-    assert f"Proposal {number} is rejected: " in note and "stays as it is. Reason: too &lt;short&gt;" in note
+    assert (
+        f"Proposal {number} is rejected: " in note
+        and "stays as it is. Reason: too &lt;short&gt;" in note
+    )
     back = send(page, done, "/do/inbox-reopen")
     assert back.location == f"/inbox/{number}?done={number}"
     again = page.get(back.location).text
-    assert f"Proposal {number} waits again: " in again and 'id="undo"' not in again and 'id="approve"' in again
+    assert (
+        f"Proposal {number} waits again: " in again
+        and 'id="undo"' not in again
+        and 'id="approve"' in again
+    )
 
 
 def test_taking_back_the_rejection_of_a_session_reopens_all_of_it(page: PagePlace) -> None:
@@ -199,7 +248,9 @@ def test_taking_back_the_rejection_of_a_session_reopens_all_of_it(page: PagePlac
     assert {state(page, number) for number in range(1, 8)} == {"open"}
 
 
-def test_a_session_of_which_one_proposal_was_decided_elsewhere_is_not_rejected_unseen(page: PagePlace) -> None:
+def test_a_session_of_which_one_proposal_was_decided_elsewhere_is_not_rejected_unseen(
+    page: PagePlace,
+) -> None:
     numbers = [page.propose("pdf", text, session="bulk") for text in "123"]
     form = fields_of(page, "/inbox/session/bulk", "/do/inbox-reject")
     page.post("/do/inbox-approve", number=numbers[1])
@@ -209,21 +260,31 @@ def test_a_session_of_which_one_proposal_was_decided_elsewhere_is_not_rejected_u
     assert [state(page, number) for number in numbers] == ["open", "approved", "open"]
 
 
-def test_a_restored_and_a_removed_version_are_named_and_taken_back_by_the_next_page(page: PagePlace) -> None:
+def test_a_restored_and_a_removed_version_are_named_and_taken_back_by_the_next_page(
+    page: PagePlace,
+) -> None:
     page.post("/do/inbox-approve", number=page.propose("pdf", "2"))
     restored = send(page, "/resource/skill:pdf", "/do/restore").location
     assert "Operation 3, version 1 restored: " in page.get(restored).text
     send(page, restored, "/do/undo")
-    assert b"\n2\n" in page.library.store.file(page.library.store.head(Ref.parse("skill:pdf")), "SKILL.md").data
+    assert (
+        b"\n2\n"
+        in page.library.store.file(page.library.store.head(Ref.parse("skill:pdf")), "SKILL.md").data
+    )
     removed = send(page, "/resource/skill:pdf", "/do/remove").location
     assert "removed in the local page: " in page.get(removed).text
     send(page, removed, "/do/undo")
     assert page.library.store.head(Ref.parse("skill:pdf")).version is not None
 
 
-def test_an_undo_that_asks_first_leads_back_to_the_inbox_it_came_from(page: PagePlace, tmp_path: Path) -> None:
+def test_an_undo_that_asks_first_leads_back_to_the_inbox_it_came_from(
+    page: PagePlace, tmp_path: Path
+) -> None:
     watch(page, tmp_path / "skills")
     operation = page.library.store.operations(1)[0].id
     asked = page.post("/do/undo", operation=operation, back="/inbox")
     done = send(page, asked.location, "/do/undo")
-    assert done.location.startswith("/inbox?") and "took back operation" in page.get(done.location).text
+    assert (
+        done.location.startswith("/inbox?")
+        and "took back operation" in page.get(done.location).text
+    )

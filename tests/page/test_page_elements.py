@@ -1,4 +1,6 @@
-"""HTML that the page builds: the same text as htpy makes of it, and nothing of a value gets out of its place."""
+"""HTML that the page builds: the same text as htpy makes of it, and nothing of a value gets out of
+its place.
+"""
 
 from html.parser import HTMLParser
 from typing import Any
@@ -16,12 +18,18 @@ NODES: list[Any] = [
     lambda n: n.p,
     lambda n: n.p[""],
     lambda n: n.p[None, True, False, 0, 12, "a < b & c"],
-    lambda n: n.div("#one.two.three", data_live=True)[n.span(".x")["1"], [n.b["2"], ("3", [n.i["4"]])]],
+    lambda n: n.div("#one.two.three", data_live=True)[
+        n.span(".x")["1"], [n.b["2"], ("3", [n.i["4"]])]
+    ],
     lambda n: n.ul[(n.li[str(number)] for number in range(3))],
     lambda n: n.input(type="text", value='"><script>', required=True, disabled=False, title=None),
     lambda n: n.label(".pick")[n.input(type="checkbox"), " a"],
-    lambda n: n.div("#x", {"hx-get": "/x?a=1&b=2", "hx-swap": None}, class_="a b", aria_label="it's")["x"],
-    lambda n: n.a(".grow", {"data-x": "1"}, href="javascript:'")[Markup("<b>kept</b>"), "<b>escaped</b>"],
+    lambda n: n.div(
+        "#x", {"hx-get": "/x?a=1&b=2", "hx-swap": None}, class_="a b", aria_label="it's"
+    )["x"],
+    lambda n: n.a(".grow", {"data-x": "1"}, href="javascript:'")[
+        Markup("<b>kept</b>"), "<b>escaped</b>"
+    ],
     lambda n: n.span(class_="")["x"],
     lambda n: n.del_(class_=None)["x"],
     lambda n: n.p(title=Markup("<b>"))["x"],
@@ -54,7 +62,9 @@ class _Reader(HTMLParser):
         self.text += data
 
 
-@pytest.mark.parametrize("text", [*OWN, "'\"><img src=x onerror=alert(1)>", "&lt;", "</p><script>alert(1)</script>"])
+@pytest.mark.parametrize(
+    "text", [*OWN, "'\"><img src=x onerror=alert(1)>", "&lt;", "</p><script>alert(1)</script>"]
+)
 def test_a_hostile_text_stays_where_it_was_put(text: str) -> None:
     reader = _Reader()
     reader.feed(str(h.p("#one", title=text)[text, h.b[[text]]]))
@@ -85,5 +95,7 @@ def test_each_form_differs_from_every_other_one() -> None:
 
 
 def test_each_character_that_hides_is_written_out_in_a_long_text_too() -> None:
-    assert make_visible("a\nb\u202e\tc\u202e" + "d" * 1_000) == "a\nb⟦U+202E⟧\tc⟦U+202E⟧" + "d" * 1_000
+    assert (
+        make_visible("a\nb\u202e\tc\u202e" + "d" * 1_000) == "a\nb⟦U+202E⟧\tc⟦U+202E⟧" + "d" * 1_000
+    )
     assert make_visible("é\x00") == "é⟦U+0000⟧"

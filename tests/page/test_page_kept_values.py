@@ -54,7 +54,9 @@ def elsewhere(page: PagePlace, what: str) -> None:
     subprocess.run([sys.executable, "-c", OTHER, str(page.library.store.home), what], check=True)
 
 
-def test_a_proposal_of_another_process_is_in_the_number_and_in_both_lists_at_the_next_request(page: PagePlace) -> None:
+def test_a_proposal_of_another_process_is_in_the_number_and_in_both_lists_at_the_next_request(
+    page: PagePlace,
+) -> None:
     first = page.propose("pdf", "shorter")
     assert "1 waits" in page.get(f"/inbox/{first}").text
     assert "1 waits for you" in page.get("/").text
@@ -64,7 +66,9 @@ def test_a_proposal_of_another_process_is_in_the_number_and_in_both_lists_at_the
     assert 'href="/inbox/2"' in page.get("/").text
 
 
-def test_a_change_by_an_agent_in_another_process_is_counted_and_listed_at_the_next_request(page: PagePlace) -> None:
+def test_a_change_by_an_agent_in_another_process_is_counted_and_listed_at_the_next_request(
+    page: PagePlace,
+) -> None:
     first = page.propose("pdf", "shorter")
     assert "Changed since you last looked" not in page.get(f"/inbox/{first}").text
     assert "Agents changed nothing" in page.get("/").text
@@ -82,7 +86,9 @@ def test_a_decision_of_this_process_is_shown_at_the_next_request(page: PagePlace
 
 
 def test_each_operation_is_listed_with_its_own_resources(page: PagePlace) -> None:
-    edit.update_resource(page.library, PERSON, Ref.parse("csv"), "two", edits=[TextEdit("SKILL.md", "two", "2")])
+    edit.update_resource(
+        page.library, PERSON, Ref.parse("csv"), "two", edits=[TextEdit("SKILL.md", "two", "2")]
+    )
     rows = re.findall(r'id="operation-\d+".*?</tr>', page.get("/operations").text, re.DOTALL)
     moved = [re.findall(r'href="/resource/[^"]*">([^<]+)</a>', row) for row in rows]
     assert moved == [["skill:csv@2"], ["skill:pdf@1"], ["skill:csv@1"]]
@@ -94,9 +100,15 @@ def test_a_library_that_nobody_changes_is_not_read_again_after_a_minute_and_is_a
     library, home, clock = page.library, page.library.store.home, 1_000.0
     feed = ChangeFeed(library.store.backend, home)
     # The clock of the site alone: the server's loop needs its own.
-    monkeypatch.setattr("evolvable_page.site.time", SimpleNamespace(time=lambda: 7_200.0, monotonic=lambda: clock))
+    monkeypatch.setattr(
+        "evolvable_page.site.time", SimpleNamespace(time=lambda: 7_200.0, monotonic=lambda: clock)
+    )
     try:
-        site = Site(services_of(Config(home, home), library, PERSON), PageAccess(1, start="/"), commits=feed.commits)
+        site = Site(
+            services_of(Config(home, home), library, PERSON),
+            PageAccess(1, start="/"),
+            commits=feed.commits,
+        )
         first, outside = site.library_revision(), site.revision()
         clock += 60
         assert site.library_revision() == first

@@ -1,4 +1,6 @@
-"""Keys and clicks of the local page in a real Chromium: each decides about what the person sees, or about nothing."""
+"""Keys and clicks of the local page in a real Chromium: each decides about what the person sees, or
+about nothing.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +28,10 @@ def page(tmp_path: Path) -> Iterator[PagePlace]:
 def propose(page: PagePlace, count: int, session: str = "session-1") -> list[int]:
     for number in range(count):
         page.create(f"skill-{number}")
-    return [page.propose(f"skill-{number}", f"text {number}", session=session) for number in range(count)]
+    return [
+        page.propose(f"skill-{number}", f"text {number}", session=session)
+        for number in range(count)
+    ]
 
 
 def states(page: PagePlace, numbers: list[int]) -> list[str]:
@@ -34,7 +39,9 @@ def states(page: PagePlace, numbers: list[int]) -> list[str]:
 
 
 def opened(browser: Any, page: PagePlace, path: str = "/inbox") -> Any:
-    """Return a tab at an address of the page, live, and seen for long enough to be decided about."""
+    """Return a tab at an address of the page, live, and seen for long enough to be
+    decided about.
+    """
     tab = Tab(browser.new_context())
     tab.open(page.server.access.new_link())
     tab.open(f"http://{page.host}{path}")
@@ -62,7 +69,9 @@ def decided(tab: Any, number: int) -> None:
     tab.wait_for_selector(f"#done:has-text('Proposal {number} is')")
 
 
-def test_rejecting_by_keys_three_times_in_a_row_rejects_three(browser: Any, page: PagePlace) -> None:
+def test_rejecting_by_keys_three_times_in_a_row_rejects_three(
+    browser: Any, page: PagePlace
+) -> None:
     numbers = propose(page, 4)
     tab = opened(browser, page)
     for number in numbers[:3]:
@@ -74,13 +83,17 @@ def test_rejecting_by_keys_three_times_in_a_row_rejects_three(browser: Any, page
         assert tab.locator("#reason").input_value() == ""
         wait_until_seen(tab)
     assert states(page, numbers) == ["rejected", "rejected", "rejected", "open"]
-    assert {one.decision for one in page.library.store.backend.proposals.in_state("rejected", 9)} == {"dangerous"}
+    assert {
+        one.decision for one in page.library.store.backend.proposals.in_state("rejected", 9)
+    } == {"dangerous"}
     tab.keyboard.press("u")
     tab.wait_for_selector(f"#done:has-text('Proposal {numbers[2]} waits again')")
     assert states(page, numbers) == ["rejected", "rejected", "open", "open"]
 
 
-@pytest.mark.parametrize("start", [opened, without_scripts], ids=["with JavaScript", "without JavaScript"])
+@pytest.mark.parametrize(
+    "start", [opened, without_scripts], ids=["with JavaScript", "without JavaScript"]
+)
 def test_enter_in_a_field_that_was_clicked_decides_nothing(
     browser: Any, page: PagePlace, start: Callable[[Any, PagePlace, str], Any]
 ) -> None:
@@ -127,7 +140,9 @@ def test_the_key_for_rejecting_holds_until_the_field_is_left(browser: Any, page:
     assert states(page, numbers) == ["open"]
 
 
-def test_a_button_that_is_pressed_again_and_again_decides_about_one_proposal(browser: Any, page: PagePlace) -> None:
+def test_a_button_that_is_pressed_again_and_again_decides_about_one_proposal(
+    browser: Any, page: PagePlace
+) -> None:
     numbers = propose(page, 3)
     tab = opened(browser, page)
     tab.locator("#approve").focus()
@@ -144,9 +159,12 @@ def test_a_button_that_is_pressed_again_and_again_decides_about_one_proposal(bro
     assert states(page, numbers) == ["approved", "rejected", "open"]
 
 
-def test_a_click_that_comes_again_at_the_same_place_decides_about_one_proposal(browser: Any, page: PagePlace) -> None:
+def test_a_click_that_comes_again_at_the_same_place_decides_about_one_proposal(
+    browser: Any, page: PagePlace
+) -> None:
     numbers = propose(page, 4)
-    tab = opened(browser, page, f"/inbox/{numbers[1]}?done={numbers[0]}")  # the buttons stay where they are
+    # The buttons stay where they are.
+    tab = opened(browser, page, f"/inbox/{numbers[1]}?done={numbers[0]}")
     tab.evaluate(
         """() => addEventListener(
             "htmx:after:swap", () => document.querySelector("#approve").click(), { once: true }
@@ -193,7 +211,9 @@ def test_a_decision_key_that_is_held_down_or_pressed_at_once_again_decides_about
     assert states(page, numbers) == ["approved", "open", "open"]
 
 
-def test_words_that_are_typed_on_while_a_decision_is_sent_decide_nothing_more(browser: Any, page: PagePlace) -> None:
+def test_words_that_are_typed_on_while_a_decision_is_sent_decide_nothing_more(
+    browser: Any, page: PagePlace
+) -> None:
     numbers = propose(page, 3)
     tab = opened(browser, page)
     tab.keyboard.press("r")
@@ -222,12 +242,16 @@ def test_taking_back_by_key_twice_takes_back_once(browser: Any, page: PagePlace)
     assert b"text 0" not in page.library.store.file(page.library.store.heads()[0], "SKILL.md").data
 
 
-def test_a_proposal_that_another_window_decided_stays_as_it_was_decided(browser: Any, page: PagePlace) -> None:
+def test_a_proposal_that_another_window_decided_stays_as_it_was_decided(
+    browser: Any, page: PagePlace
+) -> None:
     numbers = propose(page, 2)
     tab = without_scripts(browser, page, f"/inbox/{numbers[0]}")
     page.post("/do/inbox-approve", number=numbers[0])
     tab.locator("#reject").click()
-    assert f"Proposal {numbers[0]} is approved already; nothing was rejected." in tab.inner_text("main")
+    assert f"Proposal {numbers[0]} is approved already; nothing was rejected." in tab.inner_text(
+        "main"
+    )
     live = opened(browser, page, f"/inbox/{numbers[1]}")
     live.keyboard.press("r")
     live.keyboard.type("I was typing")
@@ -249,7 +273,9 @@ def test_a_double_click_takes_one_operation_back(browser: Any, page: PagePlace) 
     assert [one.intent.undoes for one in page.library.store.operations(9)] == [(3,), (), (), ()]
 
 
-def test_a_row_that_came_under_the_pointer_at_this_moment_is_not_taken_back(browser: Any, page: PagePlace) -> None:
+def test_a_row_that_came_under_the_pointer_at_this_moment_is_not_taken_back(
+    browser: Any, page: PagePlace
+) -> None:
     page.create("pdf")
     tab = opened(browser, page, "/operations")
     tab.evaluate(

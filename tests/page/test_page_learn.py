@@ -1,4 +1,6 @@
-"""The digest on Home, the overview of Learn, and a search that shows what fits and folds the rest."""
+"""The digest on Home, the overview of Learn, and a search that shows what fits and
+folds the rest.
+"""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -33,12 +35,21 @@ def test_home_has_the_digest_and_each_line_leads_back(page: PagePlace) -> None:
     page.create("pdf")
     page.library.store.clock = now
     changed = [TextEdit("SKILL.md", "two", "two, in order")]
-    made = edit.update_resource(page.library, AGENT, Ref.parse("pdf"), "rows went <missing>", edits=changed)
+    made = edit.update_resource(
+        page.library, AGENT, Ref.parse("pdf"), "rows went <missing>", edits=changed
+    )
     learned = part_of(page, "/", "What agents learned: 1")
-    assert "rows went &lt;missing&gt;" in learned and f'name="operation" value="{made.operation}"' in learned
+    assert (
+        "rows went &lt;missing&gt;" in learned
+        and f'name="operation" value="{made.operation}"' in learned
+    )
     assert "What nobody used: 1" in learned and "evolvable remove skill:pdf" in learned
     assert page.post("/do/undo", operation=made.operation, back="/").status == 303
-    poll(lambda: "What was taken back: 1" in page.get("/").text, "the digest after the undo", seconds=30)
+    poll(
+        lambda: "What was taken back: 1" in page.get("/").text,
+        "the digest after the undo",
+        seconds=30,
+    )
 
 
 def test_learn_has_each_kind_with_its_next_step_and_stands_before_health(page: PagePlace) -> None:
@@ -48,16 +59,29 @@ def test_learn_has_each_kind_with_its_next_step_and_stands_before_health(page: P
     assert "fill the form of the tax office" in text
     poll(lambda: "Versions on trial" in page.get("/learn").text, "the ledgers of evolution")
     shown = page.get("/learn").text
-    for kind in ("Sessions", "Reviews", "Evolution", "Rounds", "Versions on trial", "Agents&#39; runs"):
+    for kind in (
+        "Sessions",
+        "Reviews",
+        "Evolution",
+        "Rounds",
+        "Versions on trial",
+        "Agents&#39; runs",
+    ):
         assert f"<h2>{kind}" in shown, kind
     assert "evolvable evolve round" in shown and "evolvable lab ags run" in shown
-    assert shown.index('href="/learn"') < shown.index('href="/health"') < shown.index('href="/search"')
+    assert (
+        shown.index('href="/learn"') < shown.index('href="/health"') < shown.index('href="/search"')
+    )
 
 
-def test_a_run_of_agents_shows_its_plan_its_bus_its_checks_and_the_rates_of_its_agents(page: PagePlace) -> None:
+def test_a_run_of_agents_shows_its_plan_its_bus_its_checks_and_the_rates_of_its_agents(
+    page: PagePlace,
+) -> None:
     place = AgsPlace(page.library, host_of())
     save_agent(page.library, "clerk", "You are the clerk.")
-    plan = plan_then_end(item("first", check="greets"), item("second", "first", check="greets"), item("third"))
+    plan = plan_then_end(
+        item("first", check="greets"), item("second", "first", check="greets"), item("third")
+    )
     folder = place.begin("Write <letters>.", checks={"greets": {}})
     backend = CountedBackend(passes=lambda job: job.task.id == "first")
     place.drive(folder, scripted(plan), backend, evidence=True)

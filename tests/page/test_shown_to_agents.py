@@ -1,4 +1,6 @@
-"""What counts as shown: what an agent read in an answer or an offer, and no search of anybody else."""
+"""What counts as shown: what an agent read in an answer or an offer, and no search of
+anybody else.
+"""
 
 import json
 from pathlib import Path
@@ -22,14 +24,18 @@ TASK = "merge and split PDF forms"
 def impressions(home: Path) -> int:
     """Return how often anything was shown to an agent."""
     with Library.open(home) as library:
-        return sum(one.times for one in library.store.backend.evidence.count_impressions("").values())
+        return sum(
+            one.times for one in library.store.backend.evidence.count_impressions("").values()
+        )
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> CommandLine:
     """A machine whose library has one skill of Claude Code's folder."""
     run = CommandLine(tmp_path)
-    run.save(run.user / ".claude/skills", "pdf", skill_text("pdf", "Merge, split and fill PDF forms."))
+    run.save(
+        run.user / ".claude/skills", "pdf", skill_text("pdf", "Merge, split and fill PDF forms.")
+    )
     run("init", "--yes")
     return run
 
@@ -48,7 +54,9 @@ def test_what_an_agent_finds_in_its_shell_is_shown_to_it_each_time(run: CommandL
     assert impressions(run.home) == 2
 
 
-def test_what_the_client_of_a_review_or_a_trial_finds_is_shown_to_no_agent(run: CommandLine) -> None:
+def test_what_the_client_of_a_review_or_a_trial_finds_is_shown_to_no_agent(
+    run: CommandLine,
+) -> None:
     run.person = False
     assert "skill:pdf" in run("find", TASK, EVOLVABLE_REVIEWING="1").out
 
@@ -56,10 +64,16 @@ def test_what_the_client_of_a_review_or_a_trial_finds_is_shown_to_no_agent(run: 
 
 
 @pytest.mark.process
-def test_six_reviews_of_sessions_with_a_skill_show_it_to_no_agent_and_it_is_not_dead(run: CommandLine) -> None:
+def test_six_reviews_of_sessions_with_a_skill_show_it_to_no_agent_and_it_is_not_dead(
+    run: CommandLine,
+) -> None:
     run.person = False
     for number in range(6):
-        events = [User(f"Merge the PDF forms of month {number}."), LoadSkill("pdf", "Merge them."), Says("Done.")]
+        events = [
+            User(f"Merge the PDF forms of month {number}."),
+            LoadSkill("pdf", "Merge them."),
+            Says("Done."),
+        ]
         path = write_claude_code(run.user, events, session=f"month-{number}")
         assert run("review", path, "--json").json["session"] == session_id(f"month-{number}")
 
@@ -108,17 +122,37 @@ def test_the_search_of_the_page_shows_nothing(tmp_path: Path) -> None:
 def test_good_siblings_of_which_none_is_sure_are_told_as_a_choice_at_the_terminal_and_on_the_page(
     run: CommandLine,
 ) -> None:
-    for language in ("go", "rust", "java", "ruby", "php", "swift", "kotlin", "scala", "perl", "lua", "dart", "julia"):
-        text = skill_text(f"{language}-helper", f"Deploys {language} services to kubernetes with helm charts.")
+    for language in (
+        "go",
+        "rust",
+        "java",
+        "ruby",
+        "php",
+        "swift",
+        "kotlin",
+        "scala",
+        "perl",
+        "lua",
+        "dart",
+        "julia",
+    ):
+        text = skill_text(
+            f"{language}-helper", f"Deploys {language} services to kubernetes with helm charts."
+        )
         run.save(run.user / ".claude/skills", f"{language}-helper", text)
     run("sync")
 
     first, second = (run("find", "deploy my service").out for _ in range(2))
 
-    assert first.startswith("Does one of these fit? The likely ones come first; if none does, go on without.\nskill:")
+    assert first.startswith(
+        "Does one of these fit? The likely ones come first; if none does, go on without.\nskill:"
+    )
     assert "Open the first: evolvable load skill:" in first
     assert first.partition("--search")[0] == second.partition("--search")[0]
     with open_page(run.home) as page:
-        unsure, none = page.get("/search?task=deploy+my+service").text, page.get("/search?task=bake+bread").text
+        unsure, none = (
+            page.get("/search?task=deploy+my+service").text,
+            page.get("/search?task=bake+bread").text,
+        )
     assert "Does one of these fit?" in unsure and "Nothing in the library fits" not in unsure
     assert "Nothing in the library fits this task." in none

@@ -1,4 +1,6 @@
-"""Where approvals are locked, what people who sign in decide counts when a key of their own signed it."""
+"""Where approvals are locked, what people who sign in decide counts when a key of their own signed
+it.
+"""
 
 import json
 import socket
@@ -49,10 +51,11 @@ class Team:
         path = self.machine.user / ".config/evolvable/config.toml"
         path.parent.mkdir(parents=True)
         path.write_text(
-            f'[sign_in]\nissuer = "{provider.issuer}"\nclient = "{client}"\naddress = "{self._address}"\n'
-            f'resource = "{RESOURCE}"\nscopes = ["openid", "groups"]\n'
-            '[[sign_in.grants]]\nvalue = "deciders"\npermissions = ["write", "approve"]\n'
-            '[[sign_in.grants]]\nvalue = "writers"\npermissions = ["write"]\n'
+            f'[sign_in]\nissuer = "{provider.issuer}"\nclient = "{client}"\n'
+            f'address = "{self._address}"\nresource = "{RESOURCE}"\n'
+            'scopes = ["openid", "groups"]\n[[sign_in.grants]]\nvalue = "deciders"\n'
+            'permissions = ["write", "approve"]\n[[sign_in.grants]]\nvalue = "writers"\n'
+            'permissions = ["write"]\n'
         )
         self.machine("init")
         self.machine("approvals", "lock", stdin=f"{WORDS}\n{WORDS}\n")
@@ -87,8 +90,15 @@ class ServedTeam(Place):
     """The same library, as a server of the same account is started on it."""
 
     def __init__(self, team: Team) -> None:
-        self.root, self.home, self.skills = team.machine.root, team.machine.home, team.machine.root / "skills"
-        self._account = {"HOME": str(team.machine.user), "EVOLVABLE_TEST_ACCOUNT": str(team.machine.user)}
+        self.root, self.home, self.skills = (
+            team.machine.root,
+            team.machine.home,
+            team.machine.root / "skills",
+        )
+        self._account = {
+            "HOME": str(team.machine.user),
+            "EVOLVABLE_TEST_ACCOUNT": str(team.machine.user),
+        }
 
     @property
     def environment(self) -> dict[str, str]:
@@ -127,7 +137,8 @@ def test_without_a_listed_key_a_person_who_signs_in_decides_nothing(team: Team) 
         team.sign_in(page, "ada")
         assert "Passphrase of your signing key" in page.get(f"/inbox/{number}").text
         assert 'href="/key"' in page.get(f"/inbox/{number}").text
-        for words in ("", OWN, WORDS):  # the passphrase of the account's own lock opens nothing here
+        # The passphrase of the account's own lock opens nothing here.
+        for words in ("", OWN, WORDS):
             refused = approve(page, number, words)
             assert refused.status == 403 and "locked" in refused.text
         make_key(page)
@@ -196,7 +207,9 @@ def test_who_may_not_approve_gets_no_key_and_who_opened_no_session_sees_none(tea
 
 
 def test_a_listed_key_counts_for_its_own_person_alone_and_for_no_baseline(team: Team) -> None:
-    """Bob's key is listed and he can write the database: he signs Ada's name, and everything so far."""
+    """Bob's key is listed and he can write the database: he signs Ada's name, and everything so
+    far.
+    """
     with team.page() as page:
         team.sign_in(page, "bob")
         key = make_key(page)
@@ -257,7 +270,9 @@ def test_the_page_is_opened_again_after_a_key_was_listed(team: Team) -> None:
         assert refused.status == 403 and "was changed since this page was opened" in refused.text
 
 
-def test_what_a_person_who_signs_in_changes_without_a_signature_is_local_and_named(team: Team) -> None:
+def test_what_a_person_who_signs_in_changes_without_a_signature_is_local_and_named(
+    team: Team,
+) -> None:
     with team.page() as page:
         team.sign_in(page, "ada")
         page.create("pdf", "one", Caller(Actor.AGENT, "s", principal=Principal.AGENT))
@@ -293,7 +308,9 @@ def test_a_token_of_the_provider_that_may_approve_decides_nothing_over_http(team
         (("disallow",), "takes a person and a key"),
     ],
 )
-def test_a_person_or_a_key_that_cannot_be_one_is_refused(team: Team, words: tuple[str, ...], said: str) -> None:
+def test_a_person_or_a_key_that_cannot_be_one_is_refused(
+    team: Team, words: tuple[str, ...], said: str
+) -> None:
     before = read_person_config()
     refused = team.machine("approvals", *words, stdin=f"{WORDS}\n", code=None)
     assert refused.code != 0 and said in refused.err
@@ -302,5 +319,7 @@ def test_a_person_or_a_key_that_cannot_be_one_is_refused(team: Team, words: tupl
 
 def test_an_agent_lists_no_key(team: Team) -> None:
     team.machine.person = False
-    refused = team.machine("approvals", "allow", team.name("eve"), "0" * 64, stdin=f"{WORDS}\n", code=1)
+    refused = team.machine(
+        "approvals", "allow", team.name("eve"), "0" * 64, stdin=f"{WORDS}\n", code=1
+    )
     assert "person" in refused.err

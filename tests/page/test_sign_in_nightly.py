@@ -1,4 +1,6 @@
-"""The sign-in that takes longer: the page in a real Chromium, and the device flow with its waits."""
+"""The sign-in that takes longer: the page in a real Chromium, and the device flow with
+its waits.
+"""
 
 import threading
 from pathlib import Path
@@ -17,7 +19,9 @@ pytestmark = [pytest.mark.process, pytest.mark.nightly]
 RESOURCE = "http://127.0.0.1:8642/mcp"
 
 
-def test_a_person_signs_in_by_the_providers_form_in_a_browser_and_decides(provider: Provider, tmp_path: Path) -> None:
+def test_a_person_signs_in_by_the_providers_form_in_a_browser_and_decides(
+    provider: Provider, tmp_path: Path
+) -> None:
     provider.account("ada", "deciders")
     with page_of(provider, tmp_path / "library") as (place, flow), chromium() as browser:
         place.create("pdf")
@@ -34,14 +38,19 @@ def test_a_person_signs_in_by_the_providers_form_in_a_browser_and_decides(provid
 
         assert tab.page.url == f"{flow.origin}/inbox/{number}"
         assert tab.page.inner_text("#signed") == f"ada@{urlsplit(provider.issuer).netloc}"
-        (cookie,) = (one for one in context.cookies() if urlsplit(flow.origin).hostname in one["domain"])
+        (cookie,) = (
+            one for one in context.cookies() if urlsplit(flow.origin).hostname in one["domain"]
+        )
         assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
         assert cookie["domain"] == urlsplit(flow.origin).hostname  # of the host alone
         tab.page.wait_for_timeout(300)  # what was shown for a shorter time is not decided about
         tab.page.keyboard.press("a")
         tab.page.wait_for_selector("#undo, #next")
         made = place.library.store.backend.audit.newest(1)[0]
-        assert (made.decision, made.via) == ("approve", f"oidc:ada@{urlsplit(provider.issuer).netloc}")
+        assert (made.decision, made.via) == (
+            "approve",
+            f"oidc:ada@{urlsplit(provider.issuer).netloc}",
+        )
         assert made.address in ("127.0.0.1", "::1")
 
         tab.page.get_by_role("button", name="Sign this browser out").click()
@@ -73,7 +82,9 @@ def type_code(address: str, code: str, login: str) -> None:
 async def test_a_person_signs_in_by_a_code_on_another_device(provider: Provider) -> None:
     provider.account("ada", "writers")
     async with joining.new_client() as client:
-        found = ServedLibrary(RESOURCE, provider.issuer, await joining.discover(client, provider.issuer))
+        found = ServedLibrary(
+            RESOURCE, provider.issuer, await joining.discover(client, provider.issuer)
+        )
     registered = await joining.register(found, "http://127.0.0.1:9/callback")
     typing: list[threading.Thread] = []
 

@@ -1,4 +1,6 @@
-"""People sign in to the page at a real OpenID provider, by its own login form; strangers stay outside."""
+"""People sign in to the page at a real OpenID provider, by its own login form; strangers stay
+outside.
+"""
 
 import socket
 from collections.abc import Iterator
@@ -22,7 +24,9 @@ pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Iterator[tuple[PagePlace, LoginFlow]]:
+def opened(
+    tmp_path_factory: pytest.TempPathFactory, provider: Provider
+) -> Iterator[tuple[PagePlace, LoginFlow]]:
     with page_of(provider, tmp_path_factory.mktemp("page") / "library") as found:
         found[0].create("pdf")
         yield found
@@ -35,14 +39,18 @@ def page(opened: tuple[PagePlace, LoginFlow]) -> PagePlace:
 
 
 def begin(page: PagePlace) -> tuple[str, str]:
-    """Return the provider's address that the page sends a browser to, and the cookie of the login."""
+    """Return the provider's address that the page sends a browser to, and the cookie of
+    the login.
+    """
     answer = page.request("GET", "/sign-in", cookie="")
     assert answer.status == 303, answer.text
     return answer.location, answer.headers["set-cookie"].partition(";")[0]
 
 
 def log_in(page: PagePlace, login: str) -> tuple[str, str]:
-    """Fill the provider's form; return the address that it sends the browser back to, and the cookie of the login."""
+    """Fill the provider's form; return the address that it sends the browser back to, and the
+    cookie of the login.
+    """
     address, kept = begin(page)
     with Browser() as browser:
         back = fill_login(browser, address, login, until=page.server.access.origin)
@@ -55,11 +63,15 @@ def sign_in(page: PagePlace, login: str) -> PageAnswer:
     return page.come_back(*log_in(page, login))
 
 
-def test_the_browser_is_sent_with_a_challenge_and_state_to_the_exact_redirect_address(page, provider):
+def test_the_browser_is_sent_with_a_challenge_and_state_to_the_exact_redirect_address(
+    page, provider
+):
     address, _ = begin(page)
     asked = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
     answer = page.request(
-        "GET", "/sign-in?next=https://evil.example.org&redirect_uri=https://evil.example.org", cookie=""
+        "GET",
+        "/sign-in?next=https://evil.example.org&redirect_uri=https://evil.example.org",
+        cookie="",
     )
 
     assert address.startswith(f"{provider.issuer}/auth?")
@@ -78,14 +90,24 @@ def test_a_person_signs_in_and_their_decision_names_them(page, provider):
     answer = sign_in(page, "ada")
 
     assert "signed in as ada" in answer.text
-    assert "SameSite=strict" in answer.headers["set-cookie"] and "Domain" not in answer.headers["set-cookie"]
+    assert (
+        "SameSite=strict" in answer.headers["set-cookie"]
+        and "Domain" not in answer.headers["set-cookie"]
+    )
     shown = page.get(f"/inbox/{number}")
     assert shown.status == 200 and f"ada@{urlsplit(provider.issuer).netloc}" in shown.text
-    fields = {name: shown.field(name) for name in ("expected", "seen", "base", "head") if shown.field(name)}
+    fields = {
+        name: shown.field(name)
+        for name in ("expected", "seen", "base", "head")
+        if shown.field(name)
+    }
     done = page.post("/do/inbox-approve", number=number, reason="clear", **fields)
     assert done.status == 303, done.text
     made = page.library.store.operations(1)[0]
-    assert (made.principal, made.intent.via) == (Principal.PERSON, f"oidc:ada@{urlsplit(provider.issuer).netloc}")
+    assert (made.principal, made.intent.via) == (
+        Principal.PERSON,
+        f"oidc:ada@{urlsplit(provider.issuer).netloc}",
+    )
 
 
 def test_a_reader_reads_and_changes_nothing(page, provider):
@@ -173,7 +195,8 @@ def test_the_code_of_another_client_or_login_opens_nothing(page, provider, tmp_p
     injected = {"code": code, "state": state, "iss": provider.issuer}
 
     answer = page.request("GET", f"/callback?{urlencode(injected)}", cookie=kept)
-    assert answer.status == 403 and "invalid_grant" in answer.text  # the verifier is another login's
+    # The verifier is another login's.
+    assert answer.status == 403 and "invalid_grant" in answer.text
     assert code not in answer.text
 
 
@@ -196,13 +219,17 @@ def test_no_token_and_no_link_signs_in(page, provider):
     answer = provider.token("ada", "http://127.0.0.1:8642/mcp")
     _, secret = Tokens(page.library.store.home).add("agent", frozenset(Permission))
     for token in (answer["access_token"], answer["id_token"], secret):
-        refused = page.request("GET", "/library", cookie=f"evolvable={token}", Authorization=f"Bearer {token}")
+        refused = page.request(
+            "GET", "/library", cookie=f"evolvable={token}", Authorization=f"Bearer {token}"
+        )
         assert refused.status == 401 and "Sign in at" in refused.text
     link = urlsplit(page.server.access.new_link())
     assert page.request("GET", f"{link.path}?{link.query}", cookie="").status == 401
 
 
-def test_a_session_ends_when_the_groups_are_gone_and_when_the_person_is(page, provider, monkeypatch):
+def test_a_session_ends_when_the_groups_are_gone_and_when_the_person_is(
+    page, provider, monkeypatch
+):
     monkeypatch.setattr(access, "RECHECK_SECONDS", 0)
     provider.account("ada", "deciders")
     sign_in(page, "ada")
@@ -219,14 +246,24 @@ def test_a_session_ends_when_the_groups_are_gone_and_when_the_person_is(page, pr
     assert page.get("/library").status == 401
 
 
-def test_the_environment_chooses_no_proxy_that_could_answer_as_the_provider(page, provider, monkeypatch):
+def test_the_environment_chooses_no_proxy_that_could_answer_as_the_provider(
+    page, provider, monkeypatch
+):
     provider.account("ada", "deciders")
     with socket.create_server(("127.0.0.1", 0)) as trap:
         trap.setblocking(False)
         address = f"http://127.0.0.1:{trap.getsockname()[1]}"
-        for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        for name in (
+            "HTTP_PROXY",
+            "http_proxy",
+            "HTTPS_PROXY",
+            "https_proxy",
+            "ALL_PROXY",
+            "all_proxy",
+        ):
             monkeypatch.setenv(name, address)
-        monkeypatch.setenv("SSL_CERT_FILE", __file__)  # no certificates: a client that reads it cannot be made
+        # No certificates: a client that reads it cannot be made.
+        monkeypatch.setenv("SSL_CERT_FILE", __file__)
         assert sign_in(page, "ada").status == 200
         with pytest.raises(BlockingIOError):
             trap.accept()
@@ -243,11 +280,17 @@ def test_a_person_signs_out(page, provider):
 
 def test_a_confidential_client_signs_in_with_its_secret(provider, tmp_path):
     provider.account("ada", "deciders")
-    with page_of(provider, tmp_path / "library", token_endpoint_auth_method="client_secret_basic") as (place, flow):
+    with page_of(
+        provider, tmp_path / "library", token_endpoint_auth_method="client_secret_basic"
+    ) as (place, flow):
         assert sign_in(place, "ada").status == 200
         flow._secret = "wrong"
         refused = sign_in(place, "ada")
-        assert refused.status == 403 and "invalid_client" in refused.text and "wrong" not in refused.text
+        assert (
+            refused.status == 403
+            and "invalid_client" in refused.text
+            and "wrong" not in refused.text
+        )
 
 
 @pytest.mark.anyio

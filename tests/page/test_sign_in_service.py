@@ -1,4 +1,6 @@
-"""The page as a service: no terminal, HAProxy with TLS in front of it, people of a real provider, and strangers."""
+"""The page as a service: no terminal, HAProxy with TLS in front of it, people of a real provider,
+and strangers.
+"""
 
 import re
 import shutil
@@ -62,7 +64,10 @@ def free_port() -> int:
 
 def certificate(name: str, path: Path) -> None:
     """Write a key and a certificate of this name that it signed itself."""
-    key, own = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    key, own = (
+        ec.generate_private_key(ec.SECP256R1()),
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
+    )
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder()
@@ -76,7 +81,11 @@ def certificate(name: str, path: Path) -> None:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
-    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    form = (
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
     path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + key.private_bytes(*form))
 
 
@@ -130,7 +139,9 @@ class Service:
 
 
 def start(place: Place, *words: str, **environment: str) -> "subprocess.Popen[str]":
-    """Start the page as a service manager does: no terminal, and no more environment than it needs."""
+    """Start the page as a service manager does: no terminal, and no more environment
+    than it needs.
+    """
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "evolvable_server", "ui", "--sign-in", *words],
         env=place.environment | environment, cwd=place.root, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -155,7 +166,9 @@ def service(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Ite
     place = Place(tmp_path_factory.mktemp("service"))
     front, port = free_port(), free_port()
     origin = f"https://inbox.localhost:{front}"
-    place.configure(sign_in_table(provider, origin, f'listen = "127.0.0.1:{port}"\nproxies = ["127.0.0.1"]'))
+    place.configure(
+        sign_in_table(provider, origin, f'listen = "127.0.0.1:{port}"\nproxies = ["127.0.0.1"]')
+    )
     pem, configuration = place.root / "page.pem", place.root / "haproxy.cfg"
     certificate("inbox.localhost", pem)
     text = CONFIGURATION.read_text("utf-8").replace("CERTIFICATE", str(pem))
@@ -168,7 +181,9 @@ def service(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Ite
         assert f"Serving {origin}" in line, line + process.stderr.read()
         proxy = subprocess.Popen([haproxy, "-db", "-q", "-f", str(configuration)])
         stack.enter_context(ended(proxy))
-        found = Service(place, provider, origin, port, ssl.create_default_context(cafile=pem), process)
+        found = Service(
+            place, provider, origin, port, ssl.create_default_context(cafile=pem), process
+        )
         poll(lambda: answers(found.browser()), "the proxy to pass requests on")
         yield found
 
@@ -181,7 +196,11 @@ def answers(browser: PageBrowser) -> bool:
 
 
 def decided(answer: PageAnswer, number: int) -> dict[str, Any]:
-    fields = {name: answer.field(name) for name in ("expected", "seen", "base", "head") if answer.field(name)}
+    fields = {
+        name: answer.field(name)
+        for name in ("expected", "seen", "base", "head")
+        if answer.field(name)
+    }
     return {"number": number, "reason": "clear", **fields}
 
 
@@ -190,7 +209,11 @@ def test_a_person_signs_in_through_the_proxy_and_decides(service: Service) -> No
     number = service.propose("shorter", "one")
     browser = service.signed_in("ada")
     shown = browser.get(f"/inbox/{number}")
-    claimed = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "http", "Forwarded": "for=203.0.113.9"}
+    claimed = {
+        "X-Forwarded-For": "203.0.113.9",
+        "X-Forwarded-Proto": "http",
+        "Forwarded": "for=203.0.113.9",
+    }
     done = browser.post("/do/inbox-approve", headers=claimed, **decided(shown, number))
 
     assert done.status == 303 and not done.location.startswith("http"), done.text
@@ -208,7 +231,9 @@ def test_its_cookies_are_for_the_encrypted_page_of_this_host_alone(service: Serv
     browser = service.signed_in("ada")
     for cookie, same_site in ((begun.headers["set-cookie"], "lax"), (browser.opened, "strict")):
         name, _, rest = cookie.partition("=")
-        assert name.startswith("__Host-evolvable"), "a browser takes it from the host itself, encrypted, alone"
+        assert name.startswith("__Host-evolvable"), (
+            "a browser takes it from the host itself, encrypted, alone"
+        )
         said = {part.strip().lower() for part in rest.split(";")[1:]}
         assert {"secure", "httponly", "path=/", f"samesite={same_site}"} <= said
         assert not any(part.startswith("domain") for part in said)
@@ -216,40 +241,74 @@ def test_its_cookies_are_for_the_encrypted_page_of_this_host_alone(service: Serv
     without = service.browser()
     assert without.request("GET", "/library", cookie=f"__Host-evolvable={secret}").status == 200
     # What another host below the same domain, or a page without encryption, could have set.
-    for other in (f"evolvable={secret}", f"__Secure-evolvable={secret}", f"__host-evolvable={secret}"):
+    for other in (
+        f"evolvable={secret}",
+        f"__Secure-evolvable={secret}",
+        f"__host-evolvable={secret}",
+    ):
         assert without.request("GET", "/library", cookie=other).status == 401, other
 
 
-def test_other_hosts_and_origins_are_refused_behind_the_proxy_and_beside_it(service: Service) -> None:
+def test_other_hosts_and_origins_are_refused_behind_the_proxy_and_beside_it(
+    service: Service,
+) -> None:
     service.provider.account("ada", "deciders")
     browser, plain = service.signed_in("ada"), f"http://{service.browser().host}"
-    for host in ("127.0.0.1", f"localhost:{service.port}", "inbox.localhost", f"evil.{browser.host}"):
+    for host in (
+        "127.0.0.1",
+        f"localhost:{service.port}",
+        "inbox.localhost",
+        f"evil.{browser.host}",
+    ):
         assert browser.request("GET", "/library", Host=host).status == 421, host
     forwarded = {"X-Forwarded-Host": "evil.example.org", "Origin": "https://evil.example.org"}
     assert browser.post("/do/remove", headers=forwarded, ref="skill:pdf").status == 403
-    for origin in (plain, "null", f"{service.origin}.evil.example.org", "https://inbox.localhost", ""):
-        assert browser.post("/do/remove", headers={"Origin": origin}, ref="skill:pdf").status == 403, origin
+    for origin in (
+        plain,
+        "null",
+        f"{service.origin}.evil.example.org",
+        "https://inbox.localhost",
+        "",
+    ):
+        assert (
+            browser.post("/do/remove", headers={"Origin": origin}, ref="skill:pdf").status == 403
+        ), origin
     direct = PageBrowser(f"http://127.0.0.1:{service.port}")
     assert direct.get("/library").status == 421
     assert direct.request("GET", "/library", Host=browser.host, cookie="").status == 401
-    # The address that a login comes back to is the configured one, whatever a request says of itself.
-    begun = browser.request("GET", "/sign-in", X_Forwarded_Host="evil.example.org", X_Forwarded_Proto="http")
-    assert "evil" not in begun.location and "redirect_uri=https%3A%2F%2Finbox.localhost" in begun.location
+    # The address that a login comes back to is the configured one, whatever a request says of
+    # itself.
+    begun = browser.request(
+        "GET", "/sign-in", X_Forwarded_Host="evil.example.org", X_Forwarded_Proto="http"
+    )
+    assert (
+        "evil" not in begun.location
+        and "redirect_uri=https%3A%2F%2Finbox.localhost" in begun.location
+    )
 
 
 def test_a_service_manager_ends_it(provider: Provider, tmp_path: Path) -> None:
     place, port = Place(tmp_path), free_port()
-    place.configure(sign_in_table(provider, "https://inbox.example.org", f'listen = "127.0.0.1:{port}"'))
+    place.configure(
+        sign_in_table(provider, "https://inbox.example.org", f'listen = "127.0.0.1:{port}"')
+    )
     process = start(place)
     with ended(process):
-        assert process.stderr is not None and "Serving https://inbox.example.org" in process.stderr.readline()
+        assert (
+            process.stderr is not None
+            and "Serving https://inbox.example.org" in process.stderr.readline()
+        )
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
 
 
-def test_an_agent_starts_no_page_and_a_service_none_that_opens_by_a_link(provider: Provider, tmp_path: Path) -> None:
+def test_an_agent_starts_no_page_and_a_service_none_that_opens_by_a_link(
+    provider: Provider, tmp_path: Path
+) -> None:
     place = Place(tmp_path)
-    place.configure(sign_in_table(provider, "https://inbox.example.org", f'listen = "127.0.0.1:{free_port()}"'))
+    place.configure(
+        sign_in_table(provider, "https://inbox.example.org", f'listen = "127.0.0.1:{free_port()}"')
+    )
     with ended(marked := start(place, CLAUDECODE="1")):
         assert "is refused" in marked.communicate(timeout=60)[1] and marked.returncode != 0
     words = [sys.executable, "-P", "-m", "evolvable_server", "ui"]
@@ -266,14 +325,19 @@ def test_an_agent_starts_no_page_and_a_service_none_that_opens_by_a_link(provide
 
 
 @pytest.mark.parametrize("proxies", [("10.9.9.9", "2001:db8::/32"), ("127.0.0.0/8",)])
-def test_an_address_that_others_reach_answers_its_proxies_alone(tmp_path: Path, proxies: tuple[str, ...]) -> None:
+def test_an_address_that_others_reach_answers_its_proxies_alone(
+    tmp_path: Path, proxies: tuple[str, ...]
+) -> None:
     place = Place(tmp_path)
     with Library.open(place.home) as library:
         caller = Caller(Actor.HUMAN, principal=Principal.PERSON, via="terminal")
         services = services_of(Config(place.home, place.home), library, caller)
         with pytest.raises(InvalidArgument, match="no proxy is named"):
             PageServer(services, 0, host="0.0.0.0")
-        server, started = PageServer(services, 0, host="0.0.0.0", proxies=proxies), threading.Event()
+        server, started = (
+            PageServer(services, 0, host="0.0.0.0", proxies=proxies),
+            threading.Event(),
+        )
         thread = threading.Thread(target=server.serve, args=(started.set,), daemon=True)
         thread.start()
         assert started.wait(20)
@@ -303,7 +367,11 @@ def test_a_person_signs_in_through_the_proxy_in_a_browser(service: Service) -> N
             tab.page.wait_for_selector("html[data-live]")
             assert tab.page.url.startswith(f"{service.origin}/inbox")
             (cookie,) = (one for one in context.cookies() if one["domain"] == "inbox.localhost")
-            assert (cookie["name"], cookie["secure"], cookie["httpOnly"]) == ("__Host-evolvable", True, True)
+            assert (cookie["name"], cookie["secure"], cookie["httpOnly"]) == (
+                "__Host-evolvable",
+                True,
+                True,
+            )
             assert cookie["sameSite"] == "Strict"
             tab.open(f"{service.origin}/inbox/{number}")
             tab.page.wait_for_timeout(300)  # what was shown for a shorter time is not decided about

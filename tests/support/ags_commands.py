@@ -1,4 +1,6 @@
-"""A machine on which a person named a worker and a planner, both scripts, and has agents for a run."""
+"""A machine on which a person named a worker and a planner, both scripts, and has
+agents for a run.
+"""
 
 import json
 import sys
@@ -49,14 +51,21 @@ DIAMOND = [item("a"), item("b", "a"), item("c", "a"), item("d", "b", "c")]
 
 
 class AgsMachine(CommandLine):
-    """Where a person has the agent clerk, and named the executor `worker` and the proposer `plan`."""
+    """Where a person has the agent clerk, and named the executor `worker` and the
+    proposer `plan`.
+    """
 
     def __init__(self, root: Path, seconds: float = 0.0, more: str = "") -> None:
         super().__init__(root)
         (root / "worker.py").write_text(WORKER.replace("SECONDS", str(seconds)), encoding="utf-8")
-        planner = PLANNER.replace("ITEMS", json.dumps(DIAMOND)).replace("HOLD", repr(str(root / "hold")))
+        planner = PLANNER.replace("ITEMS", json.dumps(DIAMOND)).replace(
+            "HOLD", repr(str(root / "hold"))
+        )
         (root / "plan.py").write_text(planner, encoding="utf-8")
-        named = (("executors.worker", "{python}", "worker.py"), ("proposers.plan", sys.executable, "plan.py"))
+        named = (
+            ("executors.worker", "{python}", "worker.py"),
+            ("proposers.plan", sys.executable, "plan.py"),
+        )
         lines = [
             f"[{role}]\ncommand = {json.dumps([python, '-I', '-S', str(root / script)])}\n"
             for role, python, script in named

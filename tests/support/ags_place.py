@@ -1,4 +1,6 @@
-"""Runs of agents for tests: a library with agents, a scripted planner, and workers whose time is counted."""
+"""Runs of agents for tests: a library with agents, a scripted planner, and workers whose time is
+counted.
+"""
 
 import asyncio
 import heapq
@@ -20,9 +22,19 @@ from evolvable_evolve.ags.workers import Workers
 from evolvable_evolve.contracts import contract_of
 from evolvable_evolve.evolution import AGS_DIR
 from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory, create_run
-from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, ProposerModel
+from evolvable_evolve.evolution.proposers.proposer_model import (
+    ModelQuestion,
+    ModelRole,
+    ProposerModel,
+)
 from evolvable_evolve.evolution.run_config import HostContext, SpendLimit
-from evolvable_evolve.evolution.task import ModelUsage, RegisteredScorer, Rollout, Score, TrialOutcome
+from evolvable_evolve.evolution.task import (
+    ModelUsage,
+    RegisteredScorer,
+    Rollout,
+    Score,
+    TrialOutcome,
+)
 from evolvable_evolve.evolution.trials.budget import ConcurrencyLimit, RunBudget
 from evolvable_evolve.evolution.trials.trial import TrialAttempt, TrialBackend, TrialJob
 from evolvable_evolve.sandbox.probe import SandboxChoice
@@ -44,10 +56,13 @@ Planning = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 Working = Callable[[TrialJob], Rollout]
 
 
-def save_agent(library: Library, name: str, text: str, caller: Caller = PERSON, **fields: str) -> None:
+def save_agent(
+    library: Library, name: str, text: str, caller: Caller = PERSON, **fields: str
+) -> None:
     """Save an agent. fields: of its head."""
     head = "".join(
-        f"{key}: {value}\n" for key, value in {"name": name, "description": f"Does {name}.", **fields}.items()
+        f"{key}: {value}\n"
+        for key, value in {"name": name, "description": f"Does {name}.", **fields}.items()
     )
     ref = Ref.parse(f"agent:{name}")
     _save(library, caller, ref, {"AGENT.md": f"---\n{head}---\n\n{text}\n"})
@@ -62,12 +77,22 @@ def save_skill(library: Library, name: str, text: str, caller: Caller = PERSON) 
 def _save(library: Library, caller: Caller, ref: Ref, files: Mapping[str, str]) -> None:
     there = library.store.head_or_none(ref)
     now = there.version if there is not None else None
-    edit.update_resource(library, caller, ref, "for a run", files=files, expected_version=now, create=there is None)
+    edit.update_resource(
+        library, caller, ref, "for a run", files=files, expected_version=now, create=there is None
+    )
 
 
-def item(name: str, *needs: str, agent: str = CLERK, subtask: str = "", **checked: Any) -> dict[str, Any]:
+def item(
+    name: str, *needs: str, agent: str = CLERK, subtask: str = "", **checked: Any
+) -> dict[str, Any]:
     """Return an item as a planner writes it. checked: its check or its judge."""
-    return {"id": name, "subtask": subtask or f"Do {name}.", "agent": agent, "needs": list(needs), **checked}
+    return {
+        "id": name,
+        "subtask": subtask or f"Do {name}.",
+        "agent": agent,
+        "needs": list(needs),
+        **checked,
+    }
 
 
 def plan_then_end(*items: Mapping[str, Any]) -> Planning:
@@ -76,7 +101,10 @@ def plan_then_end(*items: Mapping[str, Any]) -> Planning:
     def plan(data: Mapping[str, Any]) -> Mapping[str, Any]:
         if data["round"] == 1:
             return {"note": "all at once", "items": list(items)}
-        return {"note": "enough", "result": "; ".join(str(one["summary"]) for one in data["messages"]) or "nothing"}
+        return {
+            "note": "enough",
+            "result": "; ".join(str(one["summary"]) for one in data["messages"]) or "nothing",
+        }
 
     return plan
 
@@ -97,7 +125,8 @@ def done(job: TrialJob) -> Rollout:
 
 @dataclass
 class CountedBackend:
-    """A trial backend whose jobs take counted seconds: nothing is waited for. seconds: of a job, by default one.
+    """A trial backend whose jobs take counted seconds: nothing is waited for. seconds: of a job, by
+    default one.
 
     passes: what the check of a job says, where its item has one; None for a check in trouble.
     started, ended: the ids of tasks in order, with the time. most: how many ran at a time.
@@ -140,11 +169,17 @@ class CountedBackend:
         self._running = []
 
 
-def _attempt(job: TrialJob, rollout: Rollout, passes: Callable[[TrialJob], bool | None]) -> TrialAttempt:
+def _attempt(
+    job: TrialJob, rollout: Rollout, passes: Callable[[TrialJob], bool | None]
+) -> TrialAttempt:
     lost, score = rollout.outcome is TrialOutcome.INFRA_ERROR, None
     if job.task.scorer.type == "command" and rollout.outcome is None:
         passed = passes(job)
-        said = {"trouble": "it did not start"} if passed is None else {"passed": passed, "text": "no list"}
+        said = (
+            {"trouble": "it did not start"}
+            if passed is None
+            else {"passed": passed, "text": "no list"}
+        )
         score = Score(1.0, evidence=json.dumps({"files": {}, "left_out": [], "check": said}))
     return TrialAttempt(rollout.outcome, rollout, score, detail=rollout.detail, lost=lost)
 
@@ -185,14 +220,27 @@ class AgsPlace:
     host: HostContext
     plans: list[Plan] = field(default_factory=list)
 
-    def begin(self, task: str = "Write the report.", agents: Sequence[str] = (CLERK,), **settings: Any) -> RunDirectory:
+    def begin(
+        self, task: str = "Write the report.", agents: Sequence[str] = (CLERK,), **settings: Any
+    ) -> RunDirectory:
         """Begin a run without the checks of a start, and return its folder."""
-        folder = QuickDirectory(create_run(self.library.store.home, self.library.store.clock(), AGS_DIR).path)
+        folder = QuickDirectory(
+            create_run(self.library.store.home, self.library.store.clock(), AGS_DIR).path
+        )
         limit = dict.fromkeys(("cost", "tokens", "calls", "wall"))
         said = {"task": task, "agents": list(agents), "memory": settings.pop("memory", [])}
         said |= {"limit": {**limit, **settings.pop("limit", {})}}
-        said |= {"executor": {"kind": "command", "name": "own", "command": ["{python}"]}, "planner": "anthropic"}
-        said |= {"scopes": ["user"], "principal": "person", "seconds": 60.0, "concurrency": 4, **settings}
+        said |= {
+            "executor": {"kind": "command", "name": "own", "command": ["{python}"]},
+            "planner": "anthropic",
+        }
+        said |= {
+            "scopes": ["user"],
+            "principal": "person",
+            "seconds": 60.0,
+            "concurrency": 4,
+            **settings,
+        }
         with Ledger.open(folder.ledger, durable=False) as ledger:
             ledger.append("run", {"run": folder.id, "label": "scripted", "settings": said})
         return folder
@@ -209,7 +257,8 @@ class AgsPlace:
         improver: ProposerModel | None = None,
         judge: ProposerModel | None = None,
     ) -> AgsState:
-        """Drive a run as far as it comes. versions: whether its plans become versions of the library.
+        """Drive a run as far as it comes. versions: whether its plans become versions of the
+        library.
 
         evidence: whether its items become evidence. improver: who improves the run's own program.
         judge: who checks items.
@@ -222,9 +271,13 @@ class AgsPlace:
             budget = RunBudget(SpendLimit(**settings["limit"]))
             budget.replay(spending_records(opened.records))
             named = {name: settings[name] for name in ("agents", "memory")}
-            named["checks"] = {name: RegisteredScorer(name, ("true",), "") for name in settings.get("checks", ())}
+            named["checks"] = {
+                name: RegisteredScorer(name, ("true",), "") for name in settings.get("checks", ())
+            }
             named["committed"] = lambda: bus.state.committed
-            workers = Workers(self.library, PERSON, self.host, folder, settings["executor"], **named)
+            workers = Workers(
+                self.library, PERSON, self.host, folder, settings["executor"], **named
+            )
             heads = [self.library.store.head(Ref.parse(ref)) for ref in settings["agents"]]
             most = settings["concurrency"]
             run = AgsRun(
@@ -236,10 +289,14 @@ class AgsPlace:
                 budget=budget,
                 throttle=ConcurrencyLimit(most, most=most),
                 contracts=lambda: contract_of(self.library, heads),
-                publish=(lambda plan: publish_plan(self.library, PERSON, plan)) if versions else self._note,
+                publish=(lambda plan: publish_plan(self.library, PERSON, plan))
+                if versions
+                else self._note,
                 redactor=Redactor(),
                 stop=lambda: folder.is_stop_requested,
-                record=(lambda item: keep_evidence(self.library, opened.records, item)) if evidence else str,
+                record=(lambda item: keep_evidence(self.library, opened.records, item))
+                if evidence
+                else str,
             )
             if judge is not None:
                 add_judge(run, judge)
@@ -254,13 +311,17 @@ class AgsPlace:
         self.plans.append(plan)
         return ""
 
-    def run(self, planning: Planning, backend: TrialBackend | None = None, **settings: Any) -> AgsState:
+    def run(
+        self, planning: Planning, backend: TrialBackend | None = None, **settings: Any
+    ) -> AgsState:
         """Begin a run and drive it."""
         return self.drive(self.begin(**settings), scripted(planning), backend or CountedBackend())
 
 
 def host_of(*command: str) -> HostContext:
-    """Return a host on which the person named one executor, `own`; its jobs are not run, so it looks for no sandbox."""
+    """Return a host on which the person named one executor, `own`; its jobs are not run, so it
+    looks for no sandbox.
+    """
     roles = ("executors", "proposers", "judges", "scorers")
     own = {"own": NamedCommand("own", command or ("{python}",))}
     named = {role: NamedCommands(role, own if role == "executors" else {}) for role in roles}

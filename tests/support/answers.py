@@ -7,7 +7,9 @@ _REF = re.compile(r"\b(?:skill|prompt|agent|tool|environment|memory):[\w./-]*\w"
 
 
 def refs_of(answer: dict[str, Any]) -> list[str]:
-    """Return the refs that an answer names, in its order, each once, without the further names of a choice."""
+    """Return the refs that an answer names, in its order, each once, without the further names of a
+    choice.
+    """
     use, choices = answer.get("use"), answer.get("choices", [])
     named = [use["ref"]] if use else [choice["ref"] for choice in choices]
     named += _REF.findall(answer.get("others", {}).get("text", ""))

@@ -1,7 +1,9 @@
-"""Run commands of the program with what Windows answers, on Linux: `as_windows.py COMMAND... [--then COMMAND...]`.
+"""Run commands of the program with what Windows answers, on Linux: `as_windows.py COMMAND...
+[--then COMMAND...]`.
 
-The program is imported with `sys.platform` and `os.name` of Windows, without the modules and functions that Windows
-lacks, and with stand-ins for the calls of Windows. Everything else, such as paths and sockets, stays this system's.
+The program is imported with `sys.platform` and `os.name` of Windows, without the modules and
+functions that Windows lacks, and with stand-ins for the calls of Windows. Everything else, such as
+paths and sockets, stays this system's.
 """
 
 import asyncio
@@ -25,7 +27,18 @@ PACKAGES = (
 )
 MODULES = ("fcntl", "termios", "tty", "pty", "resource", "pwd", "grp")
 FUNCTIONS = (
-    *("fork", "register_at_fork", "geteuid", "getuid", "getgid", "getegid", "setsid", "getpgid", "setpgid", "killpg"),
+    *(
+        "fork",
+        "register_at_fork",
+        "geteuid",
+        "getuid",
+        "getgid",
+        "getegid",
+        "setsid",
+        "getpgid",
+        "setpgid",
+        "killpg",
+    ),
     *("chown", "fchown", "fchmod", "nice", "uname", "pidfd_open", "eventfd", "mkfifo", "statvfs"),
     *("O_NOFOLLOW", "O_DIRECTORY", "O_NONBLOCK"),
 )
@@ -46,13 +59,20 @@ def import_dependencies() -> None:
 
 
 def lock(descriptor: int, mode: int, size: int) -> None:
-    """Lock bytes as msvcrt.locking does, over a lock of the open file. Raises OSError where another holds it."""
+    """Lock bytes as msvcrt.locking does, over a lock of the open file.
+
+    Raises OSError where another holds it.
+    """
     at = os.lseek(descriptor, 0, os.SEEK_CUR)
     kind = fcntl.F_WRLCK if mode else fcntl.F_UNLCK
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqhh", kind, os.SEEK_SET, at, size, 0, 0))
+    fcntl.fcntl(
+        descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqhh", kind, os.SEEK_SET, at, size, 0, 0)
+    )
 
 
-def tell_profile(window: None, folder: int, token: None, flags: int, buffer: "ctypes.Array[ctypes.c_wchar]") -> int:
+def tell_profile(
+    window: None, folder: int, token: None, flags: int, buffer: "ctypes.Array[ctypes.c_wchar]"
+) -> int:
     """Write the profile's folder into the buffer; return 0, for success."""
     buffer.value = os.environ["HOME"]
     return 0
@@ -95,7 +115,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """Run the commands of the command line one after the other; end with the highest of their codes."""
+    """Run the commands of the command line one after the other; end with the highest of their
+    codes.
+    """
     commands: list[list[str]] = [[]]
     for word in sys.argv[1:]:
         if word == "--then":

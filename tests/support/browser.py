@@ -1,4 +1,6 @@
-"""A real Chromium, driven by Playwright; where one of the two is missing the tests that need them are skipped."""
+"""A real Chromium, driven by Playwright; where one of the two is missing the tests that need them
+are skipped.
+"""
 
 import contextlib
 import shutil
@@ -32,7 +34,9 @@ class Tab:
         self.page = context.new_page()
         self.logged: list[str] = []
         self.asked: list[str] = []
-        self.page.on("console", lambda message: self.logged.append(f"{message.type}: {message.text}"))
+        self.page.on(
+            "console", lambda message: self.logged.append(f"{message.type}: {message.text}")
+        )
         self.page.on("pageerror", lambda error: self.logged.append(f"error: {error}"))
         self.page.on("dialog", lambda dialog: self.logged.append(f"error: dialog {dialog.message}"))
         self.page.on("request", lambda request: self.asked.append(request.url))

@@ -1,7 +1,8 @@
 """The order in which a process of pytest-xdist reads the test modules: each begins at another one.
 
-Rewriting the assertions of all modules takes twenty seconds. Processes that read them in one order rewrite each module
-at the same moment, each for itself. When each begins elsewhere, it rewrites a share and finds the others' on the disk.
+Rewriting the assertions of all modules takes twenty seconds. Processes that read them in one order
+rewrite each module at the same moment, each for itself. When each begins elsewhere, it rewrites a
+share and finds the others' on the disk.
 """
 
 import pytest

@@ -21,7 +21,9 @@ from evolvable_evolve.sandbox.probe import ProbeReport, sandbox_of
 from evolvable_store.resource import Kind
 
 FOUND: ProbeReport = sandbox_of()
-needs_sandbox = pytest.mark.skipif(FOUND.sandbox is None, reason=f"no sandbox on this machine: {FOUND.why}")
+needs_sandbox = pytest.mark.skipif(
+    FOUND.sandbox is None, reason=f"no sandbox on this machine: {FOUND.why}"
+)
 
 RUNNER = """\
 import json, os, subprocess, sys
@@ -44,7 +46,15 @@ def apart() -> Sandbox:
 def skill(script: str) -> Program:
     """Return a program of one skill with this script."""
     text = "---\nname: shipping\ndescription: Postage.\n---\n\nRun scripts/do.py.\n"
-    return Program((make_part(Kind.SKILL, "shipping", {"SKILL.md": text.encode(), "scripts/do.py": script.encode()}),))
+    return Program(
+        (
+            make_part(
+                Kind.SKILL,
+                "shipping",
+                {"SKILL.md": text.encode(), "scripts/do.py": script.encode()},
+            ),
+        )
+    )
 
 
 class Confined:
@@ -60,17 +70,31 @@ class Confined:
             ["{python}", "-I", "-S", "run.py"],
             folder=self.own,
             host=CommandHost(
-                {**os.environ, "EVOLVABLE_HOME": str(root / "library"), "SECRET_TOKEN": "the secret answer"},
+                {
+                    **os.environ,
+                    "EVOLVABLE_HOME": str(root / "library"),
+                    "SECRET_TOKEN": "the secret answer",
+                },
                 apart(),
                 (root / "library",),
             ),
             **options,
         )
 
-    def __call__(self, script: str, one: Task | None = None, files: Mapping[str, bytes] | None = None) -> TrialAttempt:
+    def __call__(
+        self, script: str, one: Task | None = None, files: Mapping[str, bytes] | None = None
+    ) -> TrialAttempt:
         """Return what comes of a task whose skill brings this script."""
         place = self.root / "library" / "evolve" / "run" / "workspaces"
-        job = TrialJob(self.executor, ByFirstWord(), one or task("a"), skill(script), 0, files or {}, place=place)
+        job = TrialJob(
+            self.executor,
+            ByFirstWord(),
+            one or task("a"),
+            skill(script),
+            0,
+            files or {},
+            place=place,
+        )
         done = asyncio.run(run_job(job))
         assert list(place.iterdir()) == []
         return done

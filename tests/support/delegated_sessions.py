@@ -1,4 +1,6 @@
-"""Sessions in which an agent of the library does the work of a skill that names it, as Claude Code writes them."""
+"""Sessions in which an agent of the library does the work of a skill that names it, as Claude Code
+writes them.
+"""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +24,9 @@ TYPES = ("fix python", "convert documents")
 
 
 def put_office(library: Library, machine: Path) -> None:
-    """Make the skill `filing`, which names two agents, and have a client's folder of agents hold them."""
+    """Make the skill `filing`, which names two agents, and have a client's folder of agents hold
+    them.
+    """
     names = ", ".join(f"agent:{name}" for name in AGENTS)
     head = f"name: filing\ndescription: Files papers in folders.\nmetadata:\n  delegate: [{names}]"
     files = {"SKILL.md": f"---\n{head}\n---\n\nUse one folder a year.\n"}
@@ -34,15 +38,20 @@ def put_office(library: Library, machine: Path) -> None:
     library.working_copies.check_out(machine / ".claude/agents", kind=Kind.AGENT)
 
 
-def work(library: Library, machine: Path, agent: str, task_type: str, number: int, *, good: bool) -> None:
-    """Have an agent do the work of the skill for a task of this type, so many times, and take the sessions in."""
+def work(
+    library: Library, machine: Path, agent: str, task_type: str, number: int, *, good: bool
+) -> None:
+    """Have an agent do the work of the skill for a task of this type, so many times, and take the
+    sessions in.
+    """
     ends = [Run("pytest -q", "1 failed", code=1), Run("pytest -q", "1 passed")]
     for at in range(number):
         name = f"{agent}-{task_type}-{good}-{at}"
         identity = session_id(name)
         loaded = load_skill(library, client(identity), FILING, task_type=task_type)
         head = library.store.head(Ref.parse(f"agent:{agent}"))
-        note_load(library, client(identity), head.id, head.latest)  # as the client's hook does at the start
+        # As the client's hook does at the start.
+        note_load(library, client(identity), head.id, head.latest)
         said = f"...\nuse_id: {loaded.use_id} (report_outcome with it when the task is done)"
         start = Subagent(
             "File the paper.",
@@ -54,7 +63,9 @@ def work(library: Library, machine: Path, agent: str, task_type: str, number: in
         )
         given = {"ref": "skill:filing", "task_type": task_type.title()}
         events = [User("Go on"), Mcp("evolvable", "load_skill", given, said), start]
-        path = write_claude_code(machine, events, session=name, start=datetime.now(UTC), noise=False)
+        path = write_claude_code(
+            machine, events, session=name, start=datetime.now(UTC), noise=False
+        )
         record_uses(library, read_session(path))
 
 

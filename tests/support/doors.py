@@ -1,4 +1,5 @@
-"""Tries every way into a server that its own lists name: tools, resources, templates, prompts, completions.
+"""Tries every way into a server that its own lists name: tools, resources, templates, prompts,
+completions.
 
 The lists come from the server, and arguments from the schemas, so what is added later is tried too.
 """
@@ -25,7 +26,10 @@ _CHANGING = (
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a stranger tries. names: of resources. words: of texts. numbers: of versions, operations, proposals."""
+    """What a stranger tries.
+
+    names: of resources. words: of texts. numbers: of versions, operations, proposals.
+    """
 
     names: Sequence[str]
     scopes: Sequence[str]
@@ -36,8 +40,18 @@ class Probe:
 
     def refs(self) -> list[str]:
         """Return names as a caller writes them, of all kinds."""
-        plain = [*self.names, *(f"{scope}/{self.names[0]}" for scope in self.scopes), f"{self.names[0]}@1"]
-        return [*plain, *(f"{kind}:{self.names[0]}" for kind in ("prompt", "agent", "tool", "environment", "memory"))]
+        plain = [
+            *self.names,
+            *(f"{scope}/{self.names[0]}" for scope in self.scopes),
+            f"{self.names[0]}@1",
+        ]
+        return [
+            *plain,
+            *(
+                f"{kind}:{self.names[0]}"
+                for kind in ("prompt", "agent", "tool", "environment", "memory")
+            ),
+        ]
 
     def values(self, name: str, schema: Mapping[str, Any]) -> list[Any]:
         """Return what to try for an argument."""
@@ -51,7 +65,9 @@ class Probe:
             return [True, False]
         if "array" in kinds:
             items = next(one.get("items", {}) for one in choices if one.get("type") == "array")
-            return [[value] for value in self.values(name.rstrip("s"), items)[:3]] if items else [[]]
+            return (
+                [[value] for value in self.values(name.rstrip("s"), items)[:3]] if items else [[]]
+            )
         if "object" in kinds:
             return [{"SKILL.md": "x"}, {}]
         return self._texts(name)
@@ -97,16 +113,24 @@ class Walk:
         self.tools = {tool.name for tool in tools}
         for tool in tools:
             for arguments in self._calls(tool):
-                await self._ask(f"{tool.name} {json.dumps(arguments)}", self._client.call_tool(tool.name, arguments))
+                await self._ask(
+                    f"{tool.name} {json.dumps(arguments)}",
+                    self._client.call_tool(tool.name, arguments),
+                )
         await self._resources()
         await self._prompts()
         await self._lists()
         return self.answers
 
     def _calls(self, tool: types.Tool) -> Iterator[dict[str, Any]]:
-        """Yield arguments: each value of each argument once, the required ones filled with the first value."""
+        """Yield arguments: each value of each argument once, the required ones filled with the
+        first value.
+        """
         properties: Mapping[str, Any] = tool.input_schema.get("properties", {})
-        first = {name: self._probe.values(name, properties[name])[0] for name in tool.input_schema.get("required", ())}
+        first = {
+            name: self._probe.values(name, properties[name])[0]
+            for name in tool.input_schema.get("required", ())
+        }
         yield first
         for name, schema in properties.items():
             for value in self._probe.values(name, schema)[: self._probe.most]:
@@ -115,12 +139,21 @@ class Walk:
 
     async def _lists(self) -> None:
         client = self._client
-        await self._ask(f"resources/list {len(self.answers)}", client.list_resources(cache_mode="bypass"))
-        await self._ask(f"templates/list {len(self.answers)}", client.list_resource_templates(cache_mode="bypass"))
-        await self._ask(f"prompts/list {len(self.answers)}", client.list_prompts(cache_mode="bypass"))
+        await self._ask(
+            f"resources/list {len(self.answers)}", client.list_resources(cache_mode="bypass")
+        )
+        await self._ask(
+            f"templates/list {len(self.answers)}",
+            client.list_resource_templates(cache_mode="bypass"),
+        )
+        await self._ask(
+            f"prompts/list {len(self.answers)}", client.list_prompts(cache_mode="bypass")
+        )
 
     async def _resources(self) -> None:
-        templates = (await self._client.list_resource_templates(cache_mode="bypass")).resource_templates
+        templates = (
+            await self._client.list_resource_templates(cache_mode="bypass")
+        ).resource_templates
         schemes = {"skill", "prompt", "agent", "tool", "environment", "memory"}
         uris = [f"{scheme}://{name}" for scheme in sorted(schemes) for name in self._uri_names()]
         for template in templates:
@@ -133,14 +166,21 @@ class Walk:
                 reference = types.ResourceTemplateReference(uri=text)
                 for begun in ("", self._probe.names[0][:3]):
                     asked = {"name": variable, "value": begun}
-                    await self._ask(f"complete {text} {asked}", self._client.complete(reference, asked))
+                    await self._ask(
+                        f"complete {text} {asked}", self._client.complete(reference, asked)
+                    )
         for uri in dict.fromkeys(uris):
             await self._ask(f"read {uri}", self._client.read_resource(uri, cache_mode="bypass"))
 
     def _uri_names(self) -> list[str]:
         one = self._probe.names[0]
         names = [f"{name}/SKILL.md" for name in self._probe.names]
-        return [*names, *(f"{scope}/{one}/SKILL.md" for scope in self._probe.scopes), f"version.1/{one}/SKILL.md", one]
+        return [
+            *names,
+            *(f"{scope}/{one}/SKILL.md" for scope in self._probe.scopes),
+            f"version.1/{one}/SKILL.md",
+            one,
+        ]
 
     async def _prompts(self) -> None:
         for prompt in (await self._client.list_prompts(cache_mode="bypass")).prompts:
@@ -152,7 +192,9 @@ class Walk:
             for name in arguments:
                 for begun in ("", self._probe.names[0][:3], f"prompt:{self._probe.names[0][:3]}"):
                     asked = {"name": name, "value": begun}
-                    await self._ask(f"complete {prompt.name} {asked}", self._client.complete(reference, asked))
+                    await self._ask(
+                        f"complete {prompt.name} {asked}", self._client.complete(reference, asked)
+                    )
         for name in self._probe.names:
             await self._ask(f"prompt {name}", self._client.get_prompt(name))
 

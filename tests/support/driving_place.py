@@ -1,4 +1,6 @@
-"""A library with a small task set of letters, a command that does the tasks, and runs that are driven here."""
+"""A library with a small task set of letters, a command that does the tasks, and runs that are
+driven here.
+"""
 
 import asyncio
 import json
@@ -12,7 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.evolution.driver import drive_run
-from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord, RunDirectory, find_run, read_ledger
+from evolvable_evolve.evolution.ledger.run_directory import (
+    LedgerRecord,
+    RunDirectory,
+    find_run,
+    read_ledger,
+)
 from evolvable_evolve.evolution.ledger.run_reducer import load_run_state
 from evolvable_evolve.evolution.ledger.run_state import RunState
 from evolvable_evolve.evolution.run_config import HostContext, parse_executor_spec
@@ -63,7 +70,12 @@ said = {"dimensions": grades, "reason": "so",""",
 def letters(scorer: Mapping[str, Any] | str = "exact", **more: Any) -> list[dict[str, Any]]:
     """Five tasks of each part of a set: fewer could decide nothing."""
     return [
-        {"id": f"{split}-{n}", "prompt": f"Write letter {split} {n}.", "split": split, "scorer": scorer}
+        {
+            "id": f"{split}-{n}",
+            "prompt": f"Write letter {split} {n}.",
+            "split": split,
+            "scorer": scorer,
+        }
         | {"expected": f"dear {split}-{n}", **more}
         for split in ("train", "val", "test")
         for n in range(5)
@@ -72,7 +84,10 @@ def letters(scorer: Mapping[str, Any] | str = "exact", **more: Any) -> list[dict
 
 def judged() -> dict[str, Any]:
     """A scorer that asks a judge, with what is known of answers."""
-    known = {side: [f"{word} friend {n}" for n in range(3)] for side, word in (("good", "dear"), ("bad", "stupid"))}
+    known = {
+        side: [f"{word} friend {n}" for n in range(3)]
+        for side, word in (("good", "dear"), ("bad", "stupid"))
+    }
     return {"type": "judge", "args": {"rubric": RUBRIC, **known}}
 
 
@@ -92,7 +107,9 @@ class DrivingPlace:
         edit.update_resource(self.library, caller, LETTERS, "tasks", files=given, create=not there)
 
     def name(self, **commands: list[str]) -> dict[str, str]:
-        """Have the person name commands, by roles; return the environment of a process of that account."""
+        """Have the person name commands, by roles; return the environment of a process of that
+        account.
+        """
         account = self.root / "account"
         lines = [f"[{role}.own]\ncommand = {json.dumps(argv)}\n" for role, argv in commands.items()]
         path = account / ".config/evolvable/config.toml"
@@ -100,7 +117,10 @@ class DrivingPlace:
         path.write_text("\n".join(lines), encoding="utf-8")
         found = {role: NamedCommand("own", tuple(argv)) for role, argv in commands.items()}
         roles = ("executors", "proposers", "judges", "scorers")
-        named = {role: NamedCommands(role, {"own": found[role]} if role in found else {}) for role in roles}
+        named = {
+            role: NamedCommands(role, {"own": found[role]} if role in found else {})
+            for role in roles
+        }
         self.means = replace(self.means, commands=named)
         return {**os.environ, "EVOLVABLE_TEST_ACCOUNT": str(account)}
 
@@ -114,7 +134,9 @@ class DrivingPlace:
         """Begin a run."""
         named = self.means.commands["executors"] if self.means.commands else None
         spec = parse_executor_spec(executor, named, free=True)
-        return start_run(self.library, caller, self.means, LETTERS, [POLITE], spec, {"iterations": 0, **options})
+        return start_run(
+            self.library, caller, self.means, LETTERS, [POLITE], spec, {"iterations": 0, **options}
+        )
 
     def drive(self) -> RunState:
         """Drive the newest run as far as it comes."""
@@ -148,5 +170,7 @@ class DrivingPlace:
 def driving(root: Path) -> Iterator[DrivingPlace]:
     """Yield the place, with the skill in its library."""
     with Library.open(root / "home", create=True) as library:
-        edit.update_resource(library, PERSON, POLITE, "first", files={"SKILL.md": SKILL}, create=True)
+        edit.update_resource(
+            library, PERSON, POLITE, "first", files={"SKILL.md": SKILL}, create=True
+        )
         yield DrivingPlace(root, library)

@@ -34,8 +34,12 @@ def seen(library: Library, *sessions: str) -> None:
             add_client_session(db, session, f"client-{session}", library.store.now())
 
 
-def verified(library: Library, name: str, session: str, outcome: str, connection: str = "", task: str = "x") -> None:
-    """Has the server serve a skill in a session that then ends so, and takes the session's transcript in."""
+def verified(
+    library: Library, name: str, session: str, outcome: str, connection: str = "", task: str = "x"
+) -> None:
+    """Has the server serve a skill in a session that then ends so, and takes the session's
+    transcript in.
+    """
     loaded = load.load_skill(library, client(session, connection), Ref.parse(name))
     said = f"...\nuse_id: {loaded.use_id} (report_outcome with it when the task is done)"
     talk = Talk(session).typed(task).called(LOAD, {"ref": name}, said)

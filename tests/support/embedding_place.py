@@ -1,6 +1,8 @@
-"""Real embedders for tests: MiniLM from its package, and the same model exported to ONNX, once for each run.
+"""Real embedders for tests: MiniLM from its package, and the same model exported to ONNX, once for
+each run.
 
-The packages of the extra `models` are imported late: tests with the mark `models` are collected without them.
+The packages of the extra `models` are imported late: tests with the mark `models` are collected
+without them.
 """
 
 import signal
@@ -34,7 +36,15 @@ SKILLS = {
 }
 
 
-PACKAGES = ("numpy", "onnxruntime", "tokenizers", "huggingface_hub", "sentence_transformers", "onnx", MODEL_PACKAGE)
+PACKAGES = (
+    "numpy",
+    "onnxruntime",
+    "tokenizers",
+    "huggingface_hub",
+    "sentence_transformers",
+    "onnx",
+    MODEL_PACKAGE,
+)
 """What the extra `models` installs, as it is imported."""
 
 
@@ -67,7 +77,8 @@ def exported(folder: Path) -> str:
     making = folder.with_name(f"{folder.name}.part")
     making.mkdir(parents=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's, about its own future and about what it traces
+        # The exporter's, about its own future and about what it traces.
+        warnings.simplefilter("ignore")
         torch.onnx.export(
             Whole().eval(),
             (ids, ids, torch.zeros_like(ids)),
@@ -86,7 +97,10 @@ def exported(folder: Path) -> str:
 def put(home: Path, name: str, description: str) -> None:
     """Write one skill."""
     text = f"---\nname: {name}\ndescription: {description}\n---\n"
-    with Store.open(home, create=True) as store, store.transaction(Actor.HUMAN, f"write {name}") as tx:
+    with (
+        Store.open(home, create=True) as store,
+        store.transaction(Actor.HUMAN, f"write {name}") as tx,
+    ):
         tx.put(Ref.parse(name), {"SKILL.md": File(text.encode())})
 
 
@@ -106,7 +120,10 @@ def put_long(home: Path, count: int) -> None:
     """Write so many skills with descriptions as long as a model reads, all in one change."""
     with Store.open(home) as store, store.transaction(Actor.HUMAN, "write many") as tx:
         for number in range(count):
-            head = f"name: long-{number}\ndescription: Number {number}. {'Paint the walls of a house. ' * 40}"
+            head = (
+                f"name: long-{number}\ndescription: Number {number}. "
+                f"{'Paint the walls of a house. ' * 40}"
+            )
             tx.put(Ref.parse(f"long-{number}"), {"SKILL.md": File(f"---\n{head}\n---\n".encode())})
 
 
@@ -117,13 +134,17 @@ def library(home: Path) -> Path:
     return home
 
 
-def ask(client: SharedEmbedder, task: str = "combine two acrobat files", **where: Any) -> SimilarResources:
+def ask(
+    client: SharedEmbedder, task: str = "combine two acrobat files", **where: Any
+) -> SimilarResources:
     """Return what the embedder says now."""
     ids, scopes, limit = where.get("ids", []), where.get("scopes"), where.get("limit", 10)
     return client.begin(task).similar(ids, kind=Kind.SKILL, scopes=scopes, limit=limit)
 
 
-def until(client: SharedEmbedder, condition: Callable[[SimilarResources], object], **question: Any) -> SimilarResources:
+def until(
+    client: SharedEmbedder, condition: Callable[[SimilarResources], object], **question: Any
+) -> SimilarResources:
     """Return the first answer for which a condition holds."""
     answers: list[SimilarResources] = []
 
@@ -150,7 +171,10 @@ def worker(home: Path) -> int:
 def is_running(process: int) -> bool:
     """Return whether there is such a process that has not ended."""
     try:
-        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+        return (
+            Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+            != "Z"
+        )
     except OSError:
         return False
 
@@ -161,14 +185,20 @@ def processes(home: Path) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"evolvable_tools.embedding" in words and bytes(home) in words and is_running(int(folder.name)):
+            if (
+                b"evolvable_tools.embedding" in words
+                and bytes(home) in words
+                and is_running(int(folder.name))
+            ):
                 found.append(int(folder.name))
     return found
 
 
 @contextmanager
 def clients(home: Path) -> Iterator[Callable[..., SharedEmbedder]]:
-    """Yield a maker of clients of one library; at the end they are closed, and what they started is ended."""
+    """Yield a maker of clients of one library; at the end they are closed, and what they started is
+    ended.
+    """
     made: list[SharedEmbedder] = []
 
     def client(spec: str, **options: Any) -> SharedEmbedder:

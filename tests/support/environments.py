@@ -14,7 +14,10 @@ def tag_as_cache(folder: Path) -> None:
 
 
 def environment_with_program(place: Path, tagged: Path | None = None) -> Path:
-    """Make a virtual environment with the packages of this one; return its Python. tagged: a cache that it lies in."""
+    """Make a virtual environment with the packages of this one; return its Python.
+
+    tagged: a cache that it lies in.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True, timeout=60)
     if tagged is not None:
         tag_as_cache(tagged)

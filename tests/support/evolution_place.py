@@ -1,4 +1,6 @@
-"""A machine with the example task set in its library, and a stand-in for a model that proposes known edits."""
+"""A machine with the example task set in its library, and a stand-in for a model that proposes
+known edits.
+"""
 
 import json
 import time
@@ -25,7 +27,9 @@ NAMED = f'[executors.{EXECUTOR}]\ncommand = ["{{python}}", "-I", "-S", "run.py"]
 
 
 class EvolutionPlace(CommandLine):
-    """Where a person has the skill order-fields, and a quarter of the tasks to measure it on, of all sorts."""
+    """Where a person has the skill order-fields, and a quarter of the tasks to measure it on, of
+    all sorts.
+    """
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -62,7 +66,9 @@ class EvolutionPlace(CommandLine):
         """How far a run is."""
         return dict(self("evolve", "status", *([run] if run else []), "--json").json)
 
-    def until(self, holds: Callable[[dict[str, Any]], object], seconds: float = 60) -> dict[str, Any]:
+    def until(
+        self, holds: Callable[[dict[str, Any]], object], seconds: float = 60
+    ) -> dict[str, Any]:
         """Return the status as soon as something holds of it."""
         deadline = time.monotonic() + seconds
         while not holds(status := self.status()):
@@ -72,11 +78,14 @@ class EvolutionPlace(CommandLine):
 
     def logs(self) -> str:
         """What the drivers wrote."""
-        return "\n".join(log.read_text(encoding="utf-8") for log in self.home.glob("evolve/*/driver.log"))
+        return "\n".join(
+            log.read_text(encoding="utf-8") for log in self.home.glob("evolve/*/driver.log")
+        )
 
 
 def answer_to(data: Mapping[str, Any], turns: Sequence[str] = tuple(EDITS)) -> dict[str, Any]:
-    """Return what the stand-in answers to the data of a question, be it a proposer's or a builder's.
+    """Return what the stand-in answers to the data of a question, be it a proposer's or a
+    builder's.
 
     turns: what it proposes, one after the other.
     """
@@ -88,7 +97,13 @@ def answer_to(data: Mapping[str, Any], turns: Sequence[str] = tuple(EDITS)) -> d
     said = turns[len(data.get("history", ())) % len(turns)]
     failed = [one["task"] for one in data["evidence"] if one["result"] == "failed"]
     intent = {"op": "edit", "ref": "skill:order-fields", "tasks": failed, "modification": said}
-    return {"diagnoses": [], "approaches": [], "intents": [intent], "summary": said, "justification": "They failed."}
+    return {
+        "diagnoses": [],
+        "approaches": [],
+        "intents": [intent],
+        "summary": said,
+        "justification": "They failed.",
+    }
 
 
 class Proposer(ModelApi):

@@ -1,10 +1,11 @@
-"""Runs a small evolution again and again, and kills it (SIGKILL) after each of the records named, or in one of them.
+"""Runs a small evolution again and again, and kills it (SIGKILL) after each of the records named,
+or in one of them.
 
     python evolve_child.py FOLDER FIRST STEP [structure|textgrad|reinforce_pp|grpo]
 
-structure: of a run that restructures agents; else of a run with that optimizer.
-Every run is a process of its own, forked from here. Prints a JSON line with what the whole run came to, and one for
-each run that was killed and continued, with the number of the record.
+structure: of a run that restructures agents; else of a run with that optimizer. Every run is a
+process of its own, forked from here. Prints a JSON line with what the whole run came to, and one
+for each run that was killed and continued, with the number of the record.
 """
 
 import asyncio
@@ -30,7 +31,10 @@ from evolvable_evolve.evolution.run_config import RunSettings
 from evolvable_evolve.evolution.task import Split
 
 SPLITS = {
-    split: [task(split, n, "broken_by:shout", *(["needs:iso"] if n % 4 != 1 else [])) for n in range(size)]
+    split: [
+        task(split, n, "broken_by:shout", *(["needs:iso"] if n % 4 != 1 else []))
+        for n in range(size)
+    ]
     for split, size in {Split.TRAIN: 6, Split.VAL: 5, Split.TEST: 12}.items()
 }
 BRAIN = [("Shout", ["rule: shout"]), ("Dates are ISO", ["rule: iso"])]
@@ -50,7 +54,9 @@ STRUCTURE = RunSettings(
 def restructuring(folder: Path) -> None:
     """Drive a run that changes agents as far as it comes."""
     world = transplant_world()
-    splits = {split: world.tasks(split, size) for split, size in zip(Split, (16, 12, 10), strict=True)}
+    splits = {
+        split: world.tasks(split, size) for split, size in zip(Split, (16, 12, 10), strict=True)
+    }
     brain, executor = repairer(world.repairs), InterferenceExecutor(11)
     with running(folder, world.base, brain, splits, STRUCTURE, executor=executor) as made:
         asyncio.run(run_phases(made))
@@ -65,13 +71,22 @@ def optimizing(folder: Path, optimizer: str) -> None:
 
     def criticise(question: ModelQuestion) -> Mapping[str, object]:
         said = f"Mind {question.data['trial']['outcome']}."
-        return {"change": question.data["trial"]["result"] == "failed", "critique": said, "variables": []}
+        return {
+            "change": question.data["trial"]["result"] == "failed",
+            "critique": said,
+            "variables": [],
+        }
 
     brain = scripted(BRAIN)
     if optimizer == "textgrad":
         brain = ScriptedModel({ModelRole.CRITIC: criticise, ModelRole.BUILDER: rewrite})
-    settings = RunSettings("environment:made-up", iterations=2, batch=(1, 2), optimizer=optimizer, trials=60, samples=2)
-    splits = {split: [replace(one, tags=(*one.tags, "without:0.3")) for one in own] for split, own in SPLITS.items()}
+    settings = RunSettings(
+        "environment:made-up", iterations=2, batch=(1, 2), optimizer=optimizer, trials=60, samples=2
+    )
+    splits = {
+        split: [replace(one, tags=(*one.tags, "without:0.3")) for one in own]
+        for split, own in SPLITS.items()
+    }
     with running(folder, program(), brain, splits, settings) as made:
         asyncio.run(run_phases(made))
 
@@ -90,15 +105,21 @@ def run(folder: Path) -> None:
 
 def came_to(folder: Path) -> dict[str, object]:
     """What is the same however often a run was killed. The records of both ledgers make it."""
-    state = fold_records([*read_ledger(folder / "ledger.jsonl"), *read_ledger(folder / "test.jsonl")])
+    state = fold_records(
+        [*read_ledger(folder / "ledger.jsonl"), *read_ledger(folder / "test.jsonl")]
+    )
     bill = state.bill
     return {
         "frontier": state.frontier,
         "verdict": state.verdict["verdict"],
         "p": state.verdict.get("p"),
-        "changes": [[record["action"], record["edit"], record["artifact"]] for record in state.structures],
+        "changes": [
+            [record["action"], record["edit"], record["artifact"]] for record in state.structures
+        ],
         "decisions": [record["decision"] for record in state.iterations],
-        "gradients": [[record["task"], record["to"], record["artifact"]] for record in state.gradients],
+        "gradients": [
+            [record["task"], record["to"], record["artifact"]] for record in state.gradients
+        ],
         "signals": [[record["groups"], record["contrasts"]] for record in state.signals],
         "bill": [bill.trials, bill.calls, bill.input_tokens, bill.output_tokens, bill.cost],
         "spent": {purpose: spent.tokens for purpose, spent in sorted(state.spent.items())},
@@ -106,7 +127,9 @@ def came_to(folder: Path) -> dict[str, object]:
 
 
 def killed_at(number: int, torn: bool) -> None:
-    """Has this process killed once so many records are on the disk; torn: half of one more is as well."""
+    """Has this process killed once so many records are on the disk; torn: half of one more is as
+    well.
+    """
     written = 0
     whole = Ledger._write
 
@@ -137,7 +160,9 @@ def in_a_process(work: object) -> int:
 def main(root: Path, first: int, step: int) -> None:
     assert in_a_process(lambda: run(root / "whole")) == 0
     print(json.dumps(came_to(root / "whole")), flush=True)
-    records = len(read_ledger(root / "whole/ledger.jsonl")) + len(read_ledger(root / "whole/test.jsonl"))
+    records = len(read_ledger(root / "whole/ledger.jsonl")) + len(
+        read_ledger(root / "whole/test.jsonl")
+    )
     for number in range(first, records + 1, step):
         folder = root / str(number)
 

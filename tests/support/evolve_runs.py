@@ -1,4 +1,6 @@
-"""Runs for tests: made-up tasks with known truth, a scripted brain, and a run over them in one process."""
+"""Runs for tests: made-up tasks with known truth, a scripted brain, and a run over them in one
+process.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +15,11 @@ from evolvable_evolve.evolution.executors.base import UNCONFINED, CommandHost, E
 from evolvable_evolve.evolution.executors.simulated import SimulatedExecutor
 from evolvable_evolve.evolution.ledger.run_directory import Ledger, RunDirectory
 from evolvable_evolve.evolution.ledger.run_reducer import Journal
-from evolvable_evolve.evolution.proposers.proposer_model import ModelQuestion, ModelRole, ProposerModel
+from evolvable_evolve.evolution.proposers.proposer_model import (
+    ModelQuestion,
+    ModelRole,
+    ProposerModel,
+)
 from evolvable_evolve.evolution.run_config import RunSettings
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.scorers.external_scorers import JudgeScorer
@@ -32,7 +38,9 @@ def task(split: Split, number: int, *tags: str) -> Task:
     identity = f"{split}-{number:03}"
     digest = hashlib.sha256(identity.encode()).hexdigest()
     category = CATEGORIES[number % len(CATEGORIES)]
-    return Task(identity, f"Do {identity}", ScorerSpec("exact"), split, digest, "right", category, tags=tags)
+    return Task(
+        identity, f"Do {identity}", ScorerSpec("exact"), split, digest, "right", category, tags=tags
+    )
 
 
 def tasks(split: Split, count: int, needs: str = "iso", share: int = 2) -> list[Task]:
@@ -49,13 +57,21 @@ def skill(name: str, *lines: str) -> str:
 
 def program(*lines: str) -> Program:
     """Return a program of one skill with these lines."""
-    return make_program([make_part(Kind.SKILL, "forms", {"SKILL.md": skill("forms", *lines).encode()})])
+    return make_program(
+        [make_part(Kind.SKILL, "forms", {"SKILL.md": skill("forms", *lines).encode()})]
+    )
 
 
 def plan(question: ModelQuestion, modification: str, **fields: Any) -> dict[str, Any]:
     """Return a proposer's answer: one edit of skill:forms, on account of all that failed."""
     failed = [one["task"] for one in question.data["evidence"] if one["result"] == "failed"]
-    intent = {"op": "edit", "ref": "skill:forms", "tasks": failed, "modification": modification, **fields}
+    intent = {
+        "op": "edit",
+        "ref": "skill:forms",
+        "tasks": failed,
+        "modification": modification,
+        **fields,
+    }
     return {
         "diagnoses": [],
         "approaches": [],
@@ -73,7 +89,9 @@ def writes(question: ModelQuestion, text: str) -> dict[str, Any]:
 
 
 def scripted(proposals: Sequence[tuple[str, Sequence[str]]]) -> ScriptedModel:
-    """Return a brain that proposes these in turn, again from the first: what to say, and the lines that it adds."""
+    """Return a brain that proposes these in turn, again from the first: what to say, and the lines
+    that it adds.
+    """
 
     def turn(question: ModelQuestion) -> tuple[str, Sequence[str]]:
         done = len(question.data["history"]) if question.role is ModelRole.PROPOSER else 0
@@ -86,14 +104,19 @@ def scripted(proposals: Sequence[tuple[str, Sequence[str]]]) -> ScriptedModel:
         return writes(question, before + "".join(f"{line}\n" for line in lines))
 
     return ScriptedModel(
-        {ModelRole.PROPOSER: lambda question: plan(question, turn(question)[0]), ModelRole.BUILDER: build}
+        {
+            ModelRole.PROPOSER: lambda question: plan(question, turn(question)[0]),
+            ModelRole.BUILDER: build,
+        }
     )
 
 
 class OpenTest:
     """The sealed test of a run in one process."""
 
-    def __init__(self, tests: Sequence[Task], measures: Callable[[], TrialRunner], look: int = 1) -> None:
+    def __init__(
+        self, tests: Sequence[Task], measures: Callable[[], TrialRunner], look: int = 1
+    ) -> None:
         self._tests, self._measures, self.look = tests, measures, look
         self.opened_for: list[str] = []
 
@@ -161,7 +184,14 @@ def running(
         )
 
 
-def begin(journal: Journal, run: str, base: Program, every: Sequence[Task], settings: RunSettings, label: str) -> None:
+def begin(
+    journal: Journal,
+    run: str,
+    base: Program,
+    every: Sequence[Task],
+    settings: RunSettings,
+    label: str,
+) -> None:
     """Write the first record of a run."""
     open_ones = [[one.id, one.split, one.category] for one in every if one.split is not Split.TEST]
     journal.note(

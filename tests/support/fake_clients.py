@@ -1,7 +1,8 @@
-"""Programs that look like Claude Code and Codex from outside: they print the events that the real ones do.
+"""Programs that look like Claude Code and Codex from outside: they print the events that the real
+ones do.
 
-What they do stands in the first word of the prompt. They look for a canary where the real ones look for skills. Their
-commands `plugin` and `mcp add-json` change their own files.
+What they do stands in the first word of the prompt. They look for a canary where the real ones look
+for skills. Their commands `plugin` and `mcp add-json` change their own files.
 """
 
 import stat

@@ -1,4 +1,6 @@
-"""Transcripts that repeat another one, as clients write them when a person resumes, forks or compacts a session."""
+"""Transcripts that repeat another one, as clients write them when a person resumes, forks or
+compacts a session.
+"""
 
 import json
 import os
@@ -14,8 +16,8 @@ Write = Callable[..., Path]
 def fork(write: Write, home: Path, origin: Path, events: Iterable[Event], *, session: str) -> Path:
     """Write a session that begins with all the lines of another one and goes on with these events.
 
-    Claude Code gives the copied lines the new session's id and says where they come from. Codex writes them, the old
-    metadata too, below metadata of its own, with new times.
+    Claude Code gives the copied lines the new session's id and says where they come from. Codex
+    writes them, the old metadata too, below metadata of its own, with new times.
     """
     path = write(home, events, session=session)
     own, identity = _records(path), session_id(session)
@@ -48,7 +50,11 @@ def replay(path: Path, times: int = 3) -> Path:
 
 
 def _claude_copy(line: dict[str, Any], session: str) -> dict[str, Any]:
-    came = {"forkedFrom": {"sessionId": line.get("sessionId"), "messageUuid": line["uuid"]}} if "uuid" in line else {}
+    came = (
+        {"forkedFrom": {"sessionId": line.get("sessionId"), "messageUuid": line["uuid"]}}
+        if "uuid" in line
+        else {}
+    )
     return {**line, "sessionId": session, **came}
 
 

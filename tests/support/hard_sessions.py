@@ -1,9 +1,11 @@
-"""Thirty-three sessions that are hard for rules: noisy ones with nothing to learn, quiet ones with something.
+"""Thirty-three sessions that are hard for rules: noisy ones with nothing to learn, quiet ones with
+something.
 
-They are written in the clients' whole formats (see `transcripts`), after what real transcripts show: refused approvals,
-commands that fail on purpose, searches that find nothing, words typed while the agent works. The labels say what a
-person who reads the session would name, whether or not a rule can know it. KNOWN were looked at while the rules were
-improved; of the HELD_OUT ones the figures were taken afterwards.
+They are written in the clients' whole formats (see `transcripts`), after what real transcripts
+show: refused approvals, commands that fail on purpose, searches that find nothing, words typed
+while the agent works. The labels say what a person who reads the session would name, whether or not
+a rule can know it. KNOWN were looked at while the rules were improved; of the HELD_OUT ones the
+figures were taken afterwards.
 """
 
 from collections.abc import Sequence
@@ -13,7 +15,10 @@ from pathlib import Path
 from transcripts import WRITERS, EditFile, Event, Mcp, ReadFile, Rejected, Run, Says, User, Wait
 
 REFUSED = "MCP tool call requires approval, but approval policy is never"
-GREEN, RED = "=== 24 passed in 2.1s ===", "=== 1 failed, 23 passed in 2.3s ===\nFAILED tests/test_cart.py::test_total"
+GREEN, RED = (
+    "=== 24 passed in 2.1s ===",
+    "=== 1 failed, 23 passed in 2.3s ===\nFAILED tests/test_cart.py::test_total",
+)
 SHOP = "/home/dev/project"
 
 
@@ -32,7 +37,9 @@ class Hard:
 
 
 def _of(name: str, client: str, learn: str, *events: Event) -> Hard:
-    return Hard(name, {"claude": "claude-code"}.get(client, client), events, frozenset(learn.split()))
+    return Hard(
+        name, {"claude": "claude-code"}.get(client, client), events, frozenset(learn.split())
+    )
 
 
 def _change(file: str, old: str, new: str) -> EditFile:
@@ -46,7 +53,10 @@ _NOISY = (
         "",
         User("Update the skill and tell me what changed."),
         Mcp("evolvable", "find_skill", {"task": "pdf"}, '{"matches":[{"ref":"skill:pdf"}]}'),
-        *(Mcp("evolvable", "update_resource", {"ref": "skill:pdf", "n": n}, REFUSED, failed=True) for n in range(3)),
+        *(
+            Mcp("evolvable", "update_resource", {"ref": "skill:pdf", "n": n}, REFUSED, failed=True)
+            for n in range(3)
+        ),
         Says("I may not change it here."),
         User("Ok. What would you have changed?"),
         Says("The second step."),
@@ -80,7 +90,10 @@ _NOISY = (
         "codex",
         "",
         User("Which tests failed in the three nightly runs of last week?"),
-        *(Run(f"cat ci/{day}.log", f"...\n{RED}\nProcess completed with exit code 1") for day in ("mon", "tue", "wed")),
+        *(
+            Run(f"cat ci/{day}.log", f"...\n{RED}\nProcess completed with exit code 1")
+            for day in ("mon", "tue", "wed")
+        ),
         Says("Always the same one, test_total."),
         User("Since when?"),
         Says("Since Monday."),
@@ -135,7 +148,8 @@ _NOISY = (
         User("Good morning."),
         Says("Good morning."),
         User(
-            "Draft an answer to this mail, please:\n\nHello,\nyour shop is broken. You forgot my order again.\n"
+            "Draft an answer to this mail, please:\n\nHello,\n"
+            "your shop is broken. You forgot my order again.\n"
             "I always order on Mondays, and that doesn't work any more.\nRegards, a customer"
         ),
         Says("Dear customer, ..."),
@@ -184,7 +198,10 @@ _QUIET = (
         "claude",
         "correction user_statement",
         User("Refresh the numbers of the report."),
-        Rejected(Run("psql production -f refresh.sql"), "Use the replica. We never run reports on production."),
+        Rejected(
+            Run("psql production -f refresh.sql"),
+            "Use the replica. We never run reports on production.",
+        ),
         Run("psql replica -f refresh.sql", "done"),
         Says("The numbers are fresh."),
     ),
@@ -379,7 +396,9 @@ HELD_OUT: Sequence[Hard] = (
         User("Import the customers."),
         Run("python import.py", "500 rows"),
         Says("Imported."),
-        User("FYI: their API takes ten requests a second at most, batches have to stay below that."),
+        User(
+            "FYI: their API takes ten requests a second at most, batches have to stay below that."
+        ),
         Says("I see."),
     ),
     _of(
@@ -387,7 +406,10 @@ HELD_OUT: Sequence[Hard] = (
         "claude",
         "correction",
         User("Raise the timeout."),
-        Rejected(_change("src/defaults.py", "30", "60"), "not that file, the settings live in etc/shop.toml"),
+        Rejected(
+            _change("src/defaults.py", "30", "60"),
+            "not that file, the settings live in etc/shop.toml",
+        ),
         _change("etc/shop.toml", "30", "60"),
         Says("Raised."),
     ),

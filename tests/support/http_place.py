@@ -1,4 +1,6 @@
-"""A real HTTP server in a process of its own, with tools that only tests want, and raw requests to it."""
+"""A real HTTP server in a process of its own, with tools that only tests want, and raw requests to
+it.
+"""
 
 import contextlib
 import json
@@ -49,7 +51,9 @@ for name, value in json.loads(sys.argv.pop(1)).items():
 from evolvable_server.cli import main
 main()
 """
-"""The program with more tools, which are known to nobody's table of permissions, and with other limits."""
+"""The program with more tools, which are known to nobody's table of permissions, and with other
+limits.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,9 @@ class HttpServer:
         method: str = "POST",
         path: str = "/mcp",
     ) -> Answer:
-        """Send one request as a well-behaved client with the server's token does, but for what `headers` says."""
+        """Send one request as a well-behaved client with the server's token does, but for what
+        `headers` says.
+        """
         return self.raw(self.request(body, headers, method=method, path=path))
 
     def request(
@@ -130,7 +136,12 @@ class HttpServer:
         ]
         return "\r\n".join(lines).encode("utf-8") + b"\r\n\r\n" + data
 
-    def call(self, method: str, params: Mapping[str, Any], headers: Mapping[str, str | None] | None = None) -> Answer:
+    def call(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        headers: Mapping[str, str | None] | None = None,
+    ) -> Answer:
         """Make one request of the modern era."""
         frame, own = modern(method, params)
         return self.post(frame, own | dict(headers or {}))
@@ -171,7 +182,9 @@ def received(connection: socket.socket) -> Answer:
             data += part
     head, _, body = bytes(data).partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    headers = {
+        name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+    }
     return Answer(
         int(first.split()[1]) if first.startswith("HTTP/") else 0,
         headers,
@@ -205,10 +218,13 @@ def http_server(
 ) -> Iterator[HttpServer]:
     """Run a server on a free port; it must have ended well by the end, or is ended.
 
-    tools: with the tools for tests. limits: constants, by module and name, that are other ones in this server.
+    tools: with the tools for tests. limits: constants, by module and name, that are other ones in
+    this server.
     """
     more = tools or limits
-    program: Sequence[str] = ["-c", MORE, json.dumps(limits or {})] if more else ["-m", "evolvable_server"]
+    program: Sequence[str] = (
+        ["-c", MORE, json.dumps(limits or {})] if more else ["-m", "evolvable_server"]
+    )
     command = [sys.executable, "-P", *program, "serve", "--http", address, *options]
     env = {**place.environment, **(environment or {})}
     process = subprocess.Popen(command, env=env, cwd=place.root, stderr=subprocess.PIPE, text=True)

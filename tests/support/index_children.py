@@ -1,6 +1,8 @@
-"""What a child process does with the index of a library; run as a script: [--stdlib] [--nobody] ROLE HOME ...
+"""What a child process does with the index of a library; run as a script: [--stdlib] [--nobody]
+ROLE HOME ...
 
---stdlib: as if pysqlite3 were not installed. --nobody: as a user without rights, when started by root.
+--stdlib: as if pysqlite3 were not installed. --nobody: as a user without rights, when started by
+root.
 """
 
 import json
@@ -27,7 +29,9 @@ if "--nobody" in FLAGS and os.geteuid() == 0:
 
 
 def state(index: Index, query: str) -> dict[str, Any]:
-    """Return what a search finds, how many entries there are, what is wrong, and where the file lies."""
+    """Return what a search finds, how many entries there are, what is wrong, and where the file
+    lies.
+    """
     return {
         "found": [scored.entry.name for scored in index.search(query).scored],
         "entries": len(index.entries(limit=10_000)),
@@ -37,7 +41,9 @@ def state(index: Index, query: str) -> dict[str, Any]:
 
 
 def search(home: Path, query: str, gate: str = "") -> None:
-    """Open the index, with others at the same moment when there is a gate, and say what a search finds."""
+    """Open the index, with others at the same moment when there is a gate, and say what a search
+    finds.
+    """
     if gate:
         (Path(gate) / f"ready-{os.getpid()}").touch()
         deadline = time.monotonic() + 60
@@ -62,8 +68,13 @@ def change(home: Path) -> None:
     with Store.open(home, registered=lambda: [home]) as store, Index.open(store) as index:
         for number in range(10):
             with store.transaction(Actor.AGENT, "x") as tx:
-                tx.put(Ref.parse("moving"), {"SKILL.md": File(f"quokka {number} number{number}".encode())})
-            assert [scored.entry.version for scored in index.search(f"number{number}").scored] == [number + 1]
+                tx.put(
+                    Ref.parse("moving"),
+                    {"SKILL.md": File(f"quokka {number} number{number}".encode())},
+                )
+            assert [scored.entry.version for scored in index.search(f"number{number}").scored] == [
+                number + 1
+            ]
         with store.transaction(Actor.AGENT, "x") as tx:
             tx.remove(Ref.parse("moving"))
         print(json.dumps(state(index, "quokka")))

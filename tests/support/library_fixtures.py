@@ -38,11 +38,18 @@ def agent() -> Caller:
 def skill(library: Library) -> Callable[..., Ref]:
     """Creates a skill: `skill("pdf", "first line", "second line")`."""
 
-    def make(name: str, *lines: str, description: str = "", metadata: str = "", caller: Caller = PERSON) -> Ref:
+    def make(
+        name: str, *lines: str, description: str = "", metadata: str = "", caller: Caller = PERSON
+    ) -> Ref:
         ref = Ref.parse(name)
-        head = f"---\nname: {ref.name}\ndescription: {description or f'Works with {name}.'}\n{metadata}---\n\n"
+        head = (
+            f"---\nname: {ref.name}\ndescription: {description or f'Works with {name}.'}\n"
+            f"{metadata}---\n\n"
+        )
         text = head + "\n".join(lines or ("one", "two", "three")) + "\n"
-        edit.update_resource(library, caller, ref, "first version", files={"SKILL.md": text}, create=True)
+        edit.update_resource(
+            library, caller, ref, "first version", files={"SKILL.md": text}, create=True
+        )
         return ref
 
     return make

@@ -1,4 +1,6 @@
-"""What keeps a library from being written for as long as a body runs: real where one process can do that to another."""
+"""What keeps a library from being written for as long as a body runs: real where one process can do
+that to another.
+"""
 
 import os
 import resource
@@ -14,7 +16,8 @@ from evolvable_store.storage.connection import dbapi
 from evolvable_store.storage.protocol import Storage
 
 linux_root = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or os.geteuid() != 0, reason="needs root on Linux, to mount or to be nobody"
+    not sys.platform.startswith("linux") or os.geteuid() != 0,
+    reason="needs root on Linux, to mount or to be nobody",
 )
 
 
@@ -22,7 +25,9 @@ linux_root = pytest.mark.skipif(
 def small_disk(place: Path, size: str = "1m") -> Iterator[Path]:
     """Mounts a disk of this size in memory, or skips the test where that is not allowed."""
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip("this machine does not let us mount")
     try:
@@ -51,7 +56,9 @@ def busy(backend: Storage) -> AbstractContextManager[None]:
 def held(database: Path) -> Iterator[None]:
     """Another process holds the write lock of a SQLite file for as long as the body runs."""
     command = [sys.executable, "-c", HOLD, str(database)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
         try:
             yield
@@ -81,7 +88,9 @@ TROUBLE = {
 
 @contextmanager
 def refusing(file: Path, table: str, trouble: str) -> Iterator[None]:
-    """SQLite says this of every row that is written to a table of this file, whichever process writes."""
+    """SQLite says this of every row that is written to a table of this file, whichever process
+    writes.
+    """
 
     def run(*statements: str) -> None:
         with closing(dbapi.connect(str(file), isolation_level=None, timeout=30)) as db:
@@ -89,7 +98,12 @@ def refusing(file: Path, table: str, trouble: str) -> Iterator[None]:
                 db.execute(statement)
 
     text, kinds = TROUBLE[trouble], ("INSERT", "UPDATE", "DELETE")
-    run(*(f"CREATE TRIGGER no_{k} BEFORE {k} ON {table} BEGIN SELECT RAISE(ABORT, '{text}'); END" for k in kinds))
+    run(
+        *(
+            f"CREATE TRIGGER no_{k} BEFORE {k} ON {table} BEGIN SELECT RAISE(ABORT, '{text}'); END"
+            for k in kinds
+        )
+    )
     try:
         yield
     finally:

@@ -1,4 +1,5 @@
-"""A person's machine, reached only as an attacker reaches it: commands, a server over stdio or HTTP, and files.
+"""A person's machine, reached only as an attacker reaches it: commands, a server over stdio or
+HTTP, and files.
 
 Imports nothing of the product, so that the same attack runs against any commit of it.
 """
@@ -16,33 +17,66 @@ from typing import Any
 import account_place
 
 PROGRAM = (sys.executable, "-P", "-m", "evolvable_server")
-INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+INITIALIZE = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
 
 
 def skill_text(name: str, description: str = "", body: str = "one\n\ntwo\n\nthree") -> str:
-    return f"---\nname: {name}\ndescription: {description or f'Works with {name} files.'}\n---\n\n{body}\n"
+    return (
+        f"---\nname: {name}\ndescription: {description or f'Works with {name} files.'}\n---\n\n"
+        f"{body}\n"
+    )
 
 
 class Machine:
     """A home folder, a project and a library below `root`."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.user, self.home, self.project = root, root / "user", root / "library", root / "project"
+        self.root, self.user, self.home, self.project = (
+            root,
+            root / "user",
+            root / "library",
+            root / "project",
+        )
         self.user.mkdir()
         self.project.mkdir()
 
     def environment(self, *, person: bool = True, **more: str) -> dict[str, str]:
-        """Return the whole environment of a process; person: its standard input and output count as a terminal."""
-        kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT", "TEMP", "TMP") if name in os.environ}
-        own = {"HOME": str(self.user), "USERPROFILE": str(self.user), "EVOLVABLE_HOME": str(self.home)}
+        """Return the whole environment of a process; person: its standard input and output count as
+        a terminal.
+        """
+        kept = {
+            name: os.environ[name]
+            for name in ("PATH", "SYSTEMROOT", "TEMP", "TMP")
+            if name in os.environ
+        }
+        own = {
+            "HOME": str(self.user),
+            "USERPROFILE": str(self.user),
+            "EVOLVABLE_HOME": str(self.home),
+        }
         own |= {"EVOLVABLE_EMBEDDER": "off", "PYTHONPATH": str(account_place.FOLDER)}
-        own |= {"EVOLVABLE_TEST_ACCOUNT": str(self.user), "EVOLVABLE_TEST_TERMINAL": "1" if person else ""}
+        own |= {
+            "EVOLVABLE_TEST_ACCOUNT": str(self.user),
+            "EVOLVABLE_TEST_TERMINAL": "1" if person else "",
+        }
         return {**kept, **own, **more}
 
     def run(
-        self, *words: object, person: bool = True, stdin: str | None = None, cwd: Path | None = None, **env: str
+        self,
+        *words: object,
+        person: bool = True,
+        stdin: str | None = None,
+        cwd: Path | None = None,
+        **env: str,
     ) -> "subprocess.CompletedProcess[str]":
-        """Run one command to its end, however it ends. Where nothing is written to it, a person's `init` hears yes."""
+        """Run one command to its end, however it ends.
+
+        Where nothing is written to it, a person's `init` hears yes.
+        """
         if stdin is None:
             stdin = "y\n" * 20 if person and "init" in words[:1] else ""
         return subprocess.run(
@@ -68,7 +102,9 @@ class Machine:
         return path
 
     def own(self, *names: str, text: str | None = None) -> Path:
-        """Have the person import skills of these names from the folder of their client; return the folder."""
+        """Have the person import skills of these names from the folder of their client; return the
+        folder.
+        """
         skills = self.user / ".claude/skills"
         for name in names:
             self.save(skills / name / "SKILL.md", text or skill_text(name))
@@ -77,7 +113,16 @@ class Machine:
 
     def git(self, folder: Path, *words: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        command = ["git", "-c", "user.name=e", "-c", "user.email=e@e", "-c", "protocol.file.allow=always", *words]
+        command = [
+            "git",
+            "-c",
+            "user.name=e",
+            "-c",
+            "user.email=e@e",
+            "-c",
+            "protocol.file.allow=always",
+            *words,
+        ]
         env = {**self.environment(), "GIT_CONFIG_NOSYSTEM": "1"}
         subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True)
 
@@ -88,11 +133,19 @@ class Machine:
         self.git(folder, "commit", "-qm", "docs")
 
     def outside(self) -> dict[str, tuple[int, str]]:
-        """Return what lies in the person's home folder but for the product's own: mode, and text or link."""
+        """Return what lies in the person's home folder but for the product's own: mode, and text or
+        link.
+        """
         found = {}
         for path in sorted(self.user.rglob("*")):
             if path.relative_to(self.user).parts[0] not in (".config", ".local", ".cache"):
-                text = os.readlink(path) if path.is_symlink() else path.read_text() if path.is_file() else ""
+                text = (
+                    os.readlink(path)
+                    if path.is_symlink()
+                    else path.read_text()
+                    if path.is_file()
+                    else ""
+                )
                 found[str(path.relative_to(self.user))] = (path.lstat().st_mode, text)
         return found
 
@@ -184,10 +237,19 @@ class Http:
         self.process, self.port = process, port
 
     def post(
-        self, method: str, params: Mapping[str, Any], secret: str = "", session: str = "", **more: str
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        secret: str = "",
+        session: str = "",
+        **more: str,
     ) -> tuple[int, Mapping[str, str], str]:
         """Make one request of the handshake era; return status, headers and body."""
-        headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json", **more}
+        headers = {
+            "Accept": "application/json, text/event-stream",
+            "Content-Type": "application/json",
+            **more,
+        }
         headers |= {"MCP-Protocol-Version": INITIALIZE["protocolVersion"]}  # type: ignore[dict-item]
         headers |= {"Authorization": f"Bearer {secret}"} if secret else {}
         headers |= {"Mcp-Session-Id": session} if session else {}
@@ -198,7 +260,11 @@ class Http:
         try:
             connection.request("POST", "/mcp", json.dumps(frame), headers)
             answer = connection.getresponse()
-            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read().decode()
+            return (
+                answer.status,
+                {name.lower(): value for name, value in answer.getheaders()},
+                answer.read().decode(),
+            )
         finally:
             connection.close()
 
@@ -211,5 +277,7 @@ class Http:
         return session
 
     def call(self, secret: str, session: str, tool: str, **arguments: Any) -> tuple[int, str]:
-        status, _, body = self.post("tools/call", {"name": tool, "arguments": arguments}, secret, session)
+        status, _, body = self.post(
+            "tools/call", {"name": tool, "arguments": arguments}, secret, session
+        )
         return status, body

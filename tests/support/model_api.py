@@ -1,7 +1,8 @@
-"""A stand-in for the APIs of models on this machine: it answers by a script and keeps what it was asked.
+"""A stand-in for the APIs of models on this machine: it answers by a script and keeps what it was
+asked.
 
-Replies are made for Anthropic's messages (`says`), and for OpenAI's chat completions (`chats`) and responses
-(`responds`).
+Replies are made for Anthropic's messages (`says`), and for OpenAI's chat completions (`chats`) and
+responses (`responds`).
 """
 
 import json
@@ -19,8 +20,9 @@ from evolvable_tools.llm.endpoint import anthropic_endpoint
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer; with `hang` none comes until the stand-in closes, with `cut` the connection ends before its end, and
-    with `drip` the body is a byte now and then without an end."""
+    """One answer; with `hang` none comes until the stand-in closes, with `cut` the connection ends
+    before its end, and with `drip` the body is a byte now and then without an end.
+    """
 
     status: int = 200
     body: bytes = b""
@@ -57,7 +59,10 @@ def says(text: str, *, stop: str = "end_turn", thought: str = "", **more: Any) -
 
 
 def chats(text: str | None, *, stop: str = "stop", **more: Any) -> Reply:
-    """A whole chat completion of this text. more: of its message, such as `refusal` or `tool_calls`."""
+    """A whole chat completion of this text.
+
+    more: of its message, such as `refusal` or `tool_calls`.
+    """
     message = {"role": "assistant", "content": text, **more}
     answer = {
         "id": "chatcmpl-1",
@@ -71,7 +76,10 @@ def chats(text: str | None, *, stop: str = "stop", **more: Any) -> Reply:
 
 
 def responds(*items: str | dict[str, Any], **more: Any) -> Reply:
-    """A whole response of these items; a text is a message. more: of the response, such as `incomplete_details`."""
+    """A whole response of these items; a text is a message.
+
+    more: of the response, such as `incomplete_details`.
+    """
     output = [
         {
             "id": f"msg_{number}",
@@ -114,7 +122,11 @@ def chooses(choice: str, why: str = "it is for that") -> Reply:
 def fails(status: int, message: str, **headers: str) -> Reply:
     """An error of the API; underscores in the names of headers are hyphens."""
     error = {"type": "error", "error": {"type": "some_error", "message": message}}
-    return Reply(status, json.dumps(error).encode(), {name.replace("_", "-"): value for name, value in headers.items()})
+    return Reply(
+        status,
+        json.dumps(error).encode(),
+        {name.replace("_", "-"): value for name, value in headers.items()},
+    )
 
 
 HANGS = Reply(hang=True)
@@ -123,7 +135,10 @@ CUT = Reply(body=b'{"choices": [', cut=True)
 
 
 class ModelApi:
-    """Serves the replies in order, at `url`; a request too many fails. `asked` has every request."""
+    """Serves the replies in order, at `url`; a request too many fails.
+
+    `asked` has every request.
+    """
 
     def __init__(self, *replies: Reply) -> None:
         self.asked: list[Asked] = []
@@ -165,7 +180,10 @@ class ModelApi:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._closing.set()
         self._server.shutdown()
@@ -173,7 +191,9 @@ class ModelApi:
         self._server.server_close()
 
 
-def opened(key: str | None, address: str | None = None, timeout: float = 20.0, attempts: int = 2) -> ApiModel:
+def opened(
+    key: str | None, address: str | None = None, timeout: float = 20.0, attempts: int = 2
+) -> ApiModel:
     """A model of Anthropic's at this address."""
     return replace(anthropic_endpoint(key, address=address), attempts=attempts).open(timeout)
 
@@ -205,7 +225,9 @@ def _handler(api: ModelApi) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             length = int(self.headers.get("content-length", 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            reply = api.answer(Asked(self.path, headers, json.loads(self.rfile.read(length) or b"{}")))
+            reply = api.answer(
+                Asked(self.path, headers, json.loads(self.rfile.read(length) or b"{}"))
+            )
             if reply.hang:
                 return
             missing = 1_000_000 if reply.drip else 100 if reply.cut else 0

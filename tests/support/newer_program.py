@@ -1,4 +1,6 @@
-"""The `evolvable` command of a program that knows one step of the schema more than this one; run as a script."""
+"""The `evolvable` command of a program that knows one step of the schema more than this one; run as
+a script.
+"""
 
 from typing import Any
 

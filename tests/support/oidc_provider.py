@@ -1,7 +1,8 @@
-"""A real OpenID provider on loopback for the tests: oidc-provider in Node, one for each test process.
+"""A real OpenID provider on loopback for the tests: oidc-provider in Node, one for each test
+process.
 
-`EVOLVABLE_TEST_OIDC` names the folder into which `npm ci` installed tests/support/oidc/package.json. Where there is
-none, its tests are skipped with a sentence.
+`EVOLVABLE_TEST_OIDC` names the folder into which `npm ci` installed
+tests/support/oidc/package.json. Where there is none, its tests are skipped with a sentence.
 """
 
 import base64
@@ -29,16 +30,21 @@ INSTALLED = os.environ.get("EVOLVABLE_TEST_OIDC", "")
 def installed_folder() -> Path:
     """Return the folder with the package; skip the test without it."""
     folder = Path(INSTALLED or FOLDER)
-    if shutil.which("node") is None or not (folder / "node_modules/oidc-provider/package.json").is_file():
+    if (
+        shutil.which("node") is None
+        or not (folder / "node_modules/oidc-provider/package.json").is_file()
+    ):
         pytest.skip(
-            "oidc-provider is not installed: run `npm ci` in a copy of tests/support/oidc, and name the copy in "
-            "EVOLVABLE_TEST_OIDC"
+            "oidc-provider is not installed: run `npm ci` in a copy of tests/support/oidc, and "
+            "name the copy in EVOLVABLE_TEST_OIDC"
         )
     return folder
 
 
 class Browser(httpx2.Client):
-    """Fetches pages as a browser does, by hand: cookies are kept, redirects are followed one by one."""
+    """Fetches pages as a browser does, by hand: cookies are kept, redirects are followed one by
+    one.
+    """
 
     def __init__(self) -> None:
         super().__init__(follow_redirects=False, timeout=20, trust_env=False)
@@ -50,7 +56,11 @@ class Provider:
     def __init__(self, folder: Path) -> None:
         command = ["node", "--no-warnings", str(FOLDER / "provider.mjs"), str(folder)]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -89,7 +99,9 @@ class Provider:
         self._tell("rotate")
 
     def register(self, redirect: str, **more: Any) -> dict[str, Any]:
-        """Register a client by the provider's own registration (RFC 7591); return what it answers."""
+        """Register a client by the provider's own registration (RFC 7591); return what
+        it answers.
+        """
         given = {
             "client_name": "test",
             "redirect_uris": [redirect],
@@ -103,12 +115,20 @@ class Provider:
         found: dict[str, Any] = answer.json()
         return found
 
-    def token(self, login: str, resource: str, scope: str = "openid groups", **more: str) -> dict[str, Any]:
-        """Sign in by the form and the code flow, as a client of our own would; return the token answer."""
+    def token(
+        self, login: str, resource: str, scope: str = "openid groups", **more: str
+    ) -> dict[str, Any]:
+        """Sign in by the form and the code flow, as a client of our own would; return the token
+        answer.
+        """
         redirect = "http://127.0.0.1:9/callback"
         client = self.register(redirect, application_type="native")["client_id"]
         verifier = secrets.token_urlsafe(48)
-        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+        challenge = (
+            base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest())
+            .rstrip(b"=")
+            .decode()
+        )
         asked = {
             "client_id": client,
             "redirect_uri": redirect,
@@ -122,7 +142,9 @@ class Provider:
         if "offline_access" in scope:
             asked["prompt"] = "consent"
         with Browser() as browser:
-            place = fill_login(browser, f"{self.issuer}/auth?{urlencode(asked)}", login, until=redirect)
+            place = fill_login(
+                browser, f"{self.issuer}/auth?{urlencode(asked)}", login, until=redirect
+            )
             code = parse_qs(urlsplit(place).query)["code"][0]
             given = {
                 "grant_type": "authorization_code",
@@ -140,15 +162,24 @@ class Provider:
 
     def renewed(self, answer: Mapping[str, Any], resource: str) -> dict[str, Any]:
         """Return the token answer for the refresh token of another one, of the same client."""
-        given = {"grant_type": "refresh_token", "refresh_token": answer["refresh_token"], "resource": resource}
-        again = httpx2.post(f"{self.issuer}/token", data={**given, "client_id": answer["client_id"]}, trust_env=False)
+        given = {
+            "grant_type": "refresh_token",
+            "refresh_token": answer["refresh_token"],
+            "resource": resource,
+        }
+        again = httpx2.post(
+            f"{self.issuer}/token",
+            data={**given, "client_id": answer["client_id"]},
+            trust_env=False,
+        )
         assert again.status_code == 200, again.text
         found: dict[str, Any] = {**again.json(), "client_id": answer["client_id"]}
         return found
 
 
 def fill_login(browser: Browser, url: str, login: str, until: str) -> str:
-    """Follow an address of the provider through its forms; return the address that begins with `until`.
+    """Follow an address of the provider through its forms; return the address that begins with
+    `until`.
 
     That address is not fetched. An address of another host than the provider's ends the walk too.
     """

@@ -43,12 +43,30 @@ def _add_operation_of_a_principal(
 ) -> None:
     row = (identity, last, intent.at, intent.actor, intent.reason, intent.session, None, None)
     whose = (intent.principal, intent.via or None, int(arrived))
-    writer.db.execute("INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, *whose))
+    writer.db.execute(
+        "INSERT INTO operation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, *whose)
+    )
 
 
 def _add_change(
-    writer: SqlWriter, head: Head, operation: int, before: int | None, manifest: Manifest | None, _: object = None
+    writer: SqlWriter,
+    head: Head,
+    operation: int,
+    before: int | None,
+    manifest: Manifest | None,
+    _: object = None,
 ) -> None:
     h, text = head, manifest.to_json() if manifest is not None else None
-    row = (h.sequence, operation, h.id, before, h.version, h.latest, h.tree, h.hash, int(h.frozen), text)
+    row = (
+        h.sequence,
+        operation,
+        h.id,
+        before,
+        h.version,
+        h.latest,
+        h.tree,
+        h.hash,
+        int(h.frozen),
+        text,
+    )
     writer.db.execute("INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)

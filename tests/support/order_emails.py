@@ -1,11 +1,18 @@
-"""The example task set that needs no model, and edits to its skill of which it is known what they do."""
+"""The example task set that needs no model, and edits to its skill of which it is known what they
+do.
+"""
 
 import hashlib
 import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, make_part, make_program
+from evolvable_evolve.evolution.candidates.programs import (
+    Program,
+    ProgramPart,
+    make_part,
+    make_program,
+)
 from evolvable_evolve.evolution.task import ModelUsage, Rollout, Task, TaskSet
 from evolvable_evolve.evolution.tasks.locate import read_taskset_path
 from evolvable_store.resource import Kind
@@ -67,7 +74,9 @@ def runner() -> ModuleType:
 
 
 class RulesHere:
-    """Runs the program's rules as run.py does, in this process: the same results in a hundredth of the time."""
+    """Runs the program's rules as run.py does, in this process: the same results in a hundredth of
+    the time.
+    """
 
     label = "command run.py"
 
@@ -79,7 +88,11 @@ class RulesHere:
         """Return what the rules of the program find in the task's message."""
         import json
 
-        rules = [rule for part in program.parts for rule in self._runner.parsed(part.files["SKILL.md"].decode())]
+        rules = [
+            rule
+            for part in program.parts
+            for rule in self._runner.parsed(part.files["SKILL.md"].decode())
+        ]
         found, said = self._runner.fields(task.prompt.partition("\n\n")[2], rules)
         trace = "\n".join(said)
         read = tuple(part.ref for part in program.parts)

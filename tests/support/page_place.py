@@ -1,4 +1,6 @@
-"""The local page over a real library, served in this process on a real port, and raw requests to it."""
+"""The local page over a real library, served in this process on a real port, and raw requests to
+it.
+"""
 
 import contextlib
 import http.client
@@ -29,7 +31,10 @@ AGENT = Caller(Actor.AGENT, "session-1", principal=Principal.AGENT, via="client:
 
 
 def skill_text(name: str, body: str = "one\n\ntwo\n\nthree", description: str = "") -> str:
-    return f"---\nname: {name}\ndescription: {description or f'Works with {name} files.'}\n---\n\n{body}\n"
+    return (
+        f"---\nname: {name}\ndescription: {description or f'Works with {name} files.'}\n---\n\n"
+        f"{body}\n"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,10 @@ class PageAnswer:
 
 
 class PageBrowser:
-    """A browser at the page of one origin, which is served on this machine. trusted: whose certificates it accepts."""
+    """A browser at the page of one origin, which is served on this machine.
+
+    trusted: whose certificates it accepts.
+    """
 
     def __init__(self, origin: str, trusted: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(origin)
@@ -60,7 +68,9 @@ class PageBrowser:
         self.cookie, self.csrf, self.opened = "", "", ""
 
     def come_back(self, path: str, kept: str) -> PageAnswer:
-        """Come back from the provider to an address, with the cookie of the login; keep the session that it opens."""
+        """Come back from the provider to an address, with the cookie of the login; keep the session
+        that it opens.
+        """
         answer = self.request("GET", path, cookie=kept)
         cookies = answer.headers.get("set-cookie", "")
         if answer.status == 200:
@@ -70,9 +80,18 @@ class PageBrowser:
         return answer
 
     def request(
-        self, method: str, path: str, body: str | None = None, *, cookie: str | None = None, **headers: str
+        self,
+        method: str,
+        path: str,
+        body: str | None = None,
+        *,
+        cookie: str | None = None,
+        **headers: str,
     ) -> PageAnswer:
-        """Send one request as a browser at the page's own address does. headers: instead of its own; '' for none."""
+        """Send one request as a browser at the page's own address does.
+
+        headers: instead of its own; '' for none.
+        """
         sent = {"Host": self.host, "Cookie": self.cookie if cookie is None else cookie}
         if body is not None:
             sent |= {"Origin": self.origin, "Content-Type": "application/x-www-form-urlencoded"}
@@ -106,7 +125,12 @@ class PageBrowser:
         return self.request("GET", path)
 
     def post(
-        self, path: str, *, csrf: str | None = None, headers: Mapping[str, str] | None = None, **fields: Any
+        self,
+        path: str,
+        *,
+        csrf: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **fields: Any,
     ) -> PageAnswer:
         given = {"csrf": self.csrf if csrf is None else csrf, **fields}
         return self.request("POST", path, urlencode(given, doseq=True), **dict(headers or {}))
@@ -130,9 +154,13 @@ class PagePlace(PageBrowser):
 
     def create(self, name: str, body: str = "one\n\ntwo\n\nthree", caller: Caller = PERSON) -> None:
         files = {"SKILL.md": skill_text(name, body).encode()}
-        edit.update_resource(self.library, caller, Ref.parse(name), "made", files=files, create=True)
+        edit.update_resource(
+            self.library, caller, Ref.parse(name), "made", files=files, create=True
+        )
 
-    def propose(self, name: str, body: str, reason: str = "shorter", session: str = "session-1") -> int:
+    def propose(
+        self, name: str, body: str, reason: str = "shorter", session: str = "session-1"
+    ) -> int:
         """Have an agent propose another text of a skill; return the number."""
         return propose_text(self.library, name, body, reason, session)
 
@@ -161,7 +189,9 @@ def propose_text(
 
 
 @contextlib.contextmanager
-def open_page(home: Path, port: int = 0, flow: LoginFlow | None = None, **options: Any) -> Iterator[PagePlace]:
+def open_page(
+    home: Path, port: int = 0, flow: LoginFlow | None = None, **options: Any
+) -> Iterator[PagePlace]:
     """Yield the page over the library in `home`. options: of `Library.open`.
 
     It is signed in by a link, unless people sign in by a provider's login (flow).

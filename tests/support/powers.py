@@ -1,4 +1,6 @@
-"""Commands that run a program with less power than the tests have, and what a test needs to use them."""
+"""Commands that run a program with less power than the tests have, and what a test needs to use
+them.
+"""
 
 import os
 import subprocess
@@ -7,8 +9,14 @@ import sys
 import pytest
 
 _IS_ROOT = sys.platform == "linux" and os.geteuid() == 0
-NO_POWERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"] if _IS_ROOT else []
-"""Before a command: root reads and writes whatever a file's mode says; without these powers it does not."""
+NO_POWERS = (
+    ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
+    if _IS_ROOT
+    else []
+)
+"""Before a command: root reads and writes whatever a file's mode says; without these powers it does
+not.
+"""
 
 
 def works(command: list[str]) -> bool:

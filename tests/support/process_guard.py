@@ -6,15 +6,21 @@ from contextlib import contextmanager
 
 import pytest
 
-STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.spawn"})
+STARTS = frozenset(
+    {"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.spawn"}
+)
 SENTENCE = (
     "This test starts a process ({event}) and is not marked: put @pytest.mark.process on it, or "
-    "`pytestmark = pytest.mark.process` into a module whose tests mostly do. CONTRIBUTING.md says why."
+    "`pytestmark = pytest.mark.process` into a module whose tests mostly do. "
+    "CONTRIBUTING.md says why."
 )
 
 
 class ProcessGuard:
-    """Watch this process for others that it starts. An audit hook cannot be taken out again, so make one only."""
+    """Watch this process for others that it starts.
+
+    An audit hook cannot be taken out again, so make one only.
+    """
 
     def __init__(self) -> None:
         self._watching = False

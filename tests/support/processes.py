@@ -1,4 +1,6 @@
-"""Real processes that use one library: starts `store_children.py` in a role, lines several up, reads what they say."""
+"""Real processes that use one library: starts `store_children.py` in a role, lines several up,
+reads what they say.
+"""
 
 import contextlib
 import json

@@ -1,7 +1,9 @@
-"""Secrets of 130 providers and programs, in the forms that their public documentation shows. All values are made up.
+"""Secrets of 130 providers and programs, in the forms that their public documentation shows. All
+values are made up.
 
-A line says `provider | text`; `{hex:32}` stands for 32 characters of that alphabet, and what stands between « and » is
-the secret. The set was written before the rules were; every third line is held out: rules are not written for it.
+A line says `provider | text`; `{hex:32}` stands for 32 characters of that alphabet, and what stands
+between « and » is the secret. The set was written before the rules were; every third line is held
+out: rules are not written for it.
 """
 
 import base64
@@ -333,7 +335,10 @@ otp | otpauth://totp/acme:bob?secret=«{b32:32}»&issuer=acme
 
 @dataclass(frozen=True)
 class Provided:
-    """One secret in a text. secret: what may stand nowhere, `parts` of at least eight characters neither."""
+    """One secret in a text.
+
+    secret: what may stand nowhere, `parts` of at least eight characters neither.
+    """
 
     name: str
     text: str
@@ -365,8 +370,14 @@ def _made(line: str, rng: random.Random) -> Provided:
         text = text.replace("@pem", _block(rng))
     pair = base64.b64encode(f"bot:{_of(rng, 'any', 16)}".encode()).decode()
     text = text.replace("@pair", pair)
-    secret = text[text.index("«") + 1 : text.index("»")] if "«" in text else re.split(r"[= \x1b]", text)[-1]
-    return Provided(name, text.replace("«", "").replace("»", ""), secret, zlib.crc32(name.encode()) % 3 == 0)
+    secret = (
+        text[text.index("«") + 1 : text.index("»")]
+        if "«" in text
+        else re.split(r"[= \x1b]", text)[-1]
+    )
+    return Provided(
+        name, text.replace("«", "").replace("»", ""), secret, zlib.crc32(name.encode()) % 3 == 0
+    )
 
 
 def _all() -> tuple[Provided, ...]:
@@ -380,8 +391,12 @@ PROVIDED = _all()
 
 
 def is_hidden(one: Provided, redacted: str) -> bool:
-    """Return whether nothing of a secret is left: no eight characters of it, letters and digits alone counted."""
-    plain = re.sub(r"(?:\x1b|\\u001b)\[[0-9;]*m", "", re.sub(r"\[redacted:[a-z0-9-]+\]", "|", redacted))
+    """Return whether nothing of a secret is left: no eight characters of it, letters and digits
+    alone counted.
+    """
+    plain = re.sub(
+        r"(?:\x1b|\\u001b)\[[0-9;]*m", "", re.sub(r"\[redacted:[a-z0-9-]+\]", "|", redacted)
+    )
     secret = re.sub(r"(?:\x1b|\\u001b)\[[0-9;]*m", "", one.secret)
     least = min(8, len(secret))
     return not any(secret[at : at + least] in plain for at in range(len(secret) - least + 1))

@@ -60,21 +60,44 @@ class RayNodes:
 
     def start(self, slots: int) -> int:
         """Start one more node and return its number."""
-        command = [sys.executable, "-P", "-c", "from ray.scripts.scripts import main; main()", "start", "--block"]
-        command += ["--num-cpus=0", f"--resources={json.dumps({'agent_slot': slots})}", "--disable-usage-stats"]
+        command = [
+            sys.executable,
+            "-P",
+            "-c",
+            "from ray.scripts.scripts import main; main()",
+            "start",
+            "--block",
+        ]
+        command += [
+            "--num-cpus=0",
+            f"--resources={json.dumps({'agent_slot': slots})}",
+            "--disable-usage-stats",
+        ]
         port = self.address.partition(":")[2]
-        first = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={self.place}"]
+        first = [
+            "--head",
+            f"--port={port}",
+            "--include-dashboard=false",
+            f"--temp-dir={self.place}",
+        ]
         command += [f"--address={self.address}"] if self.nodes else first
         command += ["--object-store-memory=80000000"]
         with open(self.place / f"node-{len(self.nodes)}.log", "wb") as log:
             self.nodes.append(
                 subprocess.Popen(
-                    command, env=self.environment, stdout=log, stderr=log, cwd=self.place, start_new_session=True
+                    command,
+                    env=self.environment,
+                    stdout=log,
+                    stderr=log,
+                    cwd=self.place,
+                    start_new_session=True,
                 )
             )
         number = len(self.nodes) - 1
         log_file = self.place / f"node-{number}.log"
-        poll(lambda: b"Ray runtime started" in log_file.read_bytes(), f"node {number} to start", 300)
+        poll(
+            lambda: b"Ray runtime started" in log_file.read_bytes(), f"node {number} to start", 300
+        )
         return number
 
     def kill(self, number: int) -> None:
@@ -93,7 +116,9 @@ class RayNodes:
 
 @contextmanager
 def ray_nodes(*slots: int, token: bool = True) -> Iterator[RayNodes]:
-    """Yield a cluster with a node for each of these numbers of slots; all of it is killed at the end."""
+    """Yield a cluster with a node for each of these numbers of slots; all of it is killed at the
+    end.
+    """
     with tempfile.TemporaryDirectory(prefix="rn-", dir="/tmp", ignore_cleanup_errors=True) as place:
         nodes = RayNodes(Path(place), token=token)
         try:

@@ -20,19 +20,25 @@ AGENT = Caller(Actor.AGENT)
 
 _GIT = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 _WHO = {
-    f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in (("NAME", "m"), ("EMAIL", "m@x"))
+    f"GIT_{role}_{key}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for key, value in (("NAME", "m"), ("EMAIL", "m@x"))
 }
 
 
 def git(folder: Path, *words: str, stdin: bytes = b"") -> str:
     """Run git as its user does, and return what it prints."""
     env = {**os.environ, **_GIT, **_WHO}
-    done = subprocess.run(["git", *words], cwd=folder, input=stdin, capture_output=True, env=env, check=True)
+    done = subprocess.run(
+        ["git", *words], cwd=folder, input=stdin, capture_output=True, env=env, check=True
+    )
     return done.stdout.decode().strip()
 
 
 def skill_text(name: str, text: str) -> bytes:
-    return f"---\nname: {name}\ndescription: Works with {name} files when asked.\n---\n{text}".encode()
+    return (
+        f"---\nname: {name}\ndescription: Works with {name} files when asked.\n---\n{text}".encode()
+    )
 
 
 class Machine:
@@ -44,7 +50,9 @@ class Machine:
         self.library = Library(Store.open(home, create=True))
         self.store = self.library.store
 
-    def put(self, name: str, text: str | bytes | None, reason: str = "change", **more: bytes) -> None:
+    def put(
+        self, name: str, text: str | bytes | None, reason: str = "change", **more: bytes
+    ) -> None:
         """Write a resource as the person, or remove it."""
         ref = Ref.parse(name)
         with self.store.transaction(Actor.HUMAN, reason, identity=PERSON.identity) as tx:
@@ -58,12 +66,16 @@ class Machine:
     def rename(self, name: str, new: str) -> None:
         """Give a skill another name, in one operation of the person."""
         text = skill_text(new, self.text(name))
-        with self.store.transaction(Actor.HUMAN, f"rename to {new}", identity=PERSON.identity) as tx:
+        with self.store.transaction(
+            Actor.HUMAN, f"rename to {new}", identity=PERSON.identity
+        ) as tx:
             tx.remove(Ref.parse(name))
             tx.put(Ref.parse(new), {"SKILL.md": File(text)})
 
     def text(self, name: str) -> str:
-        """Return the text behind the frontmatter of the head; '' for what is removed or was never there."""
+        """Return the text behind the frontmatter of the head; '' for what is removed or was never
+        there.
+        """
         head = self.store.head_or_none(Ref.parse(name))
         if head is None or head.version is None:
             return ""
@@ -84,7 +96,9 @@ class Machine:
         """Return (ref, tree) of every version that the library ever had."""
         backend = self.store.backend
         heads = backend.heads_by_id(backend.resource_ids()).values()
-        return {(str(head.ref), one.tree) for head in heads for one in backend.versions(head.id, 10_000)}
+        return {
+            (str(head.ref), one.tree) for head in heads for one in backend.versions(head.id, 10_000)
+        }
 
 
 def make_hub(folder: Path) -> Path:
@@ -94,9 +108,12 @@ def make_hub(folder: Path) -> Path:
     return folder
 
 
-def commit_tree(hub: Path, entries: list[tuple[str, str, bytes]], message: str, *parent: str) -> str:
-    """Move main to a commit with exactly this tree, whatever git thinks of its names. entries: (mode, path, bytes or
-    an id in hexadecimal), by path."""
+def commit_tree(
+    hub: Path, entries: list[tuple[str, str, bytes]], message: str, *parent: str
+) -> str:
+    """Move main to a commit with exactly this tree, whatever git thinks of its names. entries:
+    (mode, path, bytes or an id in hexadecimal), by path.
+    """
     tree = _tree(hub, [(mode, path.split("/"), data) for mode, path, data in entries])
     parents = [word for one in parent for word in ("-p", one)]
     made = git(hub, "commit-tree", tree, *parents, stdin=message.encode())

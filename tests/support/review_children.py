@@ -1,7 +1,8 @@
-"""A process that reviews sessions: `review_children.py GATE NUMBER [HOME BUDGET ADDRESS FOLDER]...`.
+"""A process that reviews sessions: `review_children.py GATE NUMBER [HOME BUDGET ADDRESS
+FOLDER]...`.
 
-It says that it is ready, waits until the gate opens, and reviews every transcript in each folder with the model behind
-the address. Prints how many it was allowed.
+It says that it is ready, waits until the gate opens, and reviews every transcript in each folder
+with the model behind the address. Prints how many it was allowed.
 """
 
 import json
@@ -30,7 +31,9 @@ def main(gate: Path, number: str, *jobs: str) -> None:
             settings = {"EVOLVABLE_HOME": home, "EVOLVABLE_REVIEW_BUDGET": budget}
             settings |= {"ANTHROPIC_API_KEY": "sk-ant-test"}
             person = PersonConfig(None, models={"anthropic": address})
-            config = replace(read_config(settings), person=person, api_url=address, review="anthropic")
+            config = replace(
+                read_config(settings), person=person, api_url=address, review="anthropic"
+            )
             library = stack.enter_context(Library.open(Path(home)))
             ready.append((library, stack.enter_context(review_settings(config)), Path(folder)))
         (gate / f"ready-{number}").touch()
@@ -39,7 +42,9 @@ def main(gate: Path, number: str, *jobs: str) -> None:
             count = 0
             for transcript in sorted(folder_of.glob("*.jsonl")):
                 try:
-                    review_session(library, Caller(Actor.AGENT), settings_of, transcript_path=transcript)
+                    review_session(
+                        library, Caller(Actor.AGENT), settings_of, transcript_path=transcript
+                    )
                     count += 1
                 except OverBudget:
                     pass

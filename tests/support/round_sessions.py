@@ -1,4 +1,6 @@
-"""Real sessions for rounds: served over a connection of their own, written as Claude Code writes, and taken in."""
+"""Real sessions for rounds: served over a connection of their own, written as Claude Code writes,
+and taken in.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +42,8 @@ class Sessions:
         start: datetime | None = None,
         search: bool = True,
     ) -> str:
-        """One session: it is served the skill, does the events, and its transcript is taken in. Returns its id.
+        """One session: it is served the skill, does the events, and its transcript is taken in.
+        Returns its id.
 
         search: it finds the skill first.
         """
@@ -55,7 +58,9 @@ class Sessions:
             before.append(Mcp("evolvable", "load_skill", {"ref": skill}, said))
             before.append(Mcp("evolvable", "load_skill", {"ref": skill, "path": "notes.md"}, said))
         else:
-            self.library.impressions.note_session(identity, f"client-{identity}", self.library.store.now())
+            self.library.impressions.note_session(
+                identity, f"client-{identity}", self.library.store.now()
+            )
             self.library.impressions.flush()
         path = write_claude_code(self.home, [*before, *events], session=name, start=at, noise=False)
         self.paths[identity] = path
@@ -69,16 +74,29 @@ class Sessions:
 
 def failing(command: str = "pytest -q", why: str = "that is wrong") -> list[Event]:
     """Work whose check passed before and fails in the end."""
-    return [Run(command, "1 passed"), Run("sed -i s/a/b/ a.py"), Run(command, "1 failed", code=1), User(why)]
+    return [
+        Run(command, "1 passed"),
+        Run("sed -i s/a/b/ a.py"),
+        Run(command, "1 failed", code=1),
+        User(why),
+    ]
 
 
 def passing(command: str = "pytest -q", word: str = "it works") -> list[Event]:
     """Work whose check failed before and passes in the end."""
-    return [Run(command, "1 failed", code=1), Run("sed -i s/a/b/ a.py"), Run(command, "1 passed"), User(word)]
+    return [
+        Run(command, "1 failed", code=1),
+        Run("sed -i s/a/b/ a.py"),
+        Run(command, "1 passed"),
+        User(word),
+    ]
 
 
 class RoundModel(ModelApi):
-    """A model whose answers a function of the document makes. It stands behind HTTP as the real one does."""
+    """A model whose answers a function of the document makes.
+
+    It stands behind HTTP as the real one does.
+    """
 
     def __init__(self, answers: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
         super().__init__()
@@ -90,7 +108,9 @@ class RoundModel(ModelApi):
         return says(json.dumps(self._answers(json.loads(asked.body["messages"][0]["content"]))))
 
 
-def guard(document: Mapping[str, Any], quote: str, old: str, new: str, claim: str) -> dict[str, Any]:
+def guard(
+    document: Mapping[str, Any], quote: str, old: str, new: str, claim: str
+) -> dict[str, Any]:
     """An answer: one cause, and a guard after `old` in the skill that the trace is about."""
     span = next((piece["id"] for piece in document["evidence"] if quote in piece["text"]), "s0")
     cited = [{"span": span, "quote": quote}]

@@ -1,4 +1,6 @@
-"""Small things that many tests need: a clock to move by hand, a skill in one line, the hostile inputs."""
+"""Small things that many tests need: a clock to move by hand, a skill in one line, the hostile
+inputs.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -42,12 +44,21 @@ class Clock:
 
 
 def skill(text: str, **more: str) -> Files:
-    """Return the files of a skill: its SKILL.md, and others named by keyword (`notes` is notes.md)."""
-    return {"SKILL.md": File(text.encode()), **{f"{name}.md": File(text.encode()) for name, text in more.items()}}
+    """Return the files of a skill: its SKILL.md, and others named by keyword (`notes`
+    is notes.md).
+    """
+    return {
+        "SKILL.md": File(text.encode()),
+        **{f"{name}.md": File(text.encode()) for name, text in more.items()},
+    }
 
 
-def put_texts(store: Store, texts: Mapping[str, str], remove: Iterable[str] = (), **beside: bytes) -> None:
-    """Write the main files of resources and remove others, all in one operation; each gets the files `beside` too."""
+def put_texts(
+    store: Store, texts: Mapping[str, str], remove: Iterable[str] = (), **beside: bytes
+) -> None:
+    """Write the main files of resources and remove others, all in one operation; each gets the
+    files `beside` too.
+    """
     files = {f"{name}.md": File(data) for name, data in beside.items()}
     with store.transaction(Actor.HUMAN, "write") as tx:
         for ref, text in texts.items():
@@ -58,7 +69,9 @@ def put_texts(store: Store, texts: Mapping[str, str], remove: Iterable[str] = ()
 
 
 def teach(store: Store, ref: str, description: str, *, triggers: str = "", body: str = "") -> None:
-    """Write one resource: `teach(store, "pdf", "Fills PDF forms.", triggers="merge pdf", body="...")`."""
+    """Write one resource: `teach(store, "pdf", "Fills PDF forms.", triggers="merge pdf",
+    body="...")`.
+    """
     metadata = f"metadata:\n  triggers: {json.dumps(triggers)}\n" if triggers else ""
     head = f"name: {Ref.parse(ref).name}\ndescription: {json.dumps(description)}\n{metadata}"
     put_texts(store, {ref: f"---\n{head}---\n{body}\n"})
@@ -67,4 +80,6 @@ def teach(store: Store, ref: str, description: str, *, triggers: str = "", body:
 def attacks(category: str, expect: str | None = None) -> list[dict[str, Any]]:
     """Return the hostile cases of a category; with `expect`, those that should end so."""
     cases = json.loads(ATTACKS.read_text(encoding="utf-8"))["cases"]
-    return [case for case in cases if case["category"] == category and expect in (None, case["expect"])]
+    return [
+        case for case in cases if case["category"] == category and expect in (None, case["expect"])
+    ]

@@ -1,4 +1,7 @@
-"""Secrets in the shapes that issuers and programs give them. All are made up, the same each time."""
+"""Secrets in the shapes that issuers and programs give them.
+
+All are made up, the same each time.
+"""
 
 import base64
 import random
@@ -23,7 +26,12 @@ def key_block(rng: random.Random, kind: str = "RSA ") -> str:
     """Return a private key as a file has it."""
     rows = ["".join(rng.choice(_ANY + "+/") for _ in range(64)) for _ in range(5)]
     return "\n".join(
-        [f"-----BEGIN {kind}PRIVATE KEY-----", *rows, _of(rng, 30) + "==", f"-----END {kind}PRIVATE KEY-----"]
+        [
+            f"-----BEGIN {kind}PRIVATE KEY-----",
+            *rows,
+            _of(rng, 30) + "==",
+            f"-----END {kind}PRIVATE KEY-----",
+        ]
     )
 
 

@@ -1,10 +1,11 @@
-"""A hundred made-up finished sessions in the formats of Claude Code and Codex, labelled: is a task in it?
+"""A hundred made-up finished sessions in the formats of Claude Code and Codex, labelled: is a task
+in it?
 
-Usable is a session in which a person asked for something that stands alone, and whose files and check are known. The
-check fails on the files before the work and passes on those after it, or the person corrected an answer and accepted
-the next one. Where the words of the
-person lean on others, the window from the failing check to its success is usable. All of it is made; no session of a
-real person is in here.
+Usable is a session in which a person asked for something that stands alone, and whose files and
+check are known. The check fails on the files before the work and passes on those after it, or the
+person corrected an answer and accepted the next one. Where the words of the person lean on others,
+the window from the failing check to its success is usable. All of it is made; no session of a real
+person is in here.
 """
 
 import subprocess
@@ -35,18 +36,56 @@ FUNCTIONS = (
         "gives the initials",
     ),
     ("clamp", "n", "n", "max(0, min(n, 10))", "(12,), 10", "keeps a number between 0 and 10"),
-    ("slug", "text", "text", "text.lower().replace(' ', '-')", "('A b',), 'a-b'", "makes a slug of a title"),
+    (
+        "slug",
+        "text",
+        "text",
+        "text.lower().replace(' ', '-')",
+        "('A b',), 'a-b'",
+        "makes a slug of a title",
+    ),
     ("mean", "row", "sum(row)", "sum(row) / len(row)", "([2, 4],), 3", "gives the mean of a row"),
-    ("leap", "y", "y % 4 == 0", "y % 4 == 0 and (y % 100 != 0 or y % 400 == 0)", "(1900,), False", "knows leap years"),
-    ("unique", "row", "row", "sorted(set(row))", "([2, 1, 2],), [1, 2]", "gives each entry once, sorted"),
-    ("mask", "card", "card", "'*' * (len(card) - 4) + card[-4:]", "('12345678',), '****5678'", "masks a card number"),
-    ("percent", "a, b", "a / b", "round(100 * a / b, 1)", "(1, 3), 33.3", "gives a share in percent"),
+    (
+        "leap",
+        "y",
+        "y % 4 == 0",
+        "y % 4 == 0 and (y % 100 != 0 or y % 400 == 0)",
+        "(1900,), False",
+        "knows leap years",
+    ),
+    (
+        "unique",
+        "row",
+        "row",
+        "sorted(set(row))",
+        "([2, 1, 2],), [1, 2]",
+        "gives each entry once, sorted",
+    ),
+    (
+        "mask",
+        "card",
+        "card",
+        "'*' * (len(card) - 4) + card[-4:]",
+        "('12345678',), '****5678'",
+        "masks a card number",
+    ),
+    (
+        "percent",
+        "a, b",
+        "a / b",
+        "round(100 * a / b, 1)",
+        "(1, 3), 33.3",
+        "gives a share in percent",
+    ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SessionCase:
-    """One session. files: what its repository holds, none where it works in a folder without one."""
+    """One session.
+
+    files: what its repository holds, none where it works in a folder without one.
+    """
 
     name: str
     client: str
@@ -63,7 +102,9 @@ class SessionCase:
             commit = _repository(project, self.files, self.fixed)
             events = [_with(event, "COMMIT", commit) for event in events]
         events = [_with(event, "/PROJECT", str(project)) for event in events]
-        return WRITERS[self.client](home, events, session=self.name, project=str(project), start=START)
+        return WRITERS[self.client](
+            home, events, session=self.name, project=str(project), start=START
+        )
 
 
 def _with(event: Event, old: str, new: str) -> Event:
@@ -75,15 +116,29 @@ def _with(event: Event, old: str, new: str) -> Event:
     return type(event)(**{**{n: getattr(event, n) for n in event.__dataclass_fields__}, **changed})
 
 
-def _repository(project: Path, files: Sequence[tuple[str, str]], fixed: Sequence[tuple[str, str]]) -> str:
-    """Make a repository with one commit before the session and one of it; return the abbreviated id of the second."""
+def _repository(
+    project: Path, files: Sequence[tuple[str, str]], fixed: Sequence[tuple[str, str]]
+) -> str:
+    """Make a repository with one commit before the session and one of it; return the abbreviated id
+    of the second.
+    """
     project.mkdir(parents=True)
 
     def git(*words: str, at: datetime = START) -> str:
-        env = {"GIT_AUTHOR_DATE": at.isoformat(), "GIT_COMMITTER_DATE": at.isoformat(), "PATH": "/usr/bin:/bin"}
-        env |= {f"GIT_{who}_{what}": "dev" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        env = {
+            "GIT_AUTHOR_DATE": at.isoformat(),
+            "GIT_COMMITTER_DATE": at.isoformat(),
+            "PATH": "/usr/bin:/bin",
+        }
+        env |= {
+            f"GIT_{who}_{what}": "dev"
+            for who in ("AUTHOR", "COMMITTER")
+            for what in ("NAME", "EMAIL")
+        }
         env |= {"HOME": str(project.parent), "GIT_CONFIG_NOSYSTEM": "1"}
-        done = subprocess.run(["git", "-C", str(project), *words], env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["git", "-C", str(project), *words], env=env, capture_output=True, text=True, check=True
+        )
         return done.stdout.strip()
 
     git("init", "-q", "-b", "main")
@@ -99,7 +154,9 @@ def _repository(project: Path, files: Sequence[tuple[str, str]], fixed: Sequence
 def _sources(number: int, body: str | None = None) -> tuple[str, str]:
     name, given, wrong, _, case, _ = FUNCTIONS[number % len(FUNCTIONS)]
     code = f"def {name}({given}):\n    return {body or wrong}\n"
-    arguments, wanted = case.rsplit(", ", 1) if not case.endswith("]") or "[" not in case[1:] else _cut(case)
+    arguments, wanted = (
+        case.rsplit(", ", 1) if not case.endswith("]") or "[" not in case[1:] else _cut(case)
+    )
     test = (
         f"import unittest\n\nfrom code_{name} import {name}\n\n\nclass It(unittest.TestCase):\n"
         f"    def test_it(self):\n        self.assertEqual({name}(*{arguments}), {wanted})\n"
@@ -112,12 +169,24 @@ def _cut(case: str) -> tuple[str, str]:
     return case[: place + 1], case[place + 3 :]
 
 
-def _work(number: int, *, prompt: str = "", read: bool = True, edits: bool = True, end: str = PASSED, code: int = 0):
-    """The usual events: a check that fails, the files that are read, the edit, and the check again."""
+def _work(
+    number: int,
+    *,
+    prompt: str = "",
+    read: bool = True,
+    edits: bool = True,
+    end: str = PASSED,
+    code: int = 0,
+):
+    """The usual events: a check that fails, the files that are read, the edit, and the
+    check again.
+    """
     name, _, wrong, right, _, about = FUNCTIONS[number % len(FUNCTIONS)]
     source, test = _sources(number)
     yield User(
-        prompt or f"The function {name} in code_{name}.py is wrong: it should be one that {about}. Please repair it."
+        prompt
+        or f"The function {name} in code_{name}.py is wrong: it should be one that {about}. "
+        "Please repair it."
     )
     yield Run(CHECK, FAILED, code=1)
     if read:
@@ -129,7 +198,11 @@ def _work(number: int, *, prompt: str = "", read: bool = True, edits: bool = Tru
 
 
 def _usable(number: int, client: str) -> SessionCase:
-    thanks = (Says("It is repaired."), User("Thanks, that works.")) if number % 2 else (Says("It is repaired."),)
+    thanks = (
+        (Says("It is repaired."), User("Thanks, that works."))
+        if number % 2
+        else (Says("It is repaired."),)
+    )
     return SessionCase(f"repair-{number}", client, (*_work(number), *thanks), True)
 
 
@@ -157,7 +230,10 @@ def _committed(number: int, client: str) -> SessionCase:
         Run(CHECK, FAILED, code=1),
         Run(f"python3 scripts/rewrite.py code_{name}.py", "rewritten"),
         Run(CHECK, PASSED),
-        Run("git commit -qam 'a change' && git log --oneline -1", "[main COMMIT] a change\n 1 file changed"),
+        Run(
+            "git commit -qam 'a change' && git log --oneline -1",
+            "[main COMMIT] a change\n 1 file changed",
+        ),
         User("Great."),
     )
     before = ((f"code_{name}.py", source), (f"test_{name}.py", test))
@@ -200,10 +276,17 @@ def _no_task(client: str, at: int) -> Iterator[tuple[str, tuple[Event, ...]]]:
     """Sessions that look like a task and are none, by what is wrong with them."""
     n = at
     name, _, wrong, right, _, _ = FUNCTIONS[n]
-    yield "question", (User("What does the module for discounts do, in short?"), Says("It computes discounts."))
+    yield (
+        "question",
+        (User("What does the module for discounts do, in short?"), Says("It computes discounts.")),
+    )
     yield (
         "accepted-only",
-        (User("Write a greeting for the newsletter of May."), Says("Dear readers."), User("Perfect!")),
+        (
+            User("Write a greeting for the newsletter of May."),
+            Says("Dear readers."),
+            User("Perfect!"),
+        ),
     )
     yield (
         "never-failed",
@@ -215,8 +298,14 @@ def _no_task(client: str, at: int) -> Iterator[tuple[str, tuple[Event, ...]]]:
         ),
     )
     yield "still-failing", (*_work(n, end=FAILED, code=1),)
-    yield "taken-back", (*_work(n), User("Show me the difference, please."), Run("git checkout -- .", ""))
-    yield "corrected", (*_work(n), User("No, that's wrong. It still doesn't work for negative numbers."))
+    yield (
+        "taken-back",
+        (*_work(n), User("Show me the difference, please."), Run("git checkout -- .", "")),
+    )
+    yield (
+        "corrected",
+        (*_work(n), User("No, that's wrong. It still doesn't work for negative numbers.")),
+    )
     yield (
         "leaning",
         (
@@ -227,7 +316,13 @@ def _no_task(client: str, at: int) -> Iterator[tuple[str, tuple[Event, ...]]]:
     )
     yield (
         "secret",
-        (*_work(n, prompt=f"Repair {name}; the token is ghp_Zq7Kp2Vw9Rt4Yb6Nm1Xc8Jd3Lf5Gh0SauTA7 if you need it."),),
+        (
+            *_work(
+                n,
+                prompt=f"Repair {name}; the token is ghp_Zq7Kp2Vw9Rt4Yb6Nm1Xc8Jd3Lf5Gh0SauTA7 if "
+                "you need it.",
+            ),
+        ),
     )
     yield (
         "by-command",
@@ -276,10 +371,16 @@ def _no_task(client: str, at: int) -> Iterator[tuple[str, tuple[Event, ...]]]:
             *_work(n),
             User("And what about the changelog?"),
             Says("It has a line."),
-            User("By the way, your repair of this morning broke the import. Take it out of the branch."),
+            User(
+                "By the way, your repair of this morning broke the import. Take it out of "
+                "the branch."
+            ),
         ),
     )
-    yield "reviewing", (User(f"<{REVIEWING_MARK}> Review this session and answer with JSON."), *_work(n))
+    yield (
+        "reviewing",
+        (User(f"<{REVIEWING_MARK}> Review this session and answer with JSON."), *_work(n)),
+    )
 
 
 def _wanted(number: int) -> str:

@@ -1,4 +1,6 @@
-"""Proves a library through its public door: every hash, every chain, every head, and the log that made them."""
+"""Proves a library through its public door: every hash, every chain, every head, and the log that
+made them.
+"""
 
 import hashlib
 from itertools import pairwise
@@ -54,7 +56,9 @@ def _by_ref(changes: list[Change]) -> dict[Ref, list[Change]]:
 def _check_operations(store: Store, changes: list[Change]) -> None:
     """An operation is named by its first change, and its changes stand in a row."""
     firsts = [
-        now.operation for before, now in pairwise([None, *changes]) if not before or before.operation != now.operation
+        now.operation
+        for before, now in pairwise([None, *changes])
+        if not before or before.operation != now.operation
     ]
     assert firsts == sorted(set(firsts))
     for change in changes:
@@ -78,7 +82,9 @@ def _check_history(store: Store, head: Head) -> None:
         version, manifest = past.version, store.manifest(head, past.version.number)
         assert manifest.tree == version.tree
         assert version.tree != tree, "a version without a change"
-        assert version.hash == chain_hash(parent, version.number, version.tree, past.operation.intent.digest)
+        assert version.hash == chain_hash(
+            parent, version.number, version.tree, past.operation.intent.digest
+        )
         for entry in manifest.values():
             data = store.blob(entry.sha256)
             assert (hashlib.sha256(data).hexdigest(), len(data)) == (entry.sha256, entry.size)

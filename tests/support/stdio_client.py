@@ -1,6 +1,8 @@
-"""A client of a stdio server that needs nothing but the standard library: `stdio_client.py PYTHON SKILL`.
+"""A client of a stdio server that needs nothing but the standard library: `stdio_client.py PYTHON
+SKILL`.
 
-Starts a server with that Python, loads the skill, reports that it succeeded, and writes {"use", "report"} as JSON.
+Starts a server with that Python, loads the skill, reports that it succeeded, and writes {"use",
+"report"} as JSON.
 """
 
 import json
@@ -21,7 +23,11 @@ class Server:
             [python, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
         )
         self._number = 0
-        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        about = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }
         self.ask("initialize", about)
         self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
@@ -43,7 +49,9 @@ class Server:
 
     def call(self, tool: str, **arguments: Any) -> str:
         """Return the text that a tool answers with."""
-        return str(self.ask("tools/call", {"name": tool, "arguments": arguments})["content"][0]["text"])
+        return str(
+            self.ask("tools/call", {"name": tool, "arguments": arguments})["content"][0]["text"]
+        )
 
     def close(self) -> None:
         """End the server as clients do."""

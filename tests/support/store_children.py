@@ -54,7 +54,9 @@ def counts_of(data: bytes) -> dict[str, int]:
 
 
 def count_up(store: Store, ref: Ref, worker: str) -> dict[str, Any]:
-    """Read the counts at the head, add one to this worker's, and write them if the head is still the same."""
+    """Read the counts at the head, add one to this worker's, and write them if the head is still
+    the same.
+    """
     head = store.head(ref)
     counts = counts_of(store.file(head, "SKILL.md", head.version).data)
     counts[worker] = counts.get(worker, 0) + 1
@@ -63,7 +65,9 @@ def count_up(store: Store, ref: Ref, worker: str) -> dict[str, Any]:
     done: dict[str, Any]
     try:
         with store.transaction(Actor.AGENT, token) as tx:
-            tx.put(ref, {"SKILL.md": File(json.dumps(counts).encode())}, expected_version=head.version)
+            tx.put(
+                ref, {"SKILL.md": File(json.dumps(counts).encode())}, expected_version=head.version
+            )
         done = {"token": token, "version": tx.written[0].version}
     except VersionConflict as conflict:
         done = {"conflict": [conflict.expected, conflict.head]}
@@ -85,13 +89,18 @@ def update(home: str, gate: str, worker: str, names: str, seconds: str, pause: s
 
 
 def acknowledge(home: str, gate: str, worker: str) -> None:
-    """Change three resources at once, a shared one, or remove and restore one; one line after each commit."""
+    """Change three resources at once, a shared one, or remove and restore one; one line after each
+    commit.
+    """
     rng = random.Random(worker)
     with Store.open(Path(home), registered=lambda: [Path(home)]) as store:
         (Path(gate) / f"ready-{os.getpid()}").touch()
         for number in itertools.count(1):
             token = f"{worker} {number}"
-            files = {"SKILL.md": File(token.encode() * rng.randint(1, 2000)), "more.md": File(token.encode())}
+            files = {
+                "SKILL.md": File(token.encode() * rng.randint(1, 2000)),
+                "more.md": File(token.encode()),
+            }
             with store.transaction(Actor.AGENT, token) as tx:
                 match rng.randrange(4):
                     case 0 | 1:
@@ -111,12 +120,22 @@ def open_library(home: str, gate: str) -> None:
     with Store.open(Path(home), create=True) as store:
         with store.backend.reading() as db:
             version = migrations.schema_version(db, store.backend.path)
-        say({"schema": version, "journal": store.backend.journal, "heads": [str(head.ref) for head in store.heads()]})
+        say(
+            {
+                "schema": version,
+                "journal": store.backend.journal,
+                "heads": [str(head.ref) for head in store.heads()],
+            }
+        )
 
 
 def die_in_migration(home: str) -> None:
-    """Kill itself when all tables are made, at once or by the last step, before anything is committed."""
-    last = {connection.read_script(name) for name in (f"{migrations.NAMES[-1]}.sql", migrations.WHOLE)}
+    """Kill itself when all tables are made, at once or by the last step, before anything is
+    committed.
+    """
+    last = {
+        connection.read_script(name) for name in (f"{migrations.NAMES[-1]}.sql", migrations.WHOLE)
+    }
     run_script = connection.run_script
 
     def deadly(db: Any, script: str) -> None:

@@ -1,4 +1,6 @@
-"""A library in a temporary folder, over every implementation of the storage, with a clock that the test moves."""
+"""A library in a temporary folder, over every implementation of the storage, with a clock that the
+test moves.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +23,9 @@ def clock() -> Clock:
 
 
 OPENERS = {"sqlite": Store.open, "postgres": open_postgres, "later": open_later}
-"""How a library is opened, by implementation of the storage; `later` has columns that this program does not know."""
+"""How a library is opened, by implementation of the storage; `later` has columns that this program
+does not know.
+"""
 
 
 @pytest.fixture(

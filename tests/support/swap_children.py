@@ -16,14 +16,31 @@ from evolvable_store.objects import EXECUTABLE, PLAIN, File, Files, make_manifes
 from evolvable_store.workingcopy import atomic_dir
 from evolvable_store.workingcopy.tree_reader import read_folder
 
-STEPS = {"open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.link", "os.chmod", "os.scandir", "os.listdir"}
+STEPS = {
+    "open",
+    "os.rename",
+    "os.mkdir",
+    "os.rmdir",
+    "os.remove",
+    "os.link",
+    "os.chmod",
+    "os.scandir",
+    "os.listdir",
+}
 """Audit events of what touches the disk: a process can die before each."""
 
 
 def version(number: int) -> dict[str, File]:
     """Return the files of this version; odd and even ones differ in their names too."""
-    paths = ["SKILL.md", "scripts/run.sh", "references/a.md", f"references/{'odd' if number % 2 else 'even'}.md"]
-    return {p: File(b"%d\n" % number * 500, EXECUTABLE if p.endswith(".sh") else PLAIN) for p in paths}
+    paths = [
+        "SKILL.md",
+        "scripts/run.sh",
+        "references/a.md",
+        f"references/{'odd' if number % 2 else 'even'}.md",
+    ]
+    return {
+        p: File(b"%d\n" % number * 500, EXECUTABLE if p.endswith(".sh") else PLAIN) for p in paths
+    }
 
 
 def version_of(files: Files) -> int | None:
@@ -45,7 +62,9 @@ def write(target: Path, root: Path) -> None:
 
 
 def read(target: Path, stop: Path) -> None:
-    """Read until a file `stop` appears; say how often it saw a whole version, a mix, and nothing."""
+    """Read until a file `stop` appears; say how often it saw a whole version, a mix,
+    and nothing.
+    """
     seen = {"whole": 0, "mixed": 0, "missing": 0}
     while not stop.exists():
         try:
@@ -59,7 +78,9 @@ def read(target: Path, stop: Path) -> None:
 
 
 def staging_for(root: Path) -> atomic_dir.StagingDirectory:
-    """Return the staging folder of a root, with its recovery notes in a library's home beside it."""
+    """Return the staging folder of a root, with its recovery notes in a library's home
+    beside it.
+    """
     return atomic_dir.staging_for(root, root.parent / "home" / "recovery" / "folder-1")
 
 
@@ -74,7 +95,9 @@ def tidy(root: Path, stop: Path) -> None:
 
 
 def crash(folder: Path, way: str, operation: str) -> None:
-    """Let the operation die before each of its steps; say how many there were, and what was wrong afterwards."""
+    """Let the operation die before each of its steps; say how many there were, and what was wrong
+    afterwards.
+    """
     limit_to(way)
     os.fsync = lambda fd: None  # processes die here, the power stays on
     rng = random.Random(f"{way} {operation}")
@@ -89,7 +112,9 @@ def crash(folder: Path, way: str, operation: str) -> None:
         died(lambda scene=scene: atomic_dir.sweep(scene.staging, scene.now), rng.randint(1, 60))
         atomic_dir.sweep(scene.staging, scene.now)
         scene.look_after_sweep(problems)
-        died(lambda scene=scene: atomic_dir.sweep(scene.staging, scene.now + 120), rng.randint(1, 60))
+        died(
+            lambda scene=scene: atomic_dir.sweep(scene.staging, scene.now + 120), rng.randint(1, 60)
+        )
         scene.look_at_end(problems)
     print(json.dumps({"steps": step - 1, "problems": problems}))
 
@@ -111,7 +136,9 @@ def limit_to(way: str) -> None:
 
 
 def died(action: Callable[[], object], step: int) -> bool:
-    """Run the action in a process of its own that ends before this step; return whether it came so far."""
+    """Run the action in a process of its own that ends before this step; return whether it came so
+    far.
+    """
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
@@ -129,7 +156,9 @@ def died(action: Callable[[], object], step: int) -> bool:
 
 
 def is_passed_through(flags: object) -> bool:
-    """Return whether this only opens a directory on the way to another, which leaves the disk as it is."""
+    """Return whether this only opens a directory on the way to another, which leaves the disk as it
+    is.
+    """
     return isinstance(flags, int) and bool(flags & getattr(os, "O_PATH", 0))
 
 
@@ -142,7 +171,9 @@ class Scene:
         root.mkdir(parents=True)
         self.target, self.staging = root / "pdf", atomic_dir.staging_for(root, place / "notes")
         if operation != "create":
-            atomic_dir.write_folder(self.target, version(0), self.staging, believed="", now=self.now)
+            atomic_dir.write_folder(
+                self.target, version(0), self.staging, believed="", now=self.now
+            )
             for path in (".git/HEAD", ".venv/bin/python", "references/.venv/keep"):
                 (self.target / path).parent.mkdir(parents=True)
                 (self.target / path).write_text(path)
@@ -153,7 +184,9 @@ class Scene:
         if self.operation == "remove":
             atomic_dir.remove_folder(self.target, self.staging, believed=believed, now=self.now)
         else:
-            atomic_dir.write_folder(self.target, version(1), self.staging, believed=believed, now=self.now)
+            atomic_dir.write_folder(
+                self.target, version(1), self.staging, believed=believed, now=self.now
+            )
 
     def state(self) -> str:
         try:
@@ -179,11 +212,15 @@ class Scene:
         wanted = [".git/HEAD"]
         if self.state() != "nothing":
             wanted += [".venv/bin/python", "references/.venv/keep", "empty"]
-        problems.extend(f"{self.target}: {path} is lost" for path in wanted if not (self.target / path).exists())
+        problems.extend(
+            f"{self.target}: {path} is lost" for path in wanted if not (self.target / path).exists()
+        )
 
     def look_at_end(self, problems: list[str]) -> None:
         recovered = atomic_dir.sweep(self.staging, self.now + 120)
-        problems.extend(f"{found.old}: {sorted(found.files)} {found.stuck} recovered" for found in recovered)
+        problems.extend(
+            f"{found.old}: {sorted(found.files)} {found.stuck} recovered" for found in recovered
+        )
         left = sorted({*os.listdir(self.staging), *os.listdir(self.staging.notes)})
         if left != [".gitignore"]:
             problems.append(f"{self.staging}: {left} left")

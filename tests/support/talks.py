@@ -1,4 +1,6 @@
-"""A finished session in a few lines: what was typed, which tools were called, and what they gave back."""
+"""A finished session in a few lines: what was typed, which tools were called, and what they gave
+back.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -29,7 +31,9 @@ class Talk:
 
     def _add(self, role: str, origin: Origin, text: str, **more: Any) -> "Talk":
         at = self._start + timedelta(seconds=len(self._spans))
-        self._spans.append(Span(len(self._spans), self._turn, role, origin, text, at, model=self._model, **more))
+        self._spans.append(
+            Span(len(self._spans), self._turn, role, origin, text, at, model=self._model, **more)
+        )
         return self
 
     def typed(self, text: str) -> "Talk":
@@ -56,7 +60,9 @@ class Talk:
     ) -> "Talk":
         """A call of a tool and what it gave back; None: the session ended before."""
         call = f"call-{len(self._spans)}"
-        self._add("assistant", Origin.ASSISTANT, "", tool=tool, call_id=call, input=given, skill=skill)
+        self._add(
+            "assistant", Origin.ASSISTANT, "", tool=tool, call_id=call, input=given, skill=skill
+        )
         if gave is None:
             return self
         return self._add("tool", Origin.COMMAND, gave, tool=tool, call_id=call, is_error=error)
@@ -75,4 +81,13 @@ class Talk:
         digest = hashlib.sha256(repr(self._spans).encode()).hexdigest()
         started = self._spans[0].at if self._spans else None
         spans = tuple(self._spans)
-        return Session(self._client, self._name, self._project, started, digest, False, spans, model=self._model)
+        return Session(
+            self._client,
+            self._name,
+            self._project,
+            started,
+            digest,
+            False,
+            spans,
+            model=self._model,
+        )

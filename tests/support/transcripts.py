@@ -1,8 +1,10 @@
 """Transcripts as Claude Code and Codex write them, made from a list of what happened in a session.
 
-    path = write_claude_code(home, [User("Fix the test"), Run("pytest -q", "1 failed", code=1), Says("Fixed.")])
+    path = write_claude_code(home, [User("Fix the test"), Run("pytest -q", "1 failed", code=1),
+    Says("Fixed.")])
 
-The same events make a transcript of either client, each with the lines of other types that real ones have between.
+The same events make a transcript of either client, each with the lines of other types that real
+ones have between.
 """
 
 import json
@@ -16,8 +18,9 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 START = datetime(2026, 11, 20, 8, 0, tzinfo=UTC)
 PROJECT = "/home/dev/project"
 REJECTED = (
-    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
-    "new_string was NOT written to the file). To tell you how to proceed, the user said:\n"
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it "
+    "was a file edit, the new_string was NOT written to the file). To tell you how to proceed, "
+    "the user said:\n"
 )
 """How Claude Code begins the result of a call that the person refused with words."""
 MODELS = {"claude-code": "claude-opus-5-5", "codex": "gpt-5.5"}
@@ -25,7 +28,10 @@ MODELS = {"claude-code": "claude-opus-5-5", "codex": "gpt-5.5"}
 
 @dataclass(frozen=True)
 class User:
-    """A person typed this. queued: while the agent was at work (Claude Code notes that elsewhere)."""
+    """A person typed this.
+
+    queued: while the agent was at work (Claude Code notes that elsewhere).
+    """
 
     text: str
     queued: bool = False
@@ -88,7 +94,9 @@ class Mcp:
 
 @dataclass(frozen=True)
 class LoadSkill:
-    """A skill that the client itself loaded: by Claude Code's tool, in Codex by reading its file."""
+    """A skill that the client itself loaded: by Claude Code's tool, in Codex by reading
+    its file.
+    """
 
     name: str
     body: str
@@ -110,10 +118,12 @@ class Reminder:
 
 @dataclass(frozen=True)
 class Subagent:
-    """A subagent with what happened in it, and its report. Codex has none here: it makes the report alone.
+    """A subagent with what happened in it, and its report. Codex has none here: it makes the report
+    alone.
 
-    name: its type. system: the system prompt that Claude Code notes; noted: whether it notes the type beside its file.
-    skill: which starts it, in a fork: by a call, or where it is typed by the person. Its text is the prompt then.
+    name: its type. system: the system prompt that Claude Code notes; noted: whether it notes the
+    type beside its file. skill: which starts it, in a fork: by a call, or where it is typed by the
+    person. Its text is the prompt then.
     """
 
     prompt: str
@@ -129,7 +139,10 @@ class Subagent:
 
 @dataclass(frozen=True)
 class Raw:
-    """A line as it is, bytes that need be no JSON. of: the client whose transcript gets it, None for both."""
+    """A line as it is, bytes that need be no JSON.
+
+    of: the client whose transcript gets it, None for both.
+    """
 
     line: bytes
     of: str | None = None
@@ -137,7 +150,10 @@ class Raw:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A call that the person refused, with what they typed instead. Codex asks elsewhere: it notes the words alone."""
+    """A call that the person refused, with what they typed instead.
+
+    Codex asks elsewhere: it notes the words alone.
+    """
 
     call: "Run | EditFile"
     text: str
@@ -191,7 +207,9 @@ class _Lines:
 
     def add(self, record: Mapping[str, Any]) -> None:
         self.lines.append(
-            json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+            json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode(
+                "utf-8", "surrogatepass"
+            )
         )
 
     def identity(self, kind: str) -> str:
@@ -222,7 +240,8 @@ def write_claude_code(
 ) -> Path:
     """Write a transcript below home/.claude/projects and return its path.
 
-    session: a name, of which its id is made. noise: with the lines of other types. cut: bytes that its end lacks.
+    session: a name, of which its id is made. noise: with the lines of other types. cut: bytes that
+    its end lacks.
     """
     lines = _Lines(session_id(session), project, _Clock(start))
     path = home / ".claude/projects" / project.replace("/", "-") / f"{lines.session}.jsonl"
@@ -239,8 +258,22 @@ def write_claude_code(
     for event in events:
         _claude_event(lines, event, path, noise=noise)
     if noise:
-        lines.add({"type": "last-prompt", "lastPrompt": "…", "leafUuid": lines.last, "sessionId": lines.session})
-        lines.add({"type": "cost-state", "sessionId": lines.session, "totalCostUSD": 0.01, "modelUsage": {}})
+        lines.add(
+            {
+                "type": "last-prompt",
+                "lastPrompt": "…",
+                "leafUuid": lines.last,
+                "sessionId": lines.session,
+            }
+        )
+        lines.add(
+            {
+                "type": "cost-state",
+                "sessionId": lines.session,
+                "totalCostUSD": 0.01,
+                "modelUsage": {},
+            }
+        )
     return lines.write(path, cut=cut)
 
 
@@ -254,10 +287,17 @@ def write_codex(
     noise: bool = True,
     cut: int = 0,
 ) -> Path:
-    """Write a rollout below home/.codex/sessions and return its path; arguments as of write_claude_code."""
+    """Write a rollout below home/.codex/sessions and return its path; arguments as of
+    write_claude_code.
+    """
     lines = _Lines(session_id(session), project, _Clock(start))
     stamp = start.strftime("%Y-%m-%dT%H-%M-%S")
-    path = home / ".codex/sessions" / start.strftime("%Y/%m/%d") / f"rollout-{stamp}-{lines.session}.jsonl"
+    path = (
+        home
+        / ".codex/sessions"
+        / start.strftime("%Y/%m/%d")
+        / f"rollout-{stamp}-{lines.session}.jsonl"
+    )
     _codex_start(lines, noise=noise)
     for event in events:
         _codex_event(lines, event, noise=noise)
@@ -277,19 +317,31 @@ def as_messages(events: Iterable[Event]) -> list[dict[str, Any]]:
             found.append(
                 {
                     "role": "assistant",
-                    "content": [{"type": "tool_use", "id": f"call{number}", "name": tool, "input": given}],
+                    "content": [
+                        {"type": "tool_use", "id": f"call{number}", "name": tool, "input": given}
+                    ],
                 }
             )
-            result = {"type": "tool_result", "tool_use_id": f"call{number}", "content": output, "is_error": failed}
+            result = {
+                "type": "tool_result",
+                "tool_use_id": f"call{number}",
+                "content": output,
+                "is_error": failed,
+            }
             found.append({"role": "user", "content": [result]})
     return found
 
 
-WRITERS: Mapping[str, Callable[..., Path]] = {"claude-code": write_claude_code, "codex": write_codex}
+WRITERS: Mapping[str, Callable[..., Path]] = {
+    "claude-code": write_claude_code,
+    "codex": write_codex,
+}
 
 
 def _as_call(event: Event) -> tuple[str, dict[str, Any], str, bool] | None:
-    """Return (tool, input, output, whether it failed) of an event as Claude Code notes it, None for no call."""
+    """Return (tool, input, output, whether it failed) of an event as Claude Code notes it, None for
+    no call.
+    """
     if isinstance(event, Run):
         failed = event.code != 0
         return (
@@ -299,7 +351,9 @@ def _as_call(event: Event) -> tuple[str, dict[str, Any], str, bool] | None:
             failed,
         )
     if isinstance(event, ReadFile):
-        numbered = "\n".join(f"{number}\t{line}" for number, line in enumerate(event.text.split("\n"), 1))
+        numbered = "\n".join(
+            f"{number}\t{line}" for number, line in enumerate(event.text.split("\n"), 1)
+        )
         return "Read", {"file_path": event.path}, numbered, False
     if isinstance(event, EditFile):
         given = {"file_path": event.path, "old_string": event.old, "new_string": event.new}
@@ -338,9 +392,16 @@ def _claude_event(lines: _Lines, event: Event, path: Path, *, noise: bool) -> No
             failed=False,
             raw={"success": True, "commandName": event.name},
         )
-        text = f"Base directory for this skill: /home/dev/.claude/skills/{event.name}\n\n{event.body}\n"
+        text = (
+            f"Base directory for this skill: /home/dev/.claude/skills/{event.name}\n\n"
+            f"{event.body}\n"
+        )
         said = {"role": "user", "content": [{"type": "text", "text": text}]}
-        lines.add(_claude_line(lines, "user", message=said, isMeta=True, turnCompanion=True, sourceToolUseID=call))
+        lines.add(
+            _claude_line(
+                lines, "user", message=said, isMeta=True, turnCompanion=True, sourceToolUseID=call
+            )
+        )
     elif isinstance(event, Hook):
         said = {
             "type": "hook_additional_context",
@@ -357,7 +418,9 @@ def _claude_event(lines: _Lines, event: Event, path: Path, *, noise: bool) -> No
         called = _as_call(event.call)
         assert called is not None
         call = _claude_call(lines, called[0], called[1], None, noise=noise)
-        _claude_result(lines, call, REJECTED + event.text, failed=True, toolDenialKind="user-rejected")
+        _claude_result(
+            lines, call, REJECTED + event.text, failed=True, toolDenialKind="user-rejected"
+        )
     elif isinstance(event, Raw):
         lines.lines += [event.line] if event.of in (None, "claude-code") else []
     elif isinstance(event, Wait):
@@ -373,19 +436,40 @@ def _claude_event(lines: _Lines, event: Event, path: Path, *, noise: bool) -> No
 def _claude_line(lines: _Lines, kind: str, **said: Any) -> dict[str, Any]:
     record = {"parentUuid": lines.last, "isSidechain": False, **said, "type": kind}
     lines.last = str(uuid5(UUID(lines.session), f"line{len(lines.lines)}"))
-    record |= {"uuid": lines.last, "timestamp": lines.clock.tick(), "userType": "external", "entrypoint": "cli"}
-    return record | {"cwd": lines.project, "sessionId": lines.session, "version": "2.1.328", "gitBranch": "main"}
+    record |= {
+        "uuid": lines.last,
+        "timestamp": lines.clock.tick(),
+        "userType": "external",
+        "entrypoint": "cli",
+    }
+    return record | {
+        "cwd": lines.project,
+        "sessionId": lines.session,
+        "version": "2.1.328",
+        "gitBranch": "main",
+    }
 
 
 def _claude_user(lines: _Lines, text: str, **more: Any) -> None:
-    lines.add(_claude_line(lines, "user", message={"role": "user", "content": text}, promptSource="typed", **more))
+    lines.add(
+        _claude_line(
+            lines, "user", message={"role": "user", "content": text}, promptSource="typed", **more
+        )
+    )
 
 
-def _claude_assistant(lines: _Lines, block: Mapping[str, Any], skill: str | None, *, noise: bool) -> None:
+def _claude_assistant(
+    lines: _Lines, block: Mapping[str, Any], skill: str | None, *, noise: bool
+) -> None:
     identity = lines.identity("msg")
     if noise:
         _claude_noise(lines)
-    usage = {"input_tokens": 100, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 50}
+    usage = {
+        "input_tokens": 100,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "output_tokens": 50,
+    }
     message = {
         "id": identity,
         "type": "message",
@@ -395,13 +479,22 @@ def _claude_assistant(lines: _Lines, block: Mapping[str, Any], skill: str | None
         "usage": usage,
     }
     more = {"attributionSkill": skill} if skill else {}
-    lines.add(_claude_line(lines, "assistant", message=message, requestId=f"req_{identity[4:16]}", **more))
+    lines.add(
+        _claude_line(lines, "assistant", message=message, requestId=f"req_{identity[4:16]}", **more)
+    )
 
 
 def _claude_noise(lines: _Lines) -> None:
-    """Add lines that hold a whole request: they have a `message` too, and are no part of the conversation."""
-    blob = {"role": "user", "content": [{"type": "text", "text": "a request that repeats the conversation"}]}
-    lines.add({"type": "api-request-blob", "sessionId": lines.session, "hash": "0" * 64, "message": blob})
+    """Add lines that hold a whole request: they have a `message` too, and are no part of the
+    conversation.
+    """
+    blob = {
+        "role": "user",
+        "content": [{"type": "text", "text": "a request that repeats the conversation"}],
+    }
+    lines.add(
+        {"type": "api-request-blob", "sessionId": lines.session, "hash": "0" * 64, "message": blob}
+    )
     lines.add(
         {
             "type": "api-request",
@@ -412,13 +505,19 @@ def _claude_noise(lines: _Lines) -> None:
     )
 
 
-def _claude_call(lines: _Lines, tool: str, given: Mapping[str, Any], skill: str | None, *, noise: bool) -> str:
+def _claude_call(
+    lines: _Lines, tool: str, given: Mapping[str, Any], skill: str | None, *, noise: bool
+) -> str:
     call = lines.identity("toolu")
-    _claude_assistant(lines, {"type": "tool_use", "id": call, "name": tool, "input": given}, skill, noise=noise)
+    _claude_assistant(
+        lines, {"type": "tool_use", "id": call, "name": tool, "input": given}, skill, noise=noise
+    )
     return call
 
 
-def _claude_result(lines: _Lines, call: str, output: str, *, failed: bool, raw: Any = None, **more: Any) -> None:
+def _claude_result(
+    lines: _Lines, call: str, output: str, *, failed: bool, raw: Any = None, **more: Any
+) -> None:
     result = {"type": "tool_result", "tool_use_id": call, "content": output, "is_error": failed}
     told = (
         raw
@@ -427,7 +526,11 @@ def _claude_result(lines: _Lines, call: str, output: str, *, failed: bool, raw: 
         if failed
         else {"stdout": output, "stderr": "", "interrupted": False}
     )
-    lines.add(_claude_line(lines, "user", message={"role": "user", "content": [result]}, toolUseResult=told, **more))
+    lines.add(
+        _claude_line(
+            lines, "user", message={"role": "user", "content": [result]}, toolUseResult=told, **more
+        )
+    )
 
 
 def _claude_subagent(lines: _Lines, event: Subagent, path: Path, *, noise: bool) -> None:
@@ -447,7 +550,9 @@ def _claude_subagent(lines: _Lines, event: Subagent, path: Path, *, noise: bool)
     for each in event.events:
         _claude_event(own, each, path, noise=False)
     own.lines = [
-        json.dumps(json.loads(line) | {"isSidechain": True, "agentId": event.agent}, ensure_ascii=False).encode()
+        json.dumps(
+            json.loads(line) | {"isSidechain": True, "agentId": event.agent}, ensure_ascii=False
+        ).encode()
         for line in own.lines
     ]
     file = own.write(path.with_suffix("") / "subagents" / f"agent-{event.agent}.jsonl")
@@ -460,7 +565,12 @@ def _claude_subagent(lines: _Lines, event: Subagent, path: Path, *, noise: bool)
 
 
 def _codex_start(lines: _Lines, *, noise: bool) -> None:
-    meta = {"session_id": lines.session, "id": lines.session, "timestamp": lines.clock.tick(), "cwd": lines.project}
+    meta = {
+        "session_id": lines.session,
+        "id": lines.session,
+        "timestamp": lines.clock.tick(),
+        "cwd": lines.project,
+    }
     meta |= {
         "originator": "codex_exec",
         "cli_version": "0.169.0",
@@ -469,13 +579,30 @@ def _codex_start(lines: _Lines, *, noise: bool) -> None:
         "model_provider": "openai",
     }
     _codex_line(lines, "session_meta", meta)
-    context = f"<environment_context>\n  <cwd>{lines.project}</cwd>\n  <shell>bash</shell>\n</environment_context>"
-    _codex_message(lines, "developer", "…", "permissions.instructions", {"type": "harness", "hook": False})
-    _codex_message(lines, "user", context, "environments.environment_context", {"type": "harness", "hook": False})
-    _codex_line(lines, "turn_context", {"cwd": lines.project, "model": MODELS["codex"], "approval_policy": "never"})
+    context = (
+        f"<environment_context>\n  <cwd>{lines.project}</cwd>\n  <shell>bash</shell>\n"
+        "</environment_context>"
+    )
+    _codex_message(
+        lines, "developer", "…", "permissions.instructions", {"type": "harness", "hook": False}
+    )
+    _codex_message(
+        lines,
+        "user",
+        context,
+        "environments.environment_context",
+        {"type": "harness", "hook": False},
+    )
+    _codex_line(
+        lines,
+        "turn_context",
+        {"cwd": lines.project, "model": MODELS["codex"], "approval_policy": "never"},
+    )
     if noise:
         _codex_line(
-            lines, "world_state", {"full": True, "state": {"message": {"role": "user", "content": "no part of it"}}}
+            lines,
+            "world_state",
+            {"full": True, "state": {"message": {"role": "user", "content": "no part of it"}}},
         )
 
 
@@ -499,12 +626,19 @@ def _codex_event(lines: _Lines, event: Event, *, noise: bool) -> None:
     elif isinstance(event, LoadSkill):
         _codex_command(lines, f"cat /home/dev/.codex/skills/{event.name}/SKILL.md", event.body, 0)
     elif isinstance(event, Hook):
-        _codex_message(lines, "developer", event.text, "hooks.additional_context", {"type": "harness", "hook": True})
+        _codex_message(
+            lines,
+            "developer",
+            event.text,
+            "hooks.additional_context",
+            {"type": "harness", "hook": True},
+        )
     elif isinstance(event, Reminder):
         _codex_message(
             lines,
             "user",
-            f"# AGENTS.md instructions for {lines.project}\n\n<INSTRUCTIONS>\n{event.text}\n</INSTRUCTIONS>",
+            f"# AGENTS.md instructions for {lines.project}\n\n<INSTRUCTIONS>\n{event.text}\n"
+            "</INSTRUCTIONS>",
             None,
             None,
         )
@@ -528,7 +662,9 @@ def _codex_event(lines: _Lines, event: Event, *, noise: bool) -> None:
             "total_tokens": 120 * len(lines.lines),
         }
         _codex_line(
-            lines, "token_usage_record", {"session_id": lines.session, "usage": usage, "thread_token_usage": usage}
+            lines,
+            "token_usage_record",
+            {"session_id": lines.session, "usage": usage, "thread_token_usage": usage},
         )
 
 
@@ -541,23 +677,47 @@ def _codex_tool(lines: _Lines, event: Event) -> None:
         patch = f"*** Begin Patch\n*** Update File: {event.path}\n@@\n{old}\n{new}\n*** End Patch\n"
         call = lines.identity("call")
         _codex_line(
-            lines, "response_item", {"type": "custom_tool_call", "name": "apply_patch", "input": patch, "call_id": call}
+            lines,
+            "response_item",
+            {"type": "custom_tool_call", "name": "apply_patch", "input": patch, "call_id": call},
         )
         output = (
-            event.failed or "Exit code: 0\nWall time: 0.0 seconds\nOutput:\nSuccess. Updated the following files:\n"
+            event.failed
+            or "Exit code: 0\nWall time: 0.0 seconds\nOutput:\n"
+            "Success. Updated the following files:\n"
         )
-        _codex_line(lines, "response_item", {"type": "custom_tool_call_output", "call_id": call, "output": output})
+        _codex_line(
+            lines,
+            "response_item",
+            {"type": "custom_tool_call_output", "call_id": call, "output": output},
+        )
     elif isinstance(event, Fetch):
         _codex_call(lines, "web_fetch", {"url": event.url}, event.text, failed=False)
     elif isinstance(event, Mcp):
-        _codex_call(lines, event.tool, event.given, event.text, failed=event.failed, space=f"mcp__{event.server}")
+        _codex_call(
+            lines,
+            event.tool,
+            event.given,
+            event.text,
+            failed=event.failed,
+            space=f"mcp__{event.server}",
+        )
 
 
 def _codex_line(lines: _Lines, kind: str, payload: Mapping[str, Any]) -> None:
-    lines.add({"timestamp": lines.clock.tick(), "ordinal": len(lines.lines), "type": kind, "payload": payload})
+    lines.add(
+        {
+            "timestamp": lines.clock.tick(),
+            "ordinal": len(lines.lines),
+            "type": kind,
+            "payload": payload,
+        }
+    )
 
 
-def _codex_message(lines: _Lines, role: str, text: str, kind: str | None, provenance: Mapping[str, Any] | None) -> None:
+def _codex_message(
+    lines: _Lines, role: str, text: str, kind: str | None, provenance: Mapping[str, Any] | None
+) -> None:
     said: dict[str, Any] = {
         "type": "message",
         "id": lines.identity("msg"),
@@ -571,13 +731,22 @@ def _codex_message(lines: _Lines, role: str, text: str, kind: str | None, proven
 
 
 def _codex_command(lines: _Lines, command: str, output: str, code: int) -> None:
-    head = f"Chunk ID: 1a2b3c\nWall time: 0.1000 seconds\nProcess exited with code {code}\nOriginal token count: 9\n"
+    head = (
+        f"Chunk ID: 1a2b3c\nWall time: 0.1000 seconds\nProcess exited with code {code}\n"
+        "Original token count: 9\n"
+    )
     told = f"{head}Output:\n{output}"
     _codex_call(lines, "exec_command", {"cmd": command}, told, failed=False)
 
 
 def _codex_call(
-    lines: _Lines, tool: str, given: Mapping[str, Any], output: str, *, failed: bool, space: str | None = None
+    lines: _Lines,
+    tool: str,
+    given: Mapping[str, Any],
+    output: str,
+    *,
+    failed: bool,
+    space: str | None = None,
 ) -> None:
     call = lines.identity("call")
     said = {"type": "function_call", "name": tool, "arguments": json.dumps(given), "call_id": call}
@@ -592,4 +761,6 @@ def _codex_call(
         }
         _codex_line(lines, "event_msg", {"type": "item_completed", "item": item})
         output = f"Wall time: 0.0041 seconds\nOutput:\n{output}"
-    _codex_line(lines, "response_item", {"type": "function_call_output", "call_id": call, "output": output})
+    _codex_line(
+        lines, "response_item", {"type": "function_call_output", "call_id": call, "output": output}
+    )

@@ -1,9 +1,11 @@
-"""A run that is killed, over and over, as a script: FOLDER every | FOLDER random KILLS SEED | FOLDER hang.
+"""A run that is killed, over and over, as a script: FOLDER every | FOLDER random KILLS SEED |
+FOLDER hang.
 
-Every process is forked from this one, which has imported everything and does nothing else, so that it costs little.
-`every`: for each record of the run, one process is killed when it has written that record and no more, one when it
-has written half of the next, and another goes on. `random`: processes are killed at any moment, one after another.
-Both print one JSON object. `hang`: runs a command in a worker, and it never ends.
+Every process is forked from this one, which has imported everything and does nothing else, so that
+it costs little. `every`: for each record of the run, one process is killed when it has written that
+record and no more, one when it has written half of the next, and another goes on. `random`:
+processes are killed at any moment, one after another. Both print one JSON object. `hang`: runs a
+command in a worker, and it never ends.
 """
 
 import asyncio
@@ -57,7 +59,9 @@ async def run(folder: Path, size: int, records: int = 10**9, torn: bool = False)
         ledger.records_left, ledger.torn = records, torn
         settings = TrialSettings(folder=folder / "workspaces", backoff=(0.0, 0.0))
         budget = RunBudget(SpendLimit(cost=100.0))
-        trials = TrialRunner(Scripted(), ledger, scoring=ByFirstWord(), budget=budget, settings=settings)
+        trials = TrialRunner(
+            Scripted(), ledger, scoring=ByFirstWord(), budget=budget, settings=settings
+        )
         todo = [task(f"t{number}", PROMPTS[number % 4]) for number in range(size)]
         first = await trials.measure([(BASE, one, 0) for one in todo], "base")
         pair = [(one, each, 0) for each in todo for one in (BASE, CHANGED)]
@@ -65,7 +69,8 @@ async def run(folder: Path, size: int, records: int = 10**9, torn: bool = False)
     bill = budget.bill
     return {
         "trials": [
-            [t.task, t.program, t.repeat, t.outcome, t.score, t.cached, t.output, t.usage.cost] for t in first + second
+            [t.task, t.program, t.repeat, t.outcome, t.score, t.cached, t.output, t.usage.cost]
+            for t in first + second
         ],
         "bill": [bill.nanos, bill.unpriced, bill.input_tokens, bill.output_tokens, bill.calls],
         "interrupted": budget.interrupted.calls,
@@ -114,12 +119,17 @@ def every(place: Path, size: int = 4) -> dict[str, Any]:
     kills = [(number, torn) for number in range(records) for torn in (False, True)]
 
     def some(share: int) -> None:
-        found = [killed_at(place / f"{number} {torn}", size, number, torn) for number, torn in kills[share::SHARES]]
+        found = [
+            killed_at(place / f"{number} {torn}", size, number, torn)
+            for number, torn in kills[share::SHARES]
+        ]
         (place / f"found {share}").write_text(json.dumps(found))
 
     for pid in [begun(lambda share=share: some(share)) for share in range(SHARES)]:  # type: ignore[misc]
         assert code_of(pid) == 0
-    found = [one for share in range(SHARES) for one in json.loads((place / f"found {share}").read_text())]
+    found = [
+        one for share in range(SHARES) for one in json.loads((place / f"found {share}").read_text())
+    ]
     interrupted = [one.pop("interrupted") for one in found]
     differing = [one for one in found if one != expected]
     return {
@@ -169,7 +179,9 @@ async def hang(folder: Path) -> None:
     executor = CommandExecutor(["{python}", "-c", script, str(folder / "command")])
     with Ledger.open(folder / "ledger.jsonl") as ledger:
         settings = TrialSettings(folder=folder / "workspaces")
-        trials = TrialRunner(executor, ledger, scoring=ByFirstWord(), backend=ProcessBackend(), settings=settings)
+        trials = TrialRunner(
+            executor, ledger, scoring=ByFirstWord(), backend=ProcessBackend(), settings=settings
+        )
         await trials.measure([(BASE, task("h"), 0)])
 
 
@@ -178,4 +190,10 @@ if __name__ == "__main__":
     if what == "hang":
         asyncio.run(hang(where))
     else:
-        print(json.dumps(every(where) if what == "every" else at_random(where, int(sys.argv[3]), int(sys.argv[4]))))
+        print(
+            json.dumps(
+                every(where)
+                if what == "every"
+                else at_random(where, int(sys.argv[3]), int(sys.argv[4]))
+            )
+        )

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart
-from evolvable_evolve.evolution.task import ModelUsage, Rollout, Score, ScorerSpec, Split, Task, TrialOutcome
+from evolvable_evolve.evolution.task import (
+    ModelUsage,
+    Rollout,
+    Score,
+    ScorerSpec,
+    Split,
+    Task,
+    TrialOutcome,
+)
 from evolvable_store.resource import Kind
 
 USAGE = ModelUsage(100, 20, 2, 0.0123)
@@ -22,7 +30,11 @@ def program(name: str) -> Program:
 
 def task(name: str, prompt: str = "", **fields: object) -> Task:
     """Return a task. What its prompt asks of `Scripted` is done; without one it passes."""
-    values = {"scorer": ScorerSpec("exact"), "split": Split.VAL, "digest": f"digest of {name}"} | fields
+    values = {
+        "scorer": ScorerSpec("exact"),
+        "split": Split.VAL,
+        "digest": f"digest of {name}",
+    } | fields
     return Task(name, prompt or "pass", **values)  # type: ignore[arg-type]
 
 
@@ -32,9 +44,11 @@ def tasks(count: int, prompt: str = "") -> list[Task]:
 
 @dataclass
 class Scripted:
-    """Does what a task's prompt says: pass, fail, timeout, refuse, raise, busy (the provider), trouble, hang, die.
+    """Does what a task's prompt says: pass, fail, timeout, refuse, raise, busy (the provider),
+    trouble, hang, die.
 
-    `once X` does X the first time and passes afterwards; `notes` is where it remembers that, and who died.
+    `once X` does X the first time and passes afterwards; `notes` is where it remembers that, and
+    who died.
     """
 
     notes: Path | None = None
@@ -93,13 +107,18 @@ class Scripted:
 
 @dataclass
 class ByFirstWord:
-    """Gives 1 for an answer that begins with `pass`, else 0. It has trouble with tasks that are named so."""
+    """Gives 1 for an answer that begins with `pass`, else 0.
+
+    It has trouble with tasks that are named so.
+    """
 
     times: dict[str, int] = field(default_factory=dict)
 
     async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
         self.times[task.id] = self.times.get(task.id, 0) + 1
-        if task.id.startswith("unscorable") or (task.id.startswith("hard") and self.times[task.id] < 3):
+        if task.id.startswith("unscorable") or (
+            task.id.startswith("hard") and self.times[task.id] < 3
+        ):
             raise RuntimeError("the scorer is broken")
         if task.id.startswith("odd"):
             return Score(float("nan"))

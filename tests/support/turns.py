@@ -1,4 +1,6 @@
-"""Turns of the processes that run the suite together: a test marked `alone` runs while no other test does."""
+"""Turns of the processes that run the suite together: a test marked `alone` runs while no other
+test does.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -8,7 +10,9 @@ from filelock import FileLock
 
 
 class Turns:
-    """The turns of one process among `workers`, called gw0, gw1 and so on, by locks in a folder that they share."""
+    """The turns of one process among `workers`, called gw0, gw1 and so on, by locks in a folder
+    that they share.
+    """
 
     def __init__(self, folder: Path, worker: str, workers: int) -> None:
         self.number, self.workers = int(worker.removeprefix("gw")), workers
@@ -18,7 +22,10 @@ class Turns:
 
     @contextmanager
     def taken(self, alone: bool) -> Iterator[None]:
-        """Wait for a test's turn and keep it. Who waits to be alone holds the door, so that nobody else begins."""
+        """Wait for a test's turn and keep it.
+
+        Who waits to be alone holds the door, so that nobody else begins.
+        """
         with ExitStack() as held:
             with self._door:
                 for room in self._rooms.values() if alone else [self._own]:

@@ -1,7 +1,8 @@
 """Follow a library's folders in a process of its own, under limits that its input changes.
 
-Arguments: the library's home, the seconds between two scans. Each line of the input is START, or NAME=NUMBER for a
-setting below /proc/sys/user; each is answered with a line. It ends with its input.
+Arguments: the library's home, the seconds between two scans. Each line of the input is START, or
+NAME=NUMBER for a setting below /proc/sys/user; each is answered with a line. It ends with its
+input.
 """
 
 import sys

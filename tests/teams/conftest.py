@@ -1,4 +1,6 @@
-"""What the tests of the annex for teams share: an OpenID provider; two machines, and the repository they share."""
+"""What the tests of the annex for teams share: an OpenID provider; two machines, and the repository
+they share.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""What came from another library counts from its arrival here, whatever time its commit or its archive says."""
+"""What came from another library counts from its arrival here, whatever time its commit or its
+archive says.
+"""
 
 import io
 from collections.abc import Callable
@@ -78,10 +80,14 @@ def test_a_session_of_yesterday_keeps_its_version_whatever_time_an_arriving_one_
     assert version_at(ben, NOW + DAY) == 2
     assert version_at(ben, NOW - 6 * DAY) is None, "it was not here"
     newest, *_ = ben.store.history(ben.store.head(PDF))
-    assert newest.operation.at[:10] == (NOW + dated).date().isoformat(), "a person reads the time of the change"
+    assert newest.operation.at[:10] == (NOW + dated).date().isoformat(), (
+        "a person reads the time of the change"
+    )
 
 
-def test_the_order_of_the_library_decides_where_the_clock_went_ahead_and_came_back(ben: Machine) -> None:
+def test_the_order_of_the_library_decides_where_the_clock_went_ahead_and_came_back(
+    ben: Machine,
+) -> None:
     set_clock(ben, NOW)
     ben.put("pdf", "one\n")
     set_clock(ben, NOW + 30 * DAY)

@@ -1,4 +1,6 @@
-"""The attacks on a server's connections and its home that worked at commit fac0cda; see test_attacks.py."""
+"""The attacks on a server's connections and its home that worked at commit fac0cda; see
+test_attacks.py.
+"""
 
 import os
 import shutil
@@ -31,7 +33,11 @@ def bread(machine: Machine) -> Machine:
     machine.run("init", "--yes")
     with machine.client() as client:
         client.call(
-            "update_resource", ref="bread", create=True, files={"SKILL.md": skill_text("bread")}, reason="first"
+            "update_resource",
+            ref="bread",
+            create=True,
+            files={"SKILL.md": skill_text("bread")},
+            reason="first",
         )
     return machine
 
@@ -64,7 +70,9 @@ def test_t6_six_handshake_sessions_of_one_token_prove_nothing(bread: Machine) ->
 
 def test_t6_four_starts_under_other_sessions_names_prove_nothing(bread: Machine) -> None:
     for number in range(4):
-        with bread.client(EVOLVABLE_SESSION=f"{number}0000000-0000-4000-8000-000000000000") as client:
+        with bread.client(
+            EVOLVABLE_SESSION=f"{number}0000000-0000-4000-8000-000000000000"
+        ) as client:
             use = client.text("load_skill", ref="bread").rsplit("use_id: ")[1].split()[0]
             client.call("report_outcome", use_id=use, outcome="succeeded")
 
@@ -106,7 +114,9 @@ def test_t9_a_request_of_14000_headers_is_refused(machine: Machine) -> None:
     with machine.http() as server:
         assert server is not None
         try:
-            status, _, _ = server.post("initialize", INITIALIZE, secret, **{f"a{n}": "1" for n in range(14_000)})
+            status, _, _ = server.post(
+                "initialize", INITIALIZE, secret, **{f"a{n}": "1" for n in range(14_000)}
+            )
         except OSError:
             status = 431  # The connection ended while the rest was sent.
 
@@ -117,7 +127,9 @@ def test_t9_a_request_of_14000_headers_is_refused(machine: Machine) -> None:
 # T13: homes
 
 
-def test_t13_planted_tokens_in_a_home_that_others_can_write_let_nobody_in(machine: Machine, tmp_path: Path) -> None:
+def test_t13_planted_tokens_in_a_home_that_others_can_write_let_nobody_in(
+    machine: Machine, tmp_path: Path
+) -> None:
     (tmp_path / "attacker").mkdir()
     attacker = Machine(tmp_path / "attacker")
     attacker.run("init", "--yes")
@@ -131,7 +143,9 @@ def test_t13_planted_tokens_in_a_home_that_others_can_write_let_nobody_in(machin
         assert server is None or not server.session(secret)
 
 
-@pytest.mark.skipif(os.name == "posix" and os.geteuid() != 0, reason="only root gives directories away")
+@pytest.mark.skipif(
+    os.name == "posix" and os.geteuid() != 0, reason="only root gives directories away"
+)
 def test_t13_a_home_of_another_account_is_refused(machine: Machine) -> None:
     machine.home.mkdir()
     os.chown(machine.home, 65534, 65534)
@@ -145,5 +159,8 @@ def test_t13_a_home_that_is_there_already_is_made_private(machine: Machine) -> N
     machine.home.chmod(0o755)
     machine.run("init", "--yes")
 
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (machine.home, machine.home / "library.db")}
+    modes = {
+        path.name: stat.S_IMODE(path.stat().st_mode)
+        for path in (machine.home, machine.home / "library.db")
+    }
     assert modes == {machine.home.name: 0o700, "library.db": 0o600}

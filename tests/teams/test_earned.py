@@ -1,4 +1,6 @@
-"""Evidence that is earned: what a token, a session's name, a transcript or an archive claims alone counts nothing."""
+"""Evidence that is earned: what a token, a session's name, a transcript or an archive claims alone
+counts nothing.
+"""
 
 import json
 import lzma
@@ -31,8 +33,10 @@ from evolvable_tools.verbs import edit
 pytestmark = pytest.mark.process
 
 OLD = Path(__file__).parents[1] / "data/library_schema_9.db.xz"
-"""A library made at commit fac0cda: skill:pdf is proven and Proficient by 12 sessions' own words, skill:csv is
-Proficient by ten reports of a client that never loaded it, skill:letters has one failure, and a proposal waits."""
+"""A library made at commit fac0cda: skill:pdf is proven and Proficient by 12 sessions' own words,
+skill:csv is Proficient by ten reports of a client that never loaded it, skill:letters has one
+failure, and a proposal waits.
+"""
 
 CLIENT = Path(__file__).parents[1] / "support/stdio_client.py"
 
@@ -49,7 +53,9 @@ def place(tmp_path: Path) -> Place:
 
 
 def standing(home: Path, name: str = "bread") -> tuple[str, str, int, int]:
-    """Returns the maturity and the author of a skill, and how many of its ends are reported and verified."""
+    """Returns the maturity and the author of a skill, and how many of its ends are reported and
+    verified.
+    """
     from evolvable_tools.verbs.search import list_resources
 
     with Library.open(home) as library:
@@ -71,15 +77,21 @@ def server(place: Place) -> Iterator[HttpServer]:
 
 
 @pytest.mark.nightly  # as in tests/teams/test_attacks_http.py
-def test_ten_reports_with_a_token_that_may_only_read_change_nothing(place: Place, server: HttpServer) -> None:
+def test_ten_reports_with_a_token_that_may_only_read_change_nothing(
+    place: Place, server: HttpServer
+) -> None:
     for _ in range(10):
         server.tool("report_outcome", {"ref": "skill:bread", "outcome": "succeeded"})
-    refused = server.tool("report_outcome", {"ref": "skill:bread", "outcome": "succeeded"}).json["result"]
+    refused = server.tool("report_outcome", {"ref": "skill:bread", "outcome": "succeeded"}).json[
+        "result"
+    ]
 
     assert standing(place.home) == ("Budding", "agent", 0, 0)
     assert refused["isError"]
     assert "needs report" in refused["content"][0]["text"]
-    assert "ask the owner of the library for a token that may report" in refused["content"][0]["text"]
+    assert (
+        "ask the owner of the library for a token that may report" in refused["content"][0]["text"]
+    )
 
 
 def test_a_token_that_may_report_counts_once_in_its_session_and_only_for_what_it_was_served(
@@ -100,18 +112,31 @@ def test_a_token_that_may_report_counts_once_in_its_session_and_only_for_what_it
     assert kept["note"] == "kept, not counted: this session did not load skill:bread@1"
     server.tool("load_skill", {"ref": "bread"}, secret)
     told = [structured(server.tool("report_outcome", report, secret)) for _ in range(10)][-1]
-    assert (told["counted"], told["succeeded"], told["reported"], told["verified"]) == (True, 1, 1, 0)
+    assert (told["counted"], told["succeeded"], told["reported"], told["verified"]) == (
+        True,
+        1,
+        1,
+        0,
+    )
     assert standing(place.home) == ("Growing", "agent", 1, 0)
 
 
-def test_what_one_token_was_served_another_cannot_report_of(place: Place, server: HttpServer) -> None:
+def test_what_one_token_was_served_another_cannot_report_of(
+    place: Place, server: HttpServer
+) -> None:
     secrets = [made_token(place, name, *_report()) for name in ("one", "two")]
-    document = server.tool("load_skill", {"ref": "bread"}, secrets[0]).json["result"]["content"][0]["text"]
+    document = server.tool("load_skill", {"ref": "bread"}, secrets[0]).json["result"]["content"][0][
+        "text"
+    ]
     use = document.rsplit("use_id: ")[1].split()[0]
 
-    kept = structured(server.tool("report_outcome", {"use_id": use, "outcome": "succeeded"}, secrets[1]))
+    kept = structured(
+        server.tool("report_outcome", {"use_id": use, "outcome": "succeeded"}, secrets[1])
+    )
     assert not kept["counted"]
-    assert structured(server.tool("report_outcome", {"use_id": use, "outcome": "failed"}, secrets[0]))["counted"]
+    assert structured(
+        server.tool("report_outcome", {"use_id": use, "outcome": "failed"}, secrets[0])
+    )["counted"]
 
 
 def _report() -> tuple[Any, ...]:
@@ -122,7 +147,9 @@ def _report() -> tuple[Any, ...]:
 
 @pytest.mark.nightly  # as in tests/teams/test_attacks_http.py
 @pytest.mark.anyio
-async def test_six_handshake_sessions_of_one_client_prove_nothing(place: Place, server: HttpServer) -> None:
+async def test_six_handshake_sessions_of_one_client_prove_nothing(
+    place: Place, server: HttpServer
+) -> None:
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
@@ -144,7 +171,8 @@ async def test_six_handshake_sessions_of_one_client_prove_nothing(place: Place, 
 
 
 def starts(place: Place, *sessions: str, program: str = sys.executable) -> list[str]:
-    """Starts a client process and a server below it for each session; each loads the skill and reports success.
+    """Starts a client process and a server below it for each session; each loads the skill and
+    reports success.
 
     program: what the client process runs as. Returns the use of each.
     """
@@ -152,13 +180,17 @@ def starts(place: Place, *sessions: str, program: str = sys.executable) -> list[
     for session in sessions:
         environment = {**place.environment, "EVOLVABLE_SESSION": session_id(session)}
         command = [program, "-I", str(CLIENT), sys.executable, "bread"]
-        ran = subprocess.run(command, env=environment, cwd=place.root, capture_output=True, text=True, check=True)
+        ran = subprocess.run(
+            command, env=environment, cwd=place.root, capture_output=True, text=True, check=True
+        )
         uses.append(json.loads(ran.stdout)["use"])
     return uses
 
 
 def transcribed(place: Place, session: str, use: str) -> None:
-    """Writes a transcript in the client's folder that says the session loaded, used and succeeded; has it taken in."""
+    """Writes a transcript in the client's folder that says the session loaded, used and succeeded;
+    has it taken in.
+    """
     said = f"...\nuse_id: {use} (report_outcome with it when the task is done)"
     events = [
         User("Bake bread"),
@@ -171,7 +203,9 @@ def transcribed(place: Place, session: str, use: str) -> None:
 
 
 def reviewed(place: Place, path: Path) -> None:
-    ran = CliRunner().invoke(cli, ["review", str(path)], env={"EVOLVABLE_SESSION": None, **place.environment})
+    ran = CliRunner().invoke(
+        cli, ["review", str(path)], env={"EVOLVABLE_SESSION": None, **place.environment}
+    )
     assert ran.exit_code == 0, ran.output
 
 
@@ -182,7 +216,9 @@ def test_four_starts_under_other_sessions_names_prove_nothing(place: Place) -> N
     assert standing(place.home) == ("Growing", "agent", 4, 0)
 
 
-def test_transcripts_written_for_sessions_that_one_client_named_are_one_verified_vote(place: Place) -> None:
+def test_transcripts_written_for_sessions_that_one_client_named_are_one_verified_vote(
+    place: Place,
+) -> None:
     sessions = ("a", "b", "c", "d")
     for session, use in zip(sessions, starts(place, *sessions), strict=True):
         transcribed(place, session, use)
@@ -218,14 +254,21 @@ def test_transcripts_of_sessions_that_the_server_never_saw_count_nothing(place: 
         library.working_copies.check_out(place.root / ".claude/skills")
     for number in range(10):
         events = [User("Bake bread"), LoadSkill("bread", "..."), User("It works now.")]
-        reviewed(place, write_claude_code(place.root, events, session=f"forged-{number}", start=datetime.now(UTC)))
+        reviewed(
+            place,
+            write_claude_code(
+                place.root, events, session=f"forged-{number}", start=datetime.now(UTC)
+            ),
+        )
 
     assert standing(place.home) == ("Budding", "agent", 0, 0)
     with Library.open(place.home) as library:
         assert library.evidence.tally(library.store.head(Ref.parse("bread")).id).not_counted == 10
 
 
-def test_a_transcript_that_was_there_before_the_server_saw_its_session_stays_unseen(place: Place) -> None:
+def test_a_transcript_that_was_there_before_the_server_saw_its_session_stays_unseen(
+    place: Place,
+) -> None:
     transcribed(place, "early", "use-000000000000")
     (use,) = starts(place, "early")
     transcribed(place, "early", use)
@@ -250,7 +293,12 @@ def test_an_archive_made_elsewhere_starts_at_zero(tmp_path: Path) -> None:
     here("import", tmp_path / "all.json", "--yes")
 
     (pdf,) = here("list", "--json").json["resources"]
-    assert (pdf["author"], pdf["maturity"], pdf["uses"], pdf["success"]) == ("import", "Budding", 0, None)
+    assert (pdf["author"], pdf["maturity"], pdf["uses"], pdf["success"]) == (
+        "import",
+        "Budding",
+        0,
+        None,
+    )
     (line,) = here("stats", "--json").json["resources"]
     assert (line["helped"]["n"], line["loaded"], line["used"], line["not_counted"]) == (0, 0, 0, 12)
 
@@ -292,7 +340,11 @@ def test_an_older_library_opens_otherwise_unchanged(older: CommandLine) -> None:
     assert older("stats", "--json").json["resources"][0]["not_counted"] == 0
     with Library.open(older.home) as library:
         heads = [head.id for head in library.store.heads()]
-        assert sorted(one.kind for one in authorships(library, heads).values()) == ["agent", "agent", "you"]
+        assert sorted(one.kind for one in authorships(library, heads).values()) == [
+            "agent",
+            "agent",
+            "you",
+        ]
 
 
 def test_what_a_person_says_at_a_terminal_is_verified(tmp_path: Path) -> None:

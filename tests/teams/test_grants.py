@@ -31,13 +31,21 @@ def test_only_a_value_that_is_equal_counts(claims: dict[str, Any]) -> None:
 
 
 def test_a_grant_of_writing_gives_reading_and_reporting_and_no_more() -> None:
-    assert grant_permissions((WRITERS, ADMINS), {"groups": "writers"}, ()) == {"read", "report", "write"}
+    assert grant_permissions((WRITERS, ADMINS), {"groups": "writers"}, ()) == {
+        "read",
+        "report",
+        "write",
+    }
 
 
 def test_a_grant_of_a_project_gives_nothing_in_another() -> None:
     claims = {"realm_access": {"roles": ["admin"]}}
     assert grant_permissions((ADMINS,), claims, ("team", "/srv/home")) == {"read", "approve"}
-    assert grant_permissions((ADMINS,), claims, ("other",)) == grant_permissions((ADMINS,), claims, ()) == frozenset()
+    assert (
+        grant_permissions((ADMINS,), claims, ("other",))
+        == grant_permissions((ADMINS,), claims, ())
+        == frozenset()
+    )
 
 
 def test_scopes_take_away_and_never_add() -> None:
@@ -62,9 +70,15 @@ ISSUER = "https://login.example.org"
         ({"issuer": ISSUER, "grants": ["writers"]}, "not a list of tables"),
         ({"issuer": ISSUER, "grants": [{**GRANT, "value": ""}]}, "needs a value"),
         ({"issuer": ISSUER, "grants": [{**GRANT, "claim": []}]}, "needs a value"),
-        ({"issuer": ISSUER, "grants": [{**GRANT, "permissions": ["admin"]}]}, "are some of read, report"),
+        (
+            {"issuer": ISSUER, "grants": [{**GRANT, "permissions": ["admin"]}]},
+            "are some of read, report",
+        ),
         ({"issuer": ISSUER, "grants": [{"value": "writers"}]}, "are some of read, report"),
-        ({"issuer": ISSUER, "grants": [{**GRANT, "projects": []}]}, "leave it out for every library"),
+        (
+            {"issuer": ISSUER, "grants": [{**GRANT, "projects": []}]},
+            "leave it out for every library",
+        ),
         ({"issuer": ISSUER, "grants": [{**GRANT, "project": "team"}]}, "unknown key 'project'"),
     ],
 )
@@ -77,5 +91,6 @@ def test_a_configuration_with_a_mistake_in_its_grants_is_refused_as_a_whole() ->
     with pytest.raises(InvalidArgument, match="are some of read"):
         parse_person_config(
             Path("config.toml"),
-            f'[sign_in]\nissuer = "{ISSUER}"\n[[sign_in.grants]]\nvalue = "x"\npermissions = ["all"]\n',
+            f'[sign_in]\nissuer = "{ISSUER}"\n[[sign_in.grants]]\nvalue = "x"\n'
+            'permissions = ["all"]\n',
         )

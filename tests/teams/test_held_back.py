@@ -1,4 +1,6 @@
-"""A secret keeps one skill out of a remote, and nothing else: what was there of it stays, and the rest goes on."""
+"""A secret keeps one skill out of a remote, and nothing else: what was there of it stays, and the
+rest goes on.
+"""
 
 import json
 import shutil
@@ -33,7 +35,11 @@ def there(hub: Path, name: str) -> str:
     """Return the text of a skill in the newest commit; '' where it has none."""
     listed = git(hub, "ls-tree", "-r", "--name-only", "main").splitlines()
     path = f"skills/{name}/SKILL.md"
-    return git(hub, "show", f"main:{path}").partition("---\n")[2].partition("---\n")[2] if path in listed else ""
+    return (
+        git(hub, "show", f"main:{path}").partition("---\n")[2].partition("---\n")[2]
+        if path in listed
+        else ""
+    )
 
 
 def settle(machine: Machine, how: str) -> None:
@@ -120,7 +126,9 @@ def test_a_later_change_without_the_secret_waits_with_the_version_that_has_it(ad
     ada.put("pdf", "two\n")
 
     assert [one.ref for one in ada.push().left_out] == ["skill:pdf"] and there(hub, "pdf") == "one"
-    assert [one.ref for one in ada.push().left_out] == ["skill:pdf"], "it is said again while it lasts"
+    assert [one.ref for one in ada.push().left_out] == ["skill:pdf"], (
+        "it is said again while it lasts"
+    )
     settle(ada, "purge")
     ada.put("pdf", "three\n")
     assert not ada.push().left_out and there(hub, "pdf") == "three" and not has_secret(hub)
@@ -146,7 +154,11 @@ def test_a_change_of_both_sides_waits_here_and_never_carries_the_secret_out(ada,
     assert [one.ref for one in ada.push().left_out] == ["skill:pdf"] and not has_secret(hub)
     settle(ada, "purge")
     ada.push()
-    assert "ben's line" in there(hub, "pdf") and "line 1\n" not in there(hub, "pdf") and not has_secret(hub)
+    assert (
+        "ben's line" in there(hub, "pdf")
+        and "line 1\n" not in there(hub, "pdf")
+        and not has_secret(hub)
+    )
 
 
 def test_a_removal_by_others_of_what_is_held_back_waits_here(ada, ben, hub):
@@ -176,7 +188,9 @@ def test_a_change_by_others_comes_in_while_only_an_old_version_here_has_the_secr
     assert ada.pull().resources == {"skill:pdf": "changed"} and ada.text("pdf") == "ben's\n"
     assert ada.push().commits == 0
     ada.put("pdf", "ada's\n")
-    assert [one.ref for one in ada.push().left_out] == ["skill:pdf"] and there(hub, "pdf") == "ben's"
+    assert [one.ref for one in ada.push().left_out] == ["skill:pdf"] and there(
+        hub, "pdf"
+    ) == "ben's"
     settle(ada, "purge")
     ada.push()
     assert there(hub, "pdf") == "ada's" and not has_secret(hub)
@@ -249,7 +263,10 @@ def test_approvals_of_what_the_remote_has_stay_while_a_newer_version_is_held_bac
     ada.put("csv", "two\n")
     ada.push()
 
-    assert approvals(hub)["skill:pdf"] == before["skill:pdf"] and approvals(hub)["skill:csv"] != before["skill:csv"]
+    assert (
+        approvals(hub)["skill:pdf"] == before["skill:pdf"]
+        and approvals(hub)["skill:csv"] != before["skill:csv"]
+    )
 
 
 def test_a_secret_stays_here_when_the_mirror_was_deleted(ada, ben, hub):
@@ -293,5 +310,9 @@ def test_the_command_names_what_it_left_out_and_ends_with_1(tmp_path, hub):
 
 def approvals(hub: Path) -> dict[str, str]:
     """Return the content of each skill that a person wrote, as the newest commit says."""
-    (path,) = (one for one in git(hub, "ls-tree", "-r", "--name-only", "main").splitlines() if "approvals" in one)
+    (path,) = (
+        one
+        for one in git(hub, "ls-tree", "-r", "--name-only", "main").splitlines()
+        if "approvals" in one
+    )
     return {one["ref"]: one["tree"] for one in json.loads(git(hub, "show", f"main:{path}"))}

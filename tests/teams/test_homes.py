@@ -1,4 +1,6 @@
-"""Attack T13 through the program: planted tokens, homes of others and of repositories, and what others may read."""
+"""Attack T13 through the program: planted tokens, homes of others and of repositories, and what
+others may read.
+"""
 
 import json
 import os
@@ -16,9 +18,13 @@ from evolvable_server.grants import Permission
 from evolvable_store.errors import Refused
 from evolvable_teams.tokens import FILE, Tokens
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows guards a home by access lists, not by modes")
+pytestmark = pytest.mark.skipif(
+    os.name != "posix", reason="Windows guards a home by access lists, not by modes"
+)
 
-as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root gives files to other accounts")
+as_root = pytest.mark.skipif(
+    os.name != "posix" or os.geteuid() != 0, reason="only root gives files to other accounts"
+)
 
 NOBODY = 65534
 
@@ -40,7 +46,11 @@ def test_tokens_that_others_could_have_written_let_nobody_in(tmp_path, mode):
         said = server.said("is not believed")
         (place.home / FILE).chmod(0o600)
         assert server.tool("list_resources", {}).status == 200
-    assert str(place.home / FILE) in said and f"mode {mode:04o}" in said and f"owner {os.geteuid()}" in said
+    assert (
+        str(place.home / FILE) in said
+        and f"mode {mode:04o}" in said
+        and f"owner {os.geteuid()}" in said
+    )
 
 
 @as_root
@@ -62,11 +72,19 @@ def test_a_server_does_not_start_over_tokens_that_others_could_have_written(tmp_
     command = [sys.executable, "-P", "-m", "evolvable_server", "serve", "--http", "0.0.0.0:0"]
     ran = subprocess.run(command, env=place.environment, capture_output=True, text=True, timeout=60)
     listed = subprocess.run(
-        [*command[:4], "token", "list"], env=place.environment, capture_output=True, text=True, timeout=60
+        [*command[:4], "token", "list"],
+        env=place.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
     for one in (ran, listed):
-        assert one.returncode != 0 and "is not believed" in one.stderr and "Traceback" not in one.stderr
+        assert (
+            one.returncode != 0
+            and "is not believed" in one.stderr
+            and "Traceback" not in one.stderr
+        )
     # Opening the home made it private; what was planted is not made good by that.
     assert stat.S_IMODE((place.home / FILE).stat().st_mode) & 0o022
 
@@ -88,8 +106,15 @@ def test_a_hook_queues_nothing_in_a_home_that_a_repository_names(tmp_path):
     place = Place(tmp_path)
     (tmp_path / ".git").mkdir()
     event = json.dumps({"session_id": "s1", "hook_event_name": "Stop"})
-    command = [sys.executable, "-P", "-c", "from evolvable_server.hooks.command import main; main()"]
-    ran = subprocess.run(command, input=event, env=place.environment, capture_output=True, text=True, timeout=60)
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        "from evolvable_server.hooks.command import main; main()",
+    ]
+    ran = subprocess.run(
+        command, input=event, env=place.environment, capture_output=True, text=True, timeout=60
+    )
 
     assert ran.returncode == 0 and "UntrustedHome" in ran.stderr
     assert not (place.home / "reviews").exists()
@@ -125,7 +150,9 @@ def others(home: Path) -> dict[str, str]:
 
 
 def registered(line: CommandLine, home: Path) -> str:
-    """Has the person of this machine register a home; returns the account's folder, as tests name it."""
+    """Has the person of this machine register a home; returns the account's folder, as tests name
+    it.
+    """
     account = line.root / "account"
     file = account / ".config/evolvable/config.toml"
     file.parent.mkdir(parents=True)

@@ -29,8 +29,14 @@ async def test_a_client_finds_and_changes_over_http(team, era):
     place, server = team
     with anyio.fail_after(30):
         async with Client(server.url, mode=ERAS[era]) as client:
-            found = await client.call_tool("find_skill", {"task": "use the pdf skill", "detail": True})
-            arguments = {"ref": "pdf", "reason": "x", "files": {"SKILL.md": skill_text("pdf", body=f"over {era} http")}}
+            found = await client.call_tool(
+                "find_skill", {"task": "use the pdf skill", "detail": True}
+            )
+            arguments = {
+                "ref": "pdf",
+                "reason": "x",
+                "files": {"SKILL.md": skill_text("pdf", body=f"over {era} http")},
+            }
             arguments["expected_version"] = found.structured_content["matches"][0]["version"]
             updated = await client.call_tool("update_resource", arguments)
 
@@ -42,8 +48,13 @@ async def test_a_client_finds_and_changes_over_http(team, era):
 async def test_two_clients_of_one_server_see_each_others_changes(team):
     _, server = team
     with anyio.fail_after(30):
-        async with Client(server.url, mode=ERAS["modern"]) as one, Client(server.url, mode=ERAS["handshake"]) as other:
-            await one.call_tool("update_resource", {"ref": "csv", "reason": "x", "files": {"a.md": "a"}})
+        async with (
+            Client(server.url, mode=ERAS["modern"]) as one,
+            Client(server.url, mode=ERAS["handshake"]) as other,
+        ):
+            await one.call_tool(
+                "update_resource", {"ref": "csv", "reason": "x", "files": {"a.md": "a"}}
+            )
             history = await other.call_tool("resource_history", {"ref": "csv"})
 
     assert history.structured_content["head"] == 2
@@ -52,7 +63,11 @@ async def test_two_clients_of_one_server_see_each_others_changes(team):
 def test_no_answer_waits_until_the_client_has_confirmed_its_header(team):
     _, server = team
     frame, headers = modern("tools/list", {})
-    kept = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
+    kept = {
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        **headers,
+    }
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     with contextlib.closing(connection):
         seconds = []
@@ -72,7 +87,9 @@ def test_a_port_that_is_taken_is_said_so(place):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         command = [sys.executable, "-m", "evolvable_server", "serve", "--http", address]
 
-        done = subprocess.run(command, env=place.environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            command, env=place.environment, capture_output=True, text=True, timeout=60
+        )
 
     assert done.returncode != 0
     assert "Traceback" not in done.stderr

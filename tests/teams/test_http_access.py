@@ -1,4 +1,6 @@
-"""Who comes in over HTTP and what each may do: tokens, permissions, names in the history, revoking."""
+"""Who comes in over HTTP and what each may do: tokens, permissions, names in the
+history, revoking.
+"""
 
 import time
 
@@ -43,7 +45,9 @@ def update(name: str) -> dict:
 def test_a_token_without_write_reads_and_changes_nothing(team, who):
     place, server, secrets = team
     loaded = server.tool("load_skill", {"ref": "pdf"}, secrets[who]).json["result"]
-    reported = server.tool("report_outcome", {"ref": "pdf", "outcome": "succeeded"}, secrets[who]).json["result"]
+    reported = server.tool(
+        "report_outcome", {"ref": "pdf", "outcome": "succeeded"}, secrets[who]
+    ).json["result"]
     refused = server.tool("update_resource", update(f"by-{who}"), secrets[who]).json["result"]
 
     assert not loaded["isError"] and reported["isError"]
@@ -88,7 +92,9 @@ def test_an_operation_says_whose_token_made_it(team):
 @pytest.mark.process
 def test_a_client_cannot_speak_in_the_session_of_another(team):
     place, server, _ = team
-    frame, headers = modern("tools/call", {"name": "update_resource", "arguments": update("spoken")})
+    frame, headers = modern(
+        "tools/call", {"name": "update_resource", "arguments": update("spoken")}
+    )
     frame["params"]["_meta"]["x-codex-turn-metadata"] = {"session_id": "reader"}
     made = server.post(frame, headers).json["result"]["structuredContent"]
 
@@ -100,7 +106,9 @@ def test_a_client_cannot_speak_in_the_session_of_another(team):
 def test_a_revoked_token_is_refused_at_once_and_its_stream_ends(team):
     place, server, _ = team
     secret = made_token(place, "leaver")
-    frame, headers = modern("subscriptions/listen", {"notifications": {"resourcesListChanged": True}})
+    frame, headers = modern(
+        "subscriptions/listen", {"notifications": {"resourcesListChanged": True}}
+    )
     headers |= {"Authorization": f"Bearer {secret}", "Connection": "keep-alive"}
     with server.connect(server.request(frame, headers)) as listening:
         assert listening.recv(65536).startswith(b"HTTP/1.1 200")
@@ -143,7 +151,9 @@ def test_every_tool_that_is_served_has_its_permission(team):
 @pytest.mark.process
 def test_one_bearer_cannot_take_all_the_streams(team):
     place, server, secrets = team
-    frame, headers = modern("subscriptions/listen", {"notifications": {"resourcesListChanged": True}})
+    frame, headers = modern(
+        "subscriptions/listen", {"notifications": {"resourcesListChanged": True}}
+    )
     headers |= {"Authorization": f"Bearer {secrets['reader']}", "Connection": "keep-alive"}
     streams = []
     try:
@@ -183,13 +193,21 @@ def test_a_transcript_of_this_machines_clients_may_be_named_and_no_other_file(op
     (place.root / "secret.jsonl").write_text("a secret")
     (kept.parent / "link.jsonl").symlink_to(place.root / "secret.jsonl")
     (kept.parent / "notes.txt").write_text("a secret")
-    others = ["/etc/passwd", "secret.jsonl", str(kept.parent / "../../../secret.jsonl"), ["x"], "a\0b"]
+    others = [
+        "/etc/passwd",
+        "secret.jsonl",
+        str(kept.parent / "../../../secret.jsonl"),
+        ["x"],
+        "a\0b",
+    ]
     others += [str(kept.parent / name) for name in ("link.jsonl", "notes.txt")]
 
     assert text_of(server.tool("review", {"transcript_path": str(kept)})) == "what was said"
     for other in others:
         refused = server.tool("review", {"transcript_path": other})
-        assert refused.json["result"]["isError"] and "transcript_path is refused" in text_of(refused)
+        assert refused.json["result"]["isError"] and "transcript_path is refused" in text_of(
+            refused
+        )
     for number, path in enumerate([str(kept), *others]):
         event = {"hook_event_name": "Stop", "session_id": f"s{number}", "transcript_path": path}
         assert text_of(server.tool("hook_event", event)) == "{}"
@@ -201,11 +219,17 @@ def test_a_bearer_names_no_file_and_a_hook_still_answers(team):
     place, server, _ = team
     kept = place.root / ".claude/projects/p/s.jsonl"
     event = {"session_id": "s1", "transcript_path": str(kept)}
-    prompt = {**event, "hook_event_name": "UserPromptSubmit", "prompt": "Please fill in this PDF form"}
+    prompt = {
+        **event,
+        "hook_event_name": "UserPromptSubmit",
+        "prompt": "Please fill in this PDF form",
+    }
 
     assert "skill:pdf" in text_of(server.tool("hook_event", prompt))
     assert text_of(server.tool("hook_event", {**event, "hook_event_name": "Stop"})) == "{}"
-    assert "is refused" in text_of(server.tool("load_skill", {"ref": "pdf", "transcript_path": str(kept)}))
+    assert "is refused" in text_of(
+        server.tool("load_skill", {"ref": "pdf", "transcript_path": str(kept)})
+    )
     assert queued(place) == []
 
 
@@ -215,7 +239,10 @@ def test_who_is_no_trusted_proxy_is_taken_for_itself(opened):
     frame, headers = modern("tools/call", {"name": "seen", "arguments": {}})
     forwarded = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
 
-    assert text_of(server.post(frame, headers | forwarded)) == f"http 127.0.0.1 127.0.0.1:{server.port}"
+    assert (
+        text_of(server.post(frame, headers | forwarded))
+        == f"http 127.0.0.1 127.0.0.1:{server.port}"
+    )
 
 
 @pytest.mark.process
@@ -228,43 +255,63 @@ def test_a_server_of_this_machine_asks_for_a_token_once_one_is_made(tmp_path):
         assert server.tool("list_resources", {}, secret).status == 200
         poll(lambda: Tokens(place.home).all()[0].last_used, "the use to be noted")
         Tokens(place.home).revoke("first")
-        assert server.tool("list_resources", {}).status == 401  # the last one is gone, and the door stays shut
+        # The last one is gone, and the door stays shut.
+        assert server.tool("list_resources", {}).status == 401
 
 
 @pytest.mark.process
 def test_beyond_this_machine_only_the_hosts_that_are_named_are_answered(tmp_path):
     place = Place(tmp_path)
     secret = made_token(place, "proxy")
-    options = ("--allowed-host", "Skills.Example.org", "--allowed-origin", "https://skills.example.org:443")
+    options = (
+        "--allowed-host",
+        "Skills.Example.org",
+        "--allowed-origin",
+        "https://skills.example.org:443",
+    )
     with http_server(place, *options, secret=secret, address="0.0.0.0:0") as server:
         statuses = {
             host: server.post(b"", {"Host": host}).status
-            for host in ("skills.example.org", "skills.example.org:443", "0.0.0.0:1", f"0.0.0.0:{server.port}")
+            for host in (
+                "skills.example.org",
+                "skills.example.org:443",
+                "0.0.0.0:1",
+                f"0.0.0.0:{server.port}",
+            )
         }
         frame, headers = modern("tools/list", {})
-        named = server.post(frame, headers | {"Host": "skills.example.org", "Origin": "https://skills.example.org"})
+        named = server.post(
+            frame, headers | {"Host": "skills.example.org", "Origin": "https://skills.example.org"}
+        )
         assert server.tool("list_resources", {}, "evo_x").status == 401
 
     assert named.status == 200
-    assert statuses == {"skills.example.org": 400, "skills.example.org:443": 421, "0.0.0.0:1": 421} | {
-        f"0.0.0.0:{server.port}": 421
-    }
+    assert statuses == {
+        "skills.example.org": 400,
+        "skills.example.org:443": 421,
+        "0.0.0.0:1": 421,
+    } | {f"0.0.0.0:{server.port}": 421}
 
 
-@pytest.mark.parametrize("host", ["a b", "https://example.org", "*", "example.org:*", "", "a/b", "a@b"])
+@pytest.mark.parametrize(
+    "host", ["a b", "https://example.org", "*", "example.org:*", "", "a/b", "a@b"]
+)
 def test_a_host_that_no_client_would_send_is_no_setting(host):
     with pytest.raises(InvalidArgument):
         accepted_hosts(HttpSettings(hosts=(host,)), 8642)
 
 
-@pytest.mark.parametrize("origin", ["example.org", "https://example.org/path", "null", "*", "https://*.example.org"])
+@pytest.mark.parametrize(
+    "origin", ["example.org", "https://example.org/path", "null", "*", "https://*.example.org"]
+)
 def test_an_origin_that_no_browser_would_send_is_no_setting(origin):
     with pytest.raises(InvalidArgument):
         accepted_origins(HttpSettings(origins=(origin,)), 8642)
 
 
 @pytest.mark.parametrize(
-    "url", ["login", "http://login.example.org", "https://", "ftp://x", "https://a:b", "https://a#b"]
+    "url",
+    ["login", "http://login.example.org", "https://", "ftp://x", "https://a:b", "https://a#b"],
 )
 def test_an_authorization_server_has_a_url_that_nobody_on_the_way_can_answer_for(url):
     with pytest.raises(InvalidArgument):

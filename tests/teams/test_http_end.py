@@ -29,14 +29,20 @@ def holding(server, seconds: float) -> bytes:
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals there")
 def test_what_is_in_flight_is_finished_and_what_comes_is_sent_away(place):
     with http_server(place, tools=True) as server:
-        frame, headers = modern("subscriptions/listen", {"notifications": {"resourcesListChanged": True}})
+        frame, headers = modern(
+            "subscriptions/listen", {"notifications": {"resourcesListChanged": True}}
+        )
         with (
             server.connect(server.request(frame, headers)) as listening,
             server.connect(holding(server, 1.5)) as connection,
         ):
             server.said("holding")
             server.process.send_signal(signal.SIGTERM)
-            poll(lambda: server.post(b"", method="GET", path="/readyz").status == 503, "the end to begin", 5)
+            poll(
+                lambda: server.post(b"", method="GET", path="/readyz").status == 503,
+                "the end to begin",
+                5,
+            )
             sent_away = server.call("tools/list", {})
             alive = server.post(b"", method="GET", path="/healthz")
             answer = received(connection)
@@ -52,7 +58,10 @@ def test_what_is_in_flight_is_finished_and_what_comes_is_sent_away(place):
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals there")
 def test_what_takes_longer_than_the_grace_is_cut(place):
-    with http_server(place, "--grace", "0.5", tools=True) as server, server.connect(holding(server, 60)) as connection:
+    with (
+        http_server(place, "--grace", "0.5", tools=True) as server,
+        server.connect(holding(server, 60)) as connection,
+    ):
         server.said("holding")
         server.process.send_signal(signal.SIGTERM)
         began = time.monotonic()
@@ -67,7 +76,11 @@ def test_a_second_signal_ends_it_at_once(place):
     with http_server(place, tools=True) as server, server.connect(holding(server, 60)):
         server.said("holding")
         server.process.send_signal(signal.SIGINT)
-        poll(lambda: server.post(b"", method="GET", path="/readyz").status == 503, "the end to begin", 5)
+        poll(
+            lambda: server.post(b"", method="GET", path="/readyz").status == 503,
+            "the end to begin",
+            5,
+        )
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(2) == 128 + signal.SIGTERM
         server.process.returncode = 0  # as it should be
@@ -83,7 +96,9 @@ def test_an_address_that_others_could_reach_is_refused_without_a_token(tmp_path,
 def test_the_command_says_what_to_do_about_an_address_that_others_could_reach(place):
     command = [sys.executable, "-P", "-m", "evolvable_server", "serve", "--http", "[::]:8000"]
 
-    done = subprocess.run(command, env=place.environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, env=place.environment, capture_output=True, text=True, timeout=60
+    )
 
     assert done.returncode == 1
     assert "there is no token to ask for" in done.stderr

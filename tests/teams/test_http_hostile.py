@@ -14,7 +14,9 @@ from evolvable_server.grants import Permission
 
 pytestmark = pytest.mark.process
 
-MORE = json.loads((Path(__file__).parents[1] / "data" / "http_attacks.json").read_text(encoding="utf-8"))["cases"]
+MORE = json.loads(
+    (Path(__file__).parents[1] / "data" / "http_attacks.json").read_text(encoding="utf-8")
+)["cases"]
 
 FRAMES = [case for case in attacks("frame") if not {"hold_s", "flood"} & case.get("gen", {}).keys()]
 """The two others are about a pipe that stays open."""
@@ -36,7 +38,8 @@ def is_well(server: HttpServer) -> bool:
 def sent(server: HttpServer, case: dict) -> bytes:
     """The request of a case: a call of a tool, but for what the case says."""
     given = {
-        name: str(value).replace("PORT", str(server.port)) if value else value for name, value in case["input"].items()
+        name: str(value).replace("PORT", str(server.port)) if value else value
+        for name, value in case["input"].items()
     }
     pad = int(given.pop("pad_bytes", 0) or 0)
     method, path = given.pop("method", "POST"), given.pop("path", "/mcp")
@@ -65,7 +68,9 @@ def frame_bytes(case: dict) -> bytes:
         return base64.b64decode(case["b64"])
     if "gen" in case:
         text, times = case["gen"].get("repeat", ("", 0))
-        return (case["gen"].get("prefix", "") + text * times + case["gen"].get("suffix", "")).encode()
+        return (
+            case["gen"].get("prefix", "") + text * times + case["gen"].get("suffix", "")
+        ).encode()
     return case["input"].encode()
 
 
@@ -86,13 +91,20 @@ def test_a_hostile_frame_in_a_body_is_answered(server, case, era):
         # Every answer is one of JSON-RPC, so that no client waits.
         assert {"result", "error"} & answer.json.keys()
     codes = [int(code) for code in re.findall(r"-32\d{3}", case["why"])]
-    if codes and b'"method":"nope"' not in frame_bytes(case) and answer.status == 400 and case["id"] in JUDGED:
+    if (
+        codes
+        and b'"method":"nope"' not in frame_bytes(case)
+        and answer.status == 400
+        and case["id"] in JUDGED
+    ):
         assert answer.json["error"]["code"] in codes
     assert is_well(server)
 
 
 JUDGED = {f"frame-{number:02}" for number in (0, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17, 19, 28, 29)}
-"""Cases that are wrong whatever the protocol's state is; what the others get depends on the session they come in."""
+"""Cases that are wrong whatever the protocol's state is; what the others get depends on the session
+they come in.
+"""
 
 
 def test_a_body_in_chunks_is_limited_without_a_length(server):
@@ -126,7 +138,9 @@ def test_what_is_not_http_is_refused_and_closed(server):
 
 
 def test_many_half_open_connections_leave_the_others_alone(server):
-    """300 that sent half a header, half a body or nothing; the benchmark measures what they cost."""
+    """300 that sent half a header, half a body or nothing; the benchmark measures what
+    they cost.
+    """
     half = server.request(b"x" * 1000)[:-500], server.request(b"")[:40], b""
     open_ones = [server.connect(half[number % 3]) for number in range(300)]
     try:
@@ -145,7 +159,8 @@ def test_two_authorizations_are_refused_though_one_is_good(server, second):
     good = server.request(frame, headers)
     line = f"Authorization: {second}\r\n".encode()
     before, after = (
-        good.replace(b"Authorization: ", put, 1) for put in (line + b"Authorization: ", b"authorization: ")
+        good.replace(b"Authorization: ", put, 1)
+        for put in (line + b"Authorization: ", b"authorization: ")
     )
 
     assert server.raw(good).status == 200
@@ -156,6 +171,8 @@ def test_two_authorizations_are_refused_though_one_is_good(server, second):
 
 def test_nobody_asks_more_of_health_than_that_it_is_there(server):
     for path in ("/healthz", "/readyz"):
-        answer = server.post(b"", {"Host": "10.1.2.3", "Authorization": None}, method="GET", path=path)
+        answer = server.post(
+            b"", {"Host": "10.1.2.3", "Authorization": None}, method="GET", path=path
+        )
         assert (answer.status, answer.body) == (200, b"ok\n")
     assert server.post(b"", method="POST", path="/healthz").status == 405

@@ -46,7 +46,9 @@ def holding(server: HttpServer, seconds: float) -> bytes:
 
 @pytest.mark.parametrize("part", [60, -10], ids=["header", "body"])
 def test_a_request_that_does_not_arrive_is_ended(server, part):
-    whole = server.request(b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}', {"Connection": "keep-alive"})
+    whole = server.request(
+        b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}', {"Connection": "keep-alive"}
+    )
     with server.connect(whole[:part]) as connection:
         answer = received(connection)
 
@@ -77,7 +79,9 @@ def test_when_too_many_requests_are_at_work_the_next_one_is_told_when_to_come_ag
 
 
 def test_streams_have_places_of_their_own(server):
-    frame, headers = modern("subscriptions/listen", {"notifications": {"resourcesListChanged": True}})
+    frame, headers = modern(
+        "subscriptions/listen", {"notifications": {"resourcesListChanged": True}}
+    )
     request = server.request(frame, headers | {"Connection": "keep-alive"})
     with server.connect(request) as one, server.connect(request) as other:
         assert [stream.recv(65536)[:12] for stream in (one, other)] == [b"HTTP/1.1 200"] * 2
@@ -87,7 +91,10 @@ def test_streams_have_places_of_their_own(server):
 
 def test_bodies_that_are_received_together_are_bounded(server):
     head = server.request(b"", {"Content-Length": "1500000"})
-    with server.connect(head + b" " * 1_400_000) as half, server.connect(head + b" " * 1_400_000) as more:
+    with (
+        server.connect(head + b" " * 1_400_000) as half,
+        server.connect(head + b" " * 1_400_000) as more,
+    ):
         statuses = sorted(received(connection).status for connection in (half, more))
 
     assert statuses == [408, 503]
@@ -106,7 +113,11 @@ def test_when_there_are_too_many_connections_those_go_that_asked_nothing(server)
 
 def test_a_proxy_that_is_trusted_says_for_whom_it_asks_and_not_which_host(server):
     frame, headers = modern("tools/call", {"name": "seen", "arguments": {}})
-    forwarded = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil.example"}
+    forwarded = {
+        "X-Forwarded-For": "203.0.113.9",
+        "X-Forwarded-Proto": "https",
+        "X-Forwarded-Host": "evil.example",
+    }
     through = server.post(frame, headers | forwarded).json["result"]["content"][0]["text"]
 
     assert through == f"https 203.0.113.9 127.0.0.1:{server.port}"
@@ -133,7 +144,9 @@ def test_a_connection_that_its_client_left_takes_no_memory(reset):
         writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         assert b"204" in await reader.readuntil(b"\r\n\r\n")
         if reset:
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
         writer.close()
         async with asyncio.timeout(10):
             while gone[0]() is not None:

@@ -1,4 +1,6 @@
-"""The resource server of OAuth: a real authorization server beside it over HTTP, its keys, its answers, its silence."""
+"""The resource server of OAuth: a real authorization server beside it over HTTP, its keys, its
+answers, its silence.
+"""
 
 import json
 import threading
@@ -77,7 +79,9 @@ class Authorization:
         return {name: value for name, value in claims.items() if value is not None}
 
     def token(self, kid: str = "one", typ: str = "at+jwt", **more: object) -> str:
-        return jwt.encode(self.claims(**more), self.keys[kid], algorithm="RS256", headers={"kid": kid, "typ": typ})
+        return jwt.encode(
+            self.claims(**more), self.keys[kid], algorithm="RS256", headers={"kid": kid, "typ": typ}
+        )
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +105,22 @@ def status(server, token: str) -> int:
 
 
 def test_a_token_of_the_authorization_server_lets_in_with_its_scopes(server, authorization):
-    reader, writer = authorization.token(), authorization.token(scope="evolvable:read evolvable:write")
+    reader, writer = (
+        authorization.token(),
+        authorization.token(scope="evolvable:read evolvable:write"),
+    )
     change = {"ref": "pdf", "reason": "x", "files": {"a.md": "a"}}
 
     assert status(server, reader) == 200
-    assert "oauth:alice@example.org may read" in json.dumps(server.tool("update_resource", change, reader).json)
-    assert server.tool("update_resource", change, writer).json["result"]["structuredContent"]["version"] >= 1
+    assert "oauth:alice@example.org may read" in json.dumps(
+        server.tool("update_resource", change, reader).json
+    )
+    assert (
+        server.tool("update_resource", change, writer).json["result"]["structuredContent"][
+            "version"
+        ]
+        >= 1
+    )
 
 
 def test_who_may_not_even_read_is_told_which_scope_is_missing(server, authorization):
@@ -150,9 +164,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", ["ID", "Refresh"])
-def test_a_token_whose_claim_says_another_kind_than_an_access_token_is_refused(server, authorization, kind):
+def test_a_token_whose_claim_says_another_kind_than_an_access_token_is_refused(
+    server, authorization, kind
+):
     key, headers = authorization.keys["one"], {"kid": "one", "typ": "JWT"}
-    made = [jwt.encode({**authorization.claims(), "typ": one}, key, "RS256", headers) for one in (kind, "Bearer")]
+    made = [
+        jwt.encode({**authorization.claims(), "typ": one}, key, "RS256", headers)
+        for one in (kind, "Bearer")
+    ]
 
     assert [status(server, token) for token in made] == [401, 200]
 
@@ -195,7 +214,10 @@ def test_an_opaque_token_is_asked_about_every_time(tmp_path, authorization):
     options = ("--oauth-issuer", authorization.issuer, "--oauth-resource", RESOURCE)
     options += ("--oauth-introspection", authorization.issuer + "/introspect")
     authorization.active = {"opaque": {**authorization.claims(), "active": True}}
-    authorization.active["elsewhere"] = {**authorization.claims(aud="https://other"), "active": True}
+    authorization.active["elsewhere"] = {
+        **authorization.claims(aud="https://other"),
+        "active": True,
+    }
     with http_server(place, *options, environment=ours) as server:
         assert status(server, "opaque") == 200
         assert authorization.asked[-1] == "Basic ZXZvbHZhYmxlOnMzY3JldA=="
@@ -204,10 +226,19 @@ def test_an_opaque_token_is_asked_about_every_time(tmp_path, authorization):
         assert status(server, "opaque") == 401
         authorization.active["opaque"] = {"active": "yes"}
         assert status(server, "opaque") == 401
-        authorization.active["opaque"] = {**authorization.claims(), "active": True, "nonce": "n-0S6_WzA2Mj"}
+        authorization.active["opaque"] = {
+            **authorization.claims(),
+            "active": True,
+            "nonce": "n-0S6_WzA2Mj",
+        }
         assert status(server, "opaque") == 401
-        of_sign_in, access = authorization.token(typ="JWT", nonce="n-0S6_WzA2Mj"), authorization.token(typ="JWT")
-        authorization.active |= {one: {**authorization.claims(), "active": True} for one in (of_sign_in, access)}
+        of_sign_in, access = (
+            authorization.token(typ="JWT", nonce="n-0S6_WzA2Mj"),
+            authorization.token(typ="JWT"),
+        )
+        authorization.active |= {
+            one: {**authorization.claims(), "active": True} for one in (of_sign_in, access)
+        }
         assert [status(server, token) for token in (of_sign_in, access)] == [401, 200]
 
 

@@ -93,8 +93,14 @@ def session_of(answer: Answer) -> str:
 
 def listening(server: HttpServer, secret: str, session: str) -> bytes:
     """Returns the request of a stream that keeps a session busy."""
-    headers = {"Mcp-Session-Id": session, "MCP-Protocol-Version": "2025-11-25", "Accept": "text/event-stream"}
-    return server.request(b"", bearer(secret) | headers | {"Connection": "keep-alive"}, method="GET")
+    headers = {
+        "Mcp-Session-Id": session,
+        "MCP-Protocol-Version": "2025-11-25",
+        "Accept": "text/event-stream",
+    }
+    return server.request(
+        b"", bearer(secret) | headers | {"Connection": "keep-alive"}, method="GET"
+    )
 
 
 def is_well(server: HttpServer, secret: str) -> bool:
@@ -115,7 +121,8 @@ def test_1100_sessions_of_one_bearer_leave_the_others_theirs(usual):
 
     assert is_well(server, secrets["other"])
     assert set(statuses) <= {200, 429}
-    assert find(server, secrets["greedy"], first).status == 404  # the oldest that nobody used has made room
+    # The oldest that nobody used has made room.
+    assert find(server, secrets["greedy"], first).status == 404
     assert find(server, secrets["greedy"], used).status == 200
 
 
@@ -123,7 +130,9 @@ def test_a_bearer_whose_sessions_are_all_at_work_is_told_when_to_come_again(smal
     server, secrets = small
     with contextlib.ExitStack() as stack:
         for _ in range(3):
-            request = listening(server, secrets["greedy"], session_of(opened(server, secrets["greedy"])))
+            request = listening(
+                server, secrets["greedy"], session_of(opened(server, secrets["greedy"]))
+            )
             stream = stack.enter_context(server.connect(request))
             assert stream.recv(65536).startswith(b"HTTP/1.1 200")
         refused = opened(server, secrets["greedy"])
@@ -152,7 +161,13 @@ def processor_seconds(server: HttpServer) -> float:
 def many(server: HttpServer, body: bytes = b"") -> bytes:
     request = server.request(body, {"Connection": "keep-alive"})
     head, _, rest = request.partition(b"\r\n\r\n")
-    return head + b"\r\n" + b"".join(b"a%d:\r\n" % number for number in range(HEADERS)) + b"\r\n" + rest
+    return (
+        head
+        + b"\r\n"
+        + b"".join(b"a%d:\r\n" % number for number in range(HEADERS))
+        + b"\r\n"
+        + rest
+    )
 
 
 @pytest.mark.parametrize("way", ["at once", "in pieces", "behind another request", "as trailers"])
@@ -179,7 +194,11 @@ def test_14000_headers_are_counted_and_not_worked_on(usual, way):
         body = json.dumps(frame).encode()
         chunked = {"Content-Length": None, "Transfer-Encoding": "chunked"}
         trailers = b"".join(b"a%d: b\r\n" % number for number in range(HEADERS))
-        whole = server.request(b"", headers | chunked) + b"%x\r\n%s\r\n0\r\n%s\r\n" % (len(body), body, trailers)
+        whole = server.request(b"", headers | chunked) + b"%x\r\n%s\r\n0\r\n%s\r\n" % (
+            len(body),
+            body,
+            trailers,
+        )
         status = server.raw(whole).status
 
     assert status == 431
@@ -223,7 +242,10 @@ def test_the_bytes_that_one_bearer_holds_are_its_own(small):
     server, secrets = small
     frame, headers = modern("tools/list", {})
     head = server.request(b"", {"Content-Length": "1400000"})
-    with server.connect(head + b" " * 1_300_000) as one, server.connect(head + b" " * 1_300_000) as two:
+    with (
+        server.connect(head + b" " * 1_300_000) as one,
+        server.connect(head + b" " * 1_300_000) as two,
+    ):
         # The server may count either of them first.
         answered, _, _ = select.select([one, two], [], [], 30)
         refused = received(answered[0])
@@ -249,7 +271,10 @@ def test_two_bearers_leave_a_place_at_work_to_a_third(tmp_path):
         "evolvable_server.transport.request_limits.REQUESTS_EACH": 4,
         "evolvable_server.transport.request_limits.WAIT_SECONDS": 0.2,
     }
-    with http_server(place, limits=limits, secret=secrets["third"]) as server, contextlib.ExitStack() as stack:
+    with (
+        http_server(place, limits=limits, secret=secrets["third"]) as server,
+        contextlib.ExitStack() as stack,
+    ):
         held = [
             stack.enter_context(server.connect(holding(server, secrets[name], 2.0)))
             for name in ("greedy", "other")

@@ -1,4 +1,6 @@
-"""One command joins a served library: a real provider, a real server, a real client's configuration."""
+"""One command joins a served library: a real provider, a real server, a real client's
+configuration.
+"""
 
 import json
 import os
@@ -91,7 +93,10 @@ class Machine:
         if address:
             with Browser() as browser:
                 back = fill_login(browser, address, login, until="http://127.0.0.1:0")
-                assert httpx2.get(back.replace("state=", "state=x"), trust_env=False).status_code == 400
+                assert (
+                    httpx2.get(back.replace("state=", "state=x"), trust_env=False).status_code
+                    == 400
+                )
                 assert httpx2.get(back, trust_env=False).status_code == 200
         out, err = process.communicate(timeout=60)
         return process.returncode, said + out + err
@@ -103,7 +108,9 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def joined(tmp_path_factory: pytest.TempPathFactory, served: HttpServer, provider: Provider) -> Machine:
+def joined(
+    tmp_path_factory: pytest.TempPathFactory, served: HttpServer, provider: Provider
+) -> Machine:
     machine = Machine(tmp_path_factory.mktemp("machine"))
     provider.account("ada", "writers")
     code, said = machine.join(served.url, "ada")
@@ -112,7 +119,9 @@ def joined(tmp_path_factory: pytest.TempPathFactory, served: HttpServer, provide
     return machine
 
 
-def test_join_stores_the_token_privately_connects_the_clients_and_says_how_to_undo_it(joined, served, provider):
+def test_join_stores_the_token_privately_connects_the_clients_and_says_how_to_undo_it(
+    joined, served, provider
+):
     stored = json.loads(joined.tokens.read_text())
     entry = json.loads(joined.claude.read_text())["mcpServers"]
     (name,) = set(entry) - {"other"}
@@ -120,17 +129,23 @@ def test_join_stores_the_token_privately_connects_the_clients_and_says_how_to_un
     assert joined.tokens.stat().st_mode & 0o777 == 0o600
     assert joined.tokens.parent.stat().st_mode & 0o777 == 0o700
     assert (stored["resource"], stored["issuer"]) == (served.url, provider.issuer)
-    assert entry[name]["args"][-2:] == ["bridge", joined.tokens.stem] and entry["other"] == {"command": "other"}
+    assert entry[name]["args"][-2:] == ["bridge", joined.tokens.stem] and entry["other"] == {
+        "command": "other"
+    }
     assert stored["token"] not in joined.claude.read_text() and stored["token"] not in joined.said
     assert f"Changed: {joined.tokens}" in joined.said and f"Changed: {joined.claude}" in joined.said
     assert f"To undo: evolvable team join {served.url} --undo" in joined.said
     assert "approve" not in json.dumps(stored)
 
 
-def test_a_program_that_is_cleared_away_some_day_joins_nothing_and_asks_for_no_login(tmp_path, served):
+def test_a_program_that_is_cleared_away_some_day_joins_nothing_and_asks_for_no_login(
+    tmp_path, served
+):
     machine = Machine(tmp_path)
     before = machine.claude.read_bytes()
-    machine.python = environment_with_program(tmp_path / "cache/uv/archive-v0/jEvkWQNpe5", tmp_path / "cache/uv")
+    machine.python = environment_with_program(
+        tmp_path / "cache/uv/archive-v0/jEvkWQNpe5", tmp_path / "cache/uv"
+    )
 
     code, said = machine.run("join", served.url, "--yes")
 
@@ -140,7 +155,9 @@ def test_a_program_that_is_cleared_away_some_day_joins_nothing_and_asks_for_no_l
 
 
 @pytest.mark.parametrize("era", ["handshake", pytest.param("modern", marks=pytest.mark.nightly)])
-async def test_a_client_works_through_the_bridge_and_the_token_is_renewed_before_it_ends(joined, era):
+async def test_a_client_works_through_the_bridge_and_the_token_is_renewed_before_it_ends(
+    joined, era
+):
     before = json.loads(joined.tokens.read_text())
     joined.tokens.write_text(json.dumps({**before, "expires": time.time() + 5}))
     bridge = StdioServerParameters(
@@ -153,7 +170,9 @@ async def test_a_client_works_through_the_bridge_and_the_token_is_renewed_before
         async with Client(bridge, mode=ERAS[era]) as client:
             tools = {tool.name for tool in (await client.list_tools()).tools}
             found = await client.call_tool("find_skill", {"task": "merge two PDF forms"})
-            refused = await client.call_tool("review_inbox", {"action": "approve", "proposal_id": 1})
+            refused = await client.call_tool(
+                "review_inbox", {"action": "approve", "proposal_id": 1}
+            )
 
     assert {"find_skill", "load_skill"} <= tools
     assert "skill:pdf" in json.dumps(found.structured_content)
@@ -203,7 +222,9 @@ def test_an_agent_does_not_join_and_a_no_changes_nothing(served, tmp_path):
 
 @contextmanager
 def pretending(answers: dict[str, Any]) -> Iterator[str]:
-    """Yield the address of a server that answers these paths with these objects; `{me}` is its own address."""
+    """Yield the address of a server that answers these paths with these objects; `{me}` is its own
+    address.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -229,12 +250,27 @@ def pretending(answers: dict[str, Any]) -> Iterator[str]:
 PATH = "/.well-known/oauth-protected-resource/mcp"
 
 HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
-    "another's resource": ({"resource": "https://other.example.org/mcp", "authorization_servers": ["{me}"]}, "another"),
+    "another's resource": (
+        {"resource": "https://other.example.org/mcp", "authorization_servers": ["{me}"]},
+        "another",
+    ),
     "no provider": ({"resource": "{me}/mcp"}, "does not name one provider"),
-    "two providers": ({"resource": "{me}/mcp", "authorization_servers": ["{me}", "https://x"]}, "does not name one"),
-    "a path": ({"resource": "{me}/mcp", "authorization_servers": ["file:///etc/passwd"]}, "is not a URL"),
-    "no encryption": ({"resource": "{me}/mcp", "authorization_servers": ["http://evil.example.org"]}, "not encrypted"),
-    "no metadata": ({"resource": "{me}/mcp", "authorization_servers": ["{me}"]}, "publishes no metadata"),
+    "two providers": (
+        {"resource": "{me}/mcp", "authorization_servers": ["{me}", "https://x"]},
+        "does not name one",
+    ),
+    "a path": (
+        {"resource": "{me}/mcp", "authorization_servers": ["file:///etc/passwd"]},
+        "is not a URL",
+    ),
+    "no encryption": (
+        {"resource": "{me}/mcp", "authorization_servers": ["http://evil.example.org"]},
+        "not encrypted",
+    ),
+    "no metadata": (
+        {"resource": "{me}/mcp", "authorization_servers": ["{me}"]},
+        "publishes no metadata",
+    ),
 }
 
 
@@ -245,9 +281,13 @@ async def test_what_a_server_says_of_itself_must_fit(said, why):
 
 
 async def test_a_server_that_names_anothers_provider_gets_no_token_of_another_server(provider):
-    """The provider is real and the person signs in there; the token is for the address that was typed alone."""
+    """The provider is real and the person signs in there; the token is for the address that was
+    typed alone.
+    """
     provider.account("ada", "writers")
-    with pretending({PATH: {"resource": "{me}/mcp", "authorization_servers": [provider.issuer]}}) as address:
+    with pretending(
+        {PATH: {"resource": "{me}/mcp", "authorization_servers": [provider.issuer]}}
+    ) as address:
         found = await joining.find_library(address)
     assert found.name.startswith("127-0-0-1-")
     for resource in ("https://skills.example.org/mcp", f"{address}/mcp2"):
@@ -262,13 +302,23 @@ async def test_a_token_that_cannot_be_read_is_not_used(provider):
     provider.account("ada", "writers")
     resource = "http://127.0.0.1:1/opaque/mcp"
     async with joining.new_client() as client:
-        found = ServedLibrary(resource, provider.issuer, await joining.discover(client, provider.issuer))
+        found = ServedLibrary(
+            resource, provider.issuer, await joining.discover(client, provider.issuer)
+        )
     with pytest.raises(Refused, match="not for"):
         await joining._membership(found, "client", provider.token("ada", resource))
 
 
 @pytest.mark.parametrize(
-    "url", ["http://skills.example.org/mcp", "ftp://x/mcp", "https://u:p@x/mcp", "https://x/mcp?a=1", "nonsense", ""]
+    "url",
+    [
+        "http://skills.example.org/mcp",
+        "ftp://x/mcp",
+        "https://u:p@x/mcp",
+        "https://x/mcp?a=1",
+        "nonsense",
+        "",
+    ],
 )
 def test_an_address_that_is_no_server_is_refused(url):
     with pytest.raises(InvalidArgument):

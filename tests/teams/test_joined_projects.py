@@ -1,4 +1,6 @@
-"""Projects of a library that is served over HTTP: the person says once which project a folder is."""
+"""Projects of a library that is served over HTTP: the person says once which project a
+folder is.
+"""
 
 import json
 import os
@@ -29,9 +31,14 @@ def served(tmp_path: Path) -> Iterator[HttpServer]:
     """A served library with a skill of the project shop, and one of the project tools."""
     (tmp_path / "served").mkdir()
     place = Place(tmp_path / "served")
-    with Store.open(place.home, create=True) as store, store.transaction(Actor.HUMAN, "two projects") as tx:
+    with (
+        Store.open(place.home, create=True) as store,
+        store.transaction(Actor.HUMAN, "two projects") as tx,
+    ):
         for ref in ("skill:shop/deploy", "skill:tools/lint"):
-            text = f"---\nname: {ref.partition('/')[2]}\ndescription: Works.\n---\n\nStep of {ref}.\n"
+            text = (
+                f"---\nname: {ref.partition('/')[2]}\ndescription: Works.\n---\n\nStep of {ref}.\n"
+            )
             tx.put(Ref.parse(ref), {"SKILL.md": File(text.encode())})
     secret = made_token(place, "ada", Permission.READ, Permission.REPORT)
     with http_server(place, secret=secret) as running:
@@ -46,21 +53,34 @@ class Joined:
         self.run, self.name = CommandLine(root), joining.membership_name(served.url)
         folder = self.run.user / ".config/evolvable/joined"
         folder.mkdir(parents=True, mode=0o700)
-        kept = {"version": 1, "resource": served.url, "issuer": "https://idp.example", "client": "x"}
+        kept = {
+            "version": 1,
+            "resource": served.url,
+            "issuer": "https://idp.example",
+            "client": "x",
+        }
         kept |= {"token": served.secret, "expires": time.time() + 3600, "refresh": ""}
-        with open(folder / f"{self.name}.json", "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        with open(
+            folder / f"{self.name}.json",
+            "x",
+            opener=lambda path, flags: os.open(path, flags, 0o600),
+        ) as file:
             json.dump(kept, file)
 
     async def loaded(self, folder: Path, ref: str) -> bool:
         """Return whether a client that works in a folder opens a skill through the bridge."""
         command = ["-P", "-m", "evolvable_server", "bridge", self.name]
-        bridge = StdioServerParameters(command=sys.executable, args=command, env=self.run.environment, cwd=folder)
+        bridge = StdioServerParameters(
+            command=sys.executable, args=command, env=self.run.environment, cwd=folder
+        )
         with anyio.fail_after(60):
             async with Client(bridge) as client:
                 return not (await client.call_tool("load_skill", {"ref": ref})).is_error
 
 
-async def test_a_client_reads_the_projects_that_the_person_named(served: HttpServer, tmp_path: Path) -> None:
+async def test_a_client_reads_the_projects_that_the_person_named(
+    served: HttpServer, tmp_path: Path
+) -> None:
     joined = Joined(tmp_path / "machine", served)
     mono = joined.run.user / "work/mono"
     (mono / "web/.claude/skills").mkdir(parents=True)
@@ -80,7 +100,9 @@ def test_a_library_that_was_not_joined_has_no_projects(served: HttpServer, tmp_p
     assert "No library was joined" in machine("join", served.url, "--project", "shop", code=1).err
 
 
-@pytest.mark.parametrize("text", ["../shop", "shop tools", "SHOP", "," * 4_000, "x" * 4_000, "\u00e9"])
+@pytest.mark.parametrize(
+    "text", ["../shop", "shop tools", "SHOP", "," * 4_000, "x" * 4_000, "\u00e9"]
+)
 def test_a_header_that_names_no_project_changes_nothing(served: HttpServer, text: str) -> None:
     assert loaded_with(served, "shop") and not loaded_with(served, text)
 

@@ -1,4 +1,6 @@
-"""Several servers over one PostgreSQL, behind HAProxy: any of them answers, one is killed, all are exchanged."""
+"""Several servers over one PostgreSQL, behind HAProxy: any of them answers, one is killed, all are
+exchanged.
+"""
 
 import contextlib
 import json
@@ -43,7 +45,11 @@ CONFIGURATION = Path(__file__).parents[1] / "support/balancer.cfg"
 """What docs/postgres.md shows."""
 
 SERVERS = 3
-HANDSHAKE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
+HANDSHAKE = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "old", "version": "1"},
+}
 
 
 class Machine(Place):
@@ -63,7 +69,9 @@ class Fleet:
         address_home(self.machines[0].home)
         with Library.open(self.machines[0].home, create=True) as library:
             files = {"SKILL.md": skill_text("pdf", "Merge, split and fill PDF forms.")}
-            edit.update_resource(library, Caller(Actor.HUMAN), Ref.parse("pdf"), "made", files=files, create=True)
+            edit.update_resource(
+                library, Caller(Actor.HUMAN), Ref.parse("pdf"), "made", files=files, create=True
+            )
         as_role(self.machines[0].home, self.machines[1].home, "evolvable")
         permissions = Permission.WRITE, Permission.REPORT, Permission.APPROVE
         self.secret = made_token(self.machines[0], "team", *permissions)
@@ -79,26 +87,47 @@ class Fleet:
     def start(self, number: int) -> None:
         """Start one of the servers, and wait until it serves."""
         machine = self.machines[number % 2]
-        command = [sys.executable, "-P", "-m", "evolvable_server", "serve", "--http", f"127.0.0.1:{self.ports[number]}"]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "evolvable_server",
+            "serve",
+            "--http",
+            f"127.0.0.1:{self.ports[number]}",
+        ]
         command += ["--allowed-host", f"127.0.0.1:{self.port}"]
         said = self.root / f"server{number}.log"
         with open(said, "w", encoding="utf-8") as log:
             process = subprocess.Popen(
-                command, env=machine.environment, cwd=machine.root, stderr=log, start_new_session=True
+                command,
+                env=machine.environment,
+                cwd=machine.root,
+                stderr=log,
+                start_new_session=True,
             )
         self.processes[number] = process
-        poll(lambda: "Serving http" in said.read_text("utf-8") or process.poll() is not None, "a server to serve")
+        poll(
+            lambda: "Serving http" in said.read_text("utf-8") or process.poll() is not None,
+            "a server to serve",
+        )
         assert process.poll() is None, said.read_text("utf-8")
 
     def begin(self) -> None:
-        """Start all, with what the servers of one team share copied from the first machine to the second."""
+        """Start all, with what the servers of one team share copied from the first machine to the
+        second.
+        """
         self.start(0)
         for name in ("tokens.json", "state.key"):
             shutil.copy(self.machines[0].home / name, self.machines[1].home / name)
         for number in range(1, SERVERS):
             self.start(number)
         lines = [f"    server s{number} 127.0.0.1:{port}" for number, port in enumerate(self.ports)]
-        text = CONFIGURATION.read_text("utf-8").replace("PORT", str(self.port)).replace("STATS", str(self.stats))
+        text = (
+            CONFIGURATION.read_text("utf-8")
+            .replace("PORT", str(self.port))
+            .replace("STATS", str(self.stats))
+        )
         path = self.root / "haproxy.cfg"
         path.write_text("\n".join([text.rstrip(), *lines, ""]), "utf-8")
         haproxy = shutil.which("haproxy")
@@ -121,7 +150,9 @@ class Fleet:
         lines = self.tell("show stat").lstrip("# ").splitlines()
         names = lines[0].split(",")
         rows = [dict(zip(names, line.split(","), strict=False)) for line in lines[1:] if line]
-        return [row for row in rows if row["svname"].startswith("s") and row["pxname"] == "evolvable"]
+        return [
+            row for row in rows if row["svname"].startswith("s") and row["pxname"] == "evolvable"
+        ]
 
     def until_up(self, count: int) -> None:
         def up() -> bool:
@@ -181,7 +212,9 @@ def said(answer: Answer) -> str:
 
 
 def test_what_one_server_gave_out_any_other_takes_back(fleet: Fleet) -> None:
-    """Handles of searches and uses lie in the library; each of these requests comes to the next server."""
+    """Handles of searches and uses lie in the library; each of these requests comes to the next
+    server.
+    """
     before = [int(row["stot"]) for row in fleet.rows()]
     for _ in range(2):
         found = said(fleet.client.tool("find_skill", {"task": "merge two PDF forms"}))
@@ -190,23 +223,33 @@ def test_what_one_server_gave_out_any_other_takes_back(fleet: Fleet) -> None:
         (use,) = set(re.findall(r"use-[0-9a-f]+", loaded))
         said(fleet.client.tool("report_outcome", {"use_id": use, "outcome": "succeeded"}))
     after = [int(row["stot"]) for row in fleet.rows()]
-    assert all(later > earlier for earlier, later in zip(before, after, strict=True)), "all of them answered"
+    assert all(later > earlier for earlier, later in zip(before, after, strict=True)), (
+        "all of them answered"
+    )
 
 
 def asking(state: str | None = None, responses: Any = None) -> tuple[Any, Any]:
-    frame, headers = modern("tools/call", {"name": "undo", "arguments": {"operation": 1, "reason": "back"}})
-    frame["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = {"elicitation": {"form": {}}}
+    frame, headers = modern(
+        "tools/call", {"name": "undo", "arguments": {"operation": 1, "reason": "back"}}
+    )
+    frame["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = {
+        "elicitation": {"form": {}}
+    }
     if state is not None:
         frame["params"] |= {"requestState": state, "inputResponses": responses}
     return frame, headers
 
 
-def test_an_answer_to_the_question_of_one_server_is_taken_by_another_and_a_forged_state_by_none(fleet: Fleet) -> None:
+def test_an_answer_to_the_question_of_one_server_is_taken_by_another_and_a_forged_state_by_none(
+    fleet: Fleet,
+) -> None:
     asked = fleet.client.post(*asking()).json["result"]
     ((key, request),) = asked["inputRequests"].items()
     assert request["method"] == "elicitation/create"
     answered = {key: {"action": "decline"}}
-    forged = asked["requestState"][:-8] + ("A" * 8 if not asked["requestState"].endswith("A" * 8) else "B" * 8)
+    forged = asked["requestState"][:-8] + (
+        "A" * 8 if not asked["requestState"].endswith("A" * 8) else "B" * 8
+    )
     for _ in range(SERVERS):
         refused = fleet.client.post(*asking(asked["requestState"], answered)).json
         assert "declined" in refused["result"]["content"][0]["text"], refused
@@ -220,7 +263,9 @@ async def test_a_session_of_an_older_protocol_stays_with_its_server_and_begins_a
 
     async def calls(count: int) -> None:
         async with httpx2.AsyncClient(headers=headers, timeout=60) as web:
-            transport = streamable_http_client(f"http://127.0.0.1:{fleet.port}/mcp", http_client=web)
+            transport = streamable_http_client(
+                f"http://127.0.0.1:{fleet.port}/mcp", http_client=web
+            )
             async with Client(transport, mode="legacy") as client:
                 for _ in range(count):
                     found = await client.call_tool("list_resources", {})
@@ -231,19 +276,35 @@ async def test_a_session_of_an_older_protocol_stays_with_its_server_and_begins_a
             for _ in range(6):
                 tasks.start_soon(calls, 8)
 
-    begun = fleet.client.post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HANDSHAKE})
-    session = {"Mcp-Session-Id": begun.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
-    frame = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "list_resources", "arguments": {}}}
+    begun = fleet.client.post(
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HANDSHAKE}
+    )
+    session = {
+        "Mcp-Session-Id": begun.headers["mcp-session-id"],
+        "MCP-Protocol-Version": "2025-11-25",
+    }
+    frame = {
+        "jsonrpc": "2.0",
+        "id": 2,
+        "method": "tools/call",
+        "params": {"name": "list_resources", "arguments": {}},
+    }
     begun_too = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     assert fleet.client.post(begun_too, session).status == 202
     before = [int(row["stot"]) for row in fleet.rows()]
     assert [fleet.client.post(frame, session).status for _ in range(4)] == [200] * 4
     after = [int(row["stot"]) for row in fleet.rows()]
-    (number,) = [place for place, row in enumerate(zip(before, after, strict=True)) if row[1] - row[0] >= 4]
+    (number,) = [
+        place for place, row in enumerate(zip(before, after, strict=True)) if row[1] - row[0] >= 4
+    ]
     fleet.processes[number].kill()
     fleet.processes[number].wait()
-    assert fleet.client.post(frame, session).status == 404, "as the protocol says it: begin a new session"
-    anew = fleet.client.post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HANDSHAKE})
+    assert fleet.client.post(frame, session).status == 404, (
+        "as the protocol says it: begin a new session"
+    )
+    anew = fleet.client.post(
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HANDSHAKE}
+    )
     session["Mcp-Session-Id"] = anew.headers["mcp-session-id"]
     assert fleet.client.post(begun_too, session).status == 202
     assert fleet.client.post(frame, session).status == 200
@@ -255,7 +316,9 @@ async def test_a_session_of_an_older_protocol_stays_with_its_server_and_begins_a
 def test_a_server_that_is_killed_in_the_middle_of_calls_costs_no_change_and_makes_none_twice(
     fleet: Fleet, kills: int
 ) -> None:
-    """A call that got no answer is made again; a change that the first call made answers with a conflict."""
+    """A call that got no answer is made again; a change that the first call made answers with a
+    conflict.
+    """
     rng, done, cut = random.Random(7), threading.Event(), []
 
     def writer(name: int) -> list[str]:
@@ -329,7 +392,9 @@ def test_all_servers_are_exchanged_one_after_the_other_and_no_call_fails(fleet: 
     assert len(answers) > 30 and failed == []
 
 
-async def test_a_client_that_is_asked_by_one_server_answers_through_the_balancer(fleet: Fleet) -> None:
+async def test_a_client_that_is_asked_by_one_server_answers_through_the_balancer(
+    fleet: Fleet,
+) -> None:
     """The SDK's own client, whose answer comes to another server."""
     asked = []
 
@@ -337,13 +402,17 @@ async def test_a_client_that_is_asked_by_one_server_answers_through_the_balancer
         asked.append(params.message)
         return types.ElicitResult(action="accept", content={"approve": "yes"})
 
-    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {fleet.secret}"}, timeout=60) as web:
+    async with httpx2.AsyncClient(
+        headers={"Authorization": f"Bearer {fleet.secret}"}, timeout=60
+    ) as web:
         transport = streamable_http_client(f"http://127.0.0.1:{fleet.port}/mcp", http_client=web)
         with anyio.fail_after(60):
             async with Client(transport, mode="auto", elicitation_callback=person) as client:
                 for number in range(SERVERS):
                     await client.call_tool("update_resource", change(f"asked-{number}"))
-                    gone = await client.call_tool("remove_resource", {"ref": f"by-asked-{number}", "reason": "away"})
+                    gone = await client.call_tool(
+                        "remove_resource", {"ref": f"by-asked-{number}", "reason": "away"}
+                    )
                     assert not gone.is_error, gone
     with Store.open(fleet.home) as store:
         assert not any(head.name.startswith("by-asked") for head in store.heads())

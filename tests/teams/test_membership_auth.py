@@ -1,4 +1,6 @@
-"""Several windows share one sign-in: one renews the token, no lock is held meanwhile, and the others go on."""
+"""Several windows share one sign-in: one renews the token, no lock is held meanwhile, and the
+others go on.
+"""
 
 import json
 import os
@@ -24,10 +26,18 @@ pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 
 class SlowProvider:
-    """A provider and a library on one address. It answers a refresh when `free` is set; asked: how often one came."""
+    """A provider and a library on one address.
+
+    It answers a refresh when `free` is set; asked: how often one came.
+    """
 
     def __init__(self) -> None:
-        self.free, self.begun, self.asked, self.tokens = threading.Event(), threading.Event(), 0, list[str]()
+        self.free, self.begun, self.asked, self.tokens = (
+            threading.Event(),
+            threading.Event(),
+            0,
+            list[str](),
+        )
         self._key = rsa.generate_private_key(65537, 2048)
         owner = self
 
@@ -39,7 +49,11 @@ class SlowProvider:
                     "jwks_uri": f"{owner.issuer}/keys",
                     "token_endpoint": f"{owner.issuer}/token",
                 }
-                self.answer({"keys": [{**key, "kid": "one", "use": "sig"}]} if self.path == "/keys" else places)
+                self.answer(
+                    {"keys": [{**key, "kid": "one", "use": "sig"}]}
+                    if self.path == "/keys"
+                    else places
+                )
 
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"]))
@@ -50,7 +64,9 @@ class SlowProvider:
                 owner.asked += 1
                 owner.begun.set()
                 owner.free.wait(30)
-                self.answer({"access_token": owner.token(), "token_type": "Bearer", "refresh_token": "next"})
+                self.answer(
+                    {"access_token": owner.token(), "token_type": "Bearer", "refresh_token": "next"}
+                )
 
             def answer(self, document: dict[str, Any]) -> None:
                 data = json.dumps(document).encode()
@@ -69,8 +85,15 @@ class SlowProvider:
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
     def token(self) -> str:
-        claims = {"iss": self.issuer, "aud": self.resource, "sub": "ada", "exp": int(time.time()) + 600}
-        return jwt.encode(claims, self._key, algorithm="RS256", headers={"kid": "one", "typ": "at+jwt"})
+        claims = {
+            "iss": self.issuer,
+            "aud": self.resource,
+            "sub": "ada",
+            "exp": int(time.time()) + 600,
+        }
+        return jwt.encode(
+            claims, self._key, algorithm="RS256", headers={"kid": "one", "typ": "at+jwt"}
+        )
 
     def close(self) -> None:
         self.free.set()
@@ -94,7 +117,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def sign_in(provider: SlowProvider, seconds: float) -> None:
     """Keep a token that ends in so many seconds, and is renewed before that."""
     save_membership(
-        "x", Membership(provider.resource, provider.issuer, "client", "old", time.time() + seconds, "first")
+        "x",
+        Membership(
+            provider.resource, provider.issuer, "client", "old", time.time() + seconds, "first"
+        ),
     )
 
 
@@ -109,7 +135,9 @@ async def wait_for(event: threading.Event) -> None:
             await anyio.sleep(0.01)
 
 
-async def test_while_one_window_renews_no_lock_is_held_and_the_others_use_the_token_that_they_have(provider, folder):
+async def test_while_one_window_renews_no_lock_is_held_and_the_others_use_the_token_that_they_have(
+    provider, folder
+):
     sign_in(provider, 50)
     first, second = MembershipAuth("x"), MembershipAuth("x")
     async with anyio.create_task_group() as tasks:
@@ -141,7 +169,12 @@ async def test_who_has_no_token_left_waits_for_the_one_renewal(provider, folder)
 async def test_a_renewal_whose_process_has_ended_is_made_by_the_next_one(provider, folder):
     child = os.spawnvp(os.P_NOWAIT, "true", ["true"])
     os.waitpid(child, 0)
-    for lease in ({"holder": f"{child} x", "until": time.time() + 30}, {"holder": "1 x", "until": 1e300}, [], "\0"):
+    for lease in (
+        {"holder": f"{child} x", "until": time.time() + 30},
+        {"holder": "1 x", "until": 1e300},
+        [],
+        "\0",
+    ):
         sign_in(provider, -5)
         (folder / ".x.renewing").write_text(json.dumps(lease))
         provider.free.set()
@@ -150,7 +183,9 @@ async def test_a_renewal_whose_process_has_ended_is_made_by_the_next_one(provide
     assert provider.asked == 4 and provider.tokens[-1] == load_membership("x").token
 
 
-async def test_a_library_that_was_left_while_its_token_was_renewed_is_not_joined_again(provider, folder):
+async def test_a_library_that_was_left_while_its_token_was_renewed_is_not_joined_again(
+    provider, folder
+):
     sign_in(provider, 50)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call, MembershipAuth("x"))
@@ -160,7 +195,9 @@ async def test_a_library_that_was_left_while_its_token_was_renewed_is_not_joined
     assert not (folder / "x.json").exists() and not list(folder.glob(".x.renewing"))
 
 
-async def test_a_window_that_is_closed_while_it_renews_leaves_the_renewal_to_the_others(provider, folder):
+async def test_a_window_that_is_closed_while_it_renews_leaves_the_renewal_to_the_others(
+    provider, folder
+):
     sign_in(provider, -5)
     with anyio.CancelScope() as scope:
         async with anyio.create_task_group() as tasks:

@@ -21,11 +21,17 @@ NAMES = ("отчёт", "번역", "翻译-v2", "データ", "café")
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    """A machine whose library holds skills with names in five scripts, in folders as macOS names them."""
+    """A machine whose library holds skills with names in five scripts, in folders as macOS names
+    them.
+    """
     line = CommandLine(tmp_path)
     monkeypatch.chdir(line.project)
     for name in NAMES:
-        line.save(tmp_path / "skills", unicodedata.normalize("NFD", name), skill_text(name, f"Works on {name}."))
+        line.save(
+            tmp_path / "skills",
+            unicodedata.normalize("NFD", name),
+            skill_text(name, f"Works on {name}."),
+        )
     line("init", tmp_path / "skills")
     return line
 
@@ -36,12 +42,17 @@ def refs(run: CommandLine, **env: str) -> set[str]:
 
 @pytest.mark.process
 def test_a_folder_keeps_its_names_whatever_normal_form_the_system_gives(run, tmp_path):
-    run.save(tmp_path / "skills", unicodedata.normalize("NFD", "번역"), skill_text("번역", body="next"))
+    run.save(
+        tmp_path / "skills", unicodedata.normalize("NFD", "번역"), skill_text("번역", body="next")
+    )
 
     run("sync")
 
     assert refs(run) == {f"skill:{name}" for name in NAMES}
-    assert "next" in run("load", "번역").out and "next" in run("load", unicodedata.normalize("NFD", "번역")).out
+    assert (
+        "next" in run("load", "번역").out
+        and "next" in run("load", unicodedata.normalize("NFD", "번역")).out
+    )
     assert len(list((tmp_path / "skills").iterdir())) == len(NAMES)
     doctor = run("doctor", code=None).out
     assert "is not imported" not in doctor and "another skill of this name" not in doctor
@@ -51,7 +62,10 @@ def test_a_folder_keeps_its_names_whatever_normal_form_the_system_gives(run, tmp
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_found_and_a_near_one_is_meant(run, name):
     assert run("find", f"use {name} now", "--json").json["matches"][0]["ref"] == f"skill:{name}"
-    assert f"Did you mean {name}" in run("load", f"{name}x" if name.isascii() else f"{name}-x", code=None).err
+    assert (
+        f"Did you mean {name}"
+        in run("load", f"{name}x" if name.isascii() else f"{name}-x", code=None).err
+    )
 
 
 @pytest.mark.process
@@ -62,7 +76,9 @@ def test_an_export_and_its_import_keep_the_names(run, tmp_path, form):
 
     told = run("import", target, "--accept", EVOLVABLE_HOME=str(tmp_path / "other"))
 
-    assert refs(run, EVOLVABLE_HOME=str(tmp_path / "other")) == {f"skill:{name}" for name in NAMES}, told.out + told.err
+    assert refs(run, EVOLVABLE_HOME=str(tmp_path / "other")) == {
+        f"skill:{name}" for name in NAMES
+    }, told.out + told.err
 
 
 @pytest.mark.process
@@ -76,7 +92,9 @@ def test_a_remote_keeps_the_names(tmp_path):
     ben.pull()
 
     assert set(ben.texts()) == {"skill:отчёт", "skill:翻译-v2", "agent:번역"}
-    assert locate(f"{folder_of(Ref.parse('проект/翻译-v2'))}/SKILL.md") == Ref.parse("проект/翻译-v2")
+    assert locate(f"{folder_of(Ref.parse('проект/翻译-v2'))}/SKILL.md") == Ref.parse(
+        "проект/翻译-v2"
+    )
 
 
 @pytest.mark.process
@@ -115,10 +133,14 @@ async def test_a_client_reads_lists_finds_and_changes_such_a_name(place, era):
         uri = next(one for one in listed if quote("翻译-v2") in one or "翻译-v2" in one)
         read = await client.read_resource(uri)
         raw = await client.read_resource("skill://翻译-v2/SKILL.md")
-        loaded = await client.call_tool("load_skill", {"ref": unicodedata.normalize("NFD", "翻译-v2")})
+        loaded = await client.call_tool(
+            "load_skill", {"ref": unicodedata.normalize("NFD", "翻译-v2")}
+        )
         found = await client.call_tool("find_skill", {"task": "翻译文档"})
         edit = {"path": "SKILL.md", "old": "three", "new": "four"}
-        changed = await client.call_tool("update_resource", {"ref": "翻译-v2", "reason": "x", "edits": [edit]})
+        changed = await client.call_tool(
+            "update_resource", {"ref": "翻译-v2", "reason": "x", "edits": [edit]}
+        )
 
     assert "翻译文档" in read.contents[0].text == raw.contents[0].text
     assert "翻译文档" in loaded.content[0].text and "翻译-v2" in str(found.structured_content)
@@ -134,23 +156,35 @@ async def test_a_whole_name_of_another_script_waits_where_an_agent_makes_it(plac
 
     async with place.client("modern") as client:
         answer = await client.call_tool(
-            "update_resource", {"ref": "сор", "reason": "x", "create": True, "files": {"SKILL.md": skill_text("сор")}}
+            "update_resource",
+            {"ref": "сор", "reason": "x", "create": True, "files": {"SKILL.md": skill_text("сор")}},
         )
         mixed = await client.call_tool(
-            "update_resource", {"ref": "рdf", "reason": "x", "create": True, "files": {"SKILL.md": skill_text("рdf")}}
+            "update_resource",
+            {"ref": "рdf", "reason": "x", "create": True, "files": {"SKILL.md": skill_text("рdf")}},
         )
-        own = {"ref": "отчёт", "reason": "x", "create": True, "files": {"SKILL.md": skill_text("отчёт")}}
+        own = {
+            "ref": "отчёт",
+            "reason": "x",
+            "create": True,
+            "files": {"SKILL.md": skill_text("отчёт")},
+        }
         other = await client.call_tool("update_resource", own)
 
     assert mixed.is_error and "'рdf' is not a name" in mixed.content[0].text
     assert other.structured_content["version"] == 1
-    assert answer.structured_content["proposal_id"] and "can be taken for that of skill:cop" in answer.content[0].text
+    assert (
+        answer.structured_content["proposal_id"]
+        and "can be taken for that of skill:cop" in answer.content[0].text
+    )
     with Store.open(place.home) as store:
         assert store.head_or_none(Ref.parse("сор")) is None
 
 
 @pytest.mark.process
-def test_a_name_that_looks_like_another_waits_where_an_archive_brings_it_and_is_the_persons_own_to_give(run, tmp_path):
+def test_a_name_that_looks_like_another_waits_where_an_archive_brings_it_and_is_the_persons_own_to_give(
+    run, tmp_path
+):
     run.save(tmp_path / "skills", "cop", skill_text("cop"))
     run("sync")
     with zipfile.ZipFile(tmp_path / "one.zip", "w") as archive:
@@ -166,4 +200,6 @@ def test_a_name_that_looks_like_another_waits_where_an_archive_brings_it_and_is_
 
     assert "can be taken for that of skill:cop" in held
     assert "skill:сор" in refs(run)
-    assert "can be taken for that of skill:cop" in str(run("doctor", "--json", code=None).json["warnings"])
+    assert "can be taken for that of skill:cop" in str(
+        run("doctor", "--json", code=None).json["warnings"]
+    )

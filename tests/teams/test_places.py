@@ -1,4 +1,6 @@
-"""Where bytes go is decided on each machine: rows of a shared PostgreSQL that name folders do nothing."""
+"""Where bytes go is decided on each machine: rows of a shared PostgreSQL that name folders do
+nothing.
+"""
 
 from pathlib import Path
 
@@ -33,7 +35,9 @@ def folder(tmp_path: Path) -> Path:
 
 def save(folder: Path, name: str, body: str) -> Path:
     (folder / name).mkdir(parents=True, exist_ok=True)
-    (folder / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: Works with {name}.\n---\n{body}\n")
+    (folder / name / "SKILL.md").write_text(
+        f"---\nname: {name}\ndescription: Works with {name}.\n---\n{body}\n"
+    )
     return folder
 
 
@@ -41,20 +45,31 @@ def plant(store: Store, path: Path, directory: str = "evil", number: int = 77) -
     """Write rows as the database's owner can, who lets row-level security refuse nothing."""
     assert isinstance(store.backend, PostgresStorage)
     with store.backend.writing() as db:
-        db.execute("INSERT INTO folder (id, scope, kind, path) VALUES (?, 'user', 'skill', ?)", (number, str(path)))
+        db.execute(
+            "INSERT INTO folder (id, scope, kind, path) VALUES (?, 'user', 'skill', ?)",
+            (number, str(path)),
+        )
         row = (number, directory, store.head(PDF).id)
-        db.execute("INSERT INTO binding (folder, directory, resource, version, signature) VALUES (?, ?, ?, 1, '')", row)
+        db.execute(
+            "INSERT INTO binding (folder, directory, resource, version, signature) "
+            "VALUES (?, ?, ?, 1, '')",
+            row,
+        )
 
 
 def stored_texts(store: Store) -> str:
     """All rows of all tables of the database, as text."""
     assert isinstance(store.backend, PostgresStorage)
     with store.backend.reading() as db:
-        names = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'evolvable' AND rowsecurity").fetchall()
+        names = db.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'evolvable' AND rowsecurity"
+        ).fetchall()
         return "\n".join(str(db.execute(f"SELECT * FROM {name}").fetchall()) for (name,) in names)
 
 
-def test_planted_rows_are_neither_written_to_nor_read_from(home: Path, folder: Path, tmp_path: Path) -> None:
+def test_planted_rows_are_neither_written_to_nor_read_from(
+    home: Path, folder: Path, tmp_path: Path
+) -> None:
     victim = save(tmp_path / "victim", "secret", "PRIVATE")
     with Store.open(home, create=True) as store:
         copies = WorkingCopies(store)
@@ -77,7 +92,9 @@ def test_the_database_holds_no_path_of_a_watched_folder(home: Path, folder: Path
         tables = ("folder", "binding", "listing")
         assert isinstance(store.backend, PostgresStorage)
         with store.backend.reading() as db:
-            assert [db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables] == [0, 0, 0]
+            assert [
+                db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables
+            ] == [0, 0, 0]
         with store.backend.places.reading() as db:
             assert [row[0] for row in db.execute("SELECT path FROM folder")] == [str(folder)]
 
@@ -95,7 +112,9 @@ def test_a_planted_binding_that_leads_out_of_its_folder_is_never_taken(
         assert not store.backend.waiting_places()
 
 
-def test_only_the_rows_that_were_shown_are_deleted(home: Path, folder: Path, tmp_path: Path) -> None:
+def test_only_the_rows_that_were_shown_are_deleted(
+    home: Path, folder: Path, tmp_path: Path
+) -> None:
     with Store.open(home, create=True) as store:
         WorkingCopies(store).add(folder)
         plant(store, tmp_path / "one", number=1)
@@ -133,7 +152,9 @@ def bound(store: Store) -> list[Binding]:
     return [one for folder in bindings.folders() for one in bindings.of_folder(folder).values()]
 
 
-def test_a_binding_that_lags_behind_a_saved_file_is_settled_without_a_version(home: Path, folder: Path) -> None:
+def test_a_binding_that_lags_behind_a_saved_file_is_settled_without_a_version(
+    home: Path, folder: Path
+) -> None:
     with Store.open(home, create=True) as store:
         copies = WorkingCopies(store)
         copies.add(folder)
@@ -146,7 +167,9 @@ def test_a_binding_that_lags_behind_a_saved_file_is_settled_without_a_version(ho
         assert [one.version for one in bound(store)] == [2]
 
 
-def test_a_binding_that_was_lost_with_its_first_version_is_made_by_the_next_sync(home: Path, folder: Path) -> None:
+def test_a_binding_that_was_lost_with_its_first_version_is_made_by_the_next_sync(
+    home: Path, folder: Path
+) -> None:
     with Store.open(home, create=True) as store:
         copies = WorkingCopies(store)
         copies.add(folder)
@@ -156,7 +179,9 @@ def test_a_binding_that_was_lost_with_its_first_version_is_made_by_the_next_sync
         assert [one.version for one in bound(store)] == [1]
 
 
-def test_a_binding_that_lags_behind_a_removal_does_not_bring_the_files_back(home: Path, folder: Path) -> None:
+def test_a_binding_that_lags_behind_a_removal_does_not_bring_the_files_back(
+    home: Path, folder: Path
+) -> None:
     with Store.open(home, create=True) as store:
         copies = WorkingCopies(store)
         copies.add(folder)
@@ -169,7 +194,9 @@ def test_a_binding_that_lags_behind_a_removal_does_not_bring_the_files_back(home
         assert not store.heads() and not (folder / "pdf").exists()
 
 
-def test_a_version_of_an_agent_reaches_the_folder_when_its_binding_lags(home: Path, folder: Path) -> None:
+def test_a_version_of_an_agent_reaches_the_folder_when_its_binding_lags(
+    home: Path, folder: Path
+) -> None:
     with Store.open(home, create=True) as store:
         copies = WorkingCopies(store)
         copies.add(folder)
@@ -179,7 +206,9 @@ def test_a_version_of_an_agent_reaches_the_folder_when_its_binding_lags(home: Pa
         assert "better" in (folder / "pdf/SKILL.md").read_text()
 
 
-def test_a_write_that_fails_changes_neither_the_library_nor_the_bindings(home: Path, folder: Path) -> None:
+def test_a_write_that_fails_changes_neither_the_library_nor_the_bindings(
+    home: Path, folder: Path
+) -> None:
     with Store.open(home, create=True) as store:
         WorkingCopies(store).add(folder)
         before = bound(store)
@@ -194,8 +223,14 @@ def test_a_write_that_fails_changes_neither_the_library_nor_the_bindings(home: P
         assert bound(store) == before
 
 
-def test_two_servers_of_one_home_see_each_others_folders(home: Path, folder: Path, tmp_path: Path) -> None:
-    with Store.open(home, create=True) as one, Store.open(home) as two, two.backend.watching() as changes:
+def test_two_servers_of_one_home_see_each_others_folders(
+    home: Path, folder: Path, tmp_path: Path
+) -> None:
+    with (
+        Store.open(home, create=True) as one,
+        Store.open(home) as two,
+        two.backend.watching() as changes,
+    ):
         before = changes()
         WorkingCopies(one).bindings.add_folder(folder, "user", Kind.SKILL)
         assert [each.path for each in two.backend.bindings.folders()] == [folder]
@@ -204,7 +239,9 @@ def test_two_servers_of_one_home_see_each_others_folders(home: Path, folder: Pat
         assert len(one.backend.bindings.folders()) == 2
 
 
-def test_a_backup_carries_the_watched_folders_which_do_nothing_there(folder: Path, tmp_path: Path) -> None:
+def test_a_backup_carries_the_watched_folders_which_do_nothing_there(
+    folder: Path, tmp_path: Path
+) -> None:
     with Store.open(tmp_path / "mine", create=True) as store:
         WorkingCopies(store).add(folder)
         for replace in (False, True):

@@ -27,7 +27,10 @@ pytestmark = [
 
 @dataclass
 class Sshd:
-    """A running server, and a person's configuration that signs in there. environment: what the last session had."""
+    """A running server, and a person's configuration that signs in there.
+
+    environment: what the last session had.
+    """
 
     folder: Path
     port: int
@@ -58,29 +61,38 @@ def sshd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     for name in ("host", "other", "own"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True
+        )
     forced = f'command="env > {folder}/environment; exec sh -c \\"$SSH_ORIGINAL_COMMAND\\""'
     (folder / "keys").write_text(f"{forced} {(folder / 'own.pub').read_text()}")
     (folder / "sshd").write_text(
-        f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {folder}/host\nPidFile none\nUsePAM no\nStrictModes no\n"
-        f"AuthorizedKeysFile {folder}/keys\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n"
+        f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {folder}/host\nPidFile none\nUsePAM no\n"
+        f"StrictModes no\nAuthorizedKeysFile {folder}/keys\nPasswordAuthentication no\n"
+        "PermitRootLogin prohibit-password\n"
     )
     # ForwardAgent: what a careless person may have there.
     (folder / "config").write_text(
-        f"IdentityFile {folder}/own\nIdentitiesOnly yes\nForwardAgent yes\nStrictHostKeyChecking accept-new\n"
-        f"UserKnownHostsFile {folder}/known\nGlobalKnownHostsFile none\n"
-        f"Host ssh-alias\n\tHostName 127.0.0.1\n\tPort {port}\n"
+        f"IdentityFile {folder}/own\nIdentitiesOnly yes\nForwardAgent yes\n"
+        f"StrictHostKeyChecking accept-new\nUserKnownHostsFile {folder}/known\n"
+        f"GlobalKnownHostsFile none\nHost ssh-alias\n\tHostName 127.0.0.1\n\tPort {port}\n"
     )
     home = tmp_path / "person"
     home.mkdir()
-    (home / ".gitconfig").write_text(f"[core]\n\tsshCommand = ssh -F {folder}/config\n[safe]\n\tdirectory = *\n")
+    (home / ".gitconfig").write_text(
+        f"[core]\n\tsshCommand = ssh -F {folder}/config\n[safe]\n\tdirectory = *\n"
+    )
     monkeypatch.setenv("HOME", str(home))
     if os.geteuid() == 0:
         os.makedirs("/run/sshd", 0o755, exist_ok=True)
-    with subprocess.Popen([str(SSHD), "-D", "-e", "-f", folder / "sshd"], stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [str(SSHD), "-D", "-e", "-f", folder / "sshd"], stderr=subprocess.PIPE
+    ) as process:
         try:
             poll(lambda: process.poll() is not None or _answers(port), "sshd")
-            assert process.poll() is None and process.stderr is not None, process.stderr.read().decode()
+            assert process.poll() is None and process.stderr is not None, (
+                process.stderr.read().decode()
+            )
             yield Sshd(folder, port, user)
         finally:
             process.terminate()
@@ -110,7 +122,9 @@ def test_push_pull_and_clone_over_ssh(sshd, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("known", ["no", "another"])
-def test_a_host_whose_key_is_not_known_is_refused_though_the_person_configured_to_accept_it(sshd, tmp_path, known):
+def test_a_host_whose_key_is_not_known_is_refused_though_the_person_configured_to_accept_it(
+    sshd, tmp_path, known
+):
     if known == "another":
         sshd.know("other")
     ada = Machine(tmp_path / "ada", sshd.url(make_hub(tmp_path / "hub.git")))
@@ -121,14 +135,24 @@ def test_a_host_whose_key_is_not_known_is_refused_though_the_person_configured_t
     assert known == "another" or not (sshd.folder / "known").exists()
 
 
-def test_the_agent_is_not_forwarded_and_the_variables_of_the_shell_name_no_program(sshd, tmp_path, monkeypatch):
+def test_the_agent_is_not_forwarded_and_the_variables_of_the_shell_name_no_program(
+    sshd, tmp_path, monkeypatch
+):
     sshd.know()
     hub, agent, ran = make_hub(tmp_path / "hub.git"), sshd.folder / "agent", tmp_path / "ran"
     with subprocess.Popen(["ssh-agent", "-D", "-a", agent], stdout=subprocess.DEVNULL) as process:
         try:
             poll(agent.exists, "the agent")
             monkeypatch.setenv("SSH_AUTH_SOCK", str(agent))
-            plain = ["ssh", "-F", str(sshd.config), "-p", str(sshd.port), f"{sshd.user}@127.0.0.1", "true"]
+            plain = [
+                "ssh",
+                "-F",
+                str(sshd.config),
+                "-p",
+                str(sshd.port),
+                f"{sshd.user}@127.0.0.1",
+                "true",
+            ]
             subprocess.run(plain, check=True)
             assert "SSH_AUTH_SOCK=" in sshd.environment.read_text(), "ssh alone forwards it"
             monkeypatch.setenv("GIT_SSH_COMMAND", f"touch {ran};")
@@ -144,12 +168,16 @@ def test_the_agent_is_not_forwarded_and_the_variables_of_the_shell_name_no_progr
     assert git(hub, "ls-tree", "--name-only", "main", "skills/") == "skills/pdf"
 
 
-@pytest.mark.parametrize("path", ["'; touch {ran}; '", "$(touch {ran})", "-oProxyCommand=touch {ran}", "x\ty"])
+@pytest.mark.parametrize(
+    "path", ["'; touch {ran}; '", "$(touch {ran})", "-oProxyCommand=touch {ran}", "x\ty"]
+)
 def test_what_stands_in_the_path_of_an_address_is_a_path_and_no_command(sshd, tmp_path, path):
     sshd.know()
     ran = tmp_path / "ran"
     for machine in (
-        Machine(tmp_path / "one", f"ssh://{sshd.user}@127.0.0.1:{sshd.port}/{path.format(ran=ran)}"),
+        Machine(
+            tmp_path / "one", f"ssh://{sshd.user}@127.0.0.1:{sshd.port}/{path.format(ran=ran)}"
+        ),
         Machine(tmp_path / "two", f"{sshd.user}@ssh-alias:{path.format(ran=ran)}"),
     ):
         with pytest.raises(RemoteFailed) as failed:

@@ -1,4 +1,6 @@
-"""What is listed, what templates say and what can be read agree; every change of a subscribed URI is told."""
+"""What is listed, what templates say and what can be read agree; every change of a subscribed URI
+is told.
+"""
 
 import contextlib
 
@@ -33,8 +35,14 @@ def remove(place, ref):
 @pytest.fixture
 def mixed(place, monkeypatch):
     """A library with every kind, some in the project acme."""
-    monkeypatch.setattr(type(place), "environment", {**place.environment, "EVOLVABLE_SCOPE": "acme"})
-    put(place, "skill:acme/tides", {"SKILL.md": skill_text("tides"), "notes/high tide.md": "at noon\n"})
+    monkeypatch.setattr(
+        type(place), "environment", {**place.environment, "EVOLVABLE_SCOPE": "acme"}
+    )
+    put(
+        place,
+        "skill:acme/tides",
+        {"SKILL.md": skill_text("tides"), "notes/high tide.md": "at noon\n"},
+    )
     put(place, "skill:acme/pdf", {"SKILL.md": skill_text("pdf", "The project's own.")})
     put(place, "memory:USER", {"USER.md": "Likes tea.\n"})
     put(place, "prompt:review", {"PROMPT.md": MAIN.format("review")})
@@ -61,7 +69,9 @@ async def expanded(client, template, known=None):
     if not named:
         return [full]
     name = named[0].lstrip("+")
-    done = await client.complete(reference(template), {"name": name, "value": ""}, context_arguments=known)
+    done = await client.complete(
+        reference(template), {"name": name, "value": ""}, context_arguments=known
+    )
     found = []
     for value in done.completion.values:
         if named[0].startswith("+"):
@@ -74,7 +84,9 @@ async def expanded(client, template, known=None):
 async def test_lists_and_templates_agree(mixed, era):
     async with mixed.client(era) as client:
         listed = [str(one.uri) for one in (await client.list_resources()).resources]
-        templates = [one.uri_template for one in (await client.list_resource_templates()).resource_templates]
+        templates = [
+            one.uri_template for one in (await client.list_resource_templates()).resource_templates
+        ]
         named = [uri for template in templates for uri in await expanded(client, template)]
         for uri in {*listed, *named}:
             assert (await client.read_resource(uri)).contents[0].text, uri
@@ -84,16 +96,27 @@ async def test_lists_and_templates_agree(mixed, era):
         *("prompt://review/PROMPT.md", "agent://acme/reviewer/AGENT.md", "memory://USER/USER.md"),
     ]
     assert set(listed) <= set(named)
-    assert {"skill://acme/tides/notes/high%20tide.md", "agent://acme/reviewer/list.md"} <= set(named)
-    assert sorted({template.partition("://")[0] for template in templates}) == ["agent", "memory", "prompt", "skill"]
+    assert {"skill://acme/tides/notes/high%20tide.md", "agent://acme/reviewer/list.md"} <= set(
+        named
+    )
+    assert sorted({template.partition("://")[0] for template in templates}) == [
+        "agent",
+        "memory",
+        "prompt",
+        "skill",
+    ]
 
 
 async def test_variables_complete_from_what_was_begun(mixed):
     async with mixed.client("modern") as client:
-        templates = [one.uri_template for one in (await client.list_resource_templates()).resource_templates]
+        templates = [
+            one.uri_template for one in (await client.list_resource_templates()).resource_templates
+        ]
         mine = next(template for template in templates if template.startswith("skill://{name}"))
         names = await client.complete(reference(mine), {"name": "name", "value": "c"})
-        nothing = await client.complete(reference("skill://{nonsense}"), {"name": "nonsense", "value": ""})
+        nothing = await client.complete(
+            reference("skill://{nonsense}"), {"name": "nonsense", "value": ""}
+        )
 
     assert names.completion.values == ["csv"]
     assert nothing.completion.values == []
@@ -103,9 +126,13 @@ async def test_what_hosts_do_not_see_has_no_template_and_completes_nothing(mixed
     with Store.open(mixed.home) as store:
         heads = [store.head(Ref.parse(f"skill:acme/{name}")) for name in ("tides", "pdf")]
         note = MoveNote(store.now(), Actor.HUMAN, "not yet", None, 0)
-        store.backend.channel.place(note, {head.id: ChannelState(None, withdrawn=True) for head in heads})
+        store.backend.channel.place(
+            note, {head.id: ChannelState(None, withdrawn=True) for head in heads}
+        )
     async with mixed.client("modern") as client:
-        templates = [one.uri_template for one in (await client.list_resource_templates()).resource_templates]
+        templates = [
+            one.uri_template for one in (await client.list_resource_templates()).resource_templates
+        ]
         listed = [str(one.uri) for one in (await client.list_resources()).resources]
         files = await client.complete(
             reference("skill://{scope}/{name}/{+file}"),
@@ -114,8 +141,13 @@ async def test_what_hosts_do_not_see_has_no_template_and_completes_nothing(mixed
         )
         kept = await client.read_resource("skill://version.1/acme/tides/SKILL.md")
 
-    assert [template for template in templates if template.startswith("skill:")] == ["skill://{name}/{+file}"]
-    assert [uri for uri in listed if uri.startswith("skill:")] == ["skill://csv/SKILL.md", "skill://pdf/SKILL.md"]
+    assert [template for template in templates if template.startswith("skill:")] == [
+        "skill://{name}/{+file}"
+    ]
+    assert [uri for uri in listed if uri.startswith("skill:")] == [
+        "skill://csv/SKILL.md",
+        "skill://pdf/SKILL.md",
+    ]
     assert files.completion.values == []
     assert "name: tides" in kept.contents[0].text
 
@@ -123,7 +155,9 @@ async def test_what_hosts_do_not_see_has_no_template_and_completes_nothing(mixed
 async def test_a_listing_goes_on_from_its_cursor(mixed, monkeypatch):
     with Store.open(mixed.home) as store, store.transaction(Actor.HUMAN, "many") as tx:
         for number in range(600):
-            tx.put(Ref.parse(f"prompt:p{number}"), {"PROMPT.md": File(MAIN.format(number).encode())})
+            tx.put(
+                Ref.parse(f"prompt:p{number}"), {"PROMPT.md": File(MAIN.format(number).encode())}
+            )
     async with mixed.client("modern") as client:
         first = await client.list_resources()
         second = await client.list_resources(cursor=first.next_cursor)
@@ -212,5 +246,9 @@ async def test_changes_of_subscribed_uris_and_of_the_lists_are_told(mixed, era, 
                 while not (heard.uris >= set(uris) and heard.lists >= {"resources", "prompts"}):
                     await anyio.sleep(0.02)
             assert (heard.uris, heard.lists) == (set(uris), {"resources", "prompts"})
-            text = (await client.read_resource("memory://USER/USER.md", cache_mode="bypass")).contents[0].text
+            text = (
+                (await client.read_resource("memory://USER/USER.md", cache_mode="bypass"))
+                .contents[0]
+                .text
+            )
             assert text == "Likes coffee.\n"

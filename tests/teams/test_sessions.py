@@ -51,13 +51,20 @@ def test_a_hook_before_a_tool_says_whose_call_comes():
 
 
 @pytest.mark.process
-async def test_a_person_who_begins_another_session_keeps_the_server_and_not_the_session(place, monkeypatch):
-    """Claude Code starts a server once and names its session in the environment; hooks tell of the next one."""
-    monkeypatch.setattr(type(place), "environment", {**place.environment, "CLAUDE_CODE_SESSION_ID": "claude-1"})
+async def test_a_person_who_begins_another_session_keeps_the_server_and_not_the_session(
+    place, monkeypatch
+):
+    """Claude Code starts a server once and names its session in the environment; hooks tell of the
+    next one.
+    """
+    monkeypatch.setattr(
+        type(place), "environment", {**place.environment, "CLAUDE_CODE_SESSION_ID": "claude-1"}
+    )
     async with place.client("modern") as client:
         first = await change(client)
         await client.call_tool(
-            "hook_event", {"hook_event_name": "UserPromptSubmit", "session_id": "claude-2", "prompt": "hello"}
+            "hook_event",
+            {"hook_event_name": "UserPromptSubmit", "session_id": "claude-2", "prompt": "hello"},
         )
         second = await change(client, "csv")
         like_a_token = await change(client, "csv", meta={"threadId": "token:alice"})
@@ -68,17 +75,26 @@ async def test_a_person_who_begins_another_session_keeps_the_server_and_not_the_
 
 @pytest.mark.process
 async def test_over_http_each_call_has_its_own_session(place):
-    """Claude Code names only the call; a hook before it says whose it is. The server's own environment is nobody's."""
+    """Claude Code names only the call; a hook before it says whose it is.
+
+    The server's own environment is nobody's.
+    """
     with http_server(place, environment={"CLAUDE_CODE_SESSION_ID": "the-server's"}) as server:
         one, other, old = (Client(server.url, mode=mode) for mode in ("auto", "auto", "legacy"))
         async with one, other, old:
-            announced = {"hook_event_name": "PreToolUse", "session_id": "claude-1", "tool_use_id": "toolu_1"}
+            announced = {
+                "hook_event_name": "PreToolUse",
+                "session_id": "claude-1",
+                "tool_use_id": "toolu_1",
+            }
             await one.call_tool("hook_event", announced)
             sessions = [
                 await change(other, meta=CODEX),
                 await change(one, "csv", meta={"claudecode/toolUseId": "toolu_1"}),
             ]
-            await other.call_tool("restore_resource", {"ref": "pdf", "version": 1, "reason": "back"})
+            await other.call_tool(
+                "restore_resource", {"ref": "pdf", "version": 1, "reason": "back"}
+            )
             history = await other.call_tool("resource_history", {"ref": "pdf", "limit": 1})
             await old.call_tool("restore_resource", {"ref": "csv", "version": 1, "reason": "back"})
             past = await old.call_tool("resource_history", {"ref": "csv", "limit": 1})

@@ -1,4 +1,6 @@
-"""People who sign in at a real OpenID provider: what their groups give over HTTP, and when it ends."""
+"""People who sign in at a real OpenID provider: what their groups give over HTTP, and
+when it ends.
+"""
 
 import json
 from collections.abc import Iterator
@@ -94,29 +96,41 @@ def test_groups_give_what_the_operator_granted_and_an_unmapped_group_nothing(ser
     provider.account("stranger", "nobody-mapped-this", "reader", "readers ", "READERS")
     provider.account("elsewhere", "others")
     reader, writer, stranger, elsewhere = (
-        provider.token(one, RESOURCE)["access_token"] for one in ("reader", "writer", "stranger", "elsewhere")
+        provider.token(one, RESOURCE)["access_token"]
+        for one in ("reader", "writer", "stranger", "elsewhere")
     )
 
     assert status(server, reader) == 200
     assert "oauth:reader may read; " in text(server, reader, "update_resource", CHANGE)
     assert '"version": ' in text(server, writer, "update_resource", CHANGE)
-    assert "may read and report and write" in text(server, writer, "review_inbox", {"action": "approve", "ids": [1]})
+    assert "may read and report and write" in text(
+        server, writer, "review_inbox", {"action": "approve", "ids": [1]}
+    )
     assert [status(server, one) for one in (stranger, elsewhere)] == [403, 403]
 
 
 def test_scopes_of_a_token_narrow_the_grants_and_never_widen_them(server, provider):
     provider.account("writer", "writers")
     narrow = provider.token("writer", RESOURCE, "openid groups evolvable:read")["access_token"]
-    wide = provider.token("writer", RESOURCE, "openid evolvable:read evolvable:approve evolvable:write")["access_token"]
+    wide = provider.token(
+        "writer", RESOURCE, "openid evolvable:read evolvable:approve evolvable:write"
+    )["access_token"]
 
     assert "may read; " in text(server, narrow, "update_resource", CHANGE)
     assert "needs approve" in text(server, wide, "review_inbox", {"action": "approve", "ids": [1]})
 
 
-def test_a_decision_over_http_is_in_the_audit_log_with_its_token_and_address(server, served, provider):
+def test_a_decision_over_http_is_in_the_audit_log_with_its_token_and_address(
+    server, served, provider
+):
     provider.account("judge", "deciders")
     token = provider.token("judge", RESOURCE)["access_token"]
-    draft = Draft(Ref.parse("skill:user/new"), 0, {"SKILL.md": File(b"---\nname: new\n---\n", 0o644)}, "proposed")
+    draft = Draft(
+        Ref.parse("skill:user/new"),
+        0,
+        {"SKILL.md": File(b"---\nname: new\n---\n", 0o644)},
+        "proposed",
+    )
     with Store.open(served.home) as store:
         number = store.backend.proposals.add(store.now(), Actor.AGENT, "s-1", draft)
         asked = {"action": "reject", "proposal_id": number, "reason": "no"}
@@ -137,7 +151,9 @@ def test_groups_change_with_the_next_token(server, provider):
 
 
 def test_a_session_has_what_the_token_of_each_request_gives_and_is_of_one_person(server, provider):
-    """Groups that shrink while a session is open; a token of another person who knows the session's id."""
+    """Groups that shrink while a session is open; a token of another person who knows the session's
+    id.
+    """
     provider.account("mover", "writers")
     provider.account("writer", "writers")
     answers = [provider.token("mover", RESOURCE, "openid groups offline_access")]
@@ -146,9 +162,16 @@ def test_a_session_has_what_the_token_of_each_request_gives_and_is_of_one_person
         answers.append(provider.renewed(answers[-1], RESOURCE))
     tokens = [one["access_token"] for one in answers]
     theirs = provider.token("writer", RESOURCE)["access_token"]
-    client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    client = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
     begun = server.post(frame("initialize", client), bearer(tokens[0]))
-    session = {"Mcp-Session-Id": begun.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
+    session = {
+        "Mcp-Session-Id": begun.headers["mcp-session-id"],
+        "MCP-Protocol-Version": "2025-11-25",
+    }
 
     def change(token: str, name: str) -> Answer:
         files = {"SKILL.md": f"---\nname: {name}\ndescription: Made.\n---\n"}
@@ -159,11 +182,16 @@ def test_a_session_has_what_the_token_of_each_request_gives_and_is_of_one_person
     ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     assert server.post(ready, bearer(tokens[0]) | session).status == 202
     assert '"version": ' in json.dumps(change(tokens[0], "first").json)
-    assert "may read; 'update_resource' needs write" in change(tokens[1], "second").json["result"]["content"][0]["text"]
+    assert (
+        "may read; 'update_resource' needs write"
+        in change(tokens[1], "second").json["result"]["content"][0]["text"]
+    )
     assert change(tokens[2], "third").status == 403
     assert change(theirs, "fourth").status == 404
     listed = text(server, theirs, "list_resources", {})
-    assert "skill:first" in listed and not any(f"skill:{name}" in listed for name in ("second", "third", "fourth"))
+    assert "skill:first" in listed and not any(
+        f"skill:{name}" in listed for name in ("second", "third", "fourth")
+    )
 
 
 def test_a_token_for_another_server_or_another_use_is_refused(server, provider):
@@ -202,7 +230,9 @@ async def test_a_token_made_of_the_providers_public_key_is_refused(provider):
         jwt.encode(claims, public["x"].encode(), "HS256", {**header, "alg": "HS256"}),
         jwt.encode(claims, None, "none", {**header, "alg": "none"}),
         jwt.encode(claims, ec.generate_private_key(ec.SECP256R1()), "ES256", header),
-        jwt.encode(claims, ec.generate_private_key(ec.SECP256R1()), "ES256", {**header, "jwk": public}),
+        jwt.encode(
+            claims, ec.generate_private_key(ec.SECP256R1()), "ES256", {**header, "jwk": public}
+        ),
     ]
 
     assert await keys.access_claims(real, RESOURCE) == claims
@@ -211,10 +241,20 @@ async def test_a_token_made_of_the_providers_public_key_is_refused(provider):
 
 async def test_an_open_stream_ends_when_its_token_is_revoked(provider, tmp_path, monkeypatch):
     provider.account("reader", "readers")
-    asking = provider.register("http://127.0.0.1:9/x", token_endpoint_auth_method="client_secret_basic")
+    asking = provider.register(
+        "http://127.0.0.1:9/x", token_endpoint_auth_method="client_secret_basic"
+    )
     name, secret = asking["client_id"], asking["client_secret"]
     grants = (Grant(("groups",), "readers", frozenset({"read"})),)
-    oauth = OAuth(provider.issuer, OPAQUE, None, f"{provider.issuer}/token/introspection", name, secret, grants)
+    oauth = OAuth(
+        provider.issuer,
+        OPAQUE,
+        None,
+        f"{provider.issuer}/token/introspection",
+        name,
+        secret,
+        grants,
+    )
     verifier = Verifier(Tokens(tmp_path), OAuthVerifier(oauth))
     answer = provider.token("reader", OPAQUE)
     found = await verifier.verify_token(answer["access_token"])
@@ -224,5 +264,10 @@ async def test_an_open_stream_ends_when_its_token_is_revoked(provider, tmp_path,
 
     assert await verifier.still_valid(stream)
     revoked = {"token": answer["access_token"], "client_id": answer["client_id"]}
-    assert httpx2.post(f"{provider.issuer}/token/revocation", data=revoked, trust_env=False).status_code == 200
+    assert (
+        httpx2.post(
+            f"{provider.issuer}/token/revocation", data=revoked, trust_env=False
+        ).status_code
+        == 200
+    )
     assert not await verifier.still_valid(stream)

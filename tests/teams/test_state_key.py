@@ -1,4 +1,6 @@
-"""The key that servers behind one address share: made once, private, and refused where others can read it."""
+"""The key that servers behind one address share: made once, private, and refused where others can
+read it.
+"""
 
 import os
 from pathlib import Path

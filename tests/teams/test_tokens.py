@@ -1,4 +1,6 @@
-"""Tokens: shown once, kept as hashes, safe for several processes, and the command that makes and ends them."""
+"""Tokens: shown once, kept as hashes, safe for several processes, and the command that makes and
+ends them.
+"""
 
 import json
 import stat
@@ -121,9 +123,19 @@ def test_a_name_is_plain(tokens, name):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"version": 2, "tokens": []}', '{"version": 1, "tokens": [{}]}', "\x00" * 40, "[" * 100_000]
+    [
+        "",
+        "[]",
+        "{}",
+        '{"version": 2, "tokens": []}',
+        '{"version": 1, "tokens": [{}]}',
+        "\x00" * 40,
+        "[" * 100_000,
+    ]
     + [
-        json.dumps({"version": 1, "tokens": [{"name": "a", "permissions": p, "digest": d, "created": c}]})
+        json.dumps(
+            {"version": 1, "tokens": [{"name": "a", "permissions": p, "digest": d, "created": c}]}
+        )
         for p, d, c in (
             (["all"], "x", "2026-11-20T12:00:00+00:00"),
             ("read", "x", "2026-11-20T12:00:00+00:00"),
@@ -137,7 +149,12 @@ def test_a_name_is_plain(tokens, name):
 def test_a_broken_file_is_an_error_and_never_a_way_in(tokens, tmp_path, text):
     (tmp_path / FILE).write_text(text, encoding="utf-8")
 
-    for use in (tokens.all, lambda: tokens.find("evo_x"), lambda: tokens.add("alice", []), lambda: tokens.revoke("a")):
+    for use in (
+        tokens.all,
+        lambda: tokens.find("evo_x"),
+        lambda: tokens.add("alice", []),
+        lambda: tokens.revoke("a"),
+    ):
         with pytest.raises(LibraryCorrupt) as caught:
             use()
         assert "delete it" in caught.value.hint
@@ -158,7 +175,9 @@ from evolvable_teams.tokens import Tokens
 for number in range(8):
     Tokens(Path(sys.argv[1])).add(f"{sys.argv[2]}-{number}", [])
 """
-    makers = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path), f"p{n}"]) for n in range(2)]
+    makers = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path), f"p{n}"]) for n in range(2)
+    ]
 
     assert [maker.wait(60) for maker in makers] == [0, 0]
     assert len(Tokens(tmp_path).all()) == 16
@@ -188,7 +207,14 @@ def test_the_command_revokes(run):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("list", "x"), ("add",), ("revoke",), ("list", "--write"), ("revoke", "x", "--approve"), ("frobnicate",)]
+    [
+        ("list", "x"),
+        ("add",),
+        ("revoke",),
+        ("list", "--write"),
+        ("revoke", "x", "--approve"),
+        ("frobnicate",),
+    ]
     + [("add", "x", "--expires", time) for time in ("", "0d", "30", "1y", "-1d", "1000000d", "d")],
 )
 def test_what_the_command_cannot_do_is_said(run, arguments):
@@ -201,4 +227,6 @@ def test_what_the_command_cannot_do_is_said(run, arguments):
 def test_no_address_that_other_machines_reach_is_served_without_tokens(run):
     ran = run("serve", "--http", "0.0.0.0:8000", code=1)
 
-    assert ran.out == "" and "0.0.0.0 can be reached from other machines" in ran.err.replace("\n", " ")
+    assert ran.out == "" and "0.0.0.0 can be reached from other machines" in ran.err.replace(
+        "\n", " "
+    )

@@ -17,7 +17,12 @@ from evolvable_store.store import Store
 
 MARKS = "<<<<<<< HEAD\nours\n=======\ntheirs\n>>>>>>> main\n"
 
-LEFT = {"nothing": "", "white space": "\n\n", "nul": "\0" * 64, "marks": skill_text("pdf", body=MARKS)}
+LEFT = {
+    "nothing": "",
+    "white space": "\n\n",
+    "nul": "\0" * 64,
+    "marks": skill_text("pdf", body=MARKS),
+}
 
 
 @pytest.fixture
@@ -32,7 +37,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
 
 @pytest.mark.process
 @pytest.mark.parametrize("left", LEFT.values(), ids=LEFT)
-def test_an_unfinished_document_is_named_by_sync_status_and_doctor_and_the_version_is_served(run, tmp_path, left):
+def test_an_unfinished_document_is_named_by_sync_status_and_doctor_and_the_version_is_served(
+    run, tmp_path, left
+):
     (tmp_path / "skills/pdf/SKILL.md").write_text(left)
 
     synced, status, doctor = run("sync").out, run("status").out, run("doctor", code=None).out
@@ -50,7 +57,10 @@ def test_init_names_an_empty_document_and_imports_the_rest(run, tmp_path):
     told = run("init", tmp_path / "more").out
 
     assert "SKILL.md: it is empty (0 bytes)" in told
-    assert [one["ref"] for one in run("list", "--json").json["resources"]] == ["skill:pdf", "skill:xml"]
+    assert [one["ref"] for one in run("list", "--json").json["resources"]] == [
+        "skill:pdf",
+        "skill:xml",
+    ]
 
 
 @pytest.mark.parametrize("left", LEFT.values(), ids=LEFT)
@@ -71,7 +81,12 @@ def test_a_person_and_an_archive_bring_no_unfinished_document(run, tmp_path, lef
 async def test_an_agent_that_empties_a_document_gets_a_sentence(tmp_path):
     place = Place(tmp_path)
     async with place.client("modern") as client:
-        change = {"ref": "pdf", "reason": "shorter", "files": {"SKILL.md": ""}, "expected_version": 1}
+        change = {
+            "ref": "pdf",
+            "reason": "shorter",
+            "files": {"SKILL.md": ""},
+            "expected_version": 1,
+        }
         answer = await client.call_tool("update_resource", change)
 
     assert answer.is_error and "SKILL.md: it is empty (0 bytes)" in answer.content[0].text
@@ -120,7 +135,9 @@ def test_a_synchronisers_copy_is_named_by_init_status_and_doctor(run, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["zip", "folder"])
-def test_an_import_whose_text_names_a_file_of_no_version_is_refused_without_the_persons_answer(run, tmp_path, form):
+def test_an_import_whose_text_names_a_file_of_no_version_is_refused_without_the_persons_answer(
+    run, tmp_path, form
+):
     text = skill_text("deploy", body="Run bash scripts/node_modules/x.sh first.")
     files = {"deploy/SKILL.md": text, "deploy/scripts/node_modules/x.sh": "echo"}
     for path, content in files.items():

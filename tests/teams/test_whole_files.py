@@ -1,4 +1,6 @@
-"""Whole files of agents and scripts: merged with what a person saved meanwhile, or refused; never in its place."""
+"""Whole files of agents and scripts: merged with what a person saved meanwhile, or refused; never
+in its place.
+"""
 
 import http.client
 import json
@@ -37,7 +39,9 @@ def document(machine: Machine) -> Path:
 
 def send(client, content: str | None, path: str = "SKILL.md", **more) -> str:
     """Send a whole file; return what the tool answers."""
-    return str(client.text("update_resource", ref="pdf", reason="why", files={path: content}, **more))
+    return str(
+        client.text("update_resource", ref="pdf", reason="why", files={path: content}, **more)
+    )
 
 
 def version(machine: Machine) -> int:
@@ -52,7 +56,9 @@ READS = {
 
 
 @pytest.mark.parametrize("read", READS)
-def test_what_a_person_saved_after_the_agent_read_is_kept_beside_the_agents_change(machine, document, read):
+def test_what_a_person_saved_after_the_agent_read_is_kept_beside_the_agents_change(
+    machine, document, read
+):
     with machine.client() as client:
         READS[read](client)
         document.write_text(text(THEIRS))
@@ -63,7 +69,9 @@ def test_what_a_person_saved_after_the_agent_read_is_kept_beside_the_agents_chan
     assert answer["warnings"] == ["SKILL.md was merged with what others changed since version 1."]
 
 
-def test_lines_that_both_changed_are_an_error_with_both_sides_and_nothing_changes(machine, document):
+def test_lines_that_both_changed_are_an_error_with_both_sides_and_nothing_changes(
+    machine, document
+):
     with machine.client() as client:
         client.text("load_skill", ref="pdf")
         document.write_text(text(("two", "two, by the person")))
@@ -87,9 +95,12 @@ def test_a_version_of_another_agents_is_merged_as_a_persons_save_is(machine, doc
 
         assert json.loads(send(first, text(OURS)))["version"] == 3
 
-        # The second agent's last own text is what it has: its next one brings back nothing and removes nothing.
+        # The second agent's last own text is what it has: its next one brings back nothing and
+        # removes nothing.
         send(second, text(("three", "three, by the second"), ("two", "two, by the second")))
-    assert document.read_text() == text(OURS, ("two", "two, by the second"), ("three", "three, by the second"))
+    assert document.read_text() == text(
+        OURS, ("two", "two, by the second"), ("three", "three, by the second")
+    )
 
 
 def test_the_next_text_of_an_agent_keeps_what_was_merged_into_its_last(machine, document):
@@ -103,7 +114,9 @@ def test_the_next_text_of_an_agent_keeps_what_was_merged_into_its_last(machine, 
 
         assert document.read_text() == text(("one", "one, by the agent again"), THEIRS)
         send(client, text(("one", "one, by the agent again"), ("two", "two, by the agent")))
-    assert document.read_text() == text(("one", "one, by the agent again"), ("two", "two, by the agent"), THEIRS)
+    assert document.read_text() == text(
+        ("one", "one, by the agent again"), ("two", "two, by the agent"), THEIRS
+    )
 
 
 def test_an_agents_own_edits_between_its_whole_files_are_no_conflict(machine, document):
@@ -138,7 +151,10 @@ def test_a_server_that_began_anew_asks_for_the_version_and_takes_it(machine, doc
 
     with machine.client() as client:
         answer = send(client, text(OURS))
-        assert "SKILL.md was not read here" in answer and "pass its version as expected_version" in answer
+        assert (
+            "SKILL.md was not read here" in answer
+            and "pass its version as expected_version" in answer
+        )
         assert document.read_text() == text(THEIRS) and version(machine) == 2
         assert "not at version 1" in send(client, text(OURS), expected_version=1)
 
@@ -157,7 +173,9 @@ def test_a_proposal_is_made_of_the_merge_too(machine, document):
     assert document.read_text() == text(OURS, THEIRS)
 
 
-def test_a_file_that_a_person_changed_is_not_deleted_and_one_that_they_deleted_does_not_come_back(machine, document):
+def test_a_file_that_a_person_changed_is_not_deleted_and_one_that_they_deleted_does_not_come_back(
+    machine, document
+):
     changed, deleted = document.parent / "changed.md", document.parent / "deleted.md"
     changed.write_text("one\n")
     deleted.write_text("one\n")
@@ -222,19 +240,31 @@ def test_a_text_that_was_served_cut_is_not_replaced_by_what_the_agent_saw_of_it(
     assert notes.read_text() == "A line.\n" * 20_000
 
 
-def test_the_command_line_of_an_agent_or_a_script_needs_the_version_and_that_of_a_person_none(machine, document):
+def test_the_command_line_of_an_agent_or_a_script_needs_the_version_and_that_of_a_person_none(
+    machine, document
+):
     new = machine.save(machine.root / "new.md", text(OURS))
     whole = ("update", "pdf", "--file", f"SKILL.md={new}", "-m", "why")
     for caller in ({"CLAUDECODE": "1"}, {}):
         refused = machine.run(*whole, person=False, **caller)
         assert refused.returncode == 1
         assert "--expect" in refused.stderr and "evolvable get" in refused.stderr
-    assert machine.run("update", "pdf", "--delete", "SKILL.md", person=False, CLAUDECODE="1").returncode == 1
+    assert (
+        machine.run(
+            "update", "pdf", "--delete", "SKILL.md", person=False, CLAUDECODE="1"
+        ).returncode
+        == 1
+    )
     assert document.read_text() == text()
 
     edit = ("update", "pdf", "--edit", "SKILL.md", "two", "2")
     assert machine.run(*edit, person=False, CLAUDECODE="1").returncode == 0
-    assert machine.run("update", "pdf", "--file", f"notes.md={new}", person=False, CLAUDECODE="1").returncode == 0
+    assert (
+        machine.run(
+            "update", "pdf", "--file", f"notes.md={new}", person=False, CLAUDECODE="1"
+        ).returncode
+        == 0
+    )
     assert machine.run(*whole, "--expect", "3", person=False, CLAUDECODE="1").returncode == 0
     assert machine.run("update", "pdf", "--file", f"notes.md={document}").returncode == 0
 
@@ -252,7 +282,9 @@ def alone(server: Http, secret: str, tool: str, **arguments) -> str:
         connection.close()
 
 
-def test_over_http_a_session_has_its_base_and_a_call_without_one_needs_the_version(machine, document):
+def test_over_http_a_session_has_its_base_and_a_call_without_one_needs_the_version(
+    machine, document
+):
     secret = machine.token("worker", "--write")
     change = {"ref": "pdf", "reason": "why", "files": {"SKILL.md": text(OURS)}}
     with machine.http() as server:
@@ -262,7 +294,8 @@ def test_over_http_a_session_has_its_base_and_a_call_without_one_needs_the_versi
         alone(server, secret, "load_skill", ref="pdf")
         document.write_text(text(THEIRS))
 
-        # Two sessions of one token are two clients: what one of them read is no base of the other's.
+        # Two sessions of one token are two clients: what one of them read is no base of the
+        # other's.
         assert "was not read here" in server.call(secret, second, "update_resource", **change)[1]
         assert "was not read here" in alone(server, secret, "update_resource", **change)
         assert document.read_text() == text(THEIRS)

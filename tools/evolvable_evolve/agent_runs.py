@@ -17,22 +17,31 @@ _POLL = 0.2
 
 
 def ags_allowance(config: Config) -> Allowance | None:
-    """Return the allowance for runs of agents that no person starts, None for none. Raise InvalidArgument."""
+    """Return the allowance for runs of agents that no person starts, None for none.
+
+    Raise InvalidArgument.
+    """
     return Allowance.strictest((part.budgets.get(AGS_DIR) for part in config.person.parts), AGS_DIR)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentHost:
-    """What runs an agent outside of a plan. person: whether the caller is a person, who may name any executor."""
+    """What runs an agent outside of a plan.
+
+    person: whether the caller is a person, who may name any executor.
+    """
 
     config: Config
     person: bool = False
 
-    async def run(self, library: Library, caller: Caller, ref: Ref, task: str, executor: str) -> AgsStatus:
-        """Have an agent do a task, and return its run, which has ended. executor: its name, '' for the first allowed.
+    async def run(
+        self, library: Library, caller: Caller, ref: Ref, task: str, executor: str
+    ) -> AgsStatus:
+        """Have an agent do a task, and return its run, which has ended. executor: its name, '' for
+        the first allowed.
 
-        Another process drives the run; where this call is cancelled the run is stopped. Raises Refused,
-        InvalidArgument, NoSuchResource.
+        Another process drives the run; where this call is cancelled the run is stopped. Raises
+        Refused, InvalidArgument, NoSuchResource.
         """
         run = await asyncio.to_thread(self._start, library, caller, ref, task, executor)
         home = self.config.home
@@ -46,12 +55,19 @@ class AgentHost:
 
     def _start(self, library: Library, caller: Caller, ref: Ref, task: str, executor: str) -> str:
         allowance = ags_allowance(self.config)
-        name = executor or next(iter(allowance.executors if allowance and not self.person else ()), "")
+        name = executor or next(
+            iter(allowance.executors if allowance and not self.person else ()), ""
+        )
         if not name:
-            hint = 'Name one: {"task": TEXT, "executor": NAME}. `evolvable role executor list` shows those you named.'
+            hint = (
+                'Name one: {"task": TEXT, "executor": NAME}. `evolvable role executor list` shows '
+                "those you named."
+            )
             raise InvalidArgument(f"{ref} did not run: no executor is named.", hint)
         host = evolve_context(self.config, person=self.person)
-        spec = parse_executor_spec(name, host.commands["executors"] if host.commands else None, host.models)
+        spec = parse_executor_spec(
+            name, host.commands["executors"] if host.commands else None, host.models
+        )
         begun = start_ags(library, caller, host, AgsRequest(task, spec, "none", (ref,)), allowance)
         start_driver(self.config.home, find_run(self.config.home, begun.run, AGS_DIR), verb=AGS_DIR)
         return begun.run

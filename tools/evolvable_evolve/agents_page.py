@@ -1,4 +1,6 @@
-"""One run of agents on the local page: its plan, its items with their checks, its bus, and the rates of its agents."""
+"""One run of agents on the local page: its plan, its items with their checks, its bus, and the
+rates of its agents.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,16 +36,36 @@ def draw_agents_run(page: PageKit, site: PageSite, request: PageForm) -> Any:
     )
     title = f"Agents' run {folder.id}"
     if found is None:
-        waits = h.div(id="run", data_live=True)[h.p["The ledger is being read; this page shows it by itself."]]
-        return page.PageBody(title, [h.h1["Agents' run ", h.code[folder.id]], waits], "overview")
+        waits = h.div(id="run", data_live=True)[
+            h.p["The ledger is being read; this page shows it by itself."]
+        ]
+        return page.PageBody(
+            title,
+            [h.h1["Agents' run ", h.code[folder.id]], waits],
+            "overview",
+        )
     run, rates = found
     live = h.div(id="run", data_live=True)[
-        h.p[page.tag(run.state, _STATES.get(run.state, "")), " ", page.make_visible(run.line)],
+        h.p[
+            page.tag(
+                run.state,
+                _STATES.get(run.state, ""),
+            ),
+            " ",
+            page.make_visible(run.line),
+        ],
         h.p(".warning")[page.make_visible(run.why)] if run.why else None,
-        h.p(".warning")["The planner asks: ", page.make_visible(run.question)] if run.question else None,
+        h.p(".warning")["The planner asks: ", page.make_visible(run.question)]
+        if run.question
+        else None,
         h.h2["Task"],
         h.p[page.make_visible(run.task)],
-        [h.h2["Result"], h.p[page.make_visible(run.result)]] if run.result else None,
+        [
+            h.h2["Result"],
+            h.p[page.make_visible(run.result)],
+        ]
+        if run.result
+        else None,
         _plan(page, run),
         _rates(page, run, rates),
         _improvements(page, run),
@@ -90,7 +112,9 @@ def _check(page: PageKit, item: dict[str, Any]) -> Node:
     passed = item.get("passed")
     if passed is None:
         return page.make_visible(f"{name}: not seen")
-    tag_node: Node = page.tag(f"{name}: {'passed' if passed else 'not passed'}", "good" if passed else "bad")
+    tag_node: Node = page.tag(
+        f"{name}: {'passed' if passed else 'not passed'}", "good" if passed else "bad"
+    )
     return tag_node
 
 
@@ -101,13 +125,20 @@ def _rates(page: PageKit, run: "AgsStatus", rates: Sequence[AgentUtility]) -> No
             page.make_visible(rate.agent),
             rate.task_type,
             f"{rate.share.successes} of {rate.share.n}",
-            f"{rate.share.successes / rate.share.n:.2f} ({rate.share.low:.2f} to {rate.share.high:.2f})",
+            (
+                f"{rate.share.successes / rate.share.n:.2f} ({rate.share.low:.2f} to "
+                f"{rate.share.high:.2f})"
+            ),
         ]
         for rate in rates
         if rate.share.n
     ]
     heads = ("agent", "tasks", "succeeded", "rate (95 %)")
-    table = page.table(heads, rows, "Verified ends in the whole library") if rows else h.p(".none")[none]
+    table = (
+        page.table(heads, rows, "Verified ends in the whole library")
+        if rows
+        else h.p(".none")[none]
+    )
     return [h.h2["Agents"], table]
 
 
@@ -130,4 +161,7 @@ def _bus(page: PageKit, run: "AgsStatus") -> Node:
         [str(event.number), page.when(event.at), page.make_visible(event.what)]
         for event in reversed(run.events[-MESSAGES:])
     ]
-    return [h.h2["Bus"], page.table(("record", "when", "message"), rows, "Newest first") if rows else None]
+    return [
+        h.h2["Bus"],
+        page.table(("record", "when", "message"), rows, "Newest first") if rows else None,
+    ]

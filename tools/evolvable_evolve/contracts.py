@@ -1,7 +1,8 @@
 """Contracts: one document that says of many resources what they are for and how they are called.
 
-CONTRACT.md is a version of `environment:contracts`. Each entry is a heading with a ref and version, and lines of a key
-and a JSON value, so that no text of a resource can begin a line, an entry or a document of its own.
+CONTRACT.md is a version of `environment:contracts`. Each entry is a heading with a ref and version,
+and lines of a key and a JSON value, so that no text of a resource can begin a line, an entry or a
+document of its own.
 """
 
 import hashlib
@@ -15,7 +16,13 @@ from evolvable_store import Head, summarize
 from evolvable_store.errors import InvalidArgument, NoSuchFile, NoSuchResource
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_tools import NOBODYS, Caller, Library, authorships, bound_text
-from evolvable_tools.verbs import Updated, argument_schema, main_document, plain_arguments, update_resource
+from evolvable_tools.verbs import (
+    Updated,
+    argument_schema,
+    main_document,
+    plain_arguments,
+    update_resource,
+)
 
 CONTRACTS = Ref(Kind.ENVIRONMENT, "contracts", USER_SCOPE)
 FILE = "CONTRACT.md"
@@ -25,7 +32,10 @@ MAX_TOKENS = 150
 """Tokens of one entry, at `BYTES_A_TOKEN`."""
 
 BYTES_A_TOKEN = 3
-"""UTF-8 bytes that are counted as one token. English text has more of them in a token, so the count is an upper one."""
+"""UTF-8 bytes that are counted as one token.
+
+English text has more of them in a token, so the count is an upper one.
+"""
 
 _ENVIRONMENT = b"""\
 ---
@@ -44,13 +54,23 @@ _ACTIONS: Mapping[Kind, str] = {
     Kind.ENVIRONMENT: "score",
     Kind.MEMORY: "read",
 }
-_KEYS = ("hash", "name", "use", "actions", "arguments", "preconditions", "allowed-tools", "constraints")
+_KEYS = (
+    "hash",
+    "name",
+    "use",
+    "actions",
+    "arguments",
+    "preconditions",
+    "allowed-tools",
+    "constraints",
+)
 # Characters of each text; `_fitted` shortens further where an entry is still too long.
 _LIMITS = {"use": 200, "preconditions": 80, "allowed-tools": 80, "constraints": 100}
 _HASH = 16  # characters of a tree's hash that an entry shows
 _HEADER = "# Contract\n\nformat: 1\nentries: {}\nsha256: {}\n"
 _DOCUMENT = re.compile(
-    r"# Contract\n\nformat: 1\nentries: ([0-9]{1,6})\nsha256: ([0-9a-f]{64})\n((?:\n.*)?)", re.DOTALL
+    r"# Contract\n\nformat: 1\nentries: ([0-9]{1,6})\nsha256: ([0-9a-f]{64})\n((?:\n.*)?)",
+    re.DOTALL,
 )
 
 
@@ -62,12 +82,17 @@ class ContractEntry:
     version: int
     values: dict[str, Any]
     state: str = ""
-    """`current`; `drifted` where the resource has another content now; `unknown` where it is not there."""
+    """`current`; `drifted` where the resource has another content now; `unknown` where it is not
+    there.
+    """
 
 
 @dataclass(frozen=True)
 class LoadedContract:
-    """A contract that was read back. drifted, unknown: the refs of such entries, each with its version."""
+    """A contract that was read back.
+
+    drifted, unknown: the refs of such entries, each with its version.
+    """
 
     ref: str
     version: int
@@ -78,51 +103,82 @@ class LoadedContract:
 
 
 def save_contract(
-    library: Library, caller: Caller, *, kind: Kind | None = None, refs: Sequence[Ref] = (), reason: str = ""
+    library: Library,
+    caller: Caller,
+    *,
+    kind: Kind | None = None,
+    refs: Sequence[Ref] = (),
+    reason: str = "",
 ) -> Updated:
-    """Write the contract of these resources, or of all of a kind, as a version of `environment:contracts`.
+    """Write the contract of these resources, or of all of a kind, as a version of
+    `environment:contracts`.
 
-    Without either it is of everything that the caller sees. Raise NoSuchResource, InvalidArgument for too many.
+    Without either it is of everything that the caller sees. Raise NoSuchResource, InvalidArgument
+    for too many.
     """
     if kind is not None and refs:
         raise InvalidArgument("A contract is of a kind or of refs.", "Name one of them.")
-    heads = [library.store.head(ref.at(None), caller.scopes) for ref in refs] or [
+    heads = [
+        library.store.head(
+            ref.at(None),
+            caller.scopes,
+        )
+        for ref in refs
+    ] or [
         head for head in library.store.heads(kind) if head.version and head.scope in caller.scopes
     ]
     chosen = {str(head.ref): head for head in heads if str(head.ref) != str(CONTRACTS)}
     if len(chosen) > MAX_ENTRIES:
-        raise InvalidArgument(f"{len(chosen):,} resources are too many.", f"A contract has at most {MAX_ENTRIES:,}.")
+        raise InvalidArgument(
+            f"{len(chosen):,} resources are too many.", f"A contract has at most {MAX_ENTRIES:,}."
+        )
     text = contract_of(library, chosen.values())
     existing = library.store.head_or_none(CONTRACTS)
     now = library.latest(existing)[0].version if existing is not None and existing.version else None
     new = now is None
     main = {main_file(Kind.ENVIRONMENT, CONTRACTS.name): _ENVIRONMENT} if new else {}
     stated_reason = (
-        reason or f"contract of {', '.join(map(str, refs)) or (f'every {kind}' if kind else 'everything')}"[:500]
+        reason
+        or "contract of "
+        f"{', '.join(map(str, refs)) or (f'every {kind}' if kind else 'everything')}"[:500]
     )
     files = main | {FILE: text.encode()}
-    return update_resource(library, caller, CONTRACTS, stated_reason, files=files, expected_version=now, create=new)
+    return update_resource(
+        library, caller, CONTRACTS, stated_reason, files=files, expected_version=now, create=new
+    )
 
 
 def contract_of(library: Library, heads: Iterable[Head]) -> str:
     """Return the contract of these resources, sorted by their refs; it is written nowhere."""
-    return render_contract([_entry(library, head) for head in sorted(heads, key=lambda head: str(head.ref))])
+    return render_contract(
+        [_entry(library, head) for head in sorted(heads, key=lambda head: str(head.ref))]
+    )
 
 
 def load_contract(library: Library, caller: Caller, version: int | None = None) -> LoadedContract:
     """Return what the contract says, and which of its entries are no longer true.
 
-    Raise NoSuchResource where none was saved, NoSuchVersion, InvalidArgument for a document that is no contract.
+    Raise NoSuchResource where none was saved, NoSuchVersion, InvalidArgument for a document that is
+    no contract.
     """
     head = library.store.head_or_none(CONTRACTS) or _nothing()
-    data = library.store.file(head, FILE, version).data if FILE in library.store.manifest(head, version) else None
+    data = (
+        library.store.file(head, FILE, version).data
+        if FILE in library.store.manifest(head, version)
+        else None
+    )
     if data is None:
         raise NoSuchFile(f"{head.ref} has no {FILE}.", "save_contract writes it.")
     found = parse_contract(data.decode("utf-8", "replace"))
     entries = [_compare(library, caller, entry) for entry in found]
-    names = {state: [f"{entry.ref}@{entry.version}" for entry in entries if entry.state == state] for state in _STATES}
+    names = {
+        state: [f"{entry.ref}@{entry.version}" for entry in entries if entry.state == state]
+        for state in _STATES
+    }
     digest = hashlib.sha256(data).hexdigest()
-    return LoadedContract(str(head.ref), version or head.latest, digest, entries, names["drifted"], names["unknown"])
+    return LoadedContract(
+        str(head.ref), version or head.latest, digest, entries, names["drifted"], names["unknown"]
+    )
 
 
 _STATES = ("drifted", "unknown")
@@ -160,16 +216,35 @@ def _entry(library: Library, head: Head) -> ContractEntry:
         "allowed-tools": fields.get("allowed-tools"),
         "constraints": "; ".join(filter(None, (_text(metadata_fields.get("constraints")), *more))),
     }
-    bounded = {key: bound_text(_text(text), trusted=False, limit=_LIMITS[key]) for key, text in texts.items()}
-    values: dict[str, Any] = {"hash": head.tree[:_HASH], "name": head.name, "actions": [_ACTIONS[head.kind]]}
+    bounded = {
+        key: bound_text(_text(text), trusted=False, limit=_LIMITS[key])
+        for key, text in texts.items()
+    }
+    values: dict[str, Any] = {
+        "hash": head.tree[:_HASH],
+        "name": head.name,
+        "actions": [_ACTIONS[head.kind]],
+    }
     if (arguments := plain_arguments(schema))["properties"]:
         values["arguments"] = arguments
     values |= {key: text for key, text in bounded.items() if text}
-    return _fit_to_limit(ContractEntry(str(head.ref), number, {key: values[key] for key in _KEYS if key in values}))
+    return _fit_to_limit(
+        ContractEntry(
+            str(head.ref),
+            number,
+            {key: values[key] for key in _KEYS if key in values},
+        )
+    )
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ", ".join(map(str, value)) if isinstance(value, list) else ""
+    return (
+        value
+        if isinstance(value, str)
+        else ", ".join(map(str, value))
+        if isinstance(value, list)
+        else ""
+    )
 
 
 def _fit_to_limit(entry: ContractEntry) -> ContractEntry:
@@ -181,7 +256,9 @@ def _fit_to_limit(entry: ContractEntry) -> ContractEntry:
             # The number alone: get_info has the arguments.
             values["arguments"] = {"count": len(arguments["properties"])}
             continue
-        longest = max(_LIMITS.keys() & values.keys(), key=lambda key: len(str(values[key]).encode()))
+        longest = max(
+            _LIMITS.keys() & values.keys(), key=lambda key: len(str(values[key]).encode())
+        )
         text = str(values[longest])
         if len(text) > 20:
             values[longest] = f"{text[: len(text) * 3 // 4].rstrip()}…"
@@ -198,7 +275,13 @@ def tokens_of(text: str) -> int:
 def render_contract(entries: Sequence[ContractEntry]) -> str:
     """Return the document that says these entries."""
     body = "".join(f"\n{_render(entry)}" for entry in entries)
-    return _HEADER.format(len(entries), hashlib.sha256(body.encode()).hexdigest()) + body
+    return (
+        _HEADER.format(
+            len(entries),
+            hashlib.sha256(body.encode()).hexdigest(),
+        )
+        + body
+    )
 
 
 def _render(entry: ContractEntry) -> str:
@@ -217,11 +300,23 @@ def _escape_char(char: str) -> str:
 
 
 def parse_contract(text: str) -> list[ContractEntry]:
-    """Return the entries of a document. Raise InvalidArgument unless `render_contract` writes exactly this text."""
+    """Return the entries of a document.
+
+    Raise InvalidArgument unless `render_contract` writes exactly this text.
+    """
     found = _DOCUMENT.fullmatch(text)
     hint = "save_contract writes a new one."
     # The hash first: it is quick, and tells of a change by hand with a plain message.
-    if found is None or hashlib.sha256(found[3].encode("utf-8", "replace")).hexdigest() != found[2]:
+    if (
+        found is None
+        or hashlib.sha256(
+            found[3].encode(
+                "utf-8",
+                "replace",
+            )
+        ).hexdigest()
+        != found[2]
+    ):
         raise InvalidArgument("CONTRACT.md was changed, or is no contract.", hint)
     try:
         entries = list(_entries(found[3]))
@@ -237,8 +332,14 @@ def _entries(body: str) -> Iterator[ContractEntry]:
     for part in body.removeprefix("\n## ").split("\n\n## ") if body else ():
         heading, _, rest = part.partition("\n\n")
         ref = Ref.parse(heading)
-        pairs = (line.removeprefix("- ").partition(": ") for line in rest.removesuffix("\n").split("\n"))
+        pairs = (
+            line.removeprefix("- ").partition(": ") for line in rest.removesuffix("\n").split("\n")
+        )
         values = {key: json.loads(value) for key, _, value in pairs}
-        if not values.keys() <= set(_KEYS) or not isinstance(values["hash"], str) or ref.version is None:
+        if (
+            not values.keys() <= set(_KEYS)
+            or not isinstance(values["hash"], str)
+            or ref.version is None
+        ):
             raise ValueError("an entry has other lines")
         yield ContractEntry(str(ref.at(None)), ref.version, values)

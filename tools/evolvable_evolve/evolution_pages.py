@@ -1,4 +1,6 @@
-"""Evolution: the runs of the library, and one run live from its ledger; stop it, or adopt what it promoted."""
+"""Evolution: the runs of the library, and one run live from its ledger; stop it, or adopt what it
+promoted.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -41,7 +43,13 @@ EVENTS = 30
 """Events that are shown of a run, the newest first."""
 
 _STATES = {"running": "good", "waiting": "doubtful", "interrupted": "bad"}
-_VERDICTS = {"PROMOTE": "good", "HARMFUL": "bad", "DISQUALIFIED": "bad", "helps": "good", "harms": "bad"}
+_VERDICTS = {
+    "PROMOTE": "good",
+    "HARMFUL": "bad",
+    "DISQUALIFIED": "bad",
+    "helps": "good",
+    "harms": "bad",
+}
 
 
 class EvolutionPages:
@@ -65,7 +73,9 @@ class EvolutionPages:
             page.PageAction("evolve continue", self._begin),
         )
         section = ("evolution", "/evolution", "Evolution")
-        return PageParts(views, actions, section, partial(draw_promoted, page), partial(draw_learning, page))
+        return PageParts(
+            views, actions, section, partial(draw_promoted, page), partial(draw_learning, page)
+        )
 
     def _evolution(self, site: PageSite, request: PageForm) -> Any:
         """List the runs of the library."""
@@ -74,7 +84,9 @@ class EvolutionPages:
             [
                 h.a(href=f"/evolution/{status.run}")[status.run],
                 self._page.tag(status.state, _STATES.get(status.state, "")),
-                self._page.tag(status.verdict, _VERDICTS.get(status.verdict, "")) if status.verdict else status.phase,
+                self._page.tag(status.verdict, _VERDICTS.get(status.verdict, ""))
+                if status.verdict
+                else status.phase,
                 status.label,
                 f"{status.spent.get('trials', 0):,}",
                 f"{status.spent.get('tokens', 0):,}",
@@ -83,7 +95,11 @@ class EvolutionPages:
             for status in runs
         ]
         heads = ("run", "state", "verdict", "figures", "trials", "tokens", "why")
-        none = h.p[self._page.with_code("No run yet. `evolvable evolve start` starts one on a task set of yours.")]
+        none = h.p[
+            self._page.with_code(
+                "No run yet. `evolvable evolve start` starts one on a task set of yours."
+            )
+        ]
         listing = self._page.table(heads, rows, "Runs, newest first") if rows else none
         return self._page.PageBody(
             "Evolution", [h.h1["Evolution"], h.div(id="runs", data_live=True)[listing]], "evolution"
@@ -94,18 +110,31 @@ class EvolutionPages:
         folder = find_run(site.library.store.home, str(request.path["run"]))
         seen = folder.ledger.stat()
         found = site.value(
-            f"run {folder.id}", lambda: _read(folder, site.library.redactor()), (seen.st_size, seen.st_mtime_ns)
+            f"run {folder.id}",
+            lambda: _read(folder, site.library.redactor()),
+            (seen.st_size, seen.st_mtime_ns),
         )
         if found is None:
-            waits = h.div(id="run", data_live=True)[h.p["The ledger is being read; this page shows it by itself."]]
-            return self._page.PageBody(f"Run {folder.id}", [h.h1["Run ", h.code[folder.id]], waits], "evolution")
+            waits = h.div(id="run", data_live=True)[
+                h.p["The ledger is being read; this page shows it by itself."]
+            ]
+            return self._page.PageBody(
+                f"Run {folder.id}",
+                [
+                    h.h1["Run ", h.code[folder.id]],
+                    waits,
+                ],
+                "evolution",
+            )
         status, facts = found
         tried = evolution.read_try(site.library.store.home, folder.id)
         live = h.div(id="run", data_live=True)[
             h.p[
                 self._page.tag(status.state, _STATES.get(status.state, "")),
                 " ",
-                self._page.tag(status.verdict, _VERDICTS.get(status.verdict, "")) if status.verdict else status.phase,
+                self._page.tag(status.verdict, _VERDICTS.get(status.verdict, ""))
+                if status.verdict
+                else status.phase,
                 " ",
                 self._page.make_visible(status.line),
             ],
@@ -117,16 +146,24 @@ class EvolutionPages:
             self._events(status),
         ]
         title = h.h1["Run ", h.code[status.run], " ", self._page.tag(status.label)]
-        main = [self._page.operation_note(site, request), title, self._controls(site, request, status), live]
+        main = [
+            self._page.operation_note(site, request),
+            title,
+            self._controls(site, request, status),
+            live,
+        ]
         return self._page.PageBody(f"Run {status.run}", main, "evolution")
 
     def _rest(self, facts: "RunFacts") -> list[Node]:
-        """Return the results of a search or a measurement: the sealed test, validation, and candidates."""
+        """Return the results of a search or a measurement: the sealed test, validation, and
+        candidates.
+        """
         return [
             self._draw_sealed_test(facts),
             h.h2["Fitness in validation"],
             h.p(".none")[
-                "Square: base. Dot: admitted. Cross: not kept. Ring: indecisive. Star: sealed test. Bars: 95 %."
+                "Square: base. Dot: admitted. Cross: not kept. Ring: indecisive. Star: sealed "
+                "test. Bars: 95 %."
             ],
             h.div(".chart")[evolution.draw_curve(facts, "iterations")] if facts.tried else None,
             self._heat(facts),
@@ -146,29 +183,53 @@ class EvolutionPages:
                     _score(task_answers.score_with),
                     [
                         self._changed_words(kind, text)
-                        for kind, text in evolution.word_changes(task_answers.without, task_answers.with_skill)
+                        for kind, text in evolution.word_changes(
+                            task_answers.without, task_answers.with_skill
+                        )
                     ],
                 ]
                 for task_answers in skill.answers
             ]
-            heads = ("task", "without", f"with {skill.skill}", "answers: removed words are without, added ones with it")
+            heads = (
+                "task",
+                "without",
+                f"with {skill.skill}",
+                "answers: removed words are without, added ones with it",
+            )
             nodes.append(self._page.table(heads, rows, "Answers side by side"))
-        left = [h.li[f"{self._page.make_visible(task)}: {why}"] for task, why in tried.left_out.items()]
+        left = [
+            h.li[f"{self._page.make_visible(task)}: {why}"] for task, why in tried.left_out.items()
+        ]
         return [*nodes, [h.h2["Left out"], h.ul[left]] if left else None]
 
     def _changed_words(self, kind: str, text: str) -> Node:
         words = self._page.make_visible(text)
-        return [h.del_[words] if kind == "-" else h.ins[words] if kind == "+" else words, " "]
+        return [
+            h.del_[words] if kind == "-" else h.ins[words] if kind == "+" else words,
+            " ",
+        ]
 
     def _draw_sealed_test(self, facts: "RunFacts") -> Node:
-        rows = [[name.replace("_", "-"), _mean(interval)] for name, interval in (facts.test or {}).items()]
+        rows = [
+            [name.replace("_", "-"), _mean(interval)]
+            for name, interval in (facts.test or {}).items()
+        ]
         if not rows:
             return h.p["The test is sealed."]
-        return [h.h2["Sealed test"], self._page.table(("arm", "mean"), rows, f"Every figure is {facts.label}")]
+        return [
+            h.h2["Sealed test"],
+            self._page.table(("arm", "mean"), rows, f"Every figure is {facts.label}"),
+        ]
 
     def _heat(self, facts: "RunFacts") -> Node:
-        """Return the mean of each candidate by category; the number is in each cell, the shade only helps."""
-        names = [candidate.name for candidate in facts.tried if any(candidate.name in row.means for row in facts.heat)]
+        """Return the mean of each candidate by category; the number is in each cell, the shade only
+        helps.
+        """
+        names = [
+            candidate.name
+            for candidate in facts.tried
+            if any(candidate.name in row.means for row in facts.heat)
+        ]
         if not names:
             return None
 
@@ -179,7 +240,9 @@ class EvolutionPages:
 
         rows = [
             h.tr[
-                h.th(scope="row")[f"{self._page.make_visible(row.category) or '(none)'} (n = {row.n})"],
+                h.th(scope="row")[
+                    f"{self._page.make_visible(row.category) or '(none)'} (n = {row.n})"
+                ],
                 [cell(row.means.get(name)) for name in names],
             ]
             for row in facts.heat
@@ -198,15 +261,22 @@ class EvolutionPages:
                 h.summary[
                     h.strong[candidate.name],
                     " ",
-                    self._page.tag(str(candidate.decision), "good" if candidate.decision == "admitted" else ""),
+                    self._page.tag(
+                        str(candidate.decision), "good" if candidate.decision == "admitted" else ""
+                    ),
                     f" {_mean(candidate.validation)}",
                     ""
                     if candidate.delta is None or not candidate.parents
                     else f", {100 * candidate.delta:+.1f} points",
                 ],
                 h.p[self._page.make_visible(candidate.summary)] if candidate.summary else None,
-                h.p(".none")[self._page.make_visible(candidate.reason)] if candidate.reason else None,
-                [h.p(".warning")[self._page.make_visible(finding)] for finding in candidate.findings],
+                h.p(".none")[self._page.make_visible(candidate.reason)]
+                if candidate.reason
+                else None,
+                [
+                    h.p(".warning")[self._page.make_visible(finding)]
+                    for finding in candidate.findings
+                ],
                 self._page.draw_diff(candidate.diff) if candidate.diff else None,
             ]
             for candidate in tried
@@ -226,17 +296,29 @@ class EvolutionPages:
 
     def _events(self, status: RunStatus) -> Node:
         rows = [
-            [str(event.number), self._page.when(event.at), self._page.make_visible(event.what)]
+            [
+                str(event.number),
+                self._page.when(event.at),
+                self._page.make_visible(event.what),
+            ]
             for event in reversed(status.events[-EVENTS:])
         ]
-        return [h.h2["Events"], self._page.table(("record", "when", "what"), rows, "Newest first") if rows else None]
+        return [
+            h.h2["Events"],
+            self._page.table(("record", "when", "what"), rows, "Newest first") if rows else None,
+        ]
 
     def _controls(self, site: PageSite, request: PageForm, status: RunStatus) -> Any:
         csrf, fields = request.session.csrf, {"run": status.run}
         if waiting := find_waiting_try(site.library, status.run):
             begin = h.button(".good", type="submit")["Begin this trial"]
             lines = [h.p[self._page.make_visible(line)] for line in waiting.text.splitlines()]
-            return [lines, self._page.form(csrf, self._page.action_path("evolve continue"), begin, fields=fields)]
+            return [
+                lines,
+                self._page.form(
+                    csrf, self._page.action_path("evolve continue"), begin, fields=fields
+                ),
+            ]
         if status.state in ("running", "waiting"):
             stop = h.button(type="submit")["Stop this run"]
             return self._page.form(csrf, self._page.action_path("evolve stop"), stop, fields=fields)
@@ -278,7 +360,10 @@ class EvolutionPages:
                     request.session.csrf,
                     self._page.action_path("evolve adopt"),
                     self._doubt(preview),
-                    h.label["Reason ", h.input(type="text", name="reason", maxlength="2000", autocomplete="off")],
+                    h.label[
+                        "Reason ",
+                        h.input(type="text", name="reason", maxlength="2000", autocomplete="off"),
+                    ],
                     self._page.passphrase_field(site.passphrase_label),
                     button,
                     fields=fields,
@@ -292,33 +377,53 @@ class EvolutionPages:
         if request.get("pairs"):
             return self._compare(site, request, run)
         # The run may have gone on since the page was drawn.
-        if evolution.preview_adoption(site.library.store.home, run).candidate != request.get("candidate"):
+        if evolution.preview_adoption(site.library.store.home, run).candidate != request.get(
+            "candidate"
+        ):
             raise InvalidArgument("The run has another finalist than you saw.", "Look at it again.")
         base_preferred = request.get("base_preferred") == "1"
         adopted = evolution.adopt(
-            site.library, site.decider(request), run, request.get("reason"), base_preferred=base_preferred
+            site.library,
+            site.decider(request),
+            run,
+            request.get("reason"),
+            base_preferred=base_preferred,
         )
         return f"/evolution/{run}?operation={adopted.operation}"
 
     def _comparison(self, request: PageForm, run: str, pairs: "Sequence[BlindPair]") -> Any:
-        """Return the answers without names, before the difference is shown: that would tell them apart."""
+        """Return the answers without names, before the difference is shown: that would tell them
+        apart.
+        """
         fieldsets = [
             h.fieldset(".part")[
-                h.legend[f"{number} of {len(pairs)}: ", self._page.make_visible(pair.prompt or pair.task)],
+                h.legend[
+                    f"{number} of {len(pairs)}: ", self._page.make_visible(pair.prompt or pair.task)
+                ],
                 [
                     [h.h3[f"Answer {which}"], h.pre[self._page.make_visible(text)]]
                     for which, text in (("1", pair.first), ("2", pair.second))
                 ],
                 [
-                    h.label[h.input(type="radio", name=f"pair{number}", value=value, required=True), f" {words} "]
-                    for value, words in (("1", "1 is better"), ("2", "2 is better"), ("=", "no difference"))
+                    h.label[
+                        h.input(type="radio", name=f"pair{number}", value=value, required=True),
+                        f" {words} ",
+                    ]
+                    for value, words in (
+                        ("1", "1 is better"),
+                        ("2", "2 is better"),
+                        ("=", "no difference"),
+                    )
                 ],
             ]
             for number, pair in enumerate(pairs, 1)
         ]
         body = [
             h.h1["Adopt run ", h.code[run]],
-            h.p["A judge scored these answers. Compare them before you see which program gave which."],
+            h.p[
+                "A judge scored these answers. Compare them before you see which program "
+                "gave which."
+            ],
             self._page.form(
                 request.session.csrf,
                 self._page.action_path("evolve adopt"),
@@ -334,7 +439,13 @@ class EvolutionPages:
         pairs = evolution.draw_blind_pairs(site.library, site.caller, run)
         if pairs and _pairs_digest(pairs) != request.get("pairs"):
             raise InvalidArgument("The run has other answers than you saw.", "Compare them again.")
-        choices = [request.get(f"pair{number}") for number in range(1, len(pairs) + 1)]
+        choices = [
+            request.get(f"pair{number}")
+            for number in range(
+                1,
+                len(pairs) + 1,
+            )
+        ]
         if not all(choice in ("1", "2", "=") for choice in choices):
             raise InvalidArgument("A pair has no choice.", "Choose one of the three for each pair.")
         if pairs:
@@ -342,7 +453,9 @@ class EvolutionPages:
         return f"/evolution/{run}/adopt"
 
     def _doubt(self, preview: "AdoptionPreview") -> Node:
-        """Return the preferences of the person, with a box to tick where they speak against the adoption."""
+        """Return the preferences of the person, with a box to tick where they speak against the
+        adoption.
+        """
         if preview.preferences is None:
             return None
         if not preview.preferences.doubtful:
@@ -350,12 +463,16 @@ class EvolutionPages:
         return [
             h.p(".warning")[f"{preview.preferences}: the judge may like what you do not."],
             h.label[
-                h.input(type="checkbox", name="base_preferred", value="1", required=True), " Make it live all the same"
+                h.input(type="checkbox", name="base_preferred", value="1", required=True),
+                " Make it live all the same",
             ],
         ]
 
     def _begin(self, site: PageSite, request: PageForm) -> str:
-        """Begin a trial that waits. Raise InvalidArgument for any other run: what it may spend was not shown."""
+        """Begin a trial that waits.
+
+        Raise InvalidArgument for any other run: what it may spend was not shown.
+        """
         if (waiting := find_waiting_try(site.library, request.get("run"))) is None:
             raise InvalidArgument("This run does not wait to be begun.", "Look at it again.")
         site.decider(request)
@@ -368,7 +485,9 @@ class EvolutionPages:
 
 def _read(folder: "RunDirectory", redactor: Redactor) -> "tuple[RunStatus, RunFacts]":
     records = evolution.read_records(folder)
-    return read_status(folder), evolution.collect_facts(folder, evolution.fold_records(records), records, redactor)
+    return read_status(folder), evolution.collect_facts(
+        folder, evolution.fold_records(records), records, redactor
+    )
 
 
 def _pairs_digest(pairs: "Sequence[BlindPair]") -> str:

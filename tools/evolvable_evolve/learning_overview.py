@@ -1,4 +1,6 @@
-"""What the overview of Learn shows of evolution: its runs, rounds over sessions, versions on trial, agents' runs."""
+"""What the overview of Learn shows of evolution: its runs, rounds over sessions, versions on trial,
+agents' runs.
+"""
 
 import contextlib
 import time
@@ -41,7 +43,9 @@ def draw_learning(page: PageKit, site: PageSite) -> Node:
     key = library.store.sequence(), int(time.monotonic()) // 10
     found: Learning | None = site.value("learning", lambda: _read(library), key)
     if found is None:
-        return _frame(page, "Evolution", (), "The ledgers are being read; this page shows them by itself.")
+        return _frame(
+            page, "Evolution", (), "The ledgers are being read; this page shows them by itself."
+        )
     return [
         _runs(page, found.runs),
         _rounds(page, found.rounds),
@@ -59,12 +63,16 @@ def _read(library: Library) -> Learning:
     rounds = None
     with contextlib.suppress(EvolvableError):
         rounds = read_rounds(library)
-    return Learning(list_statuses(home, LISTED), rounds, list_pool(library, ended=True).trials[:LISTED], agents)
+    return Learning(
+        list_statuses(home, LISTED), rounds, list_pool(library, ended=True).trials[:LISTED], agents
+    )
 
 
 def _frame(page: PageKit, title: str, rows: Sequence[Any], none: str, more: Node = None) -> Node:
     return h.section(".panel")[
-        h.h2[title], h.ul(".rows")[rows] if rows else h.p(".none")[page.with_code(none)], more and h.p[more]
+        h.h2[title],
+        h.ul(".rows")[rows] if rows else h.p(".none")[page.with_code(none)],
+        more and h.p[more],
     ]
 
 
@@ -88,9 +96,17 @@ def _rounds(page: PageKit, rounds: RoundState | None) -> Node:
         return _frame(page, "Rounds", (), none)
     verified, good = rounds.success
     lines = [
-        f"Round {rounds.number}{' runs' if rounds.running else ''} over {page.make_visible(rounds.source)}",
-        f"{good:,} of {verified:,} verified sessions succeeded" if verified else "No session of it was verified",
-        *(f"{number:,} × {page.make_visible(failure)}" for failure, number in rounds.failures.most_common(LISTED)),
+        (
+            f"Round {rounds.number}{' runs' if rounds.running else ''} over "
+            f"{page.make_visible(rounds.source)}"
+        ),
+        f"{good:,} of {verified:,} verified sessions succeeded"
+        if verified
+        else "No session of it was verified",
+        *(
+            f"{number:,} × {page.make_visible(failure)}"
+            for failure, number in rounds.failures.most_common(LISTED)
+        ),
     ]
     return _frame(page, "Rounds", [h.li[line] for line in lines], none)
 
@@ -98,14 +114,19 @@ def _rounds(page: PageKit, rounds: RoundState | None) -> Node:
 def _pool(page: PageKit, trials: Sequence[PoolEntry]) -> Node:
     rows = [
         h.li[
-            h.span(".grow")[page.make_visible(f"{trial.ref}@{trial.version} against @{trial.incumbent}")],
+            h.span(".grow")[
+                page.make_visible(f"{trial.ref}@{trial.version} against @{trial.incumbent}")
+            ],
             page.tag(trial.state, "good" if trial.state == "promoted" else ""),
             h.span(".none")[page.when(trial.at)],
         ]
         for trial in trials
     ]
     return _frame(
-        page, "Versions on trial", rows, "No version is on trial. `evolvable evolve pool` starts and ends trials."
+        page,
+        "Versions on trial",
+        rows,
+        "No version is on trial. `evolvable evolve pool` starts and ends trials.",
     )
 
 
@@ -113,7 +134,8 @@ def _agents(page: PageKit, runs: "Sequence[AgsStatus]") -> Node:
     rows = [
         h.li[
             h.a(".grow", href=f"/agents/{status.run}")[
-                page.make_visible(status.task)[:120], h.span(".none")[" ", page.make_visible(status.line)]
+                page.make_visible(status.task)[:120],
+                h.span(".none")[" ", page.make_visible(status.line)],
             ],
             page.tag(status.state, _STATES.get(status.state, "")),
         ]

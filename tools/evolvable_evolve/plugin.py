@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from evolvable_server.plugins import WaitingRun
     from evolvable_tools import Caller, HealthProblem, Library
 
-# Start time: every process that runs a command imports this module, and few need what its functions import.
+# Start time: every process that runs a command imports this module, and few need what its functions
+# import.
 
 _CLI = "evolvable_evolve.cli"
 _GROUPS = ("evolve", "taskset")
@@ -39,12 +40,20 @@ def verb_table() -> Path:
 def commands() -> Mapping[str, str]:
     """Return the commands of this annex."""
     table = {name: f"{_CLI}:{name}_command" for name in _GROUPS}
-    return table | {name: f"{_CLI}.{module}:{name}_command" for module, names in _COMMANDS.items() for name in names}
+    return table | {
+        name: f"{_CLI}.{module}:{name}_command"
+        for module, names in _COMMANDS.items()
+        for name in names
+    }
 
 
 @hookimpl
 def add_tools(
-    server: "LibraryServer", library: "Library", caller: "Caller", sessions: "CallSessions", config: "Config"
+    server: "LibraryServer",
+    library: "Library",
+    caller: "Caller",
+    sessions: "CallSessions",
+    config: "Config",
 ) -> None:
     """Add the groups `evolve`, `ags`, `rspl` and `tools` where they are asked for."""
     if "evolve" in config.toolsets:
@@ -100,19 +109,26 @@ def doctor_checks(config: "Config") -> "tuple[list[HealthProblem], list[str]]":
 
 @hookimpl
 def describe_sandbox(config: "Config") -> str:
-    """Return what trials of an evolution run in, found out by a run, and why nothing better is used."""
+    """Return what trials of an evolution run in, found out by a run, and why nothing better is
+    used.
+    """
     from evolvable_evolve.run_launcher import choose_sandbox
     from evolvable_evolve.sandbox import sandbox_of
 
     found = sandbox_of(choose_sandbox(config), fresh=True)
     if found.sandbox is not None:
         return f"{found.name}" + (f" ({found.why})" if found.why else "")
-    return f"none: what a candidate could execute waits for a person ({found.why or 'no mechanism is known here'})"
+    return (
+        "none: what a candidate could execute waits for a person "
+        f"({found.why or 'no mechanism is known here'})"
+    )
 
 
 @hookimpl
 def after_review(library: "Library", caller: "Caller") -> None:
-    """Look whether what was adopted does worse by what the sessions showed; then it is proposed to be taken back."""
+    """Look whether what was adopted does worse by what the sessions showed; then it is proposed to
+    be taken back.
+    """
     if (library.store.home / RUNS).is_dir():
         from evolvable_evolve.evolution import monitor_adoptions
 
@@ -120,8 +136,12 @@ def after_review(library: "Library", caller: "Caller") -> None:
 
 
 @hookimpl
-def remove_old_runs(library: "Library", before: str, dry_run: bool) -> tuple[list[str], dict[str, list[str]]]:
-    """Remove old runs of evolution that nothing refers to, after what a kill interrupted is finished."""
+def remove_old_runs(
+    library: "Library", before: str, dry_run: bool
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Remove old runs of evolution that nothing refers to, after what a kill interrupted is
+    finished.
+    """
     from evolvable_evolve import evolution
 
     if not dry_run:

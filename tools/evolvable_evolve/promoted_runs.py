@@ -1,4 +1,6 @@
-"""Runs of evolution whose result waits for the person: promoted by the sealed test, and not adopted."""
+"""Runs of evolution whose result waits for the person: promoted by the sealed test, and not
+adopted.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +18,10 @@ MAX_RUNS = 20
 
 @dataclass(frozen=True, slots=True)
 class PromotedRun:
-    """One run. label: what its figures are. gain: in the sealed test over the base, in words with its interval."""
+    """One run.
+
+    label: what its figures are. gain: in the sealed test over the base, in words with its interval.
+    """
 
     run: str
     label: str
@@ -28,7 +33,11 @@ def draw_promoted(page: PageKit, site: PageSite) -> Node:
     """Return the runs that wait, nothing where none does. They are read beside the page."""
     home = site.library.store.home
     waiting = _waiting_trials(page, site)
-    seen = tuple((folder.id, folder.ledger.stat().st_size) for folder in iter_runs(home) if folder.ledger.exists())
+    seen = tuple(
+        (folder.id, folder.ledger.stat().st_size)
+        for folder in iter_runs(home)
+        if folder.ledger.exists()
+    )
     found = site.value("promoted", lambda: _read(site), seen) if seen else None
     if not found:
         return waiting
@@ -73,7 +82,14 @@ def _read(site: PageSite) -> Sequence[PromotedRun]:
         verdict = state.verdict
         if state.adoptable:
             gain = _gain(verdict.get("delta"), verdict.get("interval"))
-            found.append(PromotedRun(folder.id, state.label, gain, str(verdict.get("why", ""))))
+            found.append(
+                PromotedRun(
+                    folder.id,
+                    state.label,
+                    gain,
+                    str(verdict.get("why", "")),
+                )
+            )
         # Reading a run folds its ledger, so the inbox reads the newest ones alone.
         if count == MAX_RUNS:
             break

@@ -1,7 +1,8 @@
 """The resource protocol of Autogenesis (RSPL): its operators over the six kinds of resources.
 
-Most of the 19 operators of its table 7 are verbs of the library under another name; docs/operators.md shows the same
-table. Two are here: build a resource, and run one. A tool runs as a command in the sandbox of trials.
+Most of the 19 operators of its table 7 are verbs of the library under another name;
+docs/operators.md shows the same table. Two are here: build a resource, and run one. A tool runs as
+a command in the sandbox of trials.
 """
 
 import asyncio
@@ -48,7 +49,10 @@ from evolvable_tools.verbs import (
 
 @dataclass(frozen=True, slots=True)
 class RsplOperator:
-    """One operator. verb: its name in the registry of verbs. refused: kind -> why there is no such thing."""
+    """One operator.
+
+    verb: its name in the registry of verbs. refused: kind -> why there is no such thing.
+    """
 
     name: str
     group: str
@@ -88,7 +92,10 @@ OPERATORS: Mapping[str, RsplOperator] = {
 def check_operator(name: str, ref: Ref) -> None:
     """Raise Refused where there is no such operator for resources of this kind."""
     if reason := OPERATORS[name].refused.get(ref.kind):
-        raise Refused(f"{name} is refused for {ref}: {reason}.", "docs/operators.md says what there is for each kind.")
+        raise Refused(
+            f"{name} is refused for {ref}: {reason}.",
+            "docs/operators.md says what there is for each kind.",
+        )
 
 
 NOTHING_RAN = "The agent did not run, because no task is given: this is its document."
@@ -99,7 +106,8 @@ NOTHING_RAN = "The agent did not run, because no task is given: this is its docu
 class RunHost:
     """What resources run with.
 
-    environment: of this process. scorers: the commands that a person registered. agents: what runs an agent.
+    environment: of this process. scorers: the commands that a person registered. agents: what runs
+    an agent.
     """
 
     environment: Mapping[str, str]
@@ -108,20 +116,26 @@ class RunHost:
     agents: AgentHost | None = None
 
     def sandbox(self, what: str) -> Sandbox:
-        """Return the sandbox of this machine. Raise Refused where none works: nothing is run without."""
+        """Return the sandbox of this machine.
+
+        Raise Refused where none works: nothing is run without.
+        """
         found = sandbox_of(self.choice)
         if found.sandbox is None:
-            hint = f"`evolvable doctor` says why: {found.why}" if found.why else "Install bubblewrap."
+            hint = (
+                f"`evolvable doctor` says why: {found.why}" if found.why else "Install bubblewrap."
+            )
             raise Refused(f"{what} runs in a sandbox only, and none works on this machine.", hint)
         return found.sandbox
 
 
 @dataclass(frozen=True)
 class ResourceRun:
-    """What a run gave. text: the output, or the document. value: the output as JSON, where it is JSON.
+    """What a run gave. text: the output, or the document. value: the output as JSON, where it is
+    JSON.
 
-    score: of an environment. use_id: to report the outcome with, '' where nothing was counted as a use. note: why
-    nothing ran, '' where something did or where there is nothing to run.
+    score: of an environment. use_id: to report the outcome with, '' where nothing was counted as a
+    use. note: why nothing ran, '' where something did or where there is nothing to run.
     """
 
     ref: str
@@ -146,19 +160,26 @@ class BuiltResource:
 
 
 def build_resource(library: Library, caller: Caller, ref: Ref) -> BuiltResource:
-    """Write a version's files into a folder of its own in the library's home, and return the folder.
+    """Write a version's files into a folder of its own in the library's home, and return the
+    folder.
 
-    Raise Refused for an environment, and for an environment file that an agent is not given; NoSuchResource,
-    NoSuchVersion.
+    Raise Refused for an environment, and for an environment file that an agent is not given;
+    NoSuchResource, NoSuchVersion.
     """
     check_operator("build", ref)
-    head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref.at(None), caller.scopes)
+    head = library.store.head_or_none(
+        ref.at(None),
+        caller.scopes,
+    ) or library.store.head(ref.at(None), caller.scopes)
     number = ref.version or head.latest
     manifest = library.store.manifest(head, number)
-    # Each file is checked before the folder is written: it must not hold what get_resource would refuse.
+    # Each file is checked before the folder is written: it must not hold what get_resource would
+    # refuse.
     for path, entry in manifest.items():
         check_served(library, caller, head.ref, number, path, entry.sha256)
-    return BuiltResource(str(head.ref), number, str(build_version(library, head, number)), len(manifest))
+    return BuiltResource(
+        str(head.ref), number, str(build_version(library, head, number)), len(manifest)
+    )
 
 
 async def run_resource(
@@ -166,9 +187,10 @@ async def run_resource(
 ) -> ResourceRun:
     """Run a resource with this input, and return what it gave.
 
-    A tool's command runs in the sandbox; a prompt is filled in; an environment scores an output; an agent does a task
-    in a run of its own; the document of a skill or a memory is returned, and of an agent without a task. Raise Refused,
-    InvalidArgument, NoSuchResource, ToolFailed, ScorerError.
+    A tool's command runs in the sandbox; a prompt is filled in; an environment scores an output; an
+    agent does a task in a run of its own; the document of a skill or a memory is returned, and of
+    an agent without a task. Raise Refused, InvalidArgument, NoSuchResource, ToolFailed,
+    ScorerError.
     """
     if ref.kind is Kind.TOOL:
         return await run_tool(library, caller, ref, inputs, host)
@@ -185,12 +207,23 @@ async def run_resource(
 async def _run_agent(
     library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any], host: RunHost
 ) -> ResourceRun:
-    """Have an agent do a task, and return what it says of it. value: the run, and the state of its one item."""
+    """Have an agent do a task, and return what it says of it.
+
+    value: the run, and the state of its one item.
+    """
     task, executor = inputs.get("task"), inputs.get("executor", "")
-    if not isinstance(task, str) or not isinstance(executor, str) or set(inputs) - {"task", "executor"}:
-        raise InvalidArgument(f"{ref} takes a task, and an executor.", 'Such as {"task": "Write to Ada."}.')
+    if (
+        not isinstance(task, str)
+        or not isinstance(executor, str)
+        or set(inputs) - {"task", "executor"}
+    ):
+        raise InvalidArgument(
+            f"{ref} takes a task, and an executor.", 'Such as {"task": "Write to Ada."}.'
+        )
     if ref.version or host.agents is None:
-        raise InvalidArgument(f"{ref} does not run.", "An agent runs in its newest version that is trusted.")
+        raise InvalidArgument(
+            f"{ref} does not run.", "An agent runs in its newest version that is trusted."
+        )
     began = time.monotonic()
     status = await host.agents.run(library, caller, ref, task, executor)
     item = last_item(status)
@@ -198,16 +231,27 @@ async def _run_agent(
     text = status.result or item.get("summary", "") or status.why or "There is no result."
     if caller.actor is not Actor.HUMAN:
         text = enclose(text, f"result of {worked}", "an agent wrote it")
-    value = {"run": status.run, "state": item.get("state", "open"), "files": item.get("files", [])}
+    value = {
+        "run": status.run,
+        "state": item.get("state", "open"),
+        "files": item.get("files", []),
+    }
     seconds = round(time.monotonic() - began, 3)
-    return ResourceRun(str(worked.at(None)), worked.version or 0, Kind.AGENT, text, value, seconds=seconds)
+    return ResourceRun(
+        str(worked.at(None)), worked.version or 0, Kind.AGENT, text, value, seconds=seconds
+    )
 
 
 def _fill(library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any]) -> ResourceRun:
     if ref.version or ref.scope:
-        raise InvalidArgument(f"{ref} names a version or a scope.", "The newest version of a prompt is filled in.")
+        raise InvalidArgument(
+            f"{ref} names a version or a scope.", "The newest version of a prompt is filled in."
+        )
     if wrong := [str(name) for name, value in inputs.items() if not isinstance(value, str)]:
-        raise InvalidArgument(f"The argument {ascii(wrong[0][:60])} is not a text.", "Arguments of a prompt are texts.")
+        raise InvalidArgument(
+            f"The argument {ascii(wrong[0][:60])} is not a text.",
+            "Arguments of a prompt are texts.",
+        )
     head = library.store.head(ref, caller.scopes)
     text = fill_prompt(library, caller, ref.name, inputs)
     return ResourceRun(str(head.ref), head.version or 0, head.kind, text)
@@ -218,31 +262,53 @@ def _read(library: Library, caller: Caller, ref: Ref, _: Mapping[str, Any]) -> R
     loaded = reader(library, caller, ref)
     text = loaded.text or ""
     if loaded.marked and caller.actor is not Actor.HUMAN:
-        text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
+        text = enclose(
+            text,
+            f"{loaded.path} of {loaded.ref}@{loaded.version}",
+            loaded.notice,
+        )
     note = NOTHING_RAN if ref.kind is Kind.AGENT else ""
-    return ResourceRun(loaded.ref, loaded.version, ref.kind, text, use_id=loaded.use_id or "", note=note)
+    return ResourceRun(
+        loaded.ref, loaded.version, ref.kind, text, use_id=loaded.use_id or "", note=note
+    )
 
 
-async def _score(library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any], host: RunHost) -> ResourceRun:
-    """Return how good an output of a train task is. Others are not scored: it would tell of the sealed test."""
+async def _score(
+    library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any], host: RunHost
+) -> ResourceRun:
+    """Return how good an output of a train task is.
+
+    Others are not scored: it would tell of the sealed test.
+    """
     identity, output = inputs.get("task"), inputs.get("output")
-    if set(inputs) != {"task", "output"} or not isinstance(identity, str) or not isinstance(output, str):
+    if (
+        set(inputs) != {"task", "output"}
+        or not isinstance(identity, str)
+        or not isinstance(output, str)
+    ):
         raise InvalidArgument(
-            f"{ref} takes the id of a task, and an output.", 'Such as {"task": "t1", "output": "42"}.'
+            f"{ref} takes the id of a task, and an output.",
+            'Such as {"task": "t1", "output": "42"}.',
         )
     taskset, version = await asyncio.to_thread(load_taskset, library, caller, ref)
     await asyncio.to_thread(refuse_untrusted, library, caller, ref, taskset)
     task = next((candidate for candidate in taskset.tasks if candidate.id == identity), None)
     if task is None:
         raise InvalidArgument(
-            f"{ref} has no task {ascii(identity[:80])}.", "`evolvable evolve taskset list` shows its tasks."
+            f"{ref} has no task {ascii(identity[:80])}.",
+            "`evolvable evolve taskset list` shows its tasks.",
         )
     # Scores of validation and test tasks would let an agent search for their answers.
     if task.split is not Split.TRAIN:
         raise Refused(
-            f"Task {task.id} is not in train; only train tasks are scored here.", "A run measures the others."
+            f"Task {task.id} is not in train; only train tasks are scored here.",
+            "A run measures the others.",
         )
-    sandbox = await asyncio.to_thread(host.sandbox, f"The scorer of {ref}") if task.scorer.type == "command" else None
+    sandbox = (
+        await asyncio.to_thread(host.sandbox, f"The scorer of {ref}")
+        if task.scorer.type == "command"
+        else None
+    )
     scorer = TaskSetScorer(
         scorer_files(taskset),
         CommandHost(host.environment, sandbox, (library.store.home,)),
@@ -251,15 +317,23 @@ async def _score(library: Library, caller: Caller, ref: Ref, inputs: Mapping[str
     began = time.monotonic()
     score = await scorer(task, Rollout(output))
     return ResourceRun(
-        str(ref.at(None)), version, ref.kind, score.feedback, score=score.value, seconds=time.monotonic() - began
+        str(ref.at(None)),
+        version,
+        ref.kind,
+        score.feedback,
+        score=score.value,
+        seconds=time.monotonic() - began,
     )
 
 
-async def run_tool(library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any], host: RunHost) -> ResourceRun:
+async def run_tool(
+    library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any], host: RunHost
+) -> ResourceRun:
     """Run the command of a tool with this input, and return its output. Raise as `run_resource`.
 
-    The input is JSON on stdin, checked against the tool's schema. The command runs without a shell in a workspace of
-    its own, without the network, the library and the home, and only where a person approved the version.
+    The input is JSON on stdin, checked against the tool's schema. The command runs without a shell
+    in a workspace of its own, without the network, the library and the home, and only where a
+    person approved the version.
     """
     found, command, folder, data = await asyncio.to_thread(_prepare, library, caller, ref, inputs)
     name = f"{found.ref}@{found.version}"
@@ -271,23 +345,44 @@ async def run_tool(library: Library, caller: Caller, ref: Ref, inputs: Mapping[s
     with suppress(ValueError, RecursionError):
         value = json.loads(text)
     # After the run, and of the version that ran: it is evidence for that version.
-    use = await asyncio.to_thread(load_skill, library, caller, Ref.parse(found.ref).at(found.version))
+    use = await asyncio.to_thread(
+        load_skill, library, caller, Ref.parse(found.ref).at(found.version)
+    )
     seconds = round(time.monotonic() - began, 3)
-    return ResourceRun(found.ref, found.version, Kind.TOOL, text, value, use_id=use.use_id or "", seconds=seconds)
+    return ResourceRun(
+        found.ref, found.version, Kind.TOOL, text, value, use_id=use.use_id or "", seconds=seconds
+    )
 
 
 def _prepare(
     library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any]
 ) -> tuple[ToolVersion, tuple[str, ...], Path, bytes]:
-    """Return the approved version of a tool, its command, the folder of its files, and its input."""
+    """Return the approved version of a tool, its command, the folder of its files, and
+    its input.
+    """
     found = runnable_tool(library, caller, ref)
     data = encode_input(f"{found.ref}@{found.version}", found.spec, inputs)
     word = found.spec.argv[0]
     if not word.startswith((PYTHON, FOLDER)) and not found.program:
-        raise InvalidArgument(f"{found.ref} runs {ascii(word[:80])}, which is not on this machine.", "Install it.")
+        raise InvalidArgument(
+            f"{found.ref} runs {ascii(word[:80])}, which is not on this machine.", "Install it."
+        )
     # A resource that was removed a moment ago is built all the same: its versions stay.
     tool_ref = Ref.parse(found.ref)
-    head = library.store.head_or_none(tool_ref, caller.scopes) or library.store.head(tool_ref, caller.scopes)
+    head = library.store.head_or_none(tool_ref, caller.scopes) or library.store.head(
+        tool_ref, caller.scopes
+    )
     folder = build_version(library, head, found.version)
     words = [found.program or word, *found.spec.argv[1:]]
-    return found, tuple(part.replace(FOLDER, str(folder)) for part in words), folder, data
+    return (
+        found,
+        tuple(
+            part.replace(
+                FOLDER,
+                str(folder),
+            )
+            for part in words
+        ),
+        folder,
+        data,
+    )

@@ -30,13 +30,16 @@ _CREDENTIALS = ".credentials.json", "auth.json"
 def evolve_context(
     config: Config, environment: Mapping[str, str] | None = None, *, person: bool = False
 ) -> HostContext:
-    """Return what this process has for runs. Children get its environment, and are no clients of the library; what it
-    says of models' addresses and proxies is replaced by what the person's configuration says.
+    """Return what this process has for runs. Children get its environment, and are no clients of
+    the library; what it says of models' addresses and proxies is replaced by what the person's
+    configuration says.
 
     person: whether a person at a terminal is told what to do about a command that is not named.
     """
 
-    env = model_environment(config, os.environ if environment is None else environment) | {REVIEWING: "1"}
+    env = model_environment(config, os.environ if environment is None else environment) | {
+        REVIEWING: "1"
+    }
     machine = read_machine(config.project, env)
     signed_in = {
         "claude": (machine.claude or machine.user / ".claude") / _CREDENTIALS[0],
@@ -60,33 +63,52 @@ def evolve_context(
 
 
 def ray_cluster(person: PersonConfig, environment: Mapping[str, str]) -> RayCluster | None:
-    """Return the Ray cluster that the person configured, None without one. Its token is read from the account's home.
+    """Return the Ray cluster that the person configured, None without one. Its token is read from
+    the account's home.
 
     environment: where programs are found.
     """
     if not person.ray_address:
         return None
     token = person.ray_token_file or Path(".ray/auth_token")
-    return RayCluster(person.ray_address, (account_home() or Path("/")) / token, environment=environment)
+    return RayCluster(
+        person.ray_address, (account_home() or Path("/")) / token, environment=environment
+    )
 
 
 def choose_sandbox(config: Config) -> SandboxChoice:
-    """Return how the sandbox is chosen: among this machine's mechanisms, or a container that the person names."""
+    """Return how the sandbox is chosen: among this machine's mechanisms, or a container that the
+    person names.
+    """
 
     configured = config.person.sandbox.get("container", ())
     container = tuple(map(str, configured)) if isinstance(configured, list | tuple) else ()
     return SandboxChoice(container, config.home / "evolve" / "sandbox.json")
 
 
-def start_driver(home: Path, folder: RunDirectory, *, pilot: bool = False, verb: str = EVOLVE_DIR) -> int:
-    """Start a process that drives a run as far as it comes, and return its id; it outlives this one.
+def start_driver(
+    home: Path, folder: RunDirectory, *, pilot: bool = False, verb: str = EVOLVE_DIR
+) -> int:
+    """Start a process that drives a run as far as it comes, and return its id; it outlives this
+    one.
 
-    pilot: only to the end of its first three trials. verb: the command that drives runs of its kind.
-    Waits a moment until it does, so that the next status does not say that no process drives the run.
+    pilot: only to the end of its first three trials. verb: the command that drives runs of its
+    kind. Waits a moment until it does, so that the next status does not say that no process drives
+    the run.
     """
 
     # -P: a module in the folder that the command starts in must not take the place of ours.
-    command = [sys.executable, "-P", "-m", "evolvable_server", verb, "drive", folder.id, "--home", str(home)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "evolvable_server",
+        verb,
+        "drive",
+        folder.id,
+        "--home",
+        str(home),
+    ]
     command += ["--pilot"] if pilot else []
     folder.mark_driver_starting(True)
     # A link at this name is not followed: it could lead out of the folder.

@@ -1,4 +1,6 @@
-"""What callers that are no person may spend on trials of skills: `budgets.try` of the person's configuration."""
+"""What callers that are no person may spend on trials of skills: `budgets.try` of the person's
+configuration.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -20,11 +22,13 @@ from evolvable_store import Principal
 _TRY = "try"
 
 
-def within_budget(config: Config, executor: str, judge: str, limits: Mapping[str, Any]) -> dict[str, Any]:
+def within_budget(
+    config: Config, executor: str, judge: str, limits: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the limits of a trial that a caller begins, within what the person set for a day.
 
-    judge: '' for none. Raises Refused for a name that is not allowed, and where nothing is left, and
-    InvalidArgument for a budget that is none.
+    judge: '' for none. Raises Refused for a name that is not allowed, and where nothing is left,
+    and InvalidArgument for a budget that is none.
     """
     allowance = Allowance.strictest((part.budgets.get(_TRY) for part in config.person.parts), _TRY)
     if allowance is None:
@@ -44,5 +48,10 @@ def _day_spent(home: Path) -> dict[str, float]:
         if state.settings.get("purpose") != _TRY or begun_by == Principal.PERSON:
             continue
         if is_of_today(find_run(home, run.id).ledger):
-            add_spending(day, state.bill, state.bill.wall, {} if state.verdict else state.settings.get("limit", {}))
+            add_spending(
+                day,
+                state.bill,
+                state.bill.wall,
+                {} if state.verdict else state.settings.get("limit", {}),
+            )
     return day

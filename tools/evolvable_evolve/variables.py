@@ -1,8 +1,8 @@
 """Variables: the parts of a resource under stable ids, each of which can be read and set alone.
 
-The ids of `skill:pdf` are `skill:pdf/SKILL.md#frontmatter.description`, `skill:pdf/SKILL.md#steps` for the section with
-the heading `## Steps`, and `skill:pdf/scripts/fill.py` for a file. Setting some makes one new version, and leaves every
-variable that was not named as it was, or is refused.
+The ids of `skill:pdf` are `skill:pdf/SKILL.md#frontmatter.description`, `skill:pdf/SKILL.md#steps`
+for the section with the heading `## Steps`, and `skill:pdf/scripts/fill.py` for a file. Setting
+some makes one new version, and leaves every variable that was not named as it was, or is refused.
 """
 
 import json
@@ -40,7 +40,8 @@ DESCRIPTION = "frontmatter.description"
 
 @dataclass(frozen=True, slots=True)
 class ResourceVariable:
-    """One variable. role: description, section or file. value: None where `note` says why it is not shown.
+    """One variable. role: description, section or file. value: None where `note` says why it is not
+    shown.
 
     evolvable: whether `set_variables` may set it.
     """
@@ -55,7 +56,10 @@ class ResourceVariable:
 
 @dataclass(frozen=True)
 class Variables:
-    """The variables of one version. notice: what the marks around values mean, '' where there are none."""
+    """The variables of one version.
+
+    notice: what the marks around values mean, '' where there are none.
+    """
 
     ref: str
     version: int
@@ -65,7 +69,9 @@ class Variables:
 
 
 class VariableOwner(Protocol):
-    """What has variables: the head of a resource in the library, or a part of a program that a run evolves."""
+    """What has variables: the head of a resource in the library, or a part of a program that a run
+    evolves.
+    """
 
     @property
     def kind(self) -> Kind:
@@ -82,7 +88,9 @@ class VariableOwner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a variable's text is: in which file, and which characters of it; None for the whole file."""
+    """Where a variable's text is: in which file, and which characters of it; None for the whole
+    file.
+    """
 
     path: str
     role: str
@@ -93,17 +101,24 @@ class _Place:
 def get_variables(library: Library, caller: Caller, ref: Ref, ids: Sequence[str] = ()) -> Variables:
     """Return the variables of a resource's newest version, or of the one that is named.
 
-    ids: only these. Values of what nobody whom the user trusts wrote reach an agent between marks. Of an environment
-    only its main file has values, as a task set holds the answers of its sealed test. Raise NoSuchResource,
-    NoSuchVersion, InvalidArgument for an id that the version does not have.
+    ids: only these. Values of what nobody whom the user trusts wrote reach an agent between marks.
+    Of an environment only its main file has values, as a task set holds the answers of its sealed
+    test. Raise NoSuchResource, NoSuchVersion, InvalidArgument for an id that the version does not
+    have.
     """
-    head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref.at(None), caller.scopes)
+    head = library.store.head_or_none(
+        ref.at(None),
+        caller.scopes,
+    ) or library.store.head(ref.at(None), caller.scopes)
     number = ref.version or head.latest
     files = library.store.files(head, number)
     places = _places(head, files)
     if unknown := [id_ for id_ in ids if id_ not in places]:
         raise _unknown_variable_error(head, unknown, places)
-    untrusted_reason, locked = version_authorship(library, head, number, caller).why, _is_frozen(head, files)
+    untrusted_reason, locked = (
+        version_authorship(library, head, number, caller).why,
+        _is_frozen(head, files),
+    )
     marks = AnswerMarks(caller.actor is not Actor.HUMAN and bool(untrusted_reason))
     found, left = list[ResourceVariable](), MAX_VALUES
     for id_ in ids or places:
@@ -117,24 +132,43 @@ def get_variables(library: Library, caller: Caller, ref: Ref, ids: Sequence[str]
         if value is not None and marks.on:
             value = marks.block(value, f"{id_} of version {number}", untrusted_reason)
         free = not (locked or place.frozen or text is None)
-        found.append(ResourceVariable(id_, place.role, free, len(text or ""), value, note))
+        found.append(
+            ResourceVariable(
+                id_,
+                place.role,
+                free,
+                len(text or ""),
+                value,
+                note,
+            )
+        )
     return Variables(str(head.ref), number, not locked, found, marks.notice)
 
 
 def list_variables(owner: VariableOwner, files: Files) -> list[ResourceVariable]:
-    """Return every variable of these files with its value, without marks; `evolvable` is False for frozen sections."""
+    """Return every variable of these files with its value, without marks; `evolvable` is False for
+    frozen sections.
+    """
     found = []
     for id_, place in _places(owner, files).items():
         text, note = _value(owner, files, place)
         found.append(
-            ResourceVariable(id_, place.role, text is not None and not place.frozen, len(text or ""), text, note)
+            ResourceVariable(
+                id_, place.role, text is not None and not place.frozen, len(text or ""), text, note
+            )
         )
     return found
 
 
 def _places(head: VariableOwner, files: Files) -> dict[str, _Place]:
     """Return the variables of these files by id, the main file's first."""
-    main, found = main_file(head.kind, head.name), dict[str, _Place]()
+    main, found = (
+        main_file(
+            head.kind,
+            head.name,
+        ),
+        dict[str, _Place](),
+    )
     # False sorts before True, so the main file comes first.
     for path in sorted(files, key=lambda path: (path != main, path)):
         name, data = f"{head.ref}/{path}", files[path].data
@@ -151,16 +185,28 @@ def _places(head: VariableOwner, files: Files) -> dict[str, _Place]:
 
 
 def _description_span(data: bytes) -> tuple[int, int] | None:
-    """Return the characters of the description's value in the frontmatter, None where it is not a plain text there."""
+    """Return the characters of the description's value in the frontmatter, None where it is not a
+    plain text there.
+    """
     place = find_frontmatter(data)
     document = parse_document(data)
-    if place is None or not place.closed or not isinstance(document.fields.get("description"), str):
+    if (
+        place is None
+        or not place.closed
+        or not isinstance(
+            document.fields.get("description"),
+            str,
+        )
+    ):
         return None
     # The marks of PyYAML count characters from the beginning of the frontmatter, not bytes.
     offset = len(data[: place.start].decode("utf-8"))
     try:
         # Composed and not loaded: nodes know where they stand in the text.
-        root = yaml.compose(data[place.start : place.end].decode("utf-8"), yaml.SafeLoader)
+        root = yaml.compose(
+            data[place.start : place.end].decode("utf-8"),
+            yaml.SafeLoader,
+        )
     except yaml.YAMLError:
         return None
     for key, value in root.value if isinstance(root, yaml.MappingNode) else ():
@@ -191,9 +237,13 @@ def _is_frozen(head: Head, files: Files) -> bool:
     return head.frozen or str(flag).strip().lower() == "false"
 
 
-def _unknown_variable_error(head: VariableOwner, ids: Sequence[str], places: Mapping[str, _Place]) -> InvalidArgument:
+def _unknown_variable_error(
+    head: VariableOwner, ids: Sequence[str], places: Mapping[str, _Place]
+) -> InvalidArgument:
     names = ", ".join(list(places)[:MAX_NAMED]) + (", ..." if len(places) > MAX_NAMED else "")
-    return InvalidArgument(f"{head.ref} has no variable {', '.join(ascii(id_[:120]) for id_ in ids[:3])}.", names)
+    return InvalidArgument(
+        f"{head.ref} has no variable {', '.join(ascii(id_[:120]) for id_ in ids[:3])}.", names
+    )
 
 
 def set_variables(
@@ -206,13 +256,19 @@ def set_variables(
     *,
     propose: bool = False,
 ) -> Updated:
-    """Make one new version in which these variables have these values, and every other one is as it was.
+    """Make one new version in which these variables have these values, and every other one is as it
+    was.
 
-    The change passes the scan and the policy as any other. Raise VersionConflict where the head is not the expected
-    version, Frozen for a resource or a section that is frozen, InvalidArgument for unknown ids and for a value that
-    would change another variable.
+    The change passes the scan and the policy as any other. Raise VersionConflict where the head is
+    not the expected version, Frozen for a resource or a section that is frozen, InvalidArgument for
+    unknown ids and for a value that would change another variable.
     """
-    head, _ = library.latest(library.store.head(ref.at(None), caller.scopes))
+    head, _ = library.latest(
+        library.store.head(
+            ref.at(None),
+            caller.scopes,
+        )
+    )
     # Before anything is computed: ids and places of another version may mean other text.
     if (head.version or 0) != expected_version:
         raise VersionConflict(str(head.ref), expected_version, head.version or 0)
@@ -220,19 +276,32 @@ def set_variables(
     if _is_frozen(head, files):
         raise Frozen(str(head.ref), f"set_variables of {caller.actor}")
     if not values:
-        raise InvalidArgument("No variable was given.", "Pass values {id: text}; get_variables has the ids.")
+        raise InvalidArgument(
+            "No variable was given.", "Pass values {id: text}; get_variables has the ids."
+        )
     after = apply_variables(head, files, values)
     changed = {path: file.data for path, file in after.items() if file.data != files[path].data}
     if not changed:
         # No version for values that are as they were.
         return Updated(str(head.ref), head.version, head.version, None)
     return update_resource(
-        library, caller, head.ref, reason, files=changed, expected_version=expected_version, propose=propose
+        library,
+        caller,
+        head.ref,
+        reason,
+        files=changed,
+        expected_version=expected_version,
+        propose=propose,
     )
 
 
-def apply_variables(head: VariableOwner, files: Files, values: Mapping[str, str]) -> dict[str, File]:
-    """Return the files with these variables set. Raise Refused, InvalidArgument; see `set_variables`."""
+def apply_variables(
+    head: VariableOwner, files: Files, values: Mapping[str, str]
+) -> dict[str, File]:
+    """Return the files with these variables set.
+
+    Raise Refused, InvalidArgument; see `set_variables`.
+    """
     places = _places(head, files)
     if unknown := [id_ for id_ in values if id_ not in places]:
         raise _unknown_variable_error(head, unknown, places)
@@ -240,13 +309,20 @@ def apply_variables(head: VariableOwner, files: Files, values: Mapping[str, str]
         if places[id_].frozen:
             raise _frozen_section(id_)
         if _value(head, files, places[id_])[0] is None:
-            raise InvalidArgument(f"{id_} has no text that could be set.", "update_resource writes whole files.")
+            raise InvalidArgument(
+                f"{id_} has no text that could be set.", "update_resource writes whole files."
+            )
     after = dict(files)
     for path in {places[id_].path for id_ in values}:
         path_values = {id_: values[id_] for id_ in values if places[id_].path == path}
         if len(path_values) > 1 and any(places[id_].role == "file" for id_ in path_values):
-            raise InvalidArgument(f"{path} is to be set as a whole and in part.", "Set the file, or parts of it.")
-        after[path] = replace(files[path], data=_set_in_file(files[path], path_values, places))
+            raise InvalidArgument(
+                f"{path} is to be set as a whole and in part.", "Set the file, or parts of it."
+            )
+        after[path] = replace(
+            files[path],
+            data=_set_in_file(files[path], path_values, places),
+        )
     if frozen := changed_frozen_sections(files, after):
         raise _frozen_section(f"{head.ref}/{frozen[0]}")
     _check_others(head, files, after, values)
@@ -254,13 +330,20 @@ def apply_variables(head: VariableOwner, files: Files, values: Mapping[str, str]
 
 
 def _frozen_section(name: str) -> Refused:
-    return Refused(f"{name} is frozen (<!-- frozen -->).", "A person edits the file. Set the other variables only.")
+    return Refused(
+        f"{name} is frozen (<!-- frozen -->).",
+        "A person edits the file. Set the other variables only.",
+    )
 
 
 def _set_in_file(file: File, path_values: Mapping[str, str], places: Mapping[str, _Place]) -> bytes:
     text = file.data.decode("utf-8")
     # From the end to the beginning, so that the places of what is still to be set stay right.
-    for id_ in sorted(path_values, key=lambda id_: places[id_].span or (0, 0), reverse=True):
+    for id_ in sorted(
+        path_values,
+        key=lambda id_: places[id_].span or (0, 0),
+        reverse=True,
+    ):
         place, value = places[id_], path_values[id_]
         if place.span is None:
             return encode_text(place.path, value)
@@ -280,7 +363,9 @@ def _quote_yaml(value: str) -> str:
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in quoted)
 
 
-def _check_others(head: VariableOwner, files: Files, after: Files, values: Mapping[str, str]) -> None:
+def _check_others(
+    head: VariableOwner, files: Files, after: Files, values: Mapping[str, str]
+) -> None:
     """Raise InvalidArgument where the values change variables that they do not name."""
     whole = {id_ for id_ in values if "#" not in id_}
     before, now = _places(head, files), _places(head, after)
@@ -289,15 +374,34 @@ def _check_others(head: VariableOwner, files: Files, after: Files, values: Mappi
         if inside_named_file or id_ in values:
             continue
         holds_named = place.role == "file" and any(name.startswith(f"{id_}#") for name in values)
-        if not holds_named and (id_ not in now or _value(head, files, place) != _value(head, after, now[id_])):
-            raise InvalidArgument(f"The values would change {id_} too.", "A value ends its own code blocks and tags.")
-    if new := [id_ for id_ in now if id_ not in before and not any(id_.startswith(f"{name}#") for name in whole)]:
+        if not holds_named and (
+            id_ not in now
+            or _value(head, files, place)
+            != _value(
+                head,
+                after,
+                now[id_],
+            )
+        ):
+            raise InvalidArgument(
+                f"The values would change {id_} too.", "A value ends its own code blocks and tags."
+            )
+    if new := [
+        id_
+        for id_ in now
+        if id_ not in before and not any(id_.startswith(f"{name}#") for name in whole)
+    ]:
         hint = "A value has no headings of the first two levels; set the whole file."
         raise InvalidArgument(f"The values would make the new variable {new[0]}.", hint)
     for id_, value in values.items():
         path = before[id_].path
-        if before[id_].role == "description" and _fields(after[path]) != {**_fields(files[path]), "description": value}:
-            raise InvalidArgument(f"{id_} cannot have this value.", "It is one text without control characters.")
+        if before[id_].role == "description" and _fields(after[path]) != {
+            **_fields(files[path]),
+            "description": value,
+        }:
+            raise InvalidArgument(
+                f"{id_} cannot have this value.", "It is one text without control characters."
+            )
 
 
 def _fields(file: File) -> dict[str, object]:

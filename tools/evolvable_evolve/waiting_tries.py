@@ -1,4 +1,6 @@
-"""Trials of skills that wait in the inbox: an agent asked for them, and only a person begins one."""
+"""Trials of skills that wait in the inbox: an agent asked for them, and only a person
+begins one.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -18,12 +20,19 @@ from evolvable_tools import Library
 from evolvable_tools.llm import printable_line
 
 _MAX_LINE = 600
-_LIMITS = {"cost": "${:g}", "tokens": "{:,.0f} tokens", "calls": "{:,.0f} calls of models", "wall": "{:,.0f} seconds"}
+_LIMITS = {
+    "cost": "${:g}",
+    "tokens": "{:,.0f} tokens",
+    "calls": "{:,.0f} calls of models",
+    "wall": "{:,.0f} seconds",
+}
 
 
 def list_waiting_tries(library: Library) -> list[WaitingRun]:
     """Return the trials that wait for a person, the oldest first."""
-    waiting = [(folder, state) for folder, state in iter_run_states(library.store.home) if _waits(state)]
+    waiting = [
+        (folder, state) for folder, state in iter_run_states(library.store.home) if _waits(state)
+    ]
     return [
         WaitingRun(
             folder.id,
@@ -38,7 +47,9 @@ def list_waiting_tries(library: Library) -> list[WaitingRun]:
 
 def find_waiting_try(library: Library, run: str) -> WaitingRun | None:
     """Return the trial of this id where it waits for a person, None for any other run."""
-    return next((waiting_try for waiting_try in list_waiting_tries(library) if waiting_try.run == run), None)
+    return next(
+        (waiting_try for waiting_try in list_waiting_tries(library) if waiting_try.run == run), None
+    )
 
 
 def _waits(state: RunState) -> bool:
@@ -47,18 +58,34 @@ def _waits(state: RunState) -> bool:
 
 def describe_waiting_try(state: RunState) -> str:
     """Return what a trial would do, who does it, and what it may spend, as lines."""
-    skills = ", ".join(str(pin.get("ref")) for pin in state.settings.get("program", ()))
+    skills = ", ".join(
+        str(pin.get("ref"))
+        for pin in state.settings.get(
+            "program",
+            (),
+        )
+    )
     tasks, repeats = len(state.tasks), state.settings.get("test_repeats") or 1
     executor = state.settings.get("executor", {})
-    executor_name = executor.get("name") or ":".join(filter(None, (executor.get("kind"), executor.get("model"))))
-    command = f", the command {' '.join(map(str, executor['command']))}" if executor.get("command") else ""
+    executor_name = executor.get("name") or ":".join(
+        filter(None, (executor.get("kind"), executor.get("model")))
+    )
+    command = (
+        f", the command {' '.join(map(str, executor['command']))}"
+        if executor.get("command")
+        else ""
+    )
     limit = state.settings.get("limit", {})
-    spends = [text.format(limit[name]) for name, text in _LIMITS.items() if limit.get(name) is not None]
+    spends = [
+        text.format(limit[name]) for name, text in _LIMITS.items() if limit.get(name) is not None
+    ]
     lines = [
-        f"Try {skills} on {tasks} tasks from {state.about.get('source')}, with it and without, up to {repeats} times"
-        " each.",
+        f"Try {skills} on {tasks} tasks from {state.about.get('source')}, with it and without, up "
+        f"to {repeats} times each.",
         f"The tasks are done by {executor_name}{command}, with your rights.",
-        f"It may spend {', '.join(spends)}." if spends else "There is no limit on what it may spend.",
+        f"It may spend {', '.join(spends)}."
+        if spends
+        else "There is no limit on what it may spend.",
     ]
     judge = state.settings.get("judge")
     lines += [f"Answers are compared by {judge}."] if judge and judge != "handoff" else []
@@ -72,7 +99,8 @@ def begin_waiting_try(folder: RunDirectory, config: Config) -> Sequence[str]:
     resume_run(config.home, folder.id)
     start_driver(config.home, folder)
     report = (
-        f"`evolvable evolve status {folder.id}` shows how far it is, `evolvable evolve report {folder.id}` its answer."
+        f"`evolvable evolve status {folder.id}` shows how far it is, `evolvable evolve report "
+        f"{folder.id}` its answer."
     )
     return [f"Run {folder.id} has begun.", report]
 

@@ -1,8 +1,9 @@
 """The use cases of a library, which MCP, the command line and the page share.
 
-Begin with `Library`, a store with all that a verb needs, and `Caller`, in whose name a verb runs. The verbs are in
-`evolvable_tools.verbs`. This face has what several of them need: approvals, authors, the audit log, text of others in
-answers, secrets that must not leave. Knows no protocol and no terminal.
+Begin with `Library`, a store with all that a verb needs, and `Caller`, in whose name a verb runs.
+The verbs are in `evolvable_tools.verbs`. This face has what several of them need: approvals,
+authors, the audit log, text of others in answers, secrets that must not leave. Knows no protocol
+and no terminal.
 """
 
 from evolvable_store import late_names
@@ -34,7 +35,13 @@ if TYPE_CHECKING:
         open_key,
         unsigned_decisions,
     )
-    from evolvable_tools.audit import AuditReport, export_log, read_export, verify_entries, verify_log
+    from evolvable_tools.audit import (
+        AuditReport,
+        export_log,
+        read_export,
+        verify_entries,
+        verify_log,
+    )
     from evolvable_tools.authority import out_of_force
     from evolvable_tools.authors import (
         NOBODYS,
@@ -59,7 +66,13 @@ if TYPE_CHECKING:
         start_text,
     )
     from evolvable_tools.file_edits import TextEdit, decode_text, edit_text, encode_text
-    from evolvable_tools.found_answers import Answer, answer_size, first_fitting, found_answer, given_fields
+    from evolvable_tools.found_answers import (
+        Answer,
+        answer_size,
+        first_fitting,
+        found_answer,
+        given_fields,
+    )
     from evolvable_tools.library import Library, TrialArms
     from evolvable_tools.markdown_sections import changed_frozen_sections, read_sections
     from evolvable_tools.metrics import (
@@ -105,18 +118,19 @@ else:
         __name__,
         {
             "approvals": (
-                "ApprovalPolicy SOUL UNSEEN_FOLDER add_left_out change_waits check_arrival check_change "
-                "dump_scan finding_messages is_dangerous parse_policies stricter_policies"
+                "ApprovalPolicy SOUL UNSEEN_FOLDER add_left_out change_waits check_arrival "
+                "check_change dump_scan finding_messages is_dangerous parse_policies "
+                "stricter_policies"
             ),
             "approvals_lock": (
-                "ApprovalsLock SigningKey canonical_form lost_lock_message lost_locks make_key open_key "
-                "unsigned_decisions"
+                "ApprovalsLock SigningKey canonical_form lost_lock_message lost_locks "
+                "make_key open_key unsigned_decisions"
             ),
             "audit": "AuditReport export_log read_export verify_entries verify_log",
             "authority": "out_of_force",
             "authors": (
-                "AuthorKind FileAuthor NOBODYS author_words authorships operation_author reason_notice "
-                "version_authorship version_base"
+                "AuthorKind FileAuthor NOBODYS author_words authorships operation_author "
+                "reason_notice version_authorship version_base"
             ),
             "caller": "ApprovalLevel Caller",
             "client_locators": "AgentLocator SkillLocator",
@@ -132,11 +146,13 @@ else:
             ),
             "reporting": "HealthProblem Progress Step count silent_step some",
             "secret_leaks": (
-                "ENV_FILE HeldBack LeakedSecret NEXT accept_leak check_anything_leaves check_may_decide "
-                "check_served held_back is_env_file leak_messages leaks"
+                "ENV_FILE HeldBack LeakedSecret NEXT accept_leak check_anything_leaves "
+                "check_may_decide check_served held_back is_env_file leak_messages leaks"
             ),
             "trust": "find_downgraded format_downgraded mark_repository_heads",
-            "untrusted_text": "AnswerMarks REVIEWING_MARK bound_text enclose marks quote_marks split_marks",
+            "untrusted_text": (
+                "AnswerMarks REVIEWING_MARK bound_text enclose marks quote_marks split_marks"
+            ),
         },
     )
 

@@ -1,7 +1,7 @@
 """Approvals: which changes go live at once, and which wait for a person.
 
-It decides by kind, by the effect of a change, and by the author of the work that it replaces. `ContentGate` decides the
-same for contents of watched folders.
+It decides by kind, by the effect of a change, and by the author of the work that it replaces.
+`ContentGate` decides the same for contents of watched folders.
 """
 
 import json
@@ -10,18 +10,35 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from enum import StrEnum
 
-from evolvable_store import Actor, Files, Head, Operation, Principal, Store, make_manifest, read_pull
+from evolvable_store import (
+    Actor,
+    Files,
+    Head,
+    Operation,
+    Principal,
+    Store,
+    make_manifest,
+    read_pull,
+)
 from evolvable_store.errors import InvalidArgument, Refused, Unsafe
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.workingcopy import HoldDecision, IncomingDirectory
 from evolvable_tools.caller import ApprovalLevel, Caller, JudgedLibrary
 from evolvable_tools.name_check import NameIndex
-from evolvable_tools.scan import Capability, CapabilityDiff, Finding, FindingSeverity, Scan, order_findings
+from evolvable_tools.scan import (
+    Capability,
+    CapabilityDiff,
+    Finding,
+    FindingSeverity,
+    Scan,
+    order_findings,
+)
 from evolvable_tools.untrusted_text import quoted_excerpt
 
 MAX_REMOVED = 5
-"""Resources that an agent may take away in one session, of those that it made itself, before the rest waits; and that
-a person takes back in one step without the passphrase of a lock."""
+"""Resources that an agent may take away in one session, of those that it made itself, before the
+rest waits; and that a person takes back in one step without the passphrase of a lock.
+"""
 
 SEARCHED = 10_000
 """Operations of a session that are looked at."""
@@ -44,17 +61,25 @@ class ApprovalPolicy(StrEnum):
 
 
 def parse_policies(text: str) -> dict[Kind, ApprovalPolicy]:
-    """Return the policies that a setting says, such as `memory=auto,agent=off`. Raises InvalidArgument."""
+    """Return the policies that a setting says, such as `memory=auto,agent=off`.
+
+    Raises InvalidArgument.
+    """
     policies: dict[Kind, ApprovalPolicy] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
         try:
             kind, policy = Kind(name.strip()), ApprovalPolicy(value.strip())
         except ValueError:
-            hint = f"Write KIND=POLICY: one of {', '.join(Kind)}, and one of {', '.join(ApprovalPolicy)}."
+            hint = (
+                f"Write KIND=POLICY: one of {', '.join(Kind)}, and one of "
+                f"{', '.join(ApprovalPolicy)}."
+            )
             raise InvalidArgument(f"{part[:40]!r} is no policy.", hint) from None
         if policy is ApprovalPolicy.AUTO and kind is not Kind.MEMORY:
-            raise InvalidArgument(f"{kind}s are not changed without asking.", "auto is for memory alone.")
+            raise InvalidArgument(
+                f"{kind}s are not changed without asking.", "auto is for memory alone."
+            )
         policies[kind] = policy
     return policies
 
@@ -62,13 +87,23 @@ def parse_policies(text: str) -> dict[Kind, ApprovalPolicy]:
 def stricter_policies(
     floor: Mapping[Kind, ApprovalPolicy], requested: Mapping[Kind, ApprovalPolicy]
 ) -> dict[Kind, ApprovalPolicy]:
-    """Return of each kind the stricter of two policies; where the floor says nothing, a person is asked."""
+    """Return of each kind the stricter of two policies; where the floor says nothing, a person is
+    asked.
+    """
     # From the least strict policy to the strictest.
     order = (ApprovalPolicy.AUTO, ApprovalPolicy.ASK, ApprovalPolicy.OFF)
     pairs = {
-        kind: (floor.get(kind, ApprovalPolicy.ASK), requested.get(kind)) for kind in dict.fromkeys([*floor, *requested])
+        kind: (floor.get(kind, ApprovalPolicy.ASK), requested.get(kind))
+        for kind in dict.fromkeys([*floor, *requested])
     }
-    return {kind: max(low, high or low, key=order.index) for kind, (low, high) in pairs.items()}
+    return {
+        kind: max(
+            low,
+            high or low,
+            key=order.index,
+        )
+        for kind, (low, high) in pairs.items()
+    }
 
 
 def needs_person(policies: Mapping[Kind, ApprovalPolicy], ref: Ref, actor: Actor) -> bool:
@@ -80,30 +115,44 @@ def needs_person(policies: Mapping[Kind, ApprovalPolicy], ref: Ref, actor: Actor
         return False
     if ref.name == SOUL:
         raise Refused(
-            f"{ref} is written by a person alone.", "Tell the user what you would change there, and go on without it."
+            f"{ref} is written by a person alone.",
+            "Tell the user what you would change there, and go on without it.",
         )
     policy = policies.get(Kind.MEMORY, ApprovalPolicy.ASK)
     if policy is ApprovalPolicy.OFF:
-        raise Refused("Memories are changed by a person alone here (policy memory=off).", "Go on without it.")
+        raise Refused(
+            "Memories are changed by a person alone here (policy memory=off).", "Go on without it."
+        )
     return policy is ApprovalPolicy.ASK
 
 
 def change_waits(library: JudgedLibrary, caller: Caller, head: Head | None) -> bool:
-    """Return whether a change of this resource by the caller waits, whatever it holds. head: None for a new one."""
+    """Return whether a change of this resource by the caller waits, whatever it holds.
+
+    head: None for a new one.
+    """
     if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
         return False
-    return library.level is ApprovalLevel.ALL or (head is not None and head.version is not None and head.frozen)
+    return library.level is ApprovalLevel.ALL or (
+        head is not None and head.version is not None and head.frozen
+    )
 
 
-def frozen_section_waits(library: JudgedLibrary, caller: Caller, before: Files, after: Files) -> bool:
-    """Return whether the caller's change waits because it touches a section that is marked as frozen."""
+def frozen_section_waits(
+    library: JudgedLibrary, caller: Caller, before: Files, after: Files
+) -> bool:
+    """Return whether the caller's change waits because it touches a section that is marked as
+    frozen.
+    """
     # Level `off` holds back nothing by its subject; findings of the scan still hold a change.
     if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
         return False
     return touches_frozen_section(before, after)
 
 
-def tainted_change_waits(library: JudgedLibrary, caller: Caller, before: Files, after: Files, found: Scan) -> bool:
+def tainted_change_waits(
+    library: JudgedLibrary, caller: Caller, before: Files, after: Files, found: Scan
+) -> bool:
     """Return whether an agent's change waits because its session was served the text of a stranger.
 
     It goes live where the scan finds nothing above low, and where it adds no host, command or file.
@@ -124,25 +173,38 @@ def _hosts(files: Files) -> set[bytes]:
     return {host.lower() for file in files.values() for host in _HOST.findall(file.data)}
 
 
-# Between the two stands white space and, where the comment lies in a quotation over several lines, the marks of that.
+# Between the two stands white space and, where the comment lies in a quotation over several lines,
+# the marks of that.
 _MAY_BE_FROZEN = re.compile(rb"<!--[^<]*frozen")
 
 
 def touches_frozen_section(before: Files, after: Files) -> bool:
     """Return whether a change touches a section that is marked as frozen."""
-    changed = (file.data for path, file in before.items() if path.endswith(".md") and after.get(path) != file)
+    changed = (
+        file.data
+        for path, file in before.items()
+        if path.endswith(".md") and after.get(path) != file
+    )
     # The pattern over bytes costs far less than parsing each changed document.
     if not any(map(_MAY_BE_FROZEN.search, changed)):
         return False
-    from evolvable_tools.markdown_sections import changed_frozen_sections  # late: 20 ms, and few files have the mark
+    # Late: 20 ms, and few files have the mark.
+    from evolvable_tools.markdown_sections import changed_frozen_sections
 
     return bool(changed_frozen_sections(before, after))
 
 
 def edit_waits(
-    library: JudgedLibrary, caller: Caller, head: Head | None, before: Files, after: Files, found: Scan
+    library: JudgedLibrary,
+    caller: Caller,
+    head: Head | None,
+    before: Files,
+    after: Files,
+    found: Scan,
 ) -> bool:
-    """Return whether an edit is a person's to decide, whatever it says: by its subject, its place, or what was read."""
+    """Return whether an edit is a person's to decide, whatever it says: by its subject, its place,
+    or what was read.
+    """
     return (
         change_waits(library, caller, head)
         or frozen_section_waits(library, caller, before, after)
@@ -158,23 +220,36 @@ def removal_waits(library: JudgedLibrary, caller: Caller, head: Head) -> bool:
         return True
     # All who ever made a version: a resource is the agent's own only if nobody else worked on it.
     made_by = {change.operation for change in library.store.backend.changes_to(head.id, 0)}
-    return not is_own(caller, map(library.store.operation, made_by)) or _takes_too_many(library, caller, {head.ref})
+    return not is_own(caller, map(library.store.operation, made_by)) or _takes_too_many(
+        library, caller, {head.ref}
+    )
 
 
-def undo_waits(library: JudgedLibrary, caller: Caller, undid: Iterable[int], refs: Iterable[Ref]) -> bool:
-    """Return whether taking these operations back waits. refs: the resources that it would change."""
+def undo_waits(
+    library: JudgedLibrary, caller: Caller, undid: Iterable[int], refs: Iterable[Ref]
+) -> bool:
+    """Return whether taking these operations back waits.
+
+    refs: the resources that it would change.
+    """
     if caller.actor is not Actor.AGENT or library.level is ApprovalLevel.OFF:
         return False
-    if library.level is ApprovalLevel.ALL or not is_own(caller, map(library.store.operation, undid)):
+    if library.level is ApprovalLevel.ALL or not is_own(
+        caller, map(library.store.operation, undid)
+    ):
         return True
     return _takes_too_many(library, caller, set(refs))
 
 
 def is_own(caller: Caller, operations: Iterable[Operation]) -> bool:
-    """Return whether the caller made all of these: an agent in the session that it calls in, a script by its token."""
+    """Return whether the caller made all of these: an agent in the session that it calls in, a
+    script by its token.
+    """
     identity, session = caller.identity, caller.session
     # An agent without a session cannot be distinguished from another one, so nothing is its own.
-    if identity.principal is not Principal.SCRIPT and (identity.principal is not Principal.AGENT or session is None):
+    if identity.principal is not Principal.SCRIPT and (
+        identity.principal is not Principal.AGENT or session is None
+    ):
         return False
     return all(
         (operation.principal, operation.intent.via) == (identity.principal, identity.via)
@@ -186,7 +261,9 @@ def is_own(caller: Caller, operations: Iterable[Operation]) -> bool:
 def _takes_too_many(library: JudgedLibrary, caller: Caller, refs: set[Ref]) -> bool:
     """Return whether the session would have taken away or back more resources than an agent may."""
     own_operations = [
-        operation for operation in library.store.operations(SEARCHED, caller.session) if is_own(caller, [operation])
+        operation
+        for operation in library.store.operations(SEARCHED, caller.session)
+        if is_own(caller, [operation])
     ]
     undoing = [operation.id for operation in own_operations if operation.intent.undoes]
     changes = library.store.backend.changes_of([operation.id for operation in own_operations])
@@ -206,7 +283,14 @@ def check_change(ref: Ref, before: Files, after: Files, actor: Actor) -> Scan:
         return NOTHING
     found = _scan(before, after, ref)
     if found.blocks and actor is not Actor.HUMAN:
-        raise Unsafe(str(ref), [str(finding) for finding in found.findings if finding.severity is FindingSeverity.HIGH])
+        raise Unsafe(
+            str(ref),
+            [
+                str(finding)
+                for finding in found.findings
+                if finding.severity is FindingSeverity.HIGH
+            ],
+        )
     return found
 
 
@@ -217,7 +301,9 @@ def check_arrival(files: Files, kind: Kind) -> Scan:
 
 
 MOST_CACHED = 1_000
-"""New contents whose findings a process keeps: `init` shows what it found, and imports after the answer."""
+"""New contents whose findings a process keeps: `init` shows what it found, and imports after the
+answer.
+"""
 
 _cached_scans: dict[tuple[Kind, str], Scan] = {}
 
@@ -238,7 +324,10 @@ def _scan(before: Files, after: Files, ref: Ref) -> Scan:
 
 
 def add_left_out(found: Scan, files: Files, left_out: Iterable[str]) -> Scan:
-    """Return what a scan found, and which texts name files that belong to no version. left_out: their paths."""
+    """Return what a scan found, and which texts name files that belong to no version.
+
+    left_out: their paths.
+    """
     from evolvable_tools.scan import find_left_out  # late, as the scanner
 
     left_out_findings = find_left_out(file_bytes(files), left_out)
@@ -251,11 +340,18 @@ def file_bytes(files: Files) -> Mapping[str, bytes]:
 
 
 def finding_messages(found: Scan, *, quoted: bool = False) -> list[str]:
-    """Return a line for each finding that is more than shown. quoted: for an agent, with marked excerpts."""
-    findings = [finding for finding in found.findings if finding.severity is not FindingSeverity.LOW]
+    """Return a line for each finding that is more than shown.
+
+    quoted: for an agent, with marked excerpts.
+    """
+    findings = [
+        finding for finding in found.findings if finding.severity is not FindingSeverity.LOW
+    ]
     if quoted:
         findings = [
-            replace(finding, excerpt=quoted_excerpt(finding.excerpt)) if finding.excerpt else finding
+            replace(finding, excerpt=quoted_excerpt(finding.excerpt))
+            if finding.excerpt
+            else finding
             for finding in findings
         ]
     return [f"scan: {finding}" for finding in findings]
@@ -271,8 +367,14 @@ def load_scan(text: str | None) -> Scan:
     if text is None:
         return NOTHING
     fields = json.loads(text)
-    findings = (Finding(**{**row, "severity": FindingSeverity(row["severity"])}) for row in fields["findings"])
-    added, removed = (tuple(Capability(**row) for row in fields["capabilities"][way]) for way in ("added", "removed"))
+    findings = (
+        Finding(**{**row, "severity": FindingSeverity(row["severity"])})
+        for row in fields["findings"]
+    )
+    added, removed = (
+        tuple(Capability(**row) for row in fields["capabilities"][way])
+        for way in ("added", "removed")
+    )
     return Scan(tuple(findings), CapabilityDiff(added, removed))
 
 
@@ -293,12 +395,25 @@ _BROUGHT_BY = {
 
 STEALS = frozenset(
     (
-        *("command.steal", "command.steal-environment", "command.decode-and-run", "command.reverse-shell"),
-        *("command.messenger", "instruction.leak-image", "program.sends-files", "wording.steal", "wording.conceal"),
+        *(
+            "command.steal",
+            "command.steal-environment",
+            "command.decode-and-run",
+            "command.reverse-shell",
+        ),
+        *(
+            "command.messenger",
+            "instruction.leak-image",
+            "program.sends-files",
+            "wording.steal",
+            "wording.conceal",
+        ),
         *("hidden.comment", "hidden.zero-width", "hidden.direction", "hidden.spaces"),
     )
 )
-"""Rules on what steals, sends away or conceals: a save in the person's own folder that adds it is held."""
+"""Rules on what steals, sends away or conceals: a save in the person's own folder that adds it is
+held.
+"""
 
 
 def is_dangerous(finding: Finding) -> bool:
@@ -311,11 +426,14 @@ def is_dangerous(finding: Finding) -> bool:
 
 def _save_decision(found: Scan) -> HoldDecision | None:
     """Return why a save in a folder of the person's own is held, None if it is served at once."""
-    holding = [finding for finding in found.findings if finding.rule in STEALS or is_dangerous(finding)]
+    holding = [
+        finding for finding in found.findings if finding.rule in STEALS or is_dangerous(finding)
+    ]
     if not holding:
         return None
     return HoldDecision(
-        f"held: a file was saved in your folder, and the scan found: {_quote_reasons(holding)}", dump_scan(found)
+        f"held: a file was saved in your folder, and the scan found: {_quote_reasons(holding)}",
+        dump_scan(found),
     )
 
 
@@ -335,11 +453,14 @@ class ContentGate:
             found = self._names.add_to(found, arrival.ref)
         if arrival.left_out and arrival.identity.principal is not Principal.AGENT:
             found = add_left_out(found, arrival.files, arrival.left_out)
-        holding = [finding for finding in found.findings if finding.severity is not FindingSeverity.LOW]
+        holding = [
+            finding for finding in found.findings if finding.severity is not FindingSeverity.LOW
+        ]
         by_agent, why = arrival.identity.principal is Principal.AGENT, ""
         is_followed_pull = read_pull(arrival.identity) is not None
         if not by_agent and not arrival.before and not is_followed_pull:
-            # A repository's new resource grants nothing before a person trusts it, whatever its head names.
+            # A repository's new resource grants nothing before a person trusts it, whatever its
+            # head names.
             holding = [finding for finding in holding if not finding.rule.startswith("front.")]
         # A person vouched for this very content before; an agent's file waits all the same.
         if not by_agent and self._is_vouched_for(arrival):
@@ -347,7 +468,8 @@ class ContentGate:
         if arrival.identity.principal is Principal.PERSON:
             # A secret is imported with a warning (`is_dangerous`).
             holding = [finding for finding in holding if not finding.rule.startswith("secret.")]
-            if arrival.identity.via != UNSEEN_FOLDER:  # a yes to a whole folder is none to what is dangerous in it
+            # A yes to a whole folder is none to what is dangerous in it.
+            if arrival.identity.via != UNSEEN_FOLDER:
                 holding = list(filter(is_dangerous, holding))
         if holding:
             bringer = _BROUGHT_BY.get(arrival.identity.principal, "a repository brought it")
@@ -379,7 +501,8 @@ class ContentGate:
         if any(author.principal in own for author in authors):
             return True
         return any(
-            attestation.tree == head.tree for attestation in self._store.backend.authorship.attestations_of([head.id])
+            attestation.tree == head.tree
+            for attestation in self._store.backend.authorship.attestations_of([head.id])
         )
 
     def _is_vouched_for(self, arrival: IncomingDirectory) -> bool:
@@ -389,11 +512,15 @@ class ContentGate:
             return False
         tree = make_manifest(arrival.files).tree
         return any(
-            attestation.tree == tree for attestation in self._store.backend.authorship.attestations_of([head.id])
+            attestation.tree == tree
+            for attestation in self._store.backend.authorship.attestations_of([head.id])
         )
 
 
 def _quote_reasons(findings: list[Finding]) -> str:
     reasons = dict.fromkeys(f"{finding.why} ({finding.path})" for finding in findings)
     more = f", and {len(reasons) - MAX_QUOTED} more" if len(reasons) > MAX_QUOTED else ""
-    return json.dumps("; ".join(list(reasons)[:MAX_QUOTED]) + more, ensure_ascii=False)[1:-1]
+    return json.dumps(
+        "; ".join(list(reasons)[:MAX_QUOTED]) + more,
+        ensure_ascii=False,
+    )[1:-1]

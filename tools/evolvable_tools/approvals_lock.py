@@ -1,7 +1,9 @@
-"""The approvals lock: decisions count only when they are signed with a key that a person's passphrase opens.
+"""The approvals lock: decisions count only when they are signed with a key that a person's
+passphrase opens.
 
-The passphrase gives a key by Argon2id (RFC 9106), which opens an Ed25519 key (RFC 8032) sealed by ChaCha20-Poly1305
-(RFC 8439). The lock does not hold against code of the same account that replaces the program, the key or the lock.
+The passphrase gives a key by Argon2id (RFC 9106), which opens an Ed25519 key (RFC 8032) sealed by
+ChaCha20-Poly1305 (RFC 8439). The lock does not hold against code of the same account that replaces
+the program, the key or the lock.
 """
 
 import base64
@@ -17,7 +19,10 @@ from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.storage import Attestation, Signatures, Storage
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
 
 
 MIN_PASSPHRASE = 8
@@ -31,8 +36,9 @@ _PURPOSE = b"evolvable care approvals key 1"
 class ApprovalsLock:
     """The public half of the lock.
 
-    key: the public key of the person whose account this is, in hexadecimal. people: the public keys of people who sign
-    in, by how they are known; the key of each counts for what is in their own name, and for nothing else.
+    key: the public key of the person whose account this is, in hexadecimal. people: the public keys
+    of people who sign in, by how they are known; the key of each counts for what is in their own
+    name, and for nothing else.
     """
 
     key: str
@@ -46,7 +52,9 @@ class ApprovalsLock:
             return Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.key))
         except ValueError:
             hint = "Restore the person's configuration."
-            raise InvalidArgument("The public key of the approvals lock is not valid.", hint) from None
+            raise InvalidArgument(
+                "The public key of the approvals lock is not valid.", hint
+            ) from None
 
     def verify(self, statement: bytes, signature: bytes) -> bool:
         """Return whether this key signed the statement."""
@@ -60,7 +68,9 @@ class ApprovalsLock:
 
     def has_signed(self, attestation: Attestation) -> bool:
         """Return whether the account's own key signed a decision to trust a content."""
-        return attestation.signature is not None and self.verify(attestation.statement, attestation.signature)
+        return attestation.signature is not None and self.verify(
+            attestation.statement, attestation.signature
+        )
 
     def signatures(self, backend: Storage) -> Signatures:
         """Return the signatures of a library under this key."""
@@ -79,14 +89,20 @@ class ApprovalsLock:
 
 
 def lost_locks(lock: ApprovalsLock | None, backend: Storage) -> list[str]:
-    """Return the public keys of locks that a library has had, that nobody ended, and that do not count now."""
+    """Return the public keys of locks that a library has had, that nobody ended, and that do not
+    count now.
+    """
     now = lock.key if lock is not None else ""
     return [key for key in backend.attestations.lock_keys() if key != now]
 
 
 def lost_lock_message(lock: ApprovalsLock | None, keys: Sequence[str]) -> tuple[str, str]:
     """Return what is to be said of lost locks, and what to do."""
-    state = "the configuration names another key" if lock is not None else "the configuration names no lock now"
+    state = (
+        "the configuration names another key"
+        if lock is not None
+        else "the configuration names no lock now"
+    )
     locked = f"Approvals of this library were locked with key {keys[0][:16]}"
     message = f"{locked}, and {state}: decisions need no passphrase of it."
     command = "lock" if lock is not None else "unlock"
@@ -117,35 +133,61 @@ def make_key(passphrase: str) -> tuple[SigningKey, dict[str, Any]]:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     if len(passphrase) < MIN_PASSPHRASE:
-        raise InvalidArgument(f"The passphrase has fewer than {MIN_PASSPHRASE} characters.", "Choose a longer one.")
+        raise InvalidArgument(
+            f"The passphrase has fewer than {MIN_PASSPHRASE} characters.", "Choose a longer one."
+        )
     private, salt, nonce = Ed25519PrivateKey.generate(), os.urandom(16), os.urandom(12)
-    kdf = {"name": "argon2id", "iterations": _ITERATIONS, "lanes": _LANES, "memory_kib": _MEMORY_KIB}
+    kdf = {
+        "name": "argon2id",
+        "iterations": _ITERATIONS,
+        "lanes": _LANES,
+        "memory_kib": _MEMORY_KIB,
+    }
     public = private.public_key().public_bytes_raw().hex()
     cipher = ChaCha20Poly1305(_derive(passphrase, salt, kdf))
     # The associated data binds the sealed key to its use and to its public half.
     sealed = cipher.encrypt(nonce, private.private_bytes_raw(), _PURPOSE + bytes.fromhex(public))
-    fields = {"version": 1, "kdf": kdf, "salt": _text(salt), "nonce": _text(nonce), "public": public}
+    fields = {
+        "version": 1,
+        "kdf": kdf,
+        "salt": _text(salt),
+        "nonce": _text(nonce),
+        "public": public,
+    }
     return SigningKey(public, private), {**fields, "sealed": _text(sealed)}
 
 
 def open_key(fields: Any, passphrase: str) -> SigningKey:
-    """Return the key that these fields of a file hold. Raise Refused for a wrong passphrase, InvalidArgument."""
+    """Return the key that these fields of a file hold.
+
+    Raise Refused for a wrong passphrase, InvalidArgument.
+    """
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     try:
         public, kdf = str(fields["public"]), fields["kdf"]
-        salt, nonce, sealed = (base64.b64decode(fields[name], validate=True) for name in ("salt", "nonce", "sealed"))
+        salt, nonce, sealed = (
+            base64.b64decode(fields[name], validate=True) for name in ("salt", "nonce", "sealed")
+        )
         # The file may have been replaced; its parameters must not make this process work for hours.
-        if kdf["memory_kib"] > 16 * _MEMORY_KIB or kdf["iterations"] > 16 * _ITERATIONS or kdf["lanes"] > 16:
+        if (
+            kdf["memory_kib"] > 16 * _MEMORY_KIB
+            or kdf["iterations"] > 16 * _ITERATIONS
+            or kdf["lanes"] > 16
+        ):
             raise ValueError("it asks for too much work")
         cipher = ChaCha20Poly1305(_derive(passphrase, salt, kdf))
         raw = cipher.decrypt(nonce, sealed, _PURPOSE + bytes.fromhex(public))
     except InvalidTag:
-        raise Refused("The passphrase is wrong, or the key file was changed.", "Type it again.") from None
+        raise Refused(
+            "The passphrase is wrong, or the key file was changed.", "Type it again."
+        ) from None
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidArgument(f"The file with the approvals key is not valid ({error}).", "Restore it.") from None
+        raise InvalidArgument(
+            f"The file with the approvals key is not valid ({error}).", "Restore it."
+        ) from None
     return SigningKey(public, Ed25519PrivateKey.from_private_bytes(raw))
 
 
@@ -159,7 +201,9 @@ def _derive(passphrase: str, salt: bytes, kdf: Any) -> bytes:
     from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
     iterations, lanes, memory = (int(kdf[name]) for name in ("iterations", "lanes", "memory_kib"))
-    derivation = Argon2id(salt=salt, length=32, iterations=iterations, lanes=lanes, memory_cost=memory)
+    derivation = Argon2id(
+        salt=salt, length=32, iterations=iterations, lanes=lanes, memory_cost=memory
+    )
     return derivation.derive(passphrase.encode("utf-8"))
 
 
@@ -168,10 +212,16 @@ def _text(data: bytes) -> str:
 
 
 def unsigned_decisions(lock: ApprovalsLock | None, store: Store) -> list[int]:
-    """Return the operations in the name of a person that are neither signed nor older than the lock."""
+    """Return the operations in the name of a person that are neither signed nor older than the
+    lock.
+    """
     if lock is None:
         return []
     own = (Principal.PERSON, Principal.SCRIPT, None)
     recent = store.operations(10_000)
-    persons = [operation.id for operation in recent if operation.actor is Actor.HUMAN and operation.principal in own]
+    persons = [
+        operation.id
+        for operation in recent
+        if operation.actor is Actor.HUMAN and operation.principal in own
+    ]
     return sorted(set(persons) - lock.vouched_operations(store.backend, persons))

@@ -1,7 +1,8 @@
 """Verify and export the audit log.
 
-The chain shows a row that was changed, removed or moved. It does not show that rows at the end are missing, or that all
-of it was written again: that takes a head (number and hash) that somebody noted elsewhere.
+The chain shows a row that was changed, removed or moved. It does not show that rows at the end are
+missing, or that all of it was written again: that takes a head (number and hash) that somebody
+noted elsewhere.
 """
 
 import json
@@ -24,7 +25,10 @@ _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})")
 
 @dataclass(slots=True)
 class AuditReport:
-    """What a verification found. head: `NUMBER:HASH` of the newest row, '' for none; keep it on another machine."""
+    """What a verification found.
+
+    head: `NUMBER:HASH` of the newest row, '' for none; keep it on another machine.
+    """
 
     entries: int = 0
     head: str = ""
@@ -45,32 +49,47 @@ def read_entries(library: Library) -> Iterator[AuditEntry]:
 
 
 def verify_log(library: Library, noted_head: str = "") -> AuditReport:
-    """Return what is wrong with the log of a library. noted_head: a head from before. Raise InvalidArgument."""
+    """Return what is wrong with the log of a library.
+
+    noted_head: a head from before. Raise InvalidArgument.
+    """
     report = verify_entries(read_entries(library), noted_head)
     for proposal, operation in library.store.backend.audit.unrecorded_approvals()[:MAX_PROBLEMS]:
-        report.problems.append(f"operation {operation} approved proposal {proposal}, and no row says so")
+        report.problems.append(
+            f"operation {operation} approved proposal {proposal}, and no row says so"
+        )
     return report
 
 
 def verify_entries(entries: Iterable[AuditEntry], noted_head: str = "") -> AuditReport:
-    """Return what is wrong with a chain of entries. Pure. Raise InvalidArgument for a head that is none."""
+    """Return what is wrong with a chain of entries.
+
+    Pure. Raise InvalidArgument for a head that is none.
+    """
     match = _HEAD.fullmatch(noted_head) if noted_head else None
     if noted_head and match is None:
         raise InvalidArgument(
-            f"{ascii(noted_head[:100])} is no head of the log.", "It is NUMBER:HASH, as --verify says it."
+            f"{ascii(noted_head[:100])} is no head of the log.",
+            "It is NUMBER:HASH, as --verify says it.",
         )
     report, number, before, seen = AuditReport(), 0, "", False
     for entry in entries:
         number += 1
         if entry.number != number:
-            _say(report, f"row {number} is missing or out of order: row {entry.number} stands in its place")
+            _say(
+                report,
+                f"row {number} is missing or out of order: row {entry.number} stands in its place",
+            )
             # The count goes on from the row that is there, so that one gap is one problem.
             number = entry.number
         if entry.previous != before:
             _say(report, f"row {entry.number} does not follow the row before it")
         if entry.hash != entry.expected_hash:
             _say(report, f"row {entry.number} was changed")
-        before, seen = entry.hash, seen or (match is not None and noted_head == f"{entry.number}:{entry.hash}")
+        before, seen = (
+            entry.hash,
+            seen or (match is not None and noted_head == f"{entry.number}:{entry.hash}"),
+        )
         report.entries, report.head = report.entries + 1, f"{entry.number}:{entry.hash}"
     if match is not None and not seen:
         _say(report, f"the row {match[1]} that was noted is not there, or is another one now")
@@ -102,7 +121,10 @@ def export_log(library: Library, target: Path) -> int:
 
 
 # Types of fields that are no texts.
-_FORMS: dict[str, type | tuple[type, ...]] = {"number": int, "operation": (int, type(None))}
+_FORMS: dict[str, type | tuple[type, ...]] = {
+    "number": int,
+    "operation": (int, type(None)),
+}
 
 
 def read_export(source: Path) -> Iterator[AuditEntry]:
@@ -113,9 +135,17 @@ def read_export(source: Path) -> Iterator[AuditEntry]:
             try:
                 row: Any = json.loads(line)
                 good = isinstance(row, dict) and sorted(row) == sorted(names)
-                good = good and all(isinstance(row[name], _FORMS.get(name, str)) for name in names)
+                good = good and all(
+                    isinstance(
+                        row[name],
+                        _FORMS.get(name, str),
+                    )
+                    for name in names
+                )
             except (ValueError, RecursionError):
                 good = False
             if not good:
-                raise InvalidArgument(f"Line {place} of {source} is no row of an audit log.", "Export it again.")
+                raise InvalidArgument(
+                    f"Line {place} of {source} is no row of an audit log.", "Export it again."
+                )
             yield AuditEntry(**row)

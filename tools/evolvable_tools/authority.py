@@ -1,7 +1,8 @@
 """Authority: whether what a text names is in force, such as the agent that a skill delegates to.
 
-It follows the field that grants it: a value is in force where it is that of the base, or where a person approved the
-version. What anybody or anything else changed is out of force until a person approves it.
+It follows the field that grants it: a value is in force where it is that of the base, or where a
+person approved the version. What anybody or anything else changed is out of force until a person
+approves it.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,14 @@ from evolvable_store import (
 )
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import USER_SCOPE, Kind
-from evolvable_tools.authors import BY_PROGRAM, AuthorKind, FileAuthor, version_authorship, version_base, version_maker
+from evolvable_tools.authors import (
+    BY_PROGRAM,
+    AuthorKind,
+    FileAuthor,
+    version_authorship,
+    version_base,
+    version_maker,
+)
 from evolvable_tools.caller import JudgedLibrary
 
 MAX_SEARCHED = 50
@@ -37,7 +45,9 @@ def in_force(library: JudgedLibrary, head: Head, version: int, value: Field) -> 
     return field_author(library, head, version, value) is None
 
 
-def field_author(library: JudgedLibrary, head: Head, version: int, value: Field) -> FileAuthor | None:
+def field_author(
+    library: JudgedLibrary, head: Head, version: int, value: Field
+) -> FileAuthor | None:
     """Return who changed a field of a version, None where it is in force."""
     base = version_base(library, head, version)
     if base == version:
@@ -56,7 +66,8 @@ def field_author(library: JudgedLibrary, head: Head, version: int, value: Field)
 def find_powers_out(library: JudgedLibrary, head: Head, version: int) -> HeldPowers | None:
     """Return which powers that a version names are out of force, None for none.
 
-    What a person saved on disk in a folder of theirs is in force: the program that acts on it reads the disk too.
+    What a person saved on disk in a folder of theirs is in force: the program that acts on it reads
+    the disk too.
     """
     base = version_base(library, head, version) if head.kind in POWER_KINDS else version
     if base == version:
@@ -81,14 +92,18 @@ def find_powers_out(library: JudgedLibrary, head: Head, version: int) -> HeldPow
 
 
 def files_author(library: JudgedLibrary, head: Head, version: int) -> FileAuthor | None:
-    """Return who changed the files of a version that are not the main one, None where all are in force.
+    """Return who changed the files of a version that are not the main one, None where all are in
+    force.
 
     What a person saved on disk in a folder of theirs is in force.
     """
     base = version_base(library, head, version)
     if base == version:
         return None
-    store, main = library.store, main_path(head.kind, head.name, library.store.manifest(head, version))
+    store, main = (
+        library.store,
+        main_path(head.kind, head.name, library.store.manifest(head, version)),
+    )
     now, before = store.manifest(head, version), store.manifest(head, base) if base else {}
     for path in sorted({*now, *before} - {main}):
         entry = now.get(path)
@@ -106,7 +121,9 @@ def files_author(library: JudgedLibrary, head: Head, version: int) -> FileAuthor
 
 
 def is_yours(author: FileAuthor | None) -> bool:
-    """Return whether somebody is the reader, who saved it on disk, or this program, which came with it."""
+    """Return whether somebody is the reader, who saved it on disk, or this program, which came with
+    it.
+    """
     return author is None or author.kind is AuthorKind.YOU or author.by == BY_PROGRAM
 
 
@@ -129,27 +146,40 @@ def _changed_by(author: FileAuthor | None) -> str:
         AuthorKind.REPOSITORY: "brought by a repository",
         AuthorKind.MEMBER: f"changed by {author.by}",
     }
-    return words.get(author.kind, "changed on disk" if author.by == "file" else "changed, and no person approved it")
+    return words.get(
+        author.kind,
+        "changed on disk" if author.by == "file" else "changed, and no person approved it",
+    )
 
 
 def _find_bringer(
     library: JudgedLibrary, head: Head, base: int, version: int, is_same: Callable[[int], bool]
 ) -> FileAuthor | None:
-    """Return who brought a value of a version: since the base, or before it if a person only took it back.
+    """Return who brought a value of a version: since the base, or before it if a person only took
+    it back.
 
-    This need not be who made the version: an undo, a restore, a merge and a save of another line carry a value over.
+    This need not be who made the version: an undo, a restore, a merge and a save of another line
+    carry a value over.
     """
     # Bounded, because each version costs a read.
     start = max(base + 1, version - MAX_SEARCHED)
     first = next((number for number in range(start, version) if is_same(number)), version)
     if first == start > base + 1:
-        return version_authorship(library, head, version).main  # older than the versions that are searched
+        # Older than the versions that are searched.
+        return version_authorship(library, head, version).main
     maker = version_maker(library, head, first)
     if not is_yours(maker):
         return maker
-    # A person made it. If it was there before the base and no person stood for it then, who brought it first counts:
-    # to take a change back approves nothing.
-    older = [number for number in range(max(1, base - MAX_SEARCHED), base) if is_same(number)]
+    # A person made it. If it was there before the base and no person stood for it then, who brought
+    # it first counts: to take a change back approves nothing.
+    older = [
+        number
+        for number in range(
+            max(1, base - MAX_SEARCHED),
+            base,
+        )
+        if is_same(number)
+    ]
     if not older or any(version_base(library, head, number) == number for number in older):
         return maker
     return version_maker(library, head, older[0])

@@ -1,7 +1,9 @@
-"""Authors: whose the bytes of a resource are, file by file, against the newest version that a person stood for.
+"""Authors: whose the bytes of a resource are, file by file, against the newest version that a
+person stood for.
 
-Three questions follow from it, each with an answer of its own: whether a text reaches an agent between marks, whether
-what it names is in force (`evolvable_tools/authority.py`), and which line says who changed what.
+Three questions follow from it, each with an answer of its own: whether a text reaches an agent
+between marks, whether what it names is in force (`evolvable_tools/authority.py`), and which line
+says who changed what.
 """
 
 import re
@@ -10,14 +12,25 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from evolvable_store import QUICKSTART, Actor, FilePart, Head, Operation, Principal, implied_principal
+from evolvable_store import (
+    QUICKSTART,
+    Actor,
+    FilePart,
+    Head,
+    Operation,
+    Principal,
+    implied_principal,
+)
 from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage import Attestation, VersionAuthor, VersionAuthors, is_followed
 from evolvable_tools.caller import Caller, JudgedLibrary
 
 
 class AuthorKind(StrEnum):
-    """The author of some bytes, as a reader sees them. Of several for one resource the last in this order counts."""
+    """The author of some bytes, as a reader sees them.
+
+    Of several for one resource the last in this order counts.
+    """
 
     YOU = "you"
     """The reader's own: a person stood for them, or saved them in a folder of theirs."""
@@ -50,7 +63,10 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True)
 class FileAuthor:
-    """The author of a file. by: a name, '' if the kind says all. why: why its text reaches an agent between marks."""
+    """The author of a file.
+
+    by: a name, '' if the kind says all. why: why its text reaches an agent between marks.
+    """
 
     kind: AuthorKind
     by: str = ""
@@ -71,10 +87,11 @@ class AgentChange:
 class Authorship:
     """The author of a version of a resource.
 
-    kind, by: of the file whose author is furthest from the reader. main: of the main file. files: of each file that
-    differs from the rest. changes: of the reader's agent, the newest first. is_new: an agent made it, and no person
-    looked at it. stands: a person stands for the whole of it. approved: somebody else wrote what the person stands for.
-    pulled: the commit of the last pull that brought bytes of it to a folder whose pulls the person follows, else ''.
+    kind, by: of the file whose author is furthest from the reader. main: of the main file. files:
+    of each file that differs from the rest. changes: of the reader's agent, the newest first.
+    is_new: an agent made it, and no person looked at it. stands: a person stands for the whole of
+    it. approved: somebody else wrote what the person stands for. pulled: the commit of the last
+    pull that brought bytes of it to a folder whose pulls the person follows, else ''.
     """
 
     kind: AuthorKind
@@ -96,38 +113,54 @@ class Authorship:
     @property
     def is_strangers(self) -> bool:
         """Whether its main file is a stranger's, which no person said yes to."""
-        return self.is_marked and self.main.kind in (AuthorKind.REPOSITORY, AuthorKind.IMPORT, AuthorKind.MEMBER)
+        return self.is_marked and self.main.kind in (
+            AuthorKind.REPOSITORY,
+            AuthorKind.IMPORT,
+            AuthorKind.MEMBER,
+        )
 
     @property
     def why(self) -> str:
         """Why the text of one of its files reaches an agent between marks, '' for none."""
-        return next((author.why for author in (self.main, *self.files.values(), self.rest) if author.why), "")
+        return next(
+            (author.why for author in (self.main, *self.files.values(), self.rest) if author.why),
+            "",
+        )
 
     def of(self, path: str) -> FileAuthor:
         """Return the author of a file."""
         return self.files.get(path, self.rest)
 
 
-NOBODYS = Authorship(AuthorKind.IMPORT, main=FileAuthor(AuthorKind.IMPORT, why=_WHY[AuthorKind.IMPORT]))
+NOBODYS = Authorship(
+    AuthorKind.IMPORT, main=FileAuthor(AuthorKind.IMPORT, why=_WHY[AuthorKind.IMPORT])
+)
 """The authorship of a resource that is not found: its text, if any, stands between marks."""
 
 
 def authorships(
     library: JudgedLibrary, resources: Iterable[int], reader: Caller | None = None
 ) -> dict[int, Authorship]:
-    """Return the authorship of the newest version of each resource. reader: None for a session without changes."""
+    """Return the authorship of the newest version of each resource.
+
+    reader: None for a session without changes.
+    """
     found = library.store.backend.authorship.newest_authors(resources)
     return _judge_authors(library, found.values(), reader)
 
 
-def version_authorship(library: JudgedLibrary, head: Head, number: int, reader: Caller | None = None) -> Authorship:
+def version_authorship(
+    library: JudgedLibrary, head: Head, number: int, reader: Caller | None = None
+) -> Authorship:
     """Return the authorship of a version of a resource."""
     found = library.store.backend.authorship.version_authors(head.id, number)
     return _judge_authors(library, [found], reader)[head.id] if found is not None else NOBODYS
 
 
 def version_base(library: JudgedLibrary, head: Head, number: int) -> int | None:
-    """Return the version that a person stands for and that a version is compared with, None where there is none."""
+    """Return the version that a person stands for and that a version is compared with, None where
+    there is none.
+    """
     found = library.store.backend.authorship.version_authors(head.id, number)
     if found is None:
         return None
@@ -159,14 +192,17 @@ def _judge_authors(
     judged, doubtful = dict[int, Authorship](), list[VersionAuthors]()
     subject = subject_of(reader.via) if reader is not None else ""
     for version_authors in found:
-        # Most versions: the person of this account made them, so no decision on them has to be read.
+        # Most versions: the person of this account made them, so no decision on them has to be
+        # read.
         plain = (
             version_authors.provenance.base == version_authors.maker.version
             and version_authors.maker.is_person
             and library.lock is None
         )
         if plain and subject_of(version_authors.maker.via) == subject:
-            judged[version_authors.resource] = _YOURS_APPROVED if version_authors.maker.proposed else _YOURS
+            judged[version_authors.resource] = (
+                _YOURS_APPROVED if version_authors.maker.proposed else _YOURS
+            )
         else:
             doubtful.append(version_authors)
     if not doubtful:
@@ -176,12 +212,16 @@ def _judge_authors(
         trees.setdefault(decision.resource, set()).add(decision.tree)
     judge = _Judge(library, reader)
     for version_authors in doubtful:
-        judged[version_authors.resource] = judge.authorship(version_authors, trees.get(version_authors.resource, set()))
+        judged[version_authors.resource] = judge.authorship(
+            version_authors, trees.get(version_authors.resource, set())
+        )
     return judged
 
 
 def vouchers(library: JudgedLibrary, resources: Iterable[int]) -> list[Attestation]:
-    """Return the decisions of a person to trust contents; where approvals are locked, the signed ones."""
+    """Return the decisions of a person to trust contents; where approvals are locked, the signed
+    ones.
+    """
     found = library.store.backend.authorship.attestations_of(resources)
     return (
         found
@@ -202,33 +242,58 @@ class _Judge:
             found = self.discount_unsigned(found)
         if found.is_decided(trees):
             maker = self._file_author(found.maker)
-            author = FileAuthor(maker.kind if maker.why and found.maker.is_stranger else AuthorKind.YOU)
+            author = FileAuthor(
+                maker.kind if maker.why and found.maker.is_stranger else AuthorKind.YOU
+            )
             return Authorship(author.kind, main=author, rest=author, stands=True, approved=True)
         base_author = self._base_author(found, trees)
         rest = self._furthest_author(found, "", trees, base_author)
-        files = {path: self._furthest_author(found, path, trees, base_author) for path in found.provenance.files}
+        files = {
+            path: self._furthest_author(found, path, trees, base_author)
+            for path in found.provenance.files
+        }
         main = main_file(Kind(found.kind), found.name)
         name = next((path for path in files if path.casefold() == main.casefold()), main)
         worst = max((*files.values(), rest), key=_distance)
         is_new = files.get(name, rest).kind is AuthorKind.AGENT and self._is_new(found, name)
         changes = tuple(self._changes(found, files))
         stands = not files and found.standing_base(trees) is not None
-        approved = stands and found.base is not None and (found.base.proposed or not found.base.is_person)
+        approved = (
+            stands and found.base is not None and (found.base.proposed or not found.base.is_person)
+        )
         main_author = files.get(name, rest)
         pulled = self._pull_commit(found)
-        return Authorship(worst.kind, worst.by, main_author, files, rest, changes, is_new, stands, approved, pulled)
+        return Authorship(
+            worst.kind,
+            worst.by,
+            main_author,
+            files,
+            rest,
+            changes,
+            is_new,
+            stands,
+            approved,
+            pulled,
+        )
 
     def _pull_commit(self, found: VersionAuthors) -> str:
-        """Return the commit of the newest pull that the provenance names and that the person follows."""
+        """Return the commit of the newest pull that the provenance names and that the person
+        follows.
+        """
         authors = sorted(found.others.items(), reverse=True)
         # What was there at the base is the person's own, no matter who brought it.
         pulls = (
-            author.pull for number, author in authors if number != found.provenance.base and self._is_followed(author)
+            author.pull
+            for number, author in authors
+            if number != found.provenance.base and self._is_followed(author)
         )
         return next((clean_name(pull.commit) for pull in pulls if pull is not None), "")
 
     def _is_followed(self, author: VersionAuthor) -> bool:
-        """Return whether a pull that the person follows brought a version. Under a lock nothing is followed."""
+        """Return whether a pull that the person follows brought a version.
+
+        Under a lock nothing is followed.
+        """
         if self._library.lock is not None or author.principal is not Principal.REPOSITORY:
             return False
         return is_followed(author, self._library.store.backend.trusted_folders())
@@ -240,10 +305,16 @@ class _Judge:
         """Return the author of the files that nobody changed since the base."""
         base = found.standing_base(trees)
         author = self._file_author(base) if base is not None else FileAuthor(AuthorKind.YOU)
-        return FileAuthor(AuthorKind.YOU) if author.kind is AuthorKind.AGENT else replace(author, why="")
+        return (
+            FileAuthor(AuthorKind.YOU)
+            if author.kind is AuthorKind.AGENT
+            else replace(author, why="")
+        )
 
     def discount_unsigned(self, found: VersionAuthors) -> VersionAuthors:
-        """Return the authors of a version if only signed decisions count; unsigned ones count as an agent's."""
+        """Return the authors of a version if only signed decisions count; unsigned ones count as an
+        agent's.
+        """
         lock, backend = self._library.lock, self._library.store.backend
         assert lock is not None
         signed = lock.vouched_operations(
@@ -255,31 +326,49 @@ class _Judge:
             again = backend.authorship.version_authors(
                 found.resource,
                 found.maker.version,
-                lambda author: author.operation in lock.vouched_operations(backend, [author.operation]),
+                lambda author: (
+                    author.operation in lock.vouched_operations(backend, [author.operation])
+                ),
             )
             found = again or found
             signed = lock.vouched_operations(
                 backend, {author.operation for author in found.others.values() if author.is_person}
             )
-        others = {number: self._discount_author(author, signed) for number, author in found.others.items()}
+        others = {
+            number: self._discount_author(author, signed) for number, author in found.others.items()
+        }
         return replace(found, maker=self._discount_author(found.maker, signed), others=others)
 
     def _discount_author(self, author: VersionAuthor, signed: set[int]) -> VersionAuthor:
-        unsigned = author.principal is Principal.UNKNOWN or (author.is_person and author.operation not in signed)
-        return replace(author, principal=Principal.AGENT, actor=Actor.AGENT, via="file") if unsigned else author
+        unsigned = author.principal is Principal.UNKNOWN or (
+            author.is_person and author.operation not in signed
+        )
+        return (
+            replace(author, principal=Principal.AGENT, actor=Actor.AGENT, via="file")
+            if unsigned
+            else author
+        )
 
     def _furthest_author(
         self, found: VersionAuthors, path: str, trees: set[str], base_author: FileAuthor
     ) -> FileAuthor:
-        """Return the author of a file: of several the one furthest from the reader. path: '' for the other files."""
+        """Return the author of a file: of several the one furthest from the reader.
+
+        path: '' for the other files.
+        """
         authors = found.authors_of(path, trees)
         judged = [
-            self._file_author(author, new=self._is_new_by_other_session(author, found, path)) for author in authors
+            self._file_author(author, new=self._is_new_by_other_session(author, found, path))
+            for author in authors
         ]
         return max(judged, key=_distance, default=base_author)
 
-    def _is_new_by_other_session(self, author: VersionAuthor, found: VersionAuthors, path: str) -> bool:
-        """Return whether a file is an agent's own, which no person looked at and which another session made."""
+    def _is_new_by_other_session(
+        self, author: VersionAuthor, found: VersionAuthors, path: str
+    ) -> bool:
+        """Return whether a file is an agent's own, which no person looked at and which another
+        session made.
+        """
         return author.is_agent and not self._is_own(author) and self._is_new(found, path)
 
     def _is_new(self, found: VersionAuthors, path: str) -> bool:
@@ -294,19 +383,25 @@ class _Judge:
 
     def _is_own(self, author: VersionAuthor) -> bool:
         """Return whether the session of the reader made a version."""
-        return self._reader is not None and self._library.is_own(self._reader, author.operation, author.session)
+        return self._reader is not None and self._library.is_own(
+            self._reader, author.operation, author.session
+        )
 
     def _file_author(self, version_author: VersionAuthor, *, new: bool = False) -> FileAuthor:
-        kind, by = author_kind(version_author.principal, version_author.via, version_author.actor, self._subject)
-        # Whose text is marked: a stranger's until a person follows or trusts it, an agent's while it is new (or
-        # always, under a lock), and that of another member's agent.
+        kind, by = author_kind(
+            version_author.principal, version_author.via, version_author.actor, self._subject
+        )
+        # Whose text is marked: a stranger's until a person follows or trusts it, an agent's while
+        # it is new (or always, under a lock), and that of another member's agent.
         marked = (
             kind in (AuthorKind.REPOSITORY, AuthorKind.IMPORT)
             and by != BY_PROGRAM
             and not self._is_followed(version_author)
         )
         marked = marked or (kind is AuthorKind.AGENT and (new or self._library.marks_agents))
-        marked = marked or (kind is AuthorKind.MEMBER and version_author.principal is Principal.AGENT)
+        marked = marked or (
+            kind is AuthorKind.MEMBER and version_author.principal is Principal.AGENT
+        )
         return FileAuthor(kind, by, _WHY[kind] if marked else "")
 
     def _changes(self, found: VersionAuthors, files: Mapping[str, FileAuthor]) -> list[AgentChange]:
@@ -321,7 +416,11 @@ class _Judge:
                     and part.is_there
                     and self._file_author(version_author).kind is AuthorKind.AGENT
                 ):
-                    changes.append(AgentChange(path, part, version_author, self._file_author(version_author).by))
+                    changes.append(
+                        AgentChange(
+                            path, part, version_author, self._file_author(version_author).by
+                        )
+                    )
         return sorted(changes, key=lambda change: -change.part.version)
 
 
@@ -331,21 +430,32 @@ def _distance(author: FileAuthor) -> tuple[bool, int]:
 
 
 def subject_of(via: str) -> str:
-    """Return the subject that signed in or has a token, '' for the account whose library this is."""
+    """Return the subject that signed in or has a token, '' for the account whose
+    library this is.
+    """
     return via if via.startswith(("token:", "oidc:")) else ""
 
 
-def author_kind(principal: Principal, via: str, actor: Actor, subject: str = "") -> tuple[AuthorKind, str]:
-    """Return the author of a change for a reader, and by what name. subject: of the reader, see `subject_of`."""
+def author_kind(
+    principal: Principal, via: str, actor: Actor, subject: str = ""
+) -> tuple[AuthorKind, str]:
+    """Return the author of a change for a reader, and by what name.
+
+    subject: of the reader, see `subject_of`.
+    """
     if principal is Principal.REPOSITORY:
         return AuthorKind.REPOSITORY, ""
     if principal is Principal.IMPORT:
-        return AuthorKind.IMPORT, BY_PROGRAM if via == QUICKSTART.via else clean_name(via.partition(":")[2])
+        return AuthorKind.IMPORT, BY_PROGRAM if via == QUICKSTART.via else clean_name(
+            via.partition(":")[2]
+        )
     # A file on disk, which any program of this account can write; it counts as the person's own.
     if principal is Principal.UNKNOWN:
         return AuthorKind.YOU, "file"
     own = subject_of(via) == subject
-    decides = principal is Principal.PERSON or (principal is Principal.SCRIPT and actor is Actor.HUMAN)
+    decides = principal is Principal.PERSON or (
+        principal is Principal.SCRIPT and actor is Actor.HUMAN
+    )
     if decides:
         return (AuthorKind.YOU, "") if own else (AuthorKind.MEMBER, _name_of(via) or "owner")
     by = _name_of(via) or (str(actor) if actor is not Actor.AGENT else "")
@@ -364,7 +474,12 @@ def author_words(kind: str, by: str) -> str:
     return f"{kind} ({by})" if by else kind
 
 
-_CLIENTS = {"claude-code": "Claude Code", "codex": "Codex", "codex-mcp-client": "Codex", "cursor": "Cursor"}
+_CLIENTS = {
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "codex-mcp-client": "Codex",
+    "cursor": "Cursor",
+}
 
 
 def _name_of(via: str) -> str:
@@ -381,7 +496,12 @@ _NO_NAME = re.compile(r"[^\w .@-]+|_")
 def clean_name(text: str) -> str:
     """Return a name as a line shows it: letters, digits, spaces, and the characters `.@-`."""
     # Cut first, because a client chooses its name.
-    return " ".join(_NO_NAME.sub(" ", text[: 4 * MAX_NAME]).split())[:MAX_NAME].rstrip()
+    return " ".join(
+        _NO_NAME.sub(
+            " ",
+            text[: 4 * MAX_NAME],
+        ).split()
+    )[:MAX_NAME].rstrip()
 
 
 MAX_LINE = 200
@@ -391,15 +511,17 @@ _MAX_RANGES = 3
 
 
 def provenance_line(ref: str, authorship: Authorship, now: str) -> str:
-    """Return the line that says what the reader's agent changed and how to take it back, '' for nothing.
+    """Return the line that says what the reader's agent changed and how to take it back, '' for
+    nothing.
 
-    Of what a pull brought to a folder whose pulls the person follows it names the commit. ref: with the version. now:
-    the time, as the store has it.
+    Of what a pull brought to a folder whose pulls the person follows it names the commit. ref: with
+    the version. now: the time, as the store has it.
     """
     pulled = f"last pull, commit {authorship.pulled}" if authorship.pulled else ""
     if not authorship.changes:
         line = f"{ref}: {pulled}" if pulled else ""
-        # Parts are left out from the least important until the line fits: an agent pays for each byte.
+        # Parts are left out from the least important until the line fits: an agent pays for each
+        # byte.
         return line if len(line.encode()) <= MAX_LINE else pulled
     newest = authorship.changes[0]
     agent_words = f"your agent ({newest.by})" if newest.by else "your agent"
@@ -459,7 +581,8 @@ def age_of(at: str, now: str) -> str:
 def reason_notice(operation: Operation) -> str:
     """Return what a mark says of the reason and the evidence of an operation, '' for a person's.
 
-    The content of a version may be a person's while its reason is an agent's, as after an agent's restore.
+    The content of a version may be a person's while its reason is an agent's, as after an agent's
+    restore.
     """
     kind, by = operation_author(operation)
     return "" if kind is AuthorKind.YOU or by == BY_PROGRAM else _WHY[kind]

@@ -1,4 +1,6 @@
-"""The caller of a verb, which of its changes wait for a person, and what the rules on that use of a library."""
+"""The caller of a verb, which of its changes wait for a person, and what the rules on that use of a
+library.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,14 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls a verb: the actor that its operations name, the session, and the scopes seen, nearest first.
+    """Who calls a verb: the actor that its operations name, the session, and the scopes seen,
+    nearest first.
 
-    principal, via: on whose behalf, and how that is known (see `Identity`); by default what the actor implies.
-    signer: signs the caller's decisions, where the person locked approvals.
-    connection: the server's own name of the connection that the call came over, None where it cannot tell connections
-    apart. A caller chooses its session, never this. project: the folder that the caller works in, None where the server
-    cannot tell. address: from where the call came, '' for this machine. conversation: whom texts are served to, ''
-    where the server cannot tell its clients apart; by default the connection, or the session.
+    principal, via: on whose behalf, and how that is known (see `Identity`); by default what the
+    actor implies. signer: signs the caller's decisions, where the person locked approvals.
+    connection: the server's own name of the connection that the call came over, None where it
+    cannot tell connections apart. A caller chooses its session, never this. project: the folder
+    that the caller works in, None where the server cannot tell. address: from where the call came,
+    '' for this machine. conversation: whom texts are served to, '' where the server cannot tell its
+    clients apart; by default the connection, or the session.
     """
 
     actor: Actor
@@ -39,7 +43,9 @@ class Caller:
     def reader(self) -> str | None:
         """Who has the texts that are served to this caller; None where nobody can tell."""
         # One client may hold several sessions in one connection; texts reach the whole connection.
-        return (self.connection or self.session if self.conversation is None else self.conversation) or None
+        return (
+            self.connection or self.session if self.conversation is None else self.conversation
+        ) or None
 
     @property
     def identity(self) -> Identity:
@@ -48,18 +54,28 @@ class Caller:
 
     @property
     def decides(self) -> bool:
-        """Whether the caller may decide what is a person's to decide: a person, or a script with that permission."""
-        return self.actor is Actor.HUMAN and self.identity.principal in (Principal.PERSON, Principal.SCRIPT)
+        """Whether the caller may decide what is a person's to decide: a person, or a script with
+        that permission.
+        """
+        return self.actor is Actor.HUMAN and self.identity.principal in (
+            Principal.PERSON,
+            Principal.SCRIPT,
+        )
 
 
 class ApprovalLevel(StrEnum):
-    """Which changes of an agent wait for a person. What a scan finds and what memories ask for waits at every level."""
+    """Which changes of an agent wait for a person.
+
+    What a scan finds and what memories ask for waits at every level.
+    """
 
     OFF = "off"
     """Nothing else waits."""
 
     GUARDED = "guarded"
-    """What is frozen, and what takes away or takes back what the same client and session did not do, waits."""
+    """What is frozen, and what takes away or takes back what the same client and session did not
+    do, waits.
+    """
 
     ALL = "all"
     """Everything waits."""

@@ -1,4 +1,6 @@
-"""The skills and agents of a library as a client sees them: by the name, the file or the prompt that a session has."""
+"""The skills and agents of a library as a client sees them: by the name, the file or the prompt
+that a session has.
+"""
 
 import os
 from functools import cached_property
@@ -26,32 +28,50 @@ class SkillLocator:
     """
 
     def __init__(self, library: Library, cwd: str | None, home: Path | None = None) -> None:
-        folders = [folder for folder in library.working_copies.folders() if folder.kind is Kind.SKILL]
-        self._bindings = {folder.path: library.working_copies.bindings.of_folder(folder) for folder in folders}
+        folders = [
+            folder for folder in library.working_copies.folders() if folder.kind is Kind.SKILL
+        ]
+        self._bindings = {
+            folder.path: library.working_copies.bindings.of_folder(folder) for folder in folders
+        }
         self._cwd, self._home = cwd or "", home
         self._own = [folder.path for folder in folders if folder.scope == USER_SCOPE]
         self._client_folders = _claude_folders(folders, self._cwd)
         self._folders_at: dict[str, str] = {}
 
     def by_name(self, name: str) -> Binding | None:
-        """Return what Claude Code's skill of this name is; None for a plugin's (with a colon) or another's."""
+        """Return what Claude Code's skill of this name is; None for a plugin's (with a colon) or
+        another's.
+        """
         if ":" in name:
             return None
         for folder in self._client_folders:
             if (binding := self._bindings[folder.path].get(name)) is not None:
                 return binding
-            # A link in the person's own folder to a skill of another; a name in a transcript may be any text.
+            # A link in the person's own folder to a skill of another; a name in a transcript may be
+            # any text.
             own = folder.scope == USER_SCOPE and "/" not in name and name not in ("", ".", "..")
-            if own and (linked := self.by_path(f"{folder.path}/{name}/{main_file(Kind.SKILL, name)}")) is not None:
+            if (
+                own
+                and (linked := self.by_path(f"{folder.path}/{name}/{main_file(Kind.SKILL, name)}"))
+                is not None
+            ):
                 return linked[0]
         return None
 
     def by_own_name(self, name: str) -> Binding | None:
-        """Return the skill of this name in a folder of the person's, for a client other than Claude Code."""
-        return next((found for path in self._own if (found := self._bindings[path].get(name)) is not None), None)
+        """Return the skill of this name in a folder of the person's, for a client other than Claude
+        Code.
+        """
+        return next(
+            (found for path in self._own if (found := self._bindings[path].get(name)) is not None),
+            None,
+        )
 
     def by_path(self, path: str) -> tuple[Binding, str] | None:
-        """Return the skill that a file lies in, and the file's path below it; None when it lies in none."""
+        """Return the skill that a file lies in, and the file's path below it; None when it lies in
+        none.
+        """
         if path == "~" or path.startswith(("~/", "$HOME/")):
             if self._home is None:
                 return None
@@ -59,7 +79,18 @@ class SkillLocator:
         # No path is longer, and a text from a transcript may be.
         if not path or "\0" in path or len(path) > 4096 or not (os.path.isabs(path) or self._cwd):
             return None
-        real = Path(self._real(os.path.join(self._cwd, path))) if self._bindings else Path()
+        real = (
+            Path(
+                self._real(
+                    os.path.join(
+                        self._cwd,
+                        path,
+                    )
+                )
+            )
+            if self._bindings
+            else Path()
+        )
         for folder, bindings in self._bindings.items():
             parts = real.relative_to(folder).parts if real.is_relative_to(folder) else ()
             for length in range(1, len(parts)):
@@ -90,17 +121,22 @@ MEMORY_HEADING = "\n\n# Persistent Agent Memory"
 
 
 class AgentLocator:
-    """The agents of one library's folders, as Claude Code that works in `cwd` starts them by the name in their head."""
+    """The agents of one library's folders, as Claude Code that works in `cwd` starts them by the
+    name in their head.
+    """
 
     def __init__(self, library: Library, cwd: str | None) -> None:
         self._library, self._cwd = library, cwd or ""
-        self._folders = [folder for folder in library.working_copies.folders() if folder.kind is Kind.AGENT]
+        self._folders = [
+            folder for folder in library.working_copies.folders() if folder.kind is Kind.AGENT
+        ]
 
     def by_prompt(self, name: str, prompt: str) -> tuple[int, int] | None:
-        """Return the resource and the version whose text is the system prompt that a subagent of this name was given.
+        """Return the resource and the version whose text is the system prompt that a subagent of
+        this name was given.
 
-        None where no agent of this name has that text: a file of the same name in a repository is another agent.
-        prompt: without secrets.
+        None where no agent of this name has that text: a file of the same name in a repository is
+        another agent. prompt: without secrets.
         """
         for head in self._heads_by_name.get(name, ()):
             # The newest first: a subagent mostly runs the version of the present.
@@ -112,8 +148,8 @@ class AgentLocator:
     def by_name(self, name: str) -> Head | None:
         """Return the agent that Claude Code starts by this name.
 
-        None for one that the library does not have, and where a folder of the project that the library does not follow
-        may have one of this name.
+        None for one that the library does not have, and where a folder of the project that the
+        library does not follow may have one of this name.
         """
         found = self._heads_by_name.get(name, ())
         # A name with a colon is of a plugin.
@@ -121,9 +157,15 @@ class AgentLocator:
             return None
         followed = {folder.path for folder in self._folders}
         here = Path(os.path.realpath(self._cwd))
-        places = (Path(os.path.realpath(above / ".claude" / "agents")) for above in (here, *here.parents))
+        places = (
+            Path(os.path.realpath(above / ".claude" / "agents")) for above in (here, *here.parents)
+        )
         # Another folder may have an agent of this name, which Claude Code would start instead.
-        return None if any(_may_have_agent(place, name) for place in places if place not in followed) else found[0]
+        return (
+            None
+            if any(_may_have_agent(place, name) for place in places if place not in followed)
+            else found[0]
+        )
 
     @cached_property
     def _heads_by_name(self) -> dict[str, list[Head]]:
@@ -131,10 +173,14 @@ class AgentLocator:
         heads_by_name: dict[str, list[Head]] = {}
         for folder in _claude_folders(self._folders, self._cwd, "agents"):
             bindings = self._library.working_copies.bindings.of_folder(folder)
-            heads = self._library.store.backend.heads_by_id([binding.resource for binding in bindings.values()])
+            heads = self._library.store.backend.heads_by_id(
+                [binding.resource for binding in bindings.values()]
+            )
             for head in heads.values():
                 if head.version is not None:
-                    heads_by_name.setdefault(summarize(self._document(head, head.latest)).name, []).append(head)
+                    heads_by_name.setdefault(
+                        summarize(self._document(head, head.latest)).name, []
+                    ).append(head)
         return heads_by_name
 
     def _document(self, head: Head, version: int) -> Document:
@@ -158,12 +204,16 @@ _VERSIONS_TRIED = 20  # versions of an agent that a prompt is compared with
 
 
 def _may_have_agent(place: Path, name: str) -> bool:
-    """Return whether an agent of this name may lie in a folder outside of the library; True in doubt."""
+    """Return whether an agent of this name may lie in a folder outside of the library; True in
+    doubt.
+    """
     seen = 0
     for folder, _, files in os.walk(place):
         for file in (os.path.join(folder, file) for file in files):
             seen += 1
-            if seen > MAX_AGENT_FILES or (file.casefold().endswith(".md") and _may_be_named(Path(file), name)):
+            if seen > MAX_AGENT_FILES or (
+                file.casefold().endswith(".md") and _may_be_named(Path(file), name)
+            ):
                 return True
         seen += 1
     return False
@@ -187,11 +237,19 @@ def _may_be_named(file: Path, name: str) -> bool:
     return bool(odd) or name.encode() in data or summarize(document).name == name
 
 
-def _claude_folders(folders: list[WatchedFolder], cwd: str, last: str = "skills") -> list[WatchedFolder]:
-    """Return the folders whose skills, or agents, Claude Code knows by name: those of the project before the user's."""
+def _claude_folders(
+    folders: list[WatchedFolder], cwd: str, last: str = "skills"
+) -> list[WatchedFolder]:
+    """Return the folders whose skills, or agents, Claude Code knows by name: those of the project
+    before the user's.
+    """
     native = [folder for folder in folders if folder.path.parts[-2:] == (".claude", last)]
     here = Path(os.path.realpath(cwd)) if cwd else None
-    around = [folder for folder in native if here is not None and here.is_relative_to(folder.path.parent.parent)]
+    around = [
+        folder
+        for folder in native
+        if here is not None and here.is_relative_to(folder.path.parent.parent)
+    ]
     users = [folder for folder in native if folder.scope == USER_SCOPE and folder not in around]
     # The deepest of those that hold the working directory is the project's own.
     return sorted(around, key=lambda folder: -len(folder.path.parts)) + users

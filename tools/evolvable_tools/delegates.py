@@ -1,4 +1,6 @@
-"""Delegates: the agent that a version of a skill names, whether that is in force, and whom a client starts for it."""
+"""Delegates: the agent that a version of a skill names, whether that is in force, and whom a client
+starts for it.
+"""
 
 import re
 from collections.abc import Sequence
@@ -34,7 +36,10 @@ MAX_AGENTS = 5
 
 @dataclass(frozen=True, slots=True)
 class NamedDelegate:
-    """A delegate whose refs can be read. agent: of kind agent. others: agents that can be given the work as well."""
+    """A delegate whose refs can be read.
+
+    agent: of kind agent. others: agents that can be given the work as well.
+    """
 
     agent: Ref
     terms: Delegate
@@ -52,16 +57,28 @@ def parse_delegate(terms: Delegate | None) -> NamedDelegate | None:
         return None
     # A person writes the refs, so a wrong one is no error here; `delegate_warnings` reports it.
     try:
-        agents = [Ref.parse(text.strip(), Kind.AGENT) for text in terms.agent.split(",")[:MAX_AGENTS]]
+        agents = [
+            Ref.parse(
+                text.strip(),
+                Kind.AGENT,
+            )
+            for text in terms.agent.split(",")[:MAX_AGENTS]
+        ]
     except InvalidRef:
         return None
     # A ref that is named twice counts once; the first one is the preferred agent.
     first, *others = dict.fromkeys(agents)
-    return NamedDelegate(first, terms, tuple(others)) if all(agent.kind is Kind.AGENT for agent in agents) else None
+    return (
+        NamedDelegate(first, terms, tuple(others))
+        if all(agent.kind is Kind.AGENT for agent in agents)
+        else None
+    )
 
 
 def delegate_of(library: JudgedLibrary, head: Head, version: int) -> NamedDelegate | None:
-    """Return the delegate that a version of a skill names; None for another kind, and where its file cannot be read."""
+    """Return the delegate that a version of a skill names; None for another kind, and where its
+    file cannot be read.
+    """
     if head.kind is not Kind.SKILL:
         return None
     document = main_document(library, head, version)
@@ -70,7 +87,8 @@ def delegate_of(library: JudgedLibrary, head: Head, version: int) -> NamedDelega
 
 def delegate_in(text: str | None) -> NamedDelegate | None:
     """Return the delegate that the text of a SKILL.md names. Most name none, and are not parsed."""
-    # Twice the limit of a head: the limit is in bytes, and a search of the whole file would find the word in prose.
+    # Twice the limit of a head: the limit is in bytes, and a search of the whole file would find
+    # the word in prose.
     if not text or "delegate" not in text[: 2 * MAX_FRONTMATTER]:
         return None
     return parse_delegate(summarize(parse_document(text.encode())).delegate)
@@ -82,7 +100,9 @@ def delegate_in_force(library: JudgedLibrary, skill: Head, version: int) -> bool
 
 
 def delegate_author(library: JudgedLibrary, skill: Head, version: int) -> FileAuthor | None:
-    """Return who changed the delegate that a version of a skill names, None where it is in force."""
+    """Return who changed the delegate that a version of a skill names, None where it is
+    in force.
+    """
     return field_author(library, skill, version, _delegate_field)
 
 
@@ -91,14 +111,21 @@ def _delegate_field(document: Document) -> Delegate | None:
 
 
 def agent_to_start(library: JudgedLibrary, skill: Head, scopes: Sequence[str], folder: Path) -> str:
-    """Return the name of the agent that Claude Code's Skill tool is to start for a skill, '' for none.
+    """Return the name of the agent that Claude Code's Skill tool is to start for a skill, '' for
+    none.
 
-    That is the delegate in force of its newest version, where it lies beside the skills in the wanted version. The tool
-    starts it every time and without the conversation, so a delegate for long tasks, or one that needs the earlier
-    messages, is not started this way, nor is one of several. folder: of the skills.
+    That is the delegate in force of its newest version, where it lies beside the skills in the
+    wanted version. The tool starts it every time and without the conversation, so a delegate for
+    long tasks, or one that needs the earlier messages, is not started this way, nor is one of
+    several. folder: of the skills.
     """
     delegate = delegate_of(library, skill, skill.latest)
-    if delegate is None or delegate.others or delegate.terms.when != "always" or delegate.terms.input != "task":
+    if (
+        delegate is None
+        or delegate.others
+        or delegate.terms.when != "always"
+        or delegate.terms.input != "task"
+    ):
         return ""
     agent, why = visible_agent(library, scopes, delegate.agent)
     if agent is None or why or not delegate_in_force(library, skill, skill.latest):
@@ -112,17 +139,25 @@ def agent_to_start(library: JudgedLibrary, skill: Head, scopes: Sequence[str], f
 
 
 def agent_of_copy(library: JudgedLibrary, binding: Binding) -> str:
-    """Return the agent that Claude Code's Skill tool starts for the copy of a skill that lies there, '' for none."""
+    """Return the agent that Claude Code's Skill tool starts for the copy of a skill that lies
+    there, '' for none.
+    """
     folders = library.store.backend.bindings.folders()
     folder = next((candidate for candidate in folders if candidate.id == binding.folder), None)
     try:
-        return forked_agent(read_regular(folder.path / binding.directory / "SKILL.md", MAX_FILE)) if folder else ""
+        return (
+            forked_agent(read_regular(folder.path / binding.directory / "SKILL.md", MAX_FILE))
+            if folder
+            else ""
+        )
     except OSError:
         return ""
 
 
 def _versions_beside(library: JudgedLibrary, agent: Head, folder: Path) -> set[int]:
-    """Return the versions of an agent that lie in the folder of agents beside a folder of skills."""
+    """Return the versions of an agent that lie in the folder of agents beside a folder
+    of skills.
+    """
     bindings, beside = library.store.backend.bindings, folder.parent / "agents"
     agent_folders = [
         watched_folder
@@ -138,8 +173,12 @@ def _versions_beside(library: JudgedLibrary, agent: Head, folder: Path) -> set[i
     return {binding.version for binding in agent_bindings if binding.version is not None}
 
 
-def visible_agent(library: JudgedLibrary, scopes: Sequence[str], ref: Ref) -> tuple[Head | None, str]:
-    """Return the agent of a ref, and why a caller that sees these scopes cannot have it, '' where it can."""
+def visible_agent(
+    library: JudgedLibrary, scopes: Sequence[str], ref: Ref
+) -> tuple[Head | None, str]:
+    """Return the agent of a ref, and why a caller that sees these scopes cannot have it, '' where
+    it can.
+    """
     if ref.scope is not None and ref.scope not in scopes:
         return None, f"it is in the scope {ref.scope}, which is not seen here"
     head = living(library, ref.at(None), scopes)
@@ -151,7 +190,9 @@ def visible_agent(library: JudgedLibrary, scopes: Sequence[str], ref: Ref) -> tu
 
 
 def living(library: JudgedLibrary, ref: Ref, scopes: Sequence[str]) -> Head | None:
-    """Return the first resource of a name in these scopes, None where there is none or it was removed."""
+    """Return the first resource of a name in these scopes, None where there is none or it was
+    removed.
+    """
     head = library.store.head_or_none(ref, scopes)
     return head if head is not None and head.version is not None else None
 

@@ -1,7 +1,9 @@
-"""Delegation: the agent that a skill names for its work, whether it can be given the work, and what an agent needs.
+"""Delegation: the agent that a skill names for its work, whether it can be given the work, and what
+an agent needs.
 
-A skill delegates nothing if nobody whom the user trusts answers for it: its author would speak in the server's words.
-An agent for which nobody answers is never started; its text is shown between marks.
+A skill delegates nothing if nobody whom the user trusts answers for it: its author would speak in
+the server's words. An agent for which nobody answers is never started; its text is shown between
+marks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,9 +61,9 @@ class DelegateStatus:
 class Delegation:
     """A delegate that can be given the work of a skill. text: of its AGENT.md below the head.
 
-    notice: why the agent's text stands between marks, '' where it does not. subagent: the name by which Claude Code
-    starts it where the caller works, '' where it is not checked out there in this version, or nobody whom the user
-    trusts answers for it.
+    notice: why the agent's text stands between marks, '' where it does not. subagent: the name by
+    which Claude Code starts it where the caller works, '' where it is not checked out there in this
+    version, or nobody whom the user trusts answers for it.
     """
 
     agent: Head
@@ -78,11 +80,18 @@ class Delegation:
     @property
     def marked_text(self) -> str:
         """Its text for an agent: between marks where nobody whom the user trusts answers for it."""
-        return enclose(self.text, f"AGENT.md of {self.ref}", self.notice) if self.notice else self.text
+        return (
+            enclose(self.text, f"AGENT.md of {self.ref}", self.notice) if self.notice else self.text
+        )
 
 
 def delegate_status(
-    library: Library, scopes: Sequence[str], delegate: NamedDelegate, skill: Head, version: int, task_type: str = ""
+    library: Library,
+    scopes: Sequence[str],
+    delegate: NamedDelegate,
+    skill: Head,
+    version: int,
+    task_type: str = "",
 ) -> DelegateStatus:
     """Return which agent a version of a skill names, for a caller that sees these scopes.
 
@@ -101,13 +110,22 @@ def delegate_status(
 def find_delegation(
     library: Library, caller: Caller, head: Head, version: int, task_type: str = ""
 ) -> Delegation | None:
-    """Return the delegation of a version of a skill that the user trusts; None where its agent cannot be given it.
+    """Return the delegation of a version of a skill that the user trusts; None where its agent
+    cannot be given it.
 
     task_type: as for `delegate_status`.
     """
     delegate = delegate_of(library, head, version)
-    delegate = choose_delegate(library, caller.scopes, delegate, head, task_type) if delegate is not None else None
-    agent, why = visible_agent(library, caller.scopes, delegate.agent) if delegate is not None else (None, "")
+    delegate = (
+        choose_delegate(library, caller.scopes, delegate, head, task_type)
+        if delegate is not None
+        else None
+    )
+    agent, why = (
+        visible_agent(library, caller.scopes, delegate.agent)
+        if delegate is not None
+        else (None, "")
+    )
     if delegate is None or agent is None or why or not delegate_in_force(library, head, version):
         return None
     number = delegate.agent.version or agent.latest
@@ -121,11 +139,15 @@ def find_delegation(
     if caller.project and not notice and PLAIN_NAME.fullmatch(name):
         started = AgentLocator(library, caller.project).by_name(name)
     is_checked_out = started is not None and (started.id, started.latest) == (agent.id, number)
-    return Delegation(agent, number, document.body.strip(), delegate.terms, notice, name if is_checked_out else "")
+    return Delegation(
+        agent, number, document.body.strip(), delegate.terms, notice, name if is_checked_out else ""
+    )
 
 
 def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:
-    """Return what is wrong with whom a skill delegates to, or with the skills that an agent names: never an error."""
+    """Return what is wrong with whom a skill delegates to, or with the skills that an agent names:
+    never an error.
+    """
     main = files.get(main_file(ref.kind, ref.name))
     if main is None or ref.kind not in (Kind.SKILL, Kind.AGENT):
         return []
@@ -139,18 +161,25 @@ def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:
     delegate = parse_delegate(terms)
     if delegate is None:
         return [f"its delegate {quote_text(terms.agent)} names no agent: write it as agent:NAME"]
-    whys = {agent: visible_agent(library, library.scopes_from(scope), agent)[1] for agent in delegate.agents}
+    whys = {
+        agent: visible_agent(library, library.scopes_from(scope), agent)[1]
+        for agent in delegate.agents
+    }
     missing = [f"its delegate {agent} does nothing: {why}" for agent, why in whys.items() if why]
     return [*missing, *_unknown_words(document)]
 
 
 def missing_parts(library: Library) -> Iterator[tuple[Ref, list[str]]]:
-    """Yield each skill whose delegate, and each agent of whose skills some, cannot be used, with every reason."""
+    """Yield each skill whose delegate, and each agent of whose skills some, cannot be used, with
+    every reason.
+    """
     for kind in (Kind.SKILL, Kind.AGENT):
         for head in library.store.heads(kind):
             main = main_file(head.kind, head.name)
             try:
-                found = delegate_warnings(library, head.ref.within(head.scope), {main: library.store.file(head, main)})
+                found = delegate_warnings(
+                    library, head.ref.within(head.scope), {main: library.store.file(head, main)}
+                )
             except EvolvableError:
                 continue
             if found:
@@ -160,8 +189,8 @@ def missing_parts(library: Library) -> Iterator[tuple[Ref, list[str]]]:
 def needed_by(library: Library, chosen: Iterable[Head]) -> tuple[list[Head], list[str]]:
     """Return resources with their parts of the same scope, and what of these is missing, in words.
 
-    Parts are the delegates of skills, the skills of agents, the parts of those, and so on. Parts that nobody whom the
-    user trusts answers for are not followed, and no such agent is added.
+    Parts are the delegates of skills, the skills of agents, the parts of those, and so on. Parts
+    that nobody whom the user trusts answers for are not followed, and no such agent is added.
     """
     found: dict[int, Head] = {}
     missing: list[str] = []
@@ -172,16 +201,25 @@ def needed_by(library: Library, chosen: Iterable[Head]) -> tuple[list[Head], lis
             continue
         found[head.id] = head
         document = main_document(library, head, head.latest)
-        # The parts that the version names are another author's, who must not decide what is written into a folder.
-        if document is None or not in_force(library, head, head.latest, partial(_named_parts, head)):
+        # The parts that the version names are another author's, who must not decide what is written
+        # into a folder.
+        if document is None or not in_force(
+            library, head, head.latest, partial(_named_parts, head)
+        ):
             continue
         for ref in _named_parts(head, document):
             part = living(library, ref, (head.scope,))
             if part is None:
-                missing.append(f"{head.ref} names {ref}, which the scope {head.scope} does not have")
-            elif not (part_author := authorships(library, [part.id])[part.id]).stands and part_author.kind != "you":
                 missing.append(
-                    f"{head.ref} names {part.ref}, which nobody whom you trust answers for: it is not written"
+                    f"{head.ref} names {ref}, which the scope {head.scope} does not have"
+                )
+            elif (
+                not (part_author := authorships(library, [part.id])[part.id]).stands
+                and part_author.kind != "you"
+            ):
+                missing.append(
+                    f"{head.ref} names {part.ref}, which nobody whom you trust answers for: it is "
+                    "not written"
                 )
             else:
                 waiting.append(part)
@@ -196,19 +234,30 @@ def _named_parts(head: Head, document: Document) -> list[Ref]:
 
 
 def find_missing_checkouts(library: Library) -> Iterator[tuple[Ref, list[str]]]:
-    """Yield each skill in a folder of Claude Code whose delegate is in no folder of Claude Code's agents."""
+    """Yield each skill in a folder of Claude Code whose delegate is in no folder of Claude Code's
+    agents.
+    """
     folders, bindings = library.working_copies.folders(), library.working_copies.bindings
-    checked_out: dict[Kind, set[int]] = {Kind.SKILL: set(), Kind.AGENT: set()}
+    checked_out: dict[Kind, set[int]] = {
+        Kind.SKILL: set(),
+        Kind.AGENT: set(),
+    }
     for folder in folders:
         if folder.kind in checked_out and folder.path.parent.name == ".claude":
             resources = (
-                binding.resource for binding in bindings.of_folder(folder).values() if binding.version is not None
+                binding.resource
+                for binding in bindings.of_folder(folder).values()
+                if binding.version is not None
             )
             checked_out[folder.kind].update(resources)
     for head in library.store.backend.heads_by_id(checked_out[Kind.SKILL]).values():
         delegate = delegate_of(library, head, head.latest)
         scopes = library.scopes_from(head.scope)
-        agents = [visible_agent(library, scopes, ref)[0] for ref in delegate.agents] if delegate is not None else []
+        agents = (
+            [visible_agent(library, scopes, ref)[0] for ref in delegate.agents]
+            if delegate is not None
+            else []
+        )
         warnings = [
             f"its delegate {agent.ref} is not checked out for Claude Code:"
             " `evolvable folders checkout claude-code` does it"
@@ -219,15 +268,25 @@ def find_missing_checkouts(library: Library) -> Iterator[tuple[Ref, list[str]]]:
             yield head.ref, warnings
 
 
-def missing_skills(library: Library, scopes: Sequence[str], fields: Mapping[str, object]) -> list[str]:
+def missing_skills(
+    library: Library, scopes: Sequence[str], fields: Mapping[str, object]
+) -> list[str]:
     """Return the names of those skills of an agent that are not in these scopes."""
-    return [name for name in agent_skills(fields) if living(library, Ref(Kind.SKILL, name), scopes) is None]
+    return [
+        name
+        for name in agent_skills(fields)
+        if living(library, Ref(Kind.SKILL, name), scopes) is None
+    ]
 
 
 def agent_skills(fields: Mapping[str, object]) -> list[str]:
-    """Return the skills that an agent is started with, as its `skills` names them; those of plugins are left out."""
+    """Return the skills that an agent is started with, as its `skills` names them; those of plugins
+    are left out.
+    """
     value = fields.get("skills")
-    texts: Iterable[object] = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
+    texts: Iterable[object] = (
+        value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
+    )
     names = [text.strip() for text in texts if isinstance(text, str)]
     return [name for name in dict.fromkeys(names) if _is_name(name)][:MAX_SKILLS]
 
@@ -242,7 +301,9 @@ def _is_name(text: str) -> bool:
 def _unknown_words(document: Document) -> list[str]:
     """Return what is said of a block whose words are none of the known ones."""
     metadata = document.fields.get("metadata")
-    block = (metadata if isinstance(metadata, dict) else {}).get("delegate", document.fields.get("delegate"))
+    block = (metadata if isinstance(metadata, dict) else {}).get(
+        "delegate", document.fields.get("delegate")
+    )
     return [
         f"its delegate's {key} is not {' or '.join(words)}, and counts as {words[0]}"
         for key, words in DELEGATE_WORDS.items()
@@ -251,11 +312,18 @@ def _unknown_words(document: Document) -> list[str]:
 
 
 def start_text(delegation: Delegation, skill: str) -> str:
-    """Return how Claude Code is told to have a skill's work done by its agent. skill: its ref with the version."""
+    """Return how Claude Code is told to have a skill's work done by its agent.
+
+    skill: its ref with the version.
+    """
     terms, name = delegation.terms, delegation.subagent
     inputs = "the task, the paths of the files that it needs"
     inputs += ", what was said so far that bears on it" if terms.input == "history" else ""
-    back = "a summary of what it did" if terms.returns == "summary" else "the paths of the files that it wrote"
+    back = (
+        "a summary of what it did"
+        if terms.returns == "summary"
+        else "the paths of the files that it wrote"
+    )
     opening = (
         f"For a long task, run this in the sub-agent `{name}`"
         if terms.when == "long"
@@ -270,5 +338,9 @@ def start_text(delegation: Delegation, skill: str) -> str:
 
 def inline_text(delegation: Delegation) -> str:
     """Return how a client without sub-agents of ours is told to work as the agent itself."""
-    opening = "For a long task, work as this agent" if delegation.terms.when == "long" else "Work as this agent"
+    opening = (
+        "For a long task, work as this agent"
+        if delegation.terms.when == "long"
+        else "Work as this agent"
+    )
     return f"{opening} ({delegation.ref}):\n\n{delegation.marked_text}"

@@ -1,10 +1,12 @@
-"""Which of several agents is given the work of a skill: the one of which the most is to be expected.
+"""Which of several agents is given the work of a skill: the one of which the most is to be
+expected.
 
-Each agent's verified ends of work by this skill give an interval, and the agent with the highest upper end is chosen.
-So one that is hardly known is tried, and one that does worse is left alone once that is clear. Where the task type is
-known, an agent's ends at that type have an interval of their own. It weighs as much as it is probable that the type
-makes a difference, and that of all ends weighs the rest: a type with few ends borrows from the others. Source:
-SkillMAS, executor utility; the optimistic choice is that of bandits (upper confidence bounds).
+Each agent's verified ends of work by this skill give an interval, and the agent with the highest
+upper end is chosen. So one that is hardly known is tried, and one that does worse is left alone
+once that is clear. Where the task type is known, an agent's ends at that type have an interval of
+their own. It weighs as much as it is probable that the type makes a difference, and that of all
+ends weighs the rest: a type with few ends borrows from the others. Source: SkillMAS, executor
+utility; the optimistic choice is that of bandits (upper confidence bounds).
 """
 
 import math
@@ -21,7 +23,9 @@ from evolvable_tools.metrics import REWARDS, plain_task_type, wilson_interval
 
 @dataclass(frozen=True, slots=True)
 class VerifiedWork:
-    """Verified ends of an agent's work by a skill: good of n at the task type in question, and at all others."""
+    """Verified ends of an agent's work by a skill: good of n at the task type in question, and at
+    all others.
+    """
 
     good: int = 0
     n: int = 0
@@ -36,12 +40,17 @@ class VerifiedWork:
 
 
 def choose_delegate(
-    library: Library, scopes: Sequence[str], delegate: NamedDelegate, skill: Head, task_type: str = ""
+    library: Library,
+    scopes: Sequence[str],
+    delegate: NamedDelegate,
+    skill: Head,
+    task_type: str = "",
 ) -> NamedDelegate:
-    """Return the delegate with the agent that is given the work first, of those that these scopes see.
+    """Return the delegate with the agent that is given the work first, of those that these scopes
+    see.
 
-    As it is where a skill names one agent, or where none of several is seen. task_type: of the work, '' where it is not
-    known.
+    As it is where a skill names one agent, or where none of several is seen. task_type: of the
+    work, '' where it is not known.
     """
     if not delegate.others:
         return delegate
@@ -55,7 +64,9 @@ def choose_delegate(
     if not agent_ids:
         return delegate
     work = work_at_type(work_by_type(library, skill.id), task_type)
-    chosen = best_executor({ref: work.get(agent, VerifiedWork()) for ref, agent in agent_ids.items()})
+    chosen = best_executor(
+        {ref: work.get(agent, VerifiedWork()) for ref, agent in agent_ids.items()}
+    )
     rest = tuple(ref for ref in (delegate.agent, *delegate.others) if ref != chosen)
     return replace(delegate, agent=chosen, others=rest)
 
@@ -63,8 +74,9 @@ def choose_delegate(
 def best_executor(work: Mapping[Ref, VerifiedWork]) -> Ref:
     """Return the executor with the highest upper bound, of equal ones the first.
 
-    work: of each, in the order in which they are named. The bound is the upper end of Wilson's interval, of the ends at
-    the task type and of all ends, averaged by the probability that the type makes a difference.
+    work: of each, in the order in which they are named. The bound is the upper end of Wilson's
+    interval, of the ends at the task type and of all ends, averaged by the probability that the
+    type makes a difference.
     """
     order, differs = list(work), type_probability(work.values())
 
@@ -78,10 +90,11 @@ def best_executor(work: Mapping[Ref, VerifiedWork]) -> Ref:
 
 
 def type_probability(work: Iterable[VerifiedWork]) -> float:
-    """Return how probable it is that executors succeed at a task type otherwise than at the others; .5 without ends.
+    """Return how probable it is that executors succeed at a task type otherwise than at the others;
+    .5 without ends.
 
-    By Bayes' factor, with even odds before: each executor has one rate of success, or one at the type and one
-    elsewhere; before the ends every rate is equally probable.
+    By Bayes' factor, with even odds before: each executor has one rate of success, or one at the
+    type and one elsewhere; before the ends every rate is equally probable.
     """
     factor = 0.0
     for executor_work in work:
@@ -99,29 +112,43 @@ MAX_LOG = 700.0
 
 
 def _log_evidence(good: int, n: int) -> float:
-    """Return the logarithm of the probability of such ends, one after the other, where every rate is as probable."""
-    # The integral of the likelihood over all rates: Euler's beta function at good + 1 and n - good + 1.
+    """Return the logarithm of the probability of such ends, one after the other, where every rate
+    is as probable.
+    """
+    # The integral of the likelihood over all rates: Euler's beta function at good + 1 and n - good
+    # + 1.
     return math.lgamma(1 + good) + math.lgamma(1 + n - good) - math.lgamma(2 + n)
 
 
 def work_by_type(library: Library, skill: int) -> dict[tuple[int, str], tuple[int, int]]:
     """Return by agent and task type the successes and the verified ends of the work by a skill.
 
-    The task type of a session is the word that was reported with the skill's outcome, else the session's label.
+    The task type of a session is the word that was reported with the skill's outcome, else the
+    session's label.
     """
-    types = {attempt.key: attempt.task_type or "" for attempt in library.evidence.list_attempts([skill])}
+    types = {
+        attempt.key: attempt.task_type or "" for attempt in library.evidence.list_attempts([skill])
+    }
     return verified_work(library.store.backend.observations.executions(), skill, types)
 
 
 def verified_work(
     executions: Iterable[Execution], skill: int, types: Mapping[str, str]
 ) -> dict[tuple[int, str], tuple[int, int]]:
-    """Return what `work_by_type` does: of each connection and agent the last end. types: those of the sessions."""
+    """Return what `work_by_type` does: of each connection and agent the last end.
+
+    types: those of the sessions.
+    """
     # A connection counts once for each agent, or one long session would outweigh all others.
     last: dict[tuple[str, int], tuple[str, float]] = {}
     for execution in executions:
         used = any(use.resource == skill and use.used for use in execution.uses)
-        if used and execution.agent is not None and execution.grade is Grade.VERIFIED and execution.outcome in REWARDS:
+        if (
+            used
+            and execution.agent is not None
+            and execution.grade is Grade.VERIFIED
+            and execution.outcome in REWARDS
+        ):
             last[execution.link or execution.session, execution.agent] = (
                 types.get(execution.session, ""),
                 REWARDS[execution.outcome],
@@ -133,8 +160,13 @@ def verified_work(
     return found
 
 
-def work_at_type(work: Mapping[tuple[int, str], tuple[int, int]], task_type: str) -> dict[int, VerifiedWork]:
-    """Return by agent its work at a task type and at the others. Without a type all of it is of the type."""
+def work_at_type(
+    work: Mapping[tuple[int, str], tuple[int, int]], task_type: str
+) -> dict[int, VerifiedWork]:
+    """Return by agent its work at a task type and at the others.
+
+    Without a type all of it is of the type.
+    """
     wanted_type, found = plain_task_type(task_type), dict[int, VerifiedWork]()
     for (agent, kind), (good, n) in work.items():
         before = found.get(agent, VerifiedWork())

@@ -33,7 +33,9 @@ def encode_text(path: str, text: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
-        raise InvalidArgument(f"The text for {path} is not valid Unicode.", "It has a lone surrogate.") from None
+        raise InvalidArgument(
+            f"The text for {path} is not valid Unicode.", "It has a lone surrogate."
+        ) from None
 
 
 def decode_text(data: bytes) -> str | None:
@@ -47,7 +49,8 @@ def decode_text(data: bytes) -> str | None:
 
 
 def check_text(path: str, data: bytes, owner: object = "") -> str:
-    """Return the text of a file that is to be edited. Raises InvalidArgument for one that is not text.
+    """Return the text of a file that is to be edited. Raises InvalidArgument for one that is not
+    text.
 
     owner: the resource, for the message.
     """
@@ -55,7 +58,9 @@ def check_text(path: str, data: bytes, owner: object = "") -> str:
     if text is None:
         # UTF-8 written into another encoding leaves a file that no program can read.
         owner_words = f" of {owner}" if owner else ""
-        raise InvalidArgument(f"{path}{owner_words} is not text in UTF-8.", "Give the whole file instead.")
+        raise InvalidArgument(
+            f"{path}{owner_words} is not text in UTF-8.", "Give the whole file instead."
+        )
     return text
 
 
@@ -65,7 +70,9 @@ def apply_files(files: dict[str, File], contents: Mapping[str, str | bytes | Non
         check_path(path)
         if content is None:
             if files.pop(path, None) is None:
-                raise NoSuchFile(f"There is no file {path} to delete.", f"The files: {', '.join(sorted(files))}.")
+                raise NoSuchFile(
+                    f"There is no file {path} to delete.", f"The files: {', '.join(sorted(files))}."
+                )
             continue
         data = content if isinstance(content, bytes) else encode_text(path, content)
         old = files.get(path)
@@ -73,7 +80,10 @@ def apply_files(files: dict[str, File], contents: Mapping[str, str | bytes | Non
 
 
 def append_line(files: Mapping[str, File], path: str, line: str) -> dict[str, File]:
-    """Return the files with a line more at the end of one, unless the line is in it. Raises InvalidArgument."""
+    """Return the files with a line more at the end of one, unless the line is in it.
+
+    Raises InvalidArgument.
+    """
     text = check_text(path, files[path].data) if path in files else ""
     if line in text.split("\n"):
         return dict(files)
@@ -88,16 +98,25 @@ def apply_edit(files: dict[str, File], edit: TextEdit, owner: object) -> None:
 
 
 def edit_text(files: Mapping[str, bytes], edit: TextEdit, owner: object) -> bytes:
-    """Return the edited file of an edit. What it adds has the line ends that the file has at that place.
+    """Return the edited file of an edit. What it adds has the line ends that the file has at that
+    place.
 
-    owner: the resource, for messages. Raises NoSuchFile, InvalidPath, InvalidArgument, also for a file that is not
-    text, and EditConflict unless the old text is in the file exactly once.
+    owner: the resource, for messages. Raises NoSuchFile, InvalidPath, InvalidArgument, also for a
+    file that is not text, and EditConflict unless the old text is in the file exactly once.
     """
     data = files.get(check_path(edit.path))
     if data is None:
-        raise NoSuchFile(f"{owner} has no file {edit.path}.", f"Its files: {', '.join(sorted(files))}.")
+        raise NoSuchFile(
+            f"{owner} has no file {edit.path}.", f"Its files: {', '.join(sorted(files))}."
+        )
     check_text(edit.path, data, owner)
-    old, new = encode_text(edit.path, edit.old), encode_text(edit.path, edit.new)
+    old, new = (
+        encode_text(
+            edit.path,
+            edit.old,
+        ),
+        encode_text(edit.path, edit.new),
+    )
     # An empty old text would be found everywhere.
     count = data.count(old) if old else 0
     crlf = b"\r\n" in data
@@ -109,20 +128,28 @@ def edit_text(files: Mapping[str, bytes], edit: TextEdit, owner: object) -> byte
         ends = " Its lines end with CRLF; the search tried \\n and CRLF." if crlf else ""
         raise EditConflict(
             f"The old text {found} in {edit.path} of {owner}.{ends}",
-            "Give a piece of the head's text that is in the file exactly once; get_resource shows it.",
+            "Give a piece of the head's text that is in the file exactly once; "
+            "get_resource shows it.",
         )
     return _replace_once(data, old, new)
 
 
 def _replace_once(data: bytes, old: bytes, new: bytes) -> bytes:
-    """Return the data with its one `old` replaced. Where the line of it ends with CRLF, those of `new` do too."""
+    """Return the data with its one `old` replaced.
+
+    Where the line of it ends with CRLF, those of `new` do too.
+    """
     at = data.index(old)
-    if old.startswith(b"\n") and data[:at].endswith(b"\r"):  # a CR alone would stay behind, or become two
+    # A CR alone would stay behind, or become two.
+    if old.startswith(b"\n") and data[:at].endswith(b"\r"):
         at, old = at - 1, b"\r" + old
     end = data.find(b"\n", at)
     if end < 0:  # the last line has no end: it goes by the one before
         end = data.rfind(b"\n")
-    return data.replace(old, _with_crlf(new) if data[: max(end, 0)].endswith(b"\r") else new)
+    return data.replace(
+        old,
+        _with_crlf(new) if data[: max(end, 0)].endswith(b"\r") else new,
+    )
 
 
 def _with_crlf(data: bytes) -> bytes:

@@ -1,4 +1,5 @@
-"""What a reader gets of a search, the same for an agent, a terminal and a script: one verdict, in few bytes.
+"""What a reader gets of a search, the same for an agent, a terminal and a script: one verdict, in
+few bytes.
 
 A text between the marks of another author stays between them. Texts are cut first, names last.
 """
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from evolvable_store.search import Match
 
 SURE_BYTES, CHOICE_BYTES, FEW_BYTES, NONE_BYTES = 900, 3_000, 2_000, 300
-"""Bytes of the answer with each verdict, as JSON in UTF-8; FEW_BYTES of a choice among at most FEW described ones."""
+"""Bytes of the answer with each verdict, as JSON in UTF-8; FEW_BYTES of a choice among at most FEW
+described ones.
+"""
 
 FEW = 5  # choices that keep LEAST_ABOUT characters each
 
@@ -25,28 +28,59 @@ MOST_NAMES, ALSO = 28, 4
 """Further names of a choice, and other refs beside a sure match."""
 
 ABOUT, CHOICE_ABOUT, LEAST_ABOUT = 400, 180, 100
-"""Characters of the text about a sure match and about a choice, and those that each of the first FEW choices keeps."""
+"""Characters of the text about a sure match and about a choice, and those that each of the first
+FEW choices keeps.
+"""
 
 NOTE = "Ordered by likelihood: open one with load_skill, or go on without."
 
 _WHY = 120  # characters of the reason of a sure match
 # Falling, as `first_fitting` needs it. Steps are smaller for the short texts of a choice.
-_LENGTHS = (*range(ABOUT, CHOICE_ABOUT, -20), *range(CHOICE_ABOUT, LEAST_ABOUT, -10), LEAST_ABOUT)
+_LENGTHS = (
+    *range(
+        ABOUT,
+        CHOICE_ABOUT,
+        -20,
+    ),
+    *range(CHOICE_ABOUT, LEAST_ABOUT, -10),
+    LEAST_ABOUT,
+)
 
 Answer = dict[str, Any]
 
 
 def found_answer(found: FoundSkills, *, detail: bool = False) -> Answer:
     """Return the answer of a search. detail: with every field of every match, in order."""
-    answer = {Verdict.SURE: _sure, Verdict.CHOOSE: _choose, Verdict.NONE: _none}[found.verdict](found)
+    answer = {Verdict.SURE: _sure, Verdict.CHOOSE: _choose, Verdict.NONE: _none}[found.verdict](
+        found
+    )
     if not detail:
         return answer
-    matches, stages = [_fields_of(match) for match in found.matches], [asdict(stage) for stage in found.stages]
-    return answer | {"matches": matches, "stages": stages, "notice": found.notice, "fits": found.fits}
+    matches, stages = (
+        [_fields_of(match) for match in found.matches],
+        [asdict(stage) for stage in found.stages],
+    )
+    return answer | {
+        "matches": matches,
+        "stages": stages,
+        "notice": found.notice,
+        "fits": found.fits,
+    }
 
 
 _MATCH_FIELDS = (
-    *("ref", "version", "name", "description", "stage", "confidence", "why", "maturity", "author", "by"),
+    *(
+        "ref",
+        "version",
+        "name",
+        "description",
+        "stage",
+        "confidence",
+        "why",
+        "maturity",
+        "author",
+        "by",
+    ),
     *("reported", "verified", "marked"),
 )
 
@@ -59,7 +93,9 @@ def _fields_of(match: "Match") -> Answer:
 
 def answer_size(answer: Mapping[str, Any]) -> int:
     """Return the bytes of an answer."""
-    return len(json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
+    return len(
+        json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    )
 
 
 def _begin(found: FoundSkills) -> Answer:
@@ -80,13 +116,23 @@ def _sure(found: FoundSkills) -> Answer:
             about=f"{begin}{about}{end}" if about else "", why=why, delegate=delegate
         )
         notice = found.notice if begin and about else ""
-        fields = _begin(found) | {"use": use | {"confidence": first.confidence}, "also": also[:others]}
+        fields = _begin(found) | {
+            "use": use | {"confidence": first.confidence},
+            "also": also[:others],
+        }
         return fields | given_fields(notice=notice)
 
     # A sure match may lose its whole text, but not its ref.
     lengths = (*_LENGTHS, *range(LEAST_ABOUT - 20, -1, -20))
     length = first_fitting(lengths, lambda length: answer_size(answer(length, ALSO)) <= SURE_BYTES)
-    others = first_fitting(range(ALSO, -1, -1), lambda others: answer_size(answer(length, others)) <= SURE_BYTES)
+    others = first_fitting(
+        range(
+            ALSO,
+            -1,
+            -1,
+        ),
+        lambda others: answer_size(answer(length, others)) <= SURE_BYTES,
+    )
     return answer(length, others)
 
 
@@ -96,7 +142,11 @@ def _none(found: FoundSkills) -> Answer:
     def answer(count: int) -> Answer:
         return _begin(found) | {"nearest": nearest[:count]}
 
-    return answer(first_fitting(range(NEAREST, -1, -1), lambda count: answer_size(answer(count)) <= NONE_BYTES))
+    return answer(
+        first_fitting(
+            range(NEAREST, -1, -1), lambda count: answer_size(answer(count)) <= NONE_BYTES
+        )
+    )
 
 
 def _choose(found: FoundSkills) -> Answer:
@@ -119,29 +169,65 @@ def _choose(found: FoundSkills) -> Answer:
                 theirs.append(f"{choice.ref}: {about}" if about else choice.ref)
             else:
                 own.append({"ref": choice.ref} | given_fields(about=about))
-        fields = _begin(found) | {"note": NOTE, "choices": own} | given_fields(also=", ".join(names[:some]))
+        fields = (
+            _begin(found)
+            | {"note": NOTE, "choices": own}
+            | given_fields(also=", ".join(names[:some]))
+        )
         if theirs:
-            fields["others"] = {"notice": found.notice, "text": number + "\n".join(theirs) + end}
+            fields["others"] = {
+                "notice": found.notice,
+                "text": number + "\n".join(theirs) + end,
+            }
         return fields
 
     return _fitting(answer, len(described), len(names), limit)
 
 
-def _fitting(answer: Callable[[int, int, int, int], Answer], choices: int, names: int, limit: int) -> Answer:
-    """Return the fullest answer within the limit: first texts get shorter, then names and at last choices are left out.
+def _fitting(
+    answer: Callable[[int, int, int, int], Answer], choices: int, names: int, limit: int
+) -> Answer:
+    """Return the fullest answer within the limit: first texts get shorter, then names and at last
+    choices are left out.
 
-    answer: makes one of the length of the first texts, that of the later ones, and the numbers of choices and names.
+    answer: makes one of the length of the first texts, that of the later ones, and the numbers of
+    choices and names.
     """
 
     def size(length: int, later: int, choices: int, names: int) -> int:
         return answer_size(answer(length, later, choices, names))
 
     lengths = [length for length in _LENGTHS if length <= CHOICE_ABOUT]
-    length = first_fitting(lengths, lambda length: size(length, length // 2, choices, names) <= limit)
-    later = first_fitting(range(length // 2, -1, -10), lambda later: size(length, later, choices, names) <= limit)
-    some = first_fitting(range(names, -1, -1), lambda some: size(length, later, choices, some) <= limit)
-    length = first_fitting(range(length, -1, -10), lambda length: size(length, later, choices, some) <= limit)
-    count = first_fitting(range(choices, 0, -1), lambda count: size(length, later, count, some) <= limit)
+    length = first_fitting(
+        lengths, lambda length: size(length, length // 2, choices, names) <= limit
+    )
+    later = first_fitting(
+        range(
+            length // 2,
+            -1,
+            -10,
+        ),
+        lambda later: size(length, later, choices, names) <= limit,
+    )
+    some = first_fitting(
+        range(
+            names,
+            -1,
+            -1,
+        ),
+        lambda some: size(length, later, choices, some) <= limit,
+    )
+    length = first_fitting(
+        range(
+            length,
+            -1,
+            -10,
+        ),
+        lambda length: size(length, later, choices, some) <= limit,
+    )
+    count = first_fitting(
+        range(choices, 0, -1), lambda count: size(length, later, count, some) <= limit
+    )
     return answer(length, later, count, some)
 
 
@@ -151,7 +237,9 @@ def given_fields(**fields: str) -> Answer:
 
 
 def first_fitting(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
-    """Return the first of falling numbers that fits, the last when none does; those after one that fits do, too."""
+    """Return the first of falling numbers that fits, the last when none does; those after one that
+    fits do, too.
+    """
     # Most answers fit at once, which saves the search.
     if not numbers or fits(numbers[0]):
         return numbers[0] if numbers else 0

@@ -1,8 +1,8 @@
 """The sections of Markdown files: their stable ids, their places, and which of them are frozen.
 
-A section is what stands below a heading of the second level, up to the next heading of that level or of the first. A
-first-level heading after a section begins one too. A parser of CommonMark finds the headings, so that lines of code
-that look like headings are none.
+A section is what stands below a heading of the second level, up to the next heading of that level
+or of the first. A first-level heading after a section begins one too. A parser of CommonMark finds
+the headings, so that lines of code that look like headings are none.
 """
 
 import re
@@ -26,7 +26,8 @@ _PARSER = MarkdownIt("commonmark").disable("inline")
 
 @dataclass(frozen=True, slots=True)
 class MarkdownSection:
-    """One section. id: of its heading, '' for what stands before the first. start, end: its text in the file.
+    """One section. id: of its heading, '' for what stands before the first. start, end: its text in
+    the file.
 
     frozen: a comment `<!-- frozen -->` stands in it, as a block of its own.
     """
@@ -38,15 +39,18 @@ class MarkdownSection:
 
 
 def read_sections(data: bytes) -> list[MarkdownSection]:
-    """Return the sections of a Markdown file, the text before the first one included. A file that is not UTF-8: none.
+    """Return the sections of a Markdown file, the text before the first one included. A file that
+    is not UTF-8: none.
 
-    Ids are the words of the headings, lower case, with hyphens; of two that are equal the later one ends in a number.
+    Ids are the words of the headings, lower case, with hyphens; of two that are equal the later one
+    ends in a number.
     """
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         return []
-    # Parsing takes time, and a hostile file may be long; a mark anywhere in it then freezes the whole file.
+    # Parsing takes time, and a hostile file may be long; a mark anywhere in it then freezes the
+    # whole file.
     if len(data) > MAX_PARSED:
         return [MarkdownSection("", 0, len(text), _FROZEN.search(text) is not None)]
     place = find_frontmatter(data)
@@ -69,12 +73,19 @@ def _is_frozen_mark(token: Token) -> bool:
 
 
 def _spans(tokens: list[Token], lines: int) -> Iterator[tuple[str | None, int, int]]:
-    """Yield the heading of each section, None for the text before the first, with its first line and the line after."""
+    """Yield the heading of each section, None for the text before the first, with its first line
+    and the line after.
+    """
     name: str | None = None
     first = 0
     for at, token in enumerate(tokens):
         # A heading within a quotation or a list begins no section.
-        if token.type != "heading_open" or token.level or token.tag not in ("h1", "h2") or token.map is None:
+        if (
+            token.type != "heading_open"
+            or token.level
+            or token.tag not in ("h1", "h2")
+            or token.map is None
+        ):
             continue
         if token.tag == "h1" and name is None:
             continue  # a title belongs to what stands before the first section
@@ -86,7 +97,15 @@ def _spans(tokens: list[Token], lines: int) -> Iterator[tuple[str | None, int, i
 def _unique(heading: str | None, used: set[str]) -> str:
     if heading is None:
         return ""
-    slug = _SLUG.sub("-", heading.lower()).strip("-")[:80].strip("-") or "section"
+    slug = (
+        _SLUG.sub(
+            "-",
+            heading.lower(),
+        )
+        .strip("-")[:80]
+        .strip("-")
+        or "section"
+    )
     name, number = slug, 1
     while name in used:
         number += 1
@@ -111,7 +130,17 @@ def frozen_sections(files: Files) -> dict[str, str]:
 
 
 def changed_frozen_sections(before: Files, after: Files) -> list[str]:
-    """Return the frozen sections that a change edits, renames, unfreezes or removes, by path and id."""
-    changed = {path: file for path, file in before.items() if path not in after or after[path].data != file.data}
-    frozen_after: Mapping[str, str] = frozen_sections({path: after[path] for path in changed if path in after})
-    return [name for name, text in frozen_sections(changed).items() if frozen_after.get(name) != text]
+    """Return the frozen sections that a change edits, renames, unfreezes or removes, by path and
+    id.
+    """
+    changed = {
+        path: file
+        for path, file in before.items()
+        if path not in after or after[path].data != file.data
+    }
+    frozen_after: Mapping[str, str] = frozen_sections(
+        {path: after[path] for path in changed if path in after}
+    )
+    return [
+        name for name, text in frozen_sections(changed).items() if frozen_after.get(name) != text
+    ]

@@ -8,7 +8,10 @@ from evolvable_tools.scan import Finding, FindingSeverity, Scan, order_findings
 
 
 class NameIndex:
-    """The names of one library, by what they look like. It is made again after a change of the library."""
+    """The names of one library, by what they look like.
+
+    It is made again after a change of the library.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -16,7 +19,9 @@ class NameIndex:
         self._refs: dict[str, dict[str, Ref]] = {}
 
     def twin(self, ref: Ref) -> Ref | None:
-        """Return a resource of any kind and scope whose other name looks like this one, None where there is none."""
+        """Return a resource of any kind and scope whose other name looks like this one, None where
+        there is none.
+        """
         # The names of the usual memories are fixed, and no search offers a memory.
         if ref.kind is Kind.MEMORY:
             return None

@@ -1,7 +1,9 @@
-"""The file of a home that says which new descriptions to compare, and which near duplicates a server found.
+"""The file of a home that says which new descriptions to compare, and which near duplicates a
+server found.
 
-A server and the command line add lines, and `evolvable status` takes them all. The lines have numbers of resources and
-no word of a text, so a purge has nothing to remove here. A lost line loses a hint and nothing else.
+A server and the command line add lines, and `evolvable status` takes them all. The lines have
+numbers of resources and no word of a text, so a purge has nothing to remove here. A lost line loses
+a hint and nothing else.
 """
 
 import contextlib
@@ -26,7 +28,9 @@ def leave_for_status(home: Path, resources: Iterable[int]) -> None:
 
 
 def note_pairs(home: Path, resource: int, pairs: FoundPairs) -> None:
-    """Keep which near duplicates a resource has, for the next `evolvable status`; none replaces earlier ones."""
+    """Keep which near duplicates a resource has, for the next `evolvable status`; none replaces
+    earlier ones.
+    """
     _append(home, [{"resource": resource, "pairs": pairs}])
 
 
@@ -38,11 +42,13 @@ def _append(home: Path, rows: Sequence[object]) -> None:
     with contextlib.suppress(OSError), open(place, "ab", buffering=0, opener=private_file) as file:
         # In the mode "a" the position is the end of the file.
         if file.tell() < MAX_BYTES:
-            file.write(text.encode("ascii"))  # in one step, so that lines of several processes do not mix
+            # In one step, so that lines of several processes do not mix.
+            file.write(text.encode("ascii"))
 
 
 def take_notes(home: Path) -> dict[int, list[tuple[int, int]] | None]:
-    """Return the notes since the last call, by resource: its near duplicates, or None for one to compare.
+    """Return the notes since the last call, by resource: its near duplicates, or None for one to
+    compare.
 
     The last note of a resource counts, and the order is that of these. The file is gone afterwards.
     """
@@ -74,4 +80,6 @@ def _read_row(line: bytes) -> tuple[int, list[tuple[int, int]] | None]:
     """Return one note. Raise ValueError, TypeError or KeyError for what is none."""
     row = json.loads(line)
     pairs = row.get("pairs") if isinstance(row, dict) else None
-    return int(row["resource"]), None if pairs is None else [(int(other), int(percent)) for other, percent in pairs]
+    return int(row["resource"]), None if pairs is None else [
+        (int(other), int(percent)) for other, percent in pairs
+    ]

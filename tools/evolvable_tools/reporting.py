@@ -1,6 +1,8 @@
-"""How a use case says what it does and finds: steps that somebody may show, problems, numbers and lists in words.
+"""How a use case says what it does and finds: steps that somebody may show, problems, numbers and
+lists in words.
 
-A use case that takes long gets a `Step` from its caller. A terminal shows a line, a page shows nothing.
+A use case that takes long gets a `Step` from its caller. A terminal shows a line, a page shows
+nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,4 +42,6 @@ def count(number: int, noun: str) -> str:
 
 def some(texts: Sequence[str], most: int) -> str:
     """Return the first of several texts, and how many more there are."""
-    return ", ".join(texts[:most]) + (f" and {len(texts) - most:,} more" if len(texts) > most else "")
+    return ", ".join(texts[:most]) + (
+        f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    )

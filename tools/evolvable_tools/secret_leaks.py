@@ -1,4 +1,6 @@
-"""Secret leaks: which versions of the library hold a secret, what that blocks, and what agents do not receive."""
+"""Secret leaks: which versions of the library hold a secret, what that blocks, and what agents do
+not receive.
+"""
 
 import hashlib
 import re
@@ -19,13 +21,19 @@ RULES = 1
 ENV_FILE = "env-file"
 MAX_NAMED = 10  # secrets that a message names
 
-# `.env` and its variants such as `.env.local`, without the endings that mark an example; `prod.env`.
-_ENV = re.compile(r"(?:^|/)\.env(?:\.(?!example$|sample$|template$|dist$|defaults$)[\w.-]+)?$|(?:^|/)[\w-]+\.env$")
+# `.env` and its variants such as `.env.local`, without the endings that mark an example;
+# `prod.env`.
+_ENV = re.compile(
+    r"(?:^|/)\.env(?:\.(?!example$|sample$|template$|dist$|defaults$)[\w.-]+)?$|(?:^|/)[\w-]+\.env$"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LeakedSecret:
-    """A secret in a file of a version. id: the same for the same secret anywhere. newest: of the resource's head."""
+    """A secret in a file of a version.
+
+    id: the same for the same secret anywhere. newest: of the resource's head.
+    """
 
     id: str
     kind: str
@@ -42,9 +50,14 @@ class LeakedSecret:
 
 
 def leak_id(secret: str) -> str:
-    """Return the id of a secret: it reveals nothing of the secret, and is the same in every place."""
+    """Return the id of a secret: it reveals nothing of the secret, and is the same in
+    every place.
+    """
     # The prefix keeps the plain SHA-256 of a secret, which could be looked up, out of the id.
-    return "s" + hashlib.sha256(b"evolvable secret\0" + secret.encode("utf-8", "replace")).hexdigest()[:11]
+    return (
+        "s"
+        + hashlib.sha256(b"evolvable secret\0" + secret.encode("utf-8", "replace")).hexdigest()[:11]
+    )
 
 
 def env_id(sha256: str) -> str:
@@ -53,7 +66,9 @@ def env_id(sha256: str) -> str:
 
 
 def is_env_file(path: str) -> bool:
-    """Return whether a file of this name holds settings that are not for others; examples of one do not."""
+    """Return whether a file of this name holds settings that are not for others; examples of one do
+    not.
+    """
     return _ENV.search(path) is not None
 
 
@@ -63,7 +78,10 @@ def find_secrets(data: bytes) -> list[DetectedSecret]:
     if b"\0" in data[:8_000] or not (b"PRIVATE KEY" in data or any(certain_runs(data))):
         return []
     text = data.decode("utf-8", "replace")
-    found = ((leak_id(text[start:end]), kind, text.count("\n", 0, start) + 1) for start, end, kind in spans(text))
+    found = (
+        (leak_id(text[start:end]), kind, text.count("\n", 0, start) + 1)
+        for start, end, kind in spans(text)
+    )
     return [DetectedSecret(*fields) for fields in found]
 
 
@@ -73,7 +91,10 @@ def spans(text: str) -> list[tuple[int, int, str]]:
     keys = [(start, end, "private-key") for start, end, _ in blocks]
     found: list[tuple[int, int, str]] = []
     # A block this short is an example or a heading without its key.
-    for start, end, kind in (*filter(lambda key: key[1] - key[0] >= 200, keys), *redaction.find_certain(text)):
+    for start, end, kind in (
+        *filter(lambda key: key[1] - key[0] >= 200, keys),
+        *redaction.find_certain(text),
+    ):
         if not any(start < after and before < end for before, after, _ in found):
             found.append((start, end, kind))
     return sorted(found)
@@ -84,8 +105,13 @@ def found_secrets(library: Library) -> SecretFindings:
     return SecretFindings(library.store, find_secrets, RULES)
 
 
-def leaks(library: Library, progress: Callable[[int, int], None] | None = None) -> list[LeakedSecret]:
-    """Return every open finding, after a scan of new versions. Old versions count. progress: see `catch_up`."""
+def leaks(
+    library: Library, progress: Callable[[int, int], None] | None = None
+) -> list[LeakedSecret]:
+    """Return every open finding, after a scan of new versions.
+
+    Old versions count. progress: see `catch_up`.
+    """
     found_secrets(library).scan_new(progress)
     return stored_leaks(library)
 
@@ -100,7 +126,13 @@ def as_leak(occurrence: SecretOccurrence) -> LeakedSecret:
     """Return a stored finding with its place."""
     found = occurrence.found
     return LeakedSecret(
-        found.id, found.kind, str(occurrence.ref), occurrence.version, occurrence.path, found.line, occurrence.newest
+        found.id,
+        found.kind,
+        str(occurrence.ref),
+        occurrence.version,
+        occurrence.path,
+        found.line,
+        occurrence.newest,
     )
 
 
@@ -112,14 +144,24 @@ def _env_files(library: Library, accepted: Collection[str]) -> Iterable[LeakedSe
 
 
 def leak_messages(found: Collection[LeakedSecret]) -> list[str]:
-    """Return a warning for each secret, with one place of it and how many more there are; never the secret."""
+    """Return a warning for each secret, with one place of it and how many more there are; never the
+    secret.
+    """
     by_id: dict[str, list[LeakedSecret]] = {}
     # The place in the newest version first, since that is the one to repair.
-    for leak in sorted(found, key=lambda secret: (not secret.newest, secret.ref, -secret.version)):
+    for leak in sorted(
+        found,
+        key=lambda secret: (not secret.newest, secret.ref, -secret.version),
+    ):
         by_id.setdefault(leak.id, []).append(leak)
-    more = {id: f" and {len(places) - 1} more places" for id, places in by_id.items() if len(places) > 1}
+    more = {
+        id: f" and {len(places) - 1} more places" for id, places in by_id.items() if len(places) > 1
+    }
     lines = [f"{places[0]}{more.get(id, '')}" for id, places in by_id.items()]
-    return [*lines[:MAX_NAMED], *([f"{len(lines) - MAX_NAMED} more secrets"] if len(lines) > MAX_NAMED else [])]
+    return [
+        *lines[:MAX_NAMED],
+        *([f"{len(lines) - MAX_NAMED} more secrets"] if len(lines) > MAX_NAMED else []),
+    ]
 
 
 NEXT = (
@@ -130,7 +172,10 @@ NEXT = (
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """A resource that stays in the library because of its open findings. secrets: each with its place and its id."""
+    """A resource that stays in the library because of its open findings.
+
+    secrets: each with its place and its id.
+    """
 
     ref: str
     secrets: list[str]
@@ -142,21 +187,30 @@ class HeldBack:
 def held_back(library: Library, refs: Iterable[Ref], *, history: bool = False) -> list[HeldBack]:
     """Return which resources may not leave the library, each with its open findings.
 
-    refs: what leaves; with a version that one, without one the newest. history: every version leaves, not only the
-    newest.
+    refs: what leaves; with a version that one, without one the newest. history: every version
+    leaves, not only the newest.
     """
     leaving = {(str(ref.at(None)), ref.version) for ref in refs}
     found: dict[str, list[LeakedSecret]] = {}
     for leak in leaks(library):
-        if (leak.ref, leak.version) in leaving or ((leak.ref, None) in leaving and (history or leak.newest)):
+        if (leak.ref, leak.version) in leaving or (
+            (leak.ref, None) in leaving and (history or leak.newest)
+        ):
             found.setdefault(leak.ref, []).append(leak)
     return [HeldBack(ref, leak_messages(some)) for ref, some in sorted(found.items())]
 
 
-def check_anything_leaves(what: str, withheld: Collection[HeldBack], leaving: Collection[object]) -> None:
-    """Raise Refused where everything that was to leave the library is held back. leaving: what is not."""
+def check_anything_leaves(
+    what: str, withheld: Collection[HeldBack], leaving: Collection[object]
+) -> None:
+    """Raise Refused where everything that was to leave the library is held back.
+
+    leaving: what is not.
+    """
     if withheld and not leaving:
-        found = "; ".join(secret for resource in list(withheld)[:MAX_NAMED] for secret in resource.secrets)
+        found = "; ".join(
+            secret for resource in list(withheld)[:MAX_NAMED] for secret in resource.secrets
+        )
         raise Refused(f"{what} would carry secrets: {found}.", NEXT)
 
 
@@ -166,12 +220,22 @@ def is_released(library: Library, sha256: str) -> bool:
     return purged or env_id(sha256) in found_secrets(library).accepted_findings()
 
 
-def check_served(library: Library, caller: Caller | None, ref: Ref, version: int, path: str, sha256: str) -> None:
-    """Raise Refused when an agent asks for an environment file that no person released. caller: None for a client."""
-    if (caller is not None and caller.decides) or not is_env_file(path) or is_released(library, sha256):
+def check_served(
+    library: Library, caller: Caller | None, ref: Ref, version: int, path: str, sha256: str
+) -> None:
+    """Raise Refused when an agent asks for an environment file that no person released.
+
+    caller: None for a client.
+    """
+    if (
+        (caller is not None and caller.decides)
+        or not is_env_file(path)
+        or is_released(library, sha256)
+    ):
         return
     raise Refused(
-        f"{path} of {ref.at(version)} is an environment file; agents are not given it before a person released it.",
+        f"{path} of {ref.at(version)} is an environment file; agents are not given it before a "
+        "person released it.",
         "Work without it, and tell the user which setting is needed.",
     )
 
@@ -179,13 +243,15 @@ def check_served(library: Library, caller: Caller | None, ref: Ref, version: int
 def accept_leak(library: Library, caller: Caller, id: str, reason: str) -> list[LeakedSecret]:
     """Accept a finding: it blocks nothing any more.
 
-    Raises InvalidArgument; Refused for callers other than a person, and without the passphrase of a lock.
+    Raises InvalidArgument; Refused for callers other than a person, and without the passphrase of a
+    lock.
     """
     check_may_decide(caller, "decide on a secret")
     open_findings = [leak for leak in leaks(library) if leak.id == id]
     if not open_findings:
         raise InvalidArgument(
-            f"There is no open finding {ascii(id[:40])}.", "`evolvable care purge --list` shows them."
+            f"There is no open finding {ascii(id[:40])}.",
+            "`evolvable care purge --list` shows them.",
         )
     library.authorise(caller, "Keeping a secret")
     found_secrets(library).accept(id, caller.actor.value, library.redact(reason))

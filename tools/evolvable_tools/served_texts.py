@@ -14,7 +14,8 @@ MAX_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ServedFile:
-    """A file as a client has it: as a version holds it, or `data` where a client's text was merged into that version.
+    """A file as a client has it: as a version holds it, or `data` where a client's text was merged
+    into that version.
 
     data: None where the version holds the client's text.
     """
@@ -24,7 +25,10 @@ class ServedFile:
 
 
 class ServedTexts:
-    """The files that clients have of resources. Safe from any thread. A client is named as `Caller.reader` says."""
+    """The files that clients have of resources.
+
+    Safe from any thread. A client is named as `Caller.reader` says.
+    """
 
     def __init__(self) -> None:
         self._files: OrderedDict[tuple[str, str], dict[str, ServedFile]] = OrderedDict()
@@ -40,15 +44,22 @@ class ServedTexts:
     def note_change(
         self, reader: str | None, ref: str, before: int, after: int, files: Mapping[str, ServedFile]
     ) -> None:
-        """Keep that a client changed a resource from the version `before` to `after`, and has these files since.
+        """Keep that a client changed a resource from the version `before` to `after`, and has these
+        files since.
 
-        What it had of the version before is the same in the one after, as the client changed nothing else.
+        What it had of the version before is the same in the one after, as the client changed
+        nothing else.
         """
         if reader is None:
             return
-        # Files of another version than `before` keep theirs: the client has not seen the change of these.
+        # Files of another version than `before` keep theirs: the client has not seen the change of
+        # these.
         served_files = self.files_of(reader, ref)
-        moved = {path: ServedFile(after) for path, file in served_files.items() if file == ServedFile(before)}
+        moved = {
+            path: ServedFile(after)
+            for path, file in served_files.items()
+            if file == ServedFile(before)
+        }
         created = {"": ServedFile(after)} if not before else {}
         self._keep((reader, ref), {**moved, **created, **files})
 
@@ -63,7 +74,9 @@ class ServedTexts:
                 self._bytes += _size(served_files)
 
     def files_of(self, reader: str | None, ref: str) -> dict[str, ServedFile]:
-        """Return the files that a client has of a resource, by path; at '' the version whose list of files it has."""
+        """Return the files that a client has of a resource, by path; at '' the version whose list
+        of files it has.
+        """
         if reader is None:
             return {}
         with self._lock:

@@ -1,8 +1,8 @@
 """The proof of what agents wrote, and what older libraries counted as proof.
 
-`proven_resources` says which contents proved themselves: that changes their rank in a search. `find_downgraded`
-compares the evidence of an older library with the graded one. `mark_repository_heads` marks what a repository brought
-to a library of a version before 0.2.
+`proven_resources` says which contents proved themselves: that changes their rank in a search.
+`find_downgraded` compares the evidence of an older library with the graded one.
+`mark_repository_heads` marks what a repository brought to a library of a version before 0.2.
 """
 
 from collections import defaultdict
@@ -25,23 +25,33 @@ from evolvable_tools.library import Library
 from evolvable_tools.metrics import earned_maturity, maturity_of, wilson_lower_bound
 
 CARRIED = 0.5
-"""The lower bound of the share of verified successes from which on evidence vouches for what an agent wrote: 4 of 4."""
+"""The lower bound of the share of verified successes from which on evidence vouches for what an
+agent wrote: 4 of 4.
+"""
 
 _ENDS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.PARTIAL)
 
 
 def proven_resources(library: Library, resources: Sequence[int]) -> set[int]:
-    """Return those whose newest content proved itself in sessions that had no part in writing it."""
-    return set(_find_proven(library, resources, library.store.backend.authorship.list_authors(resources)))
+    """Return those whose newest content proved itself in sessions that had no part in
+    writing it.
+    """
+    return set(
+        _find_proven(library, resources, library.store.backend.authorship.list_authors(resources))
+    )
 
 
 def _find_proven(
-    library: Library, resources: Sequence[int], authors_by_resource: Mapping[int, Sequence[VersionAuthor]]
+    library: Library,
+    resources: Sequence[int],
+    authors_by_resource: Mapping[int, Sequence[VersionAuthor]],
 ) -> list[int]:
-    """Return those whose content succeeded often enough in verified uses that had no part in writing it.
+    """Return those whose content succeeded often enough in verified uses that had no part in
+    writing it.
 
-    Often enough is more often than the version that a person stood for; where that has no verified ends, than sessions
-    without the resource. Where neither is known, nothing is proven: the tasks may succeed without it.
+    Often enough is more often than the version that a person stood for; where that has no verified
+    ends, than sessions without the resource. Where neither is known, nothing is proven: the tasks
+    may succeed without it.
     """
     backend, proven = library.store.backend, []
     verified: dict[int, list[Attempt]] = {}
@@ -50,11 +60,16 @@ def _find_proven(
             verified.setdefault(attempt.resource, []).append(attempt)
     for resource, some in verified.items():
         versions = {author.version for author in authors_by_resource[resource]}
-        # Sessions that wrote the content, and their connections, prove nothing: an author praises its own work.
-        wrote = {author.session for author in authors_by_resource[resource] if author.session is not None}
+        # Sessions that wrote the content, and their connections, prove nothing: an author praises
+        # its own work.
+        wrote = {
+            author.session for author in authors_by_resource[resource] if author.session is not None
+        }
         wrote |= backend.evidence.session_connections(wrote)
         others = [
-            attempt for attempt in some if attempt.version in versions and not wrote & {attempt.key, attempt.link}
+            attempt
+            for attempt in some
+            if attempt.version in versions and not wrote & {attempt.key, attempt.link}
         ]
         ends = [attempt.outcome for attempt in one_of_each_connection(others)]
         # Few successes prove nothing, however high their share is.
@@ -67,11 +82,15 @@ def _find_proven(
 
 
 def _share_before(library: Library, resource: int, verified: Sequence[Attempt]) -> float | None:
-    """Return the share of successes of a resource's base, else of sessions without the resource; None for neither."""
+    """Return the share of successes of a resource's base, else of sessions without the resource;
+    None for neither.
+    """
     backend = library.store.backend
     (version_authors,) = backend.authorship.newest_authors([resource]).values()
     base = version_authors.provenance.base
-    if base and (ends := [attempt.outcome for attempt in one_of_each_connection(_of_version(verified, base))]):
+    if base and (
+        ends := [attempt.outcome for attempt in one_of_each_connection(_of_version(verified, base))]
+    ):
         return _share(ends)
     within = {attempt.key for attempt in backend.evidence.list_attempts([resource], versions=True)}
     others = [
@@ -99,7 +118,8 @@ MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class Downgraded:
-    """A downgraded resource. ends: those that counted before. verified: those that are verified now.
+    """A downgraded resource. ends: those that counted before. verified: those that are verified
+    now.
 
     trust_before is trust where only the maturity fell.
     """
@@ -115,24 +135,39 @@ class Downgraded:
     @property
     def text(self) -> str:
         """One line for a person."""
-        changed = f", {self.trust_before} -> {self.trust}" if self.trust != self.trust_before else ""
+        changed = (
+            f", {self.trust_before} -> {self.trust}" if self.trust != self.trust_before else ""
+        )
         return f"{self.ref}: {self.ends} ends counted before, {self.verified} are verified{changed}"
 
 
 def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgraded]:
-    """Return the resources that grading the evidence downgraded. unsaid: only if no command has reported them yet."""
+    """Return the resources that grading the evidence downgraded.
+
+    unsaid: only if no command has reported them yet.
+    """
     rows = library.evidence.list_regraded(unsaid=unsaid)
     if not rows:
         return []
     whole = {row.resource: row for row in rows if row.version == 0}
     backend = library.store.backend
-    heads = {head.id: head for head in backend.heads_by_id(whole).values() if head.version is not None}
-    now, authorships_by_resource = backend.evidence.count_successes(heads), authorships(library, heads)
-    agents = [resource for resource in heads if authorships_by_resource[resource].kind is AuthorKind.AGENT]
+    heads = {
+        head.id: head for head in backend.heads_by_id(whole).values() if head.version is not None
+    }
+    now, authorships_by_resource = (
+        backend.evidence.count_successes(heads),
+        authorships(library, heads),
+    )
+    agents = [
+        resource for resource in heads if authorships_by_resource[resource].kind is AuthorKind.AGENT
+    ]
     # Only the text of agents is ever proven; others are trusted for other reasons.
     proven, before_proven = proven_resources(library, agents), _proven_before(library, rows)
     found = []
-    for resource, head in sorted(heads.items(), key=lambda item: str(item[1].ref)):
+    for resource, head in sorted(
+        heads.items(),
+        key=lambda item: str(item[1].ref),
+    ):
         proof, before = now.get(resource, SuccessCounts()), whole[resource]
         word = str(authorships_by_resource[resource].kind)
         downgraded = Downgraded(
@@ -154,8 +189,13 @@ def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgrade
 
 def _proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[int]:
     """Return the resources whose newest content had evidence that vouched for it before."""
-    authors_by_resource = library.store.backend.authorship.list_authors({row.resource for row in rows})
-    versions = {resource: {author.version for author in authors} for resource, authors in authors_by_resource.items()}
+    authors_by_resource = library.store.backend.authorship.list_authors(
+        {row.resource for row in rows}
+    )
+    versions = {
+        resource: {author.version for author in authors}
+        for resource, authors in authors_by_resource.items()
+    }
     ends: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
         if row.version in versions.get(row.resource, ()):
@@ -167,9 +207,16 @@ def _proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[in
 def format_downgraded(found: Sequence[Downgraded]) -> list[str]:
     """Return the lines for a person: the reason, then each resource."""
     count = f"{len(found)} resources stand" if len(found) > 1 else "1 resource stands"
-    more = [f"{len(found) - MOST} more; `evolvable learn stats` shows every resource"] if len(found) > MOST else []
+    more = (
+        [f"{len(found) - MOST} more; `evolvable learn stats` shows every resource"]
+        if len(found) > MOST
+        else []
+    )
     return [
-        f"Evidence now counts only where this library served the version, and only verified ends prove; {count} lower:",
+        (
+            "Evidence now counts only where this library served the version, and only verified "
+            f"ends prove; {count} lower:"
+        ),
         *(downgraded.text for downgraded in found[:MOST]),
         *more,
     ]
@@ -180,7 +227,8 @@ MAX_NAMED = 10
 
 
 def mark_repository_heads(library: Library) -> list[str]:
-    """Mark heads that a repository brought before principals were recorded; return what changed, in words.
+    """Mark heads that a repository brought before principals were recorded; return what changed, in
+    words.
 
     Does nothing on a library that was re-read before, or that this version made.
     """
@@ -196,8 +244,8 @@ def mark_repository_heads(library: Library) -> list[str]:
     names = ", ".join(str(head.ref) for head in found[:MAX_NAMED])
     more = f" and {len(found) - MAX_NAMED:,} more" if len(found) > MAX_NAMED else ""
     return [
-        f"A repository holds {names}{more}. They counted as yours until now. Agents read them between marks until a"
-        " person trusts their folder."
+        f"A repository holds {names}{more}. They counted as yours until now. Agents read them "
+        "between marks until a person trusts their folder."
     ]
 
 
@@ -209,7 +257,12 @@ def _of_repositories(library: Library, folder: WatchedFolder) -> list[Head]:
     found = []
     for directory, binding in bound.items():
         head = heads.get(binding.resource)
-        if head is None or head.version is None or binding.version != head.version or not _is_older(library, head):
+        if (
+            head is None
+            or head.version is None
+            or binding.version != head.version
+            or not _is_older(library, head)
+        ):
             continue
         if holds_one(folder, directory, library.store.files(head)):
             found.append(head)

@@ -1,1 +1,3 @@
-"""Sixty small programming problems that are really executed, and a program that stands in for a model."""
+"""Sixty small programming problems that are really executed, and a program that stands in for a
+model.
+"""

@@ -11,7 +11,12 @@ from seeds.code_set.problem import Problem
 from seeds.code_set.tables import TABLES
 from seeds.code_set.texts import TEXTS
 
-PROBLEMS: dict[str, list[Problem]] = {"numbers": NUMBERS, "lists": LISTS, "texts": TEXTS, "tables": TABLES}
+PROBLEMS: dict[str, list[Problem]] = {
+    "numbers": NUMBERS,
+    "lists": LISTS,
+    "texts": TEXTS,
+    "tables": TABLES,
+}
 """The problems by category."""
 
 HERE = Path(__file__).resolve().parent
@@ -20,10 +25,19 @@ STAND_IN = HERE / "stand_in.py"
 _SPLITS = ("train", "val", "test", "test")
 
 
-def taskset_files(names: frozenset[str] | None = None, *, all_val: bool = False) -> dict[str, bytes]:
-    """Return the files of the code set by path. names: of these problems alone. all_val: no split but validation."""
+def taskset_files(
+    names: frozenset[str] | None = None, *, all_val: bool = False
+) -> dict[str, bytes]:
+    """Return the files of the code set by path.
+
+    names: of these problems alone. all_val: no split but validation.
+    """
     top = HERE / "environment"
-    files = {p.relative_to(top).as_posix(): p.read_bytes() for p in top.rglob("*") if p.suffix in (".py", ".md")}
+    files = {
+        p.relative_to(top).as_posix(): p.read_bytes()
+        for p in top.rglob("*")
+        if p.suffix in (".py", ".md")
+    }
     visible, hidden, lines = {}, {}, []
     for category, problems in PROBLEMS.items():
         for at, problem in enumerate(problems):
@@ -32,7 +46,8 @@ def taskset_files(names: frozenset[str] | None = None, *, all_val: bool = False)
             solve = problem.solve()
             visible[problem.name] = problem.shown
             hidden[problem.name] = [
-                (arguments, solve(*json.loads(json.dumps(arguments)))) for arguments in problem.hidden
+                (arguments, solve(*json.loads(json.dumps(arguments))))
+                for arguments in problem.hidden
             ]
             split = "val" if all_val else _SPLITS[at % len(_SPLITS)]
             lines.append(json.dumps(_task(problem, category, split, hidden[problem.name])))
@@ -43,9 +58,12 @@ def taskset_files(names: frozenset[str] | None = None, *, all_val: bool = False)
 
 
 def _task(problem: Problem, category: str, split: str, hidden: list[Any]) -> dict[str, Any]:
-    examples = "\n".join(f"solve({', '.join(map(json.dumps, a))}) gives {json.dumps(b)}" for a, b in problem.shown)
+    examples = "\n".join(
+        f"solve({', '.join(map(json.dumps, a))}) gives {json.dumps(b)}" for a, b in problem.shown
+    )
     prompt = (
-        f"Problem {problem.name}. {problem.text}\nWrite a function `solve` in one fenced block of Python.\n{examples}"
+        f"Problem {problem.name}. {problem.text}\nWrite a function `solve` in one fenced block of "
+        f"Python.\n{examples}"
     )
     return {
         "id": problem.name,
@@ -55,16 +73,28 @@ def _task(problem: Problem, category: str, split: str, hidden: list[Any]) -> dic
         "timeout_s": 60,
         "scorer": {
             "type": "command",
-            "args": {"argv": ["{python}", "-I", "-S", "{taskset}/hidden/judge.py"], "outcomes": "code"},
+            "args": {
+                "argv": ["{python}", "-I", "-S", "{taskset}/hidden/judge.py"],
+                "outcomes": "code",
+            },
         },
-        "public": {"argv": ["{python}", "-I", "-S", "{taskset}/public/check.py"], "files": "public"},
-        # The scorer does not read it. Its mark stands nowhere else, so a prompt that held it would be found.
-        "expected": f"hidden-{hashlib.sha256(problem.name.encode()).hexdigest()[:16]} {json.dumps(hidden)[:200]}",
+        "public": {
+            "argv": ["{python}", "-I", "-S", "{taskset}/public/check.py"],
+            "files": "public",
+        },
+        # The scorer does not read it. Its mark stands nowhere else, so a prompt that held it would
+        # be found.
+        "expected": (
+            f"hidden-{hashlib.sha256(problem.name.encode()).hexdigest()[:16]} "
+            f"{json.dumps(hidden)[:200]}"
+        ),
     }
 
 
 def knowledge() -> bytes:
-    """Return what the stand-in knows of each problem: the right code, and the mistakes of its first answer."""
+    """Return what the stand-in knows of each problem: the right code, and the mistakes of its first
+    answer.
+    """
     known = {
         one.name: {"code": one.code, "faults": [[f.kind, f.old, f.new, f.rule] for f in one.faults]}
         for problems in PROBLEMS.values()

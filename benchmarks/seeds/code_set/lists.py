@@ -5,7 +5,8 @@ from seeds.code_set.problem import CE, MLE, RE, RPE, TLE, TO, Problem, crash, ed
 LISTS = [
     Problem(
         "running-mean",
-        "Return the list of the means of the first 1, 2, 3, ... numbers, each rounded to two places.",
+        "Return the list of the means of the first 1, 2, 3, ... numbers, each rounded to "
+        "two places.",
         """
 def solve(numbers):
     total, means = 0, []
@@ -28,11 +29,15 @@ def solve(numbers):
 """,
         [(([3, 1, 2],), 2), (([5, 5, 4],), 4)],
         [([],), ([7, 7],), ([-1, -2, -1],)],
-        [logic("sorted(set(numbers))", "sorted(numbers)"), crash(" if len(kinds) > 1 else None", "")],
+        [
+            logic("sorted(set(numbers))", "sorted(numbers)"),
+            crash(" if len(kinds) > 1 else None", ""),
+        ],
     ),
     Problem(
         "rotate",
-        "Return the list rotated to the right by k places; k may be larger than the list, or negative.",
+        "Return the list rotated to the right by k places; k may be larger than the list, "
+        "or negative.",
         """
 def solve(items, k):
     if not items:
@@ -46,7 +51,8 @@ def solve(items, k):
     ),
     Problem(
         "merge-ranges",
-        "Ranges are pairs of a first and a last number. Return the merged ranges in order; those that touch are one.",
+        "Ranges are pairs of a first and a last number. Return the merged ranges in order; those "
+        "that touch are one.",
         """
 def solve(ranges):
     merged = []
@@ -103,7 +109,8 @@ def solve(items):
     ),
     Problem(
         "max-subarray",
-        "Return the largest sum of a part of the list without gaps; the part has at least one number.",
+        "Return the largest sum of a part of the list without gaps; the part has at least "
+        "one number.",
         """
 def solve(numbers):
     best = here = numbers[0]
@@ -118,7 +125,8 @@ def solve(numbers):
     ),
     Problem(
         "missing-number",
-        "The list has all whole numbers from 0 to its length but one, in any order. Return the one that is missing.",
+        "The list has all whole numbers from 0 to its length but one, in any order. Return the "
+        "one that is missing.",
         """
 def solve(numbers):
     return len(numbers) * (len(numbers) + 1) // 2 - sum(numbers)
@@ -140,7 +148,8 @@ def solve(items, size):
     ),
     Problem(
         "majority",
-        "Return the item that stands in more than half of the places of the list, None where none does.",
+        "Return the item that stands in more than half of the places of the list, None where "
+        "none does.",
         """
 def solve(items):
     found, count = None, 0
@@ -156,7 +165,8 @@ def solve(items):
     ),
     Problem(
         "stock-profit",
-        "Prices follow each other in time. Return the largest gain of one purchase and one later sale, at least 0.",
+        "Prices follow each other in time. Return the largest gain of one purchase and one later "
+        "sale, at least 0.",
         """
 def solve(prices):
     least, best = None, 0
@@ -172,7 +182,8 @@ def solve(prices):
     ),
     Problem(
         "flatten",
-        "Return the items of a list of lists, nested as deep as they are, in one list in their order.",
+        "Return the items of a list of lists, nested as deep as they are, in one list in "
+        "their order.",
         """
 def solve(items):
     flat = []
@@ -186,7 +197,8 @@ def solve(items):
     ),
     Problem(
         "top-k",
-        "Return the k most frequent items of the list, the most frequent first; of equal ones the smaller comes first.",
+        "Return the k most frequent items of the list, the most frequent first; of equal ones the "
+        "smaller comes first.",
         """
 from collections import Counter
 
@@ -215,7 +227,8 @@ def solve(numbers):
         [
             slow(
                 "    from bisect import bisect_right, insort\n",
-                "    return sum(a > b for at, a in enumerate(numbers) for b in numbers[at + 1 :])\n",
+                "    return sum(a > b for at, a in enumerate(numbers) for b in "
+                "numbers[at + 1 :])\n",
             )
         ],
     ),

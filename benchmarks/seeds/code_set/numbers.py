@@ -16,7 +16,8 @@ def solve(n):
     ),
     Problem(
         "collatz-steps",
-        "A step turns an even n into n / 2 and an odd n into 3n + 1. Return the number of steps from n to 1.",
+        "A step turns an even n into n / 2 and an odd n into 3n + 1. Return the number of steps "
+        "from n to 1.",
         """
 def solve(n):
     steps = 0
@@ -43,7 +44,12 @@ def solve(numbers):
 """,
         [(([12, 18, 30],), 6), (([],), 0)],
         [([7],), ([0, 5],), ([-4, 6],)],
-        [crash("    found = 0\n    for one in numbers:", "    found = numbers[0]\n    for one in numbers[1:]:")],
+        [
+            crash(
+                "    found = 0\n    for one in numbers:",
+                "    found = numbers[0]\n    for one in numbers[1:]:",
+            )
+        ],
     ),
     Problem(
         "count-primes",
@@ -64,14 +70,15 @@ def solve(n):
         [
             slow(
                 "    sieve = bytearray([1]) * n\n",
-                "    return sum(all(one % other for other in range(2, one)) for one in range(2, n))\n"
-                "    sieve = bytearray(n)\n",
+                "    return sum(all(one % other for other in range(2, one)) for one in range(2, "
+                "n))\n    sieve = bytearray(n)\n",
             )
         ],
     ),
     Problem(
         "clock-angle",
-        "Return the smaller angle in degrees between the hands of a clock at the given hour and minute; it may be .5.",
+        "Return the smaller angle in degrees between the hands of a clock at the given hour and "
+        "minute; it may be .5.",
         """
 def solve(hour, minute):
     apart = abs(30 * (hour % 12) + minute / 2 - 6 * minute)
@@ -83,7 +90,8 @@ def solve(hour, minute):
     ),
     Problem(
         "leap-years",
-        "Return how many leap years lie between the years first and last, both included (Gregorian calendar).",
+        "Return how many leap years lie between the years first and last, both included "
+        "(Gregorian calendar).",
         """
 def solve(first, last):
     upto = lambda year: year // 4 - year // 100 + year // 400
@@ -111,7 +119,8 @@ def solve(n, base):
     ),
     Problem(
         "power-mod",
-        "Return a to the power of b modulo m; b is not negative and may be very large, m is positive.",
+        "Return a to the power of b modulo m; b is not negative and may be very large, m "
+        "is positive.",
         """
 def solve(a, b, m):
     return pow(a, b, m)
@@ -122,7 +131,8 @@ def solve(a, b, m):
     ),
     Problem(
         "perfect-squares",
-        "Return the whole numbers from low to high, both included, that are squares of whole numbers.",
+        "Return the whole numbers from low to high, both included, that are squares of "
+        "whole numbers.",
         """
 from math import isqrt
 
@@ -136,7 +146,8 @@ def solve(low, high):
     ),
     Problem(
         "change-ways",
-        "Return in how many ways the amount can be paid with coins of the given kinds, each as often as you like.",
+        "Return in how many ways the amount can be paid with coins of the given kinds, each as "
+        "often as you like.",
         """
 def solve(amount, kinds):
     ways = [1] + [0] * amount
@@ -164,7 +175,8 @@ def solve(n):
         [
             slow(
                 "    a, b = 0, 1\n",
-                "    if n > 1:\n        return (solve(n - 1) + solve(n - 2)) % 1000\n    a, b = 0, 1\n",
+                "    if n > 1:\n        return (solve(n - 1) + solve(n - 2)) % 1000\n"
+                "    a, b = 0, 1\n",
             )
         ],
     ),
@@ -187,7 +199,8 @@ def solve(n):
     ),
     Problem(
         "happy-number",
-        "Replace n by the sum of the squares of its digits until it is 1 or repeats. Return whether it becomes 1.",
+        "Replace n by the sum of the squares of its digits until it is 1 or repeats. Return "
+        "whether it becomes 1.",
         """
 def solve(n):
     seen = set()

@@ -1,4 +1,6 @@
-"""What a problem of the code set is, and the mistakes that the stand-in makes in its first answer to it."""
+"""What a problem of the code set is, and the mistakes that the stand-in makes in its first answer
+to it.
+"""
 
 import copy
 from collections.abc import Callable
@@ -11,9 +13,11 @@ Case = tuple[tuple[Any, ...], Any]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A mistake. old, new: what is replaced in the right code; both empty for a mistake of the answer as a whole.
+    """A mistake. old, new: what is replaced in the right code; both empty for a mistake of the
+    answer as a whole.
 
-    kind: the outcome that it has by itself. rule: a line of a prompt that keeps the stand-in from it, '' for none.
+    kind: the outcome that it has by itself. rule: a line of a prompt that keeps the stand-in from
+    it, '' for none.
     """
 
     kind: str
@@ -52,7 +56,8 @@ def crash(old: str, new: str) -> Fault:
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem. code: the right answer. shown: cases of the prompt. hidden: arguments of the scorer's cases.
+    """One problem. code: the right answer. shown: cases of the prompt. hidden: arguments of the
+    scorer's cases.
 
     faults: those of the first answer, in the order in which feedback names them.
     """

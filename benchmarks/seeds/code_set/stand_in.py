@@ -1,9 +1,11 @@
-"""Stand in for a model: answer problems of the code set, with mistakes, and repair those that feedback names.
+"""Stand in for a model: answer problems of the code set, with mistakes, and repair those that
+feedback names.
 
-It is a command executor. It keeps nothing between two calls: a further answer repairs what the critiques in its prompt
-name, and a critique names what the public feedback in its prompt says. A rule in a resource of its program, a line
-`rule: NAME`, keeps it from the mistakes that follow that rule. With the argument `varies` it makes each mistake in
-seven of ten repeats, so that repeats of one problem differ. Every figure of it is scripted.
+It is a command executor. It keeps nothing between two calls: a further answer repairs what the
+critiques in its prompt name, and a critique names what the public feedback in its prompt says. A
+rule in a resource of its program, a line `rule: NAME`, keeps it from the mistakes that follow that
+rule. With the argument `varies` it makes each mistake in seven of ten repeats, so that repeats of
+one problem differ. Every figure of it is scripted.
 """
 
 import hashlib
@@ -32,7 +34,9 @@ def reflect(blocks: list[tuple[str, str]]) -> str:
     feedback = next(text for name, text in blocks if name.startswith("public feedback"))
     kind = next((kind for kind, sign in SIGNS.items() if feedback.startswith(sign)), "")
     return (
-        f"cause: {SIGNS[kind]}\n{feedback.splitlines()[0][:200]}" if kind else "The feedback does not tell the cause."
+        f"cause: {SIGNS[kind]}\n{feedback.splitlines()[0][:200]}"
+        if kind
+        else "The feedback does not tell the cause."
     )
 
 
@@ -42,7 +46,9 @@ def answer(prompt: str, blocks: list[tuple[str, str]], known: dict, rules: set[s
     left = [fault for fault in problem["faults"] if not (fault[3] and fault[3] in rules)]
     for name, text in blocks:
         if name.startswith("critique"):
-            repaired = next((fault for fault in left if text.startswith(f"cause: {SIGNS[fault[0]]}")), None)
+            repaired = next(
+                (fault for fault in left if text.startswith(f"cause: {SIGNS[fault[0]]}")), None
+            )
             left = [fault for fault in left if fault is not repaired]
     if any(fault[0] == "TO" for fault in left):
         return {"outcome": "agent_timeout", "detail": "it was still thinking"}
@@ -63,7 +69,9 @@ def main() -> None:
     known = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     if "varies" in sys.argv[2:]:
         for name, problem in known.items():
-            problem["faults"] = [one for at, one in enumerate(problem["faults"]) if happens(name, at, told["repeat"])]
+            problem["faults"] = [
+                one for at, one in enumerate(problem["faults"]) if happens(name, at, told["repeat"])
+            ]
     prompt = told["prompt"]
     blocks = [(name, text) for name, _, text in BLOCK.findall(prompt)]
     rules = {
@@ -76,8 +84,17 @@ def main() -> None:
     reflects = prompt.startswith("Analyse an attempt")
     said = {"output": reflect(blocks)} if reflects else answer(prompt, blocks, known, rules)
     size = len(said.get("output", ""))
-    usage = {"input_tokens": len(prompt) // TOKEN, "output_tokens": size // TOKEN, "calls": 1, "cost": 0.0}
-    print(json.dumps({**said, "usage": usage, "read": [one["ref"] for one in told["program"]["resources"]]}))
+    usage = {
+        "input_tokens": len(prompt) // TOKEN,
+        "output_tokens": size // TOKEN,
+        "calls": 1,
+        "cost": 0.0,
+    }
+    print(
+        json.dumps(
+            {**said, "usage": usage, "read": [one["ref"] for one in told["program"]["resources"]]}
+        )
+    )
 
 
 main()

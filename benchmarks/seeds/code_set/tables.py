@@ -16,7 +16,8 @@ def solve(grid):
     ),
     Problem(
         "spiral",
-        "Return the numbers of the grid in the order of a spiral from the upper left corner inwards, clockwise.",
+        "Return the numbers of the grid in the order of a spiral from the upper left corner "
+        "inwards, clockwise.",
         """
 def solve(grid):
     found = []
@@ -31,7 +32,8 @@ def solve(grid):
     ),
     Problem(
         "islands",
-        "Ones are land and zeros are water. Return how many islands the grid has; land that touches by a side is one.",
+        "Ones are land and zeros are water. Return how many islands the grid has; land that "
+        "touches by a side is one.",
         """
 def solve(grid):
     land = {(y, x) for y, row in enumerate(grid) for x, one in enumerate(row) if one}
@@ -169,7 +171,8 @@ def solve(n, edges):
     ),
     Problem(
         "latest-version",
-        "Return the highest of versions such as 1.10.2; '' for none. Parts are compared as numbers.",
+        "Return the highest of versions such as 1.10.2; '' for none. Parts are compared "
+        "as numbers.",
         """
 def solve(versions):
     key = lambda version: [int(part) for part in version.split('.')]
@@ -212,7 +215,8 @@ def solve(one, other):
     ),
     Problem(
         "sudoku-row",
-        "Return whether the list of nine has only the digits 1 to 9 and 0 for empty, and no digit twice.",
+        "Return whether the list of nine has only the digits 1 to 9 and 0 for empty, and no "
+        "digit twice.",
         """
 def solve(row):
     digits = [one for one in row if one]

@@ -5,7 +5,8 @@ from seeds.code_set.problem import CE, MLE, RE, RPE, TLE, TO, Problem, crash, ed
 TEXTS = [
     Problem(
         "palindrome",
-        "Return whether the text reads the same backwards; only letters and digits count, and case does not.",
+        "Return whether the text reads the same backwards; only letters and digits count, and "
+        "case does not.",
         """
 def solve(text):
     signs = [sign.lower() for sign in text if sign.isalnum()]
@@ -28,7 +29,8 @@ def solve(text):
     ),
     Problem(
         "caesar",
-        "Return the text with each letter from a to z and A to Z moved k places in its alphabet; all else stays.",
+        "Return the text with each letter from a to z and A to Z moved k places in its alphabet; "
+        "all else stays.",
         """
 def solve(text, k):
     found = ''
@@ -45,7 +47,8 @@ def solve(text, k):
     ),
     Problem(
         "run-length",
-        "Return the text with each run of equal signs written as the sign and its length, such as a3b1.",
+        "Return the text with each run of equal signs written as the sign and its length, "
+        "such as a3b1.",
         """
 def solve(text):
     from itertools import groupby
@@ -57,7 +60,8 @@ def solve(text):
     ),
     Problem(
         "anagrams",
-        "Return the words in groups of anagrams; groups and words stay in the order of their first appearance.",
+        "Return the words in groups of anagrams; groups and words stay in the order of their "
+        "first appearance.",
         """
 def solve(words):
     groups = {}
@@ -71,7 +75,8 @@ def solve(words):
     ),
     Problem(
         "brackets",
-        "Return whether the brackets ()[]{} in the text are closed in the right order; other signs do not count.",
+        "Return whether the brackets ()[]{} in the text are closed in the right order; other "
+        "signs do not count.",
         """
 def solve(text):
     pairs, open_ones = {')': '(', ']': '[', '}': '{'}, []
@@ -89,7 +94,8 @@ def solve(text):
     ),
     Problem(
         "title-case",
-        "Return the text with the first letter of each word large and the others small; words are parted by one space.",
+        "Return the text with the first letter of each word large and the others small; words are "
+        "parted by one space.",
         """
 def solve(text):
     return ' '.join(word[:1].upper() + word[1:].lower() for word in text.split(' '))
@@ -100,7 +106,8 @@ def solve(text):
     ),
     Problem(
         "longest-word",
-        "Return the longest word of the text, of equal ones the first; '' for a text without words.",
+        "Return the longest word of the text, of equal ones the first; '' for a text "
+        "without words.",
         """
 def solve(text):
     return max(text.split(), key=len, default='')
@@ -111,7 +118,8 @@ def solve(text):
     ),
     Problem(
         "edit-distance",
-        "Return the least number of single signs to insert, delete or replace that turns one text into the other.",
+        "Return the least number of single signs to insert, delete or replace that turns one text "
+        "into the other.",
         """
 def solve(one, other):
     row = list(range(len(other) + 1))
@@ -171,7 +179,8 @@ def solve(words):
     ),
     Problem(
         "word-wrap",
-        "Return the lines of the text, filled word by word up to the given width; a longer word has a line of its own.",
+        "Return the lines of the text, filled word by word up to the given width; a longer word "
+        "has a line of its own.",
         """
 def solve(text, width):
     lines = []
@@ -188,7 +197,8 @@ def solve(text, width):
     ),
     Problem(
         "decode-runs",
-        "The text has signs, each followed by a number from 1 on, such as a3b12. Return the text that it stands for.",
+        "The text has signs, each followed by a number from 1 on, such as a3b12. Return the text "
+        "that it stands for.",
         r"""
 def solve(text):
     import re

@@ -43,13 +43,17 @@ def words_command(state: CommandContext) -> Output[dict[str, int]]:
     """Count the words of each skill."""
     with state.library() as (library, _):
         heads = library.store.heads()
-        counts = {str(head.ref): len(library.store.file(head, "SKILL.md").data.split()) for head in heads}
+        counts = {
+            str(head.ref): len(library.store.file(head, "SKILL.md").data.split()) for head in heads
+        }
     return Output(counts, lambda found: say(*(f"{ref}  {number}" for ref, number in found.items())))
 
 
 @hookimpl
 def clients() -> Sequence[Client]:
-    """Add a client that keeps its servers in ~/.example/mcp.json and reads skills in ~/.example/skills."""
+    """Add a client that keeps its servers in ~/.example/mcp.json and reads skills in
+    ~/.example/skills.
+    """
     example = Client(
         name="example",
         title="Example",

@@ -1,8 +1,8 @@
 """Look after an installation: its setup, what doctor reports, archives and backups, uninstalling.
 
-Begin with `examine`, the report of doctor (`Health`), and `export` and `back_up`. `find_clients`, `setup_offers` and
-`take_record` are what `setup` asks about; `read_standing` is what `status`, `folders` and `doctor` have in common. The
-command line and the page call the same functions.
+Begin with `examine`, the report of doctor (`Health`), and `export` and `back_up`. `find_clients`,
+`setup_offers` and `take_record` are what `setup` asks about; `read_standing` is what `status`,
+`folders` and `doctor` have in common. The command line and the page call the same functions.
 """
 
 from evolvable_store import late_names
@@ -42,7 +42,12 @@ if TYPE_CHECKING:
     from evolvable_server.care.client_status import Connected
     from evolvable_server.care.doctor import Health, describe_sandbox, examine
     from evolvable_server.care.offers import find_offers, setup_offers
-    from evolvable_server.care.setup_record import describe_changes, read_record, take_record, write_record
+    from evolvable_server.care.setup_record import (
+        describe_changes,
+        read_record,
+        take_record,
+        write_record,
+    )
     from evolvable_server.care.standing import Standing, Topic, read_standing
     from evolvable_server.care.uninstall import Uninstalled, plan_account_removal, plan_removal
     from evolvable_server.care.upgrade import ask_new_program, plan_upgrade, replace_program

@@ -1,4 +1,6 @@
-"""Archives of resources, and copies of whole libraries, with what the parts of the program add to them."""
+"""Archives of resources, and copies of whole libraries, with what the parts of the program add to
+them.
+"""
 
 import json
 from collections.abc import Collection, Iterable, Sequence
@@ -12,7 +14,15 @@ from evolvable_store import Head, Store, bundle
 from evolvable_store.bundle import backup, read_looks, select_heads
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
-from evolvable_tools import Caller, HeldBack, Library, Progress, Step, check_anything_leaves, held_back
+from evolvable_tools import (
+    Caller,
+    HeldBack,
+    Library,
+    Progress,
+    Step,
+    check_anything_leaves,
+    held_back,
+)
 from evolvable_tools.care import near_duplicate_lines
 from evolvable_tools.verbs import import_archive, note_copy
 
@@ -29,7 +39,8 @@ class RefusedImport:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What an import did; refs as texts. waiting: by their proposals, those that a person is to see first.
+    """What an import did; refs as texts. waiting: by their proposals, those that a person is to see
+    first.
 
     looks: runs that opened test tasks elsewhere, which count here from now on.
     """
@@ -56,14 +67,21 @@ class ExportResult:
 
 
 def format_of(path: Path) -> str:
-    """Return the format of an archive by its name, `folders` for one without an ending. Raise InvalidArgument."""
+    """Return the format of an archive by its name, `folders` for one without an ending.
+
+    Raise InvalidArgument.
+    """
     if path.is_dir() or not path.suffix:
         return "folders"
     # A .skill file is a zip with another ending.
-    form = {"skill": "zip"}.get(end := path.suffix.lower().lstrip("."), end)
+    form = {"skill": "zip"}.get(
+        end := path.suffix.lower().lstrip("."),
+        end,
+    )
     if form not in ("json", "zip"):
         raise InvalidArgument(
-            f"{path.name} is none of .json, .zip and .skill.", f"Say --format {' or '.join(FORMATS)}."
+            f"{path.name} is none of .json, .zip and .skill.",
+            f"Say --format {' or '.join(FORMATS)}.",
         )
     return form
 
@@ -71,20 +89,26 @@ def format_of(path: Path) -> str:
 def import_source(
     library: Library, caller: Caller, source: Path, form: str, options: dict[str, Any], step: Step
 ) -> tuple[ImportResult, set[str]]:
-    """Import an archive or folders; return what that did, and which of the added only have a history.
+    """Import an archive or folders; return what that did, and which of the added only have a
+    history.
 
     These were removed where they come from. options: of `scan_import.import_archive`.
     """
     with step("Reading") as progress:
         summary = import_archive(library, caller, source, form, progress=progress, **options)
     imported = summary.imported
-    # The import of a JSON archive has read the looks already. A zip and folders hold them in a file of their own.
+    # The import of a JSON archive has read the looks already. A zip and folders hold them in a file
+    # of their own.
     lines = b"\n".join(imported.looks) if form == "json" else read_looks(source, form)
     looks = sum(part.add(library.store.home, lines) for part in plugins.archive_parts())
     # An archive's history may end with a removal.
     heads = {ref: library.store.head_or_none(ref) for ref in imported.added}
     living = [ref for ref, head in heads.items() if head is not None and head.version is not None]
-    warnings = summary.warnings + library.checkout(imported.updated) + library.checkout(living, created=True)
+    warnings = (
+        summary.warnings
+        + library.checkout(imported.updated)
+        + library.checkout(living, created=True)
+    )
     result = ImportResult(
         operation=imported.operation,
         added=list(map(str, imported.added)),
@@ -102,21 +126,34 @@ def import_source(
 def export(
     library: Library, caller: Caller, target: Path, form: str, refs: Sequence[Ref], *, replace: bool
 ) -> ExportResult:
-    """Write resources to a file or folder, by default all that the format takes; what holds a secret stays.
+    """Write resources to a file or folder, by default all that the format takes; what holds a
+    secret stays.
 
-    replace: whether a file that is there may be written over. Raise InvalidArgument, and Refused where all would stay.
+    replace: whether a file that is there may be written over. Raise InvalidArgument, and Refused
+    where all would stay.
     """
     if form != "folders" and target.exists() and not replace:
         raise InvalidArgument(f"{target} is there already.", "Name a new file, or pass --replace.")
     store = library.store
-    chosen = [store.head(ref.at(None), caller.scopes).ref for ref in refs] or None
-    leaving = chosen or [head.ref for head in (_all_heads(store) if form == "json" else select_heads(store, None))]
+    chosen = [
+        store.head(
+            ref.at(None),
+            caller.scopes,
+        ).ref
+        for ref in refs
+    ] or None
+    leaving = chosen or [
+        head.ref for head in (_all_heads(store) if form == "json" else select_heads(store, None))
+    ]
     left_out = held_back(library, leaving, history=form == "json")
     names = {resource.ref for resource in left_out}
     allowed_refs = [ref for ref in leaving if str(ref) not in names]
     check_anything_leaves("The export", left_out, allowed_refs)
     if form == "json":
-        chosen_refs, withheld_refs = allowed_refs if refs else None, [ref for ref in leaving if str(ref) in names]
+        chosen_refs, withheld_refs = (
+            allowed_refs if refs else None,
+            [ref for ref in leaving if str(ref) in names],
+        )
         looks = _lines_beside(library, caller, chosen_refs)
         written = bundle.export_json(
             store, target, chosen_refs, map(json.loads, looks.splitlines()), without=withheld_refs
@@ -145,13 +182,21 @@ def back_up(store: Store, target: Path, progress: Progress, *, replace: bool) ->
 
 
 def _lines_beside(library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:
-    """Return what the parts of the program add to an archive of these resources, by default of all."""
+    """Return what the parts of the program add to an archive of these resources, by
+    default of all.
+    """
     return b"".join(part.export(library, caller, refs) for part in plugins.archive_parts())
 
 
 def _files_beside(home: Path) -> dict[str, bytes]:
-    """Return the files that the parts of the program have a backup take along, by their names below the home."""
-    return {name: data for part in plugins.archive_parts() for name, data in part.backup_files(home).items()}
+    """Return the files that the parts of the program have a backup take along, by their names below
+    the home.
+    """
+    return {
+        name: data
+        for part in plugins.archive_parts()
+        for name, data in part.backup_files(home).items()
+    }
 
 
 def _all_heads(store: Store) -> Collection[Head]:

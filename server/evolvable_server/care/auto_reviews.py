@@ -1,4 +1,6 @@
-"""Automatic reviews as a person switches them: on and off by project, by skill, and what they may still take today."""
+"""Automatic reviews as a person switches them: on and off by project, by skill, and what they may
+still take today.
+"""
 
 import os
 from collections.abc import Sequence
@@ -19,8 +21,8 @@ from evolvable_tools.review import BudgetLeft, budget_left, parse_budget, strict
 class AutoStatus:
     """Where automatic reviews are on. here: whether in this project. left: of today's budget.
 
-    waiting: how many sessions are queued there. failed: the sessions whose reviews failed, each with the reason.
-    nobody: sessions whose client cannot answer without a person.
+    waiting: how many sessions are queued there. failed: the sessions whose reviews failed, each
+    with the reason. nobody: sessions whose client cannot answer without a person.
     """
 
     here: bool
@@ -52,29 +54,48 @@ def auto_status(config: Config, library: Library) -> AutoStatus:
 
 
 def switch_on(config: Config, refs: Sequence[str] = (), budget: str | None = None) -> None:
-    """Switch automatic reviews on for the project that is open, or have lessons of these skills made at once."""
+    """Switch automatic reviews on for the project that is open, or have lessons of these skills
+    made at once.
+    """
     # The real path: `AutoSwitch.covers` compares real paths.
     now, here = read_switch(config.home), os.path.realpath(config.project)
     if budget is not None:
         parse_budget(budget)
     projects = now.projects if refs else tuple(dict.fromkeys([*now.projects, here]))
-    # The default price comes first: of two prices in the text the later one counts, which is the person's.
+    # The default price comes first: of two prices in the text the later one counts, which is the
+    # person's.
     chosen = now.budget if budget is None else f"price=5/25,{budget}"
-    write_switch(config.home, AutoSwitch(projects, tuple(dict.fromkeys([*now.skills, *refs])), chosen))
+    write_switch(
+        config.home,
+        AutoSwitch(
+            projects,
+            tuple(dict.fromkeys([*now.skills, *refs])),
+            chosen,
+        ),
+    )
 
 
 def switch_off(config: Config, refs: Sequence[str] = ()) -> None:
     """Take back `switch_on`: for these skills, or for every project that the open one lies in."""
     now, here = read_switch(config.home), Path(os.path.realpath(config.project))
-    projects = now.projects if refs else tuple(project for project in now.projects if not here.is_relative_to(project))
+    projects = (
+        now.projects
+        if refs
+        else tuple(project for project in now.projects if not here.is_relative_to(project))
+    )
     write_switch(
-        config.home, AutoSwitch(projects, tuple(skill for skill in now.skills if skill not in refs), now.budget)
+        config.home,
+        AutoSwitch(projects, tuple(skill for skill in now.skills if skill not in refs), now.budget),
     )
 
 
 def budget_words(left: BudgetLeft) -> str:
     """Return what a day may still cost, in words."""
-    money = "" if left.money is None or left.of_money is None else f", ${left.money:.2f} of ${left.of_money:.2f}"
+    money = (
+        ""
+        if left.money is None or left.of_money is None
+        else f", ${left.money:.2f} of ${left.of_money:.2f}"
+    )
     tokens = f"{left.tokens:,} of {left.of_tokens:,} tokens"
     return f"{left.calls} of {left.of_calls} calls, {tokens}{money} (until midnight UTC)"
 
@@ -84,6 +105,14 @@ def auto_line(config: Config, library: Library) -> str:
     if not read_switch(config.home).projects:
         return ""
     found = auto_status(config, library)
-    here = "automatic here" if found.here else f"automatic in {count(len(found.projects), 'project')}, not here"
-    failed = f"; {count(len(found.failed), 'review')} failed: evolvable learn review auto" if found.failed else ""
+    here = (
+        "automatic here"
+        if found.here
+        else f"automatic in {count(len(found.projects), 'project')}, not here"
+    )
+    failed = (
+        f"; {count(len(found.failed), 'review')} failed: evolvable learn review auto"
+        if found.failed
+        else ""
+    )
     return f"{here}; left today: {budget_words(found.left)}{failed}"

@@ -1,4 +1,6 @@
-"""The clients of this machine as `setup` sees them: which are here, which are connected, and what each answers."""
+"""The clients of this machine as `setup` sees them: which are here, which are connected, and what
+each answers.
+"""
 
 import asyncio
 import json
@@ -12,7 +14,12 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from evolvable_server.care.client_status import PATIENCE_SECONDS, check_clients, client_entries, probe_start
+from evolvable_server.care.client_status import (
+    PATIENCE_SECONDS,
+    check_clients,
+    client_entries,
+    probe_start,
+)
 from evolvable_server.client_folders import ClientHomes
 from evolvable_server.clients import (
     ClientConnection,
@@ -59,7 +66,8 @@ class ClientState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FoundClient:
-    """A client that is on this machine. path: its settings. note: explains the state, '' where nothing is to be said.
+    """A client that is on this machine. path: its settings. note: explains the state, '' where
+    nothing is to be said.
 
     plugin: whether the plugin can be installed in it from here.
     """
@@ -96,7 +104,8 @@ def _is_here(client: Client, machine: Machine) -> bool:
     path = client.file(machine, USER)
     if path is None:
         return False
-    # The settings' folder proves that the client is here, except the home folder, which is always there.
+    # The settings' folder proves that the client is here, except the home folder, which is always
+    # there.
     places = [path, *([] if path.parent == machine.user else [path.parent])]
     # Claude Code's settings lie in the home folder itself; its own folder is ~/.claude.
     if client.name == "claude-code":
@@ -109,7 +118,11 @@ def _program(client: Client, machine: Machine) -> str | None:
 
 
 def _describe_client(
-    client: Client, config: Config, machine: Machine, homes: ClientHomes, libraries: dict[str, Path | None]
+    client: Client,
+    config: Config,
+    machine: Machine,
+    homes: ClientHomes,
+    libraries: dict[str, Path | None],
 ) -> FoundClient:
     path = client.file(machine, USER)
     assert path is not None
@@ -117,7 +130,11 @@ def _describe_client(
     if client.name in libraries:
         library = libraries[client.name]
         state = ClientState.CONNECTED if library == config.home else ClientState.ELSEWHERE
-        note = "" if library == config.home else f"{library}; `evolvable connect {client.name}` connects it to this one"
+        note = (
+            ""
+            if library == config.home
+            else f"{library}; `evolvable connect {client.name}` connects it to this one"
+        )
     elif _has_plugin(client, homes):
         state = ClientState.PLUGIN
     else:
@@ -143,14 +160,21 @@ def is_own_plugin(folder: Path) -> bool:
 # Connecting
 
 
-def connect_client(config: Config, machine: Machine, name: str, *, hooks: bool = False) -> ClientConnection:
-    """Write the entry of the server, and the hooks, into the settings of a client. Raise as `connect`."""
+def connect_client(
+    config: Config, machine: Machine, name: str, *, hooks: bool = False
+) -> ClientConnection:
+    """Write the entry of the server, and the hooks, into the settings of a client.
+
+    Raise as `connect`.
+    """
     place = configuration_entry(machine, all_clients()[name], USER)
     return connect(place, server_start(config.home), hooks=hooks)
 
 
 def plugin_obstacle(client: Client, config: Config, machine: Machine) -> str:
-    """Return why the plugin, or hooks in its place, cannot be installed in a client from here, '' where they can."""
+    """Return why the plugin, or hooks in its place, cannot be installed in a client from here, ''
+    where they can.
+    """
     if has_hooks(client.name):
         return ""
     if not client.plugin:
@@ -162,16 +186,21 @@ def plugin_obstacle(client: Client, config: Config, machine: Machine) -> str:
     if {HOME, CONFIG} & server_start(config.home).env.keys():
         return f"the plugin starts the server over the usual library, and not over {config.home}"
     if plugin_source() is None:
-        return "the clone that this program was installed from, which holds the plugin, is not there"
+        return (
+            "the clone that this program was installed from, which holds the plugin, is not there"
+        )
     return ""
 
 
 def plugin_source() -> Path | None:
-    """Return the clone that holds the plugin: the one that this program runs from, or was installed from."""
+    """Return the clone that holds the plugin: the one that this program runs from, or was installed
+    from.
+    """
     # From server/evolvable_server/care, the fourth parent is the root of a clone.
     places = [Path(__file__).resolve().parents[3]]
     try:
-        # The installer's note on where the program came from (PEP 610); an install from an index has none.
+        # The installer's note on where the program came from (PEP 610); an install from an index
+        # has none.
         origin = json.loads(metadata.distribution("evolvable").read_text("direct_url.json") or "{}")
         url = urlsplit(str(origin.get("url")))
     # AttributeError: valid JSON that is no object.
@@ -179,11 +208,14 @@ def plugin_source() -> Path | None:
         url = urlsplit("")
     if url.scheme == "file":
         places.append(Path(unquote(url.path)))
-    return next((place for place in places if (place / ".claude-plugin/marketplace.json").is_file()), None)
+    return next(
+        (place for place in places if (place / ".claude-plugin/marketplace.json").is_file()), None
+    )
 
 
 def install_plugin(config: Config, machine: Machine, name: str) -> None:
-    """Have a client install the plugin, or write its entry and its hooks where no hook of the plugin acts in it.
+    """Have a client install the plugin, or write its entry and its hooks where no hook of the
+    plugin acts in it.
 
     Raise InvalidArgument where it cannot, or says that it failed, and as `connect`.
     """
@@ -199,12 +231,15 @@ def install_plugin(config: Config, machine: Machine, name: str) -> None:
             f"`evolvable connect {name}` connects it without the plugin.",
         )
     marketplace, install = client.plugin
-    marketplace_failure = run_client(machine, [program, *marketplace, str(source)])  # it may be there already
+    # It may be there already.
+    marketplace_failure = run_client(machine, [program, *marketplace, str(source)])
     failure = run_client(machine, [program, *install, f"{PLUGIN}@{PLUGIN}"])
     if failure is not None:
         reasons = "; ".join(filter(None, (marketplace_failure, failure)))
         words = " ".join((client.program, *install, f"{PLUGIN}@{PLUGIN}"))
-        raise InvalidArgument(f"{client.title} did not install the plugin: {reasons}", f"Try: {words}")
+        raise InvalidArgument(
+            f"{client.title} did not install the plugin: {reasons}", f"Try: {words}"
+        )
 
 
 # Checking
@@ -212,7 +247,8 @@ def install_plugin(config: Config, machine: Machine, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClientCheck:
-    """What the server of a connected client answered. where: its entry. seconds: until it listed its tools.
+    """What the server of a connected client answered. where: its entry. seconds: until it listed
+    its tools.
 
     answer: what find_skill names first for the task, 'nothing fits', or '' where it was not asked.
     """
@@ -226,7 +262,8 @@ class ClientCheck:
 def check_connections(
     config: Config, machine: Machine, found: Iterable[FoundClient], task: str
 ) -> tuple[list[ClientCheck], list[HealthProblem]]:
-    """Start the server of each connected client as the client would, ask it for the skill of a task.
+    """Start the server of each connected client as the client would, ask it for the skill of a
+    task.
 
     Return what each answered, and what is wrong.
     """
@@ -242,12 +279,16 @@ def check_connections(
         if client.state is not ClientState.PLUGIN or program is None:
             continue
         # The plugin has no entry with a command: it starts the `evolvable` that is on the PATH.
-        start = asyncio.run(probe_start([program, "serve"], machine.passed, machine.project, PATIENCE_SECONDS, task))
+        start = asyncio.run(
+            probe_start([program, "serve"], machine.passed, machine.project, PATIENCE_SECONDS, task)
+        )
         seconds = round(start.seconds, 2) if start.lists_tools else None
         checks.append(ClientCheck(client.title, "the plugin", seconds, start.answer))
         if start.failure:
             hint = "Try: evolvable serve"
-            problems.append(HealthProblem(f"The server of the plugin does not start: {start.failure}.", hint))
+            problems.append(
+                HealthProblem(f"The server of the plugin does not start: {start.failure}.", hint)
+            )
     return checks, problems
 
 
@@ -263,17 +304,25 @@ _QUESTION_LENGTH = 160
 
 
 def sample_task(library: Library, caller: Caller) -> str:
-    """Return what one of the person's skills is for, in the words of its description; TASK where there is none.
+    """Return what one of the person's skills is for, in the words of its description; TASK where
+    there is none.
 
-    A text that would reach an agent between marks is no question. One that a person can type comes first.
+    A text that would reach an agent between marks is no question. One that a person can type comes
+    first.
     """
     # The trees of the bundled skills: an unchanged one says nothing about the person's own library.
-    bundled = {make_manifest(read_folder(place).files).tree for place in (seed_folder() / "skills").iterdir()}
-    entries, _ = list_page(library.index, caller.scopes, kind=Kind.SKILL, limit=MAX_PAGE, cursor=None)
+    bundled = {
+        make_manifest(read_folder(place).files).tree
+        for place in (seed_folder() / "skills").iterdir()
+    }
+    entries, _ = list_page(
+        library.index, caller.scopes, kind=Kind.SKILL, limit=MAX_PAGE, cursor=None
+    )
     authors = authorships(library, [entry.id for entry in entries])
     questions = list[str]()
     for entry in entries:
-        # The first sentence: it ends where a full stop, question mark or exclamation mark has a space behind it.
+        # The first sentence: it ends where a full stop, question mark or exclamation mark has a
+        # space behind it.
         first = re.split(r"(?<=[.!?])\s", entry.description.strip())[0]
         question = textwrap.shorten(first, _QUESTION_LENGTH, placeholder="")
         if question and entry.tree not in bundled and not authors[entry.id].is_marked:
@@ -284,4 +333,13 @@ def sample_task(library: Library, caller: Caller) -> str:
 def titles(clients: Sequence[FoundClient]) -> str:
     """Return the names of clients in a sentence."""
     names = [client.title for client in clients]
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+    return (
+        " and ".join(
+            [
+                ", ".join(names[:-1]),
+                names[-1],
+            ]
+        )
+        if len(names) > 1
+        else "".join(names)
+    )

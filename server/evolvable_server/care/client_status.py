@@ -1,7 +1,7 @@
 """The state of the clients' connections, for doctor.
 
-The configuration of each client is read, the command in it is started as the client would start it, and the log says
-when the client called.
+The configuration of each client is read, the command in it is started as the client would start it,
+and the log says when the client called.
 """
 
 import asyncio
@@ -30,7 +30,8 @@ from evolvable_store import holds_library
 from evolvable_store.errors import EvolvableError
 from evolvable_tools import HealthProblem
 
-# Enough for a cold start on a busy machine. A client that gives up earlier is reported by `_bad_start`.
+# Enough for a cold start on a busy machine. A client that gives up earlier is reported by
+# `_bad_start`.
 PATIENCE_SECONDS = 20.0
 """How long a configured server may take to list its tools."""
 
@@ -52,7 +53,8 @@ _HANDSHAKE: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class StartProbe:
-    """How a start went. seconds: until the tools were listed; listed: whether they were; failure: why not, else ''.
+    """How a start went. seconds: until the tools were listed; listed: whether they were; failure:
+    why not, else ''.
 
     answer: the skill that find_skill names first, 'nothing fits', or '' where it was not asked.
     """
@@ -64,26 +66,42 @@ class StartProbe:
 
 
 def find_call(tool: str, task: str) -> dict[str, Any]:
-    """Return the call that asks a server for the skill of a task and leaves no trace. tool: its name there."""
-    params = {"name": tool, "arguments": {"task": task, "detail": True}, "_meta": {SELF_CHECK: True}}
+    """Return the call that asks a server for the skill of a task and leaves no trace.
+
+    tool: its name there.
+    """
+    params = {
+        "name": tool,
+        "arguments": {"task": task, "detail": True},
+        "_meta": {SELF_CHECK: True},
+    }
     return {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params}
 
 
 async def probe_start(
     command: Sequence[str], env: Mapping[str, str], folder: Path, patience: float, task: str = ""
 ) -> StartProbe:
-    """Start a server, ask it for its tools, end it, and return how that went. Takes `patience` seconds at most.
+    """Start a server, ask it for its tools, end it, and return how that went. Takes `patience`
+    seconds at most.
 
-    env: the whole environment. The server is asked as Codex does: a handshake, then the list. task: what find_skill is
-    asked after that, in as many seconds again.
+    env: the whole environment. The server is asked as Codex does: a handshake, then the list. task:
+    what find_skill is asked after that, in as many seconds again.
     """
     began, pipe = time.monotonic(), asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(
-            *command, cwd=folder, env=dict(env), stdin=pipe, stdout=pipe, stderr=pipe, limit=MAX_LINE
+            *command,
+            cwd=folder,
+            env=dict(env),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            limit=MAX_LINE,
         )
     except (OSError, ValueError) as error:
-        return StartProbe(0.0, failure=f"it cannot be started: {getattr(error, 'strerror', None) or error}")
+        return StartProbe(
+            0.0, failure=f"it cannot be started: {getattr(error, 'strerror', None) or error}"
+        )
     assert process.stdin and process.stdout and process.stderr
     # Read from the start: a server that fills the pipe of its log would stop.
     log_reader = asyncio.create_task(_last_line(process.stderr))
@@ -99,12 +117,17 @@ async def probe_start(
         with contextlib.suppress(TimeoutError):  # a child of it may hold the pipe
             # `shield`, because a timeout would cancel the reader, whose result the next line needs.
             await asyncio.wait_for(asyncio.shield(log_reader), 1)
-        failure = f"it ended at once: {(log_reader.done() and log_reader.result()) or 'it said nothing'}"
+        failure = (
+            f"it ended at once: {(log_reader.done() and log_reader.result()) or 'it said nothing'}"
+        )
     return StartProbe(seconds, lists_tools, failure, talk.answer)
 
 
 async def _outcome(answer: Awaitable[str | None], patience: float, late: str) -> str | None:
-    """Return '' for an answer, why it is none, or None when the server ended. late: what it says when time is over."""
+    """Return '' for an answer, why it is none, or None when the server ended.
+
+    late: what it says when time is over.
+    """
     try:
         return await asyncio.wait_for(answer, patience)
     except TimeoutError:
@@ -134,7 +157,9 @@ class _Conversation:
         return ""
 
     async def find(self, task: str) -> str | None:
-        """Ask for the skill of a task, where the server has the tool for it; return as `_outcome`."""
+        """Ask for the skill of a task, where the server has the tool for it; return as
+        `_outcome`.
+        """
         # By its end: a server may put a prefix before the names of its tools.
         tool = next((name for name in self._tools if name.endswith("find_skill")), None)
         if tool is None:
@@ -186,9 +211,9 @@ async def _end(process: asyncio.subprocess.Process, stdin: asyncio.StreamWriter)
 class Connected:
     """An entry of ours in a client's configuration.
 
-    scope: user, project, or local (Claude Code's own, of one project). seconds: from start to list of tools, None when
-    it was not started. last_session, last_call: when the client last began to talk and called a tool, '' for never.
-    answer: see StartProbe.
+    scope: user, project, or local (Claude Code's own, of one project). seconds: from start to list
+    of tools, None when it was not started. last_session, last_call: when the client last began to
+    talk and called a tool, '' for never. answer: see StartProbe.
     """
 
     client: str
@@ -231,7 +256,9 @@ class ClientEntry:
     def command(self) -> tuple[str, ...]:
         """The program and its arguments."""
         args = self.values.get("args")
-        return str(self.values.get("command", "")), *map(str, args if isinstance(args, list) else ())
+        return str(self.values.get("command", "")), *map(
+            str, args if isinstance(args, list) else ()
+        )
 
     @property
     def env(self) -> dict[str, str]:
@@ -255,7 +282,8 @@ class ClientEntry:
 
 
 def check_clients(machine: Machine, config: Config, task: str = "") -> ClientsHealth:
-    """Return how the clients stand to this program. Starts every configured server whose library is there for it.
+    """Return how the clients stand to this program. Starts every configured server whose library is
+    there for it.
 
     task: what each of them is asked for with find_skill, '' for nothing.
     """
@@ -276,15 +304,23 @@ def check_clients(machine: Machine, config: Config, task: str = "") -> ClientsHe
         if not bad and holds_library(library):
             if key not in started:
                 env = {**machine.passed, **entry.env}
-                started[key] = asyncio.run(probe_start(entry.command, env, machine.project, PATIENCE_SECONDS, task))
+                started[key] = asyncio.run(
+                    probe_start(entry.command, env, machine.project, PATIENCE_SECONDS, task)
+                )
             health.problems += _bad_start(entry, started[key])
-        health.connected.append(_describe_entry(entry, library, started.get(key), read_client_log(library)))
-        health.notes += _notes(entry, library, config, calls if library == config.home else read_client_log(library))
+        health.connected.append(
+            _describe_entry(entry, library, started.get(key), read_client_log(library))
+        )
+        health.notes += _notes(
+            entry, library, config, calls if library == config.home else read_client_log(library)
+        )
     return health
 
 
 def client_entries(machine: Machine, problems: list[HealthProblem]) -> Iterator[ClientEntry]:
-    """Yield the entries of ours in all clients; what is wrong with their files goes to `problems`."""
+    """Yield the entries of ours in all clients; what is wrong with their files goes to
+    `problems`.
+    """
     for client in all_clients().values():
         seen = set[Path]()  # in the home folder, the file of the project is that of the user
         for scope in SCOPES:
@@ -297,7 +333,9 @@ def client_entries(machine: Machine, problems: list[HealthProblem]) -> Iterator[
             except EvolvableError as error:
                 problems.append(HealthProblem(f"{client.title}: {error}", error.hint))
                 continue
-            problems += (HealthProblem(why, "Take it out.") for why in strict_json_warnings(client, found))
+            problems += (
+                HealthProblem(why, "Take it out.") for why in strict_json_warnings(client, found)
+            )
             yield from _ours(client, scope, path, found.values.get(client.table))
             # Claude Code keeps the entries of single projects in its user file too.
             if client.name == "claude-code" and scope != PROJECT:
@@ -320,7 +358,8 @@ def _bad_path(entry: ClientEntry) -> Iterator[HealthProblem]:
     program = Path(entry.command[0])
     if not program.is_absolute():
         yield HealthProblem(
-            f"{entry.where} starts {program}, which is no absolute path: a client may not find it.", entry.mend
+            f"{entry.where} starts {program}, which is no absolute path: a client may not find it.",
+            entry.mend,
         )
     elif not program.is_file():
         yield HealthProblem(f"{entry.where} starts {program}, which is not there.", entry.mend)
@@ -330,7 +369,8 @@ def _bad_start(entry: ClientEntry, started: StartProbe) -> Iterator[HealthProble
     title, values = entry.client.title, entry.values
     if started.failure:
         yield HealthProblem(
-            f"{entry.where} does not start: {started.failure.rstrip('.')}.", f"Try: {' '.join(entry.command)}"
+            f"{entry.where} does not start: {started.failure.rstrip('.')}.",
+            f"Try: {' '.join(entry.command)}",
         )
         return
     # Only Codex goes on without a server that is late.
@@ -339,20 +379,29 @@ def _bad_start(entry: ClientEntry, started: StartProbe) -> Iterator[HealthProble
     if values.get("required") is not True:
         if started.seconds > WAITS_SECONDS:
             yield HealthProblem(
-                f"{entry.where} takes {started.seconds:.1f} seconds to start, and {title} goes without a server that "
-                f"is not ready in {WAITS_SECONDS:g} and not required.",
+                f"{entry.where} takes {started.seconds:.1f} seconds to start, and {title} goes "
+                f"without a server that is not ready in {WAITS_SECONDS:g} and not required.",
                 entry.mend if "required" not in values else f"Set required = true in {entry.path}.",
             )
-    elif isinstance(limit := values.get("startup_timeout_sec"), int | float) and started.seconds > limit:
+    elif (
+        isinstance(limit := values.get("startup_timeout_sec"), int | float)
+        and started.seconds > limit
+    ):
         yield HealthProblem(
-            f"{entry.where} takes {started.seconds:.1f} seconds to start, and {title} waits {limit:g}.",
+            f"{entry.where} takes {started.seconds:.1f} seconds to start, and {title} waits "
+            f"{limit:g}.",
             f"Raise startup_timeout_sec in {entry.path}.",
         )
 
 
-def _describe_entry(entry: ClientEntry, library: Path, start: StartProbe | None, calls: list[HeardCall]) -> Connected:
+def _describe_entry(
+    entry: ClientEntry, library: Path, start: StartProbe | None, calls: list[HeardCall]
+) -> Connected:
     def last(event: str) -> str:
-        return next((call.at for call in calls if call.event == event and _is_call_of(entry.client, call)), "")
+        return next(
+            (call.at for call in calls if call.event == event and _is_call_of(entry.client, call)),
+            "",
+        )
 
     return Connected(
         client=entry.client.title,
@@ -373,15 +422,25 @@ def _is_call_of(client: Client, call: HeardCall) -> bool:
     return call.client.lower().startswith(tuple(client.called))
 
 
-def _notes(entry: ClientEntry, library: Path, config: Config, calls: list[HeardCall]) -> Iterator[str]:
-    title, events = entry.client.title, {call.event for call in calls if _is_call_of(entry.client, call)}
+def _notes(
+    entry: ClientEntry, library: Path, config: Config, calls: list[HeardCall]
+) -> Iterator[str]:
+    title, events = (
+        entry.client.title,
+        {call.event for call in calls if _is_call_of(entry.client, call)},
+    )
     if library != config.home:
         yield f"{title} uses another library than this one: {library} ({entry.where}, {HOME})."
     if not events:
         # `check` knows no local scope: Claude Code shows those entries where it shows the user's.
-        check = "; ".join(entry.client.check("user" if entry.scope == "local" else entry.scope, entry.name))
+        check = "; ".join(
+            entry.client.check("user" if entry.scope == "local" else entry.scope, entry.name)
+        )
         yield f"{title} is connected ({entry.where}) and has never called. To check: {check}."
     elif "call" not in events:
         yield f"{title} has begun sessions with the server and never called a tool."
     if entry.client is CODEX and entry.values.get("required") is not True:
-        yield f"{title} does not wait for {entry.where}: on a busy machine a session may begin without it. {entry.mend}"
+        yield (
+            f"{title} does not wait for {entry.where}: on a busy machine a session may begin "
+            f"without it. {entry.mend}"
+        )

@@ -1,4 +1,6 @@
-"""What doctor finds: the health of the library, of the program around it, of the clients, and the settings in force."""
+"""What doctor finds: the health of the library, of the program around it, of the clients, and the
+settings in force.
+"""
 
 import hashlib
 from collections import defaultdict
@@ -35,7 +37,16 @@ from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import USER_SCOPE, is_plugins
 from evolvable_store.storage import describe_sqlite
 from evolvable_store.workingcopy import MAX_BYTES, RETENTION_DAYS, Trash
-from evolvable_tools import HealthProblem, Library, Step, count, lost_lock_message, lost_locks, some, unsigned_decisions
+from evolvable_tools import (
+    HealthProblem,
+    Library,
+    Step,
+    count,
+    lost_lock_message,
+    lost_locks,
+    some,
+    unsigned_decisions,
+)
 from evolvable_tools.care import LibraryHealth, check_library, program_versions
 from evolvable_tools.embedding import DEFAULT_MODEL, installed_spec, parse_spec
 
@@ -44,7 +55,15 @@ try:
 except ImportError:  # it belongs to an optional extra
     hub = None
 
-SYNCED = ("OneDrive", "Dropbox", "Google Drive", "GoogleDrive", "Mobile Documents", "CloudStorage", "Nextcloud")
+SYNCED = (
+    "OneDrive",
+    "Dropbox",
+    "Google Drive",
+    "GoogleDrive",
+    "Mobile Documents",
+    "CloudStorage",
+    "Nextcloud",
+)
 """Folders whose programs copy a file while it is written."""
 
 PACKAGES = {"onnx": "onnxruntime", "sentence-transformers": "sentence_transformers"}
@@ -61,8 +80,9 @@ MOST = 10
 class Health(LibraryHealth):
     """All that was seen, of the library and around it.
 
-    sandbox: what trials run in, and why nothing better. clients: those that are connected. memory: what they read of
-    the memories. settings: those that decide who may do what, with their sources. standing: what `status` says too.
+    sandbox: what trials run in, and why nothing better. clients: those that are connected. memory:
+    what they read of the memories. settings: those that decide who may do what, with their sources.
+    standing: what `status` says too.
     """
 
     sandbox: str = ""
@@ -73,13 +93,16 @@ class Health(LibraryHealth):
 
 
 def examine(config: Config, step: Step, home: Path | None = None) -> Health:
-    """Return the health of this installation. Starts the servers that clients are told to start, once each.
+    """Return the health of this installation. Starts the servers that clients are told to start,
+    once each.
 
-    The sandbox is left to `describe_sandbox`, which runs programs in it. step: shows what is being done. home: as an
-    option named it.
+    The sandbox is left to `describe_sandbox`, which runs programs in it. step: shows what is being
+    done. home: as an option named it.
     """
     health = Health(str(config.home), program_versions(), describe_sqlite("", config.home))
-    check_library(health, partial(_open_unlocked, config.home), partial(_watch_problems, config.home), step)
+    check_library(
+        health, partial(_open_unlocked, config.home), partial(_watch_problems, config.home), step
+    )
     with step("Starting the servers of clients"):
         check_environment(health, config, read_machine(config.project))
     health.settings = effective_settings(config, home=home)
@@ -87,12 +110,16 @@ def examine(config: Config, step: Step, home: Path | None = None) -> Health:
 
 
 def describe_sandbox(config: Config) -> str:
-    """Return what trials run in, found out by a run, and why nothing better is used; '' where nothing runs trials."""
+    """Return what trials run in, found out by a run, and why nothing better is used; '' where
+    nothing runs trials.
+    """
     return plugins.hooks().describe_sandbox(config=config) or ""
 
 
 def _open_unlocked(home: Path) -> AbstractContextManager[Library]:
-    """Open the library without what decisions need: a lock that cannot be read is one problem of several."""
+    """Open the library without what decisions need: a lock that cannot be read is one problem of
+    several.
+    """
     return Library.open(home, registered=registered_homes, trusted_folders=ListedFolders(home))
 
 
@@ -108,22 +135,28 @@ def cloud_folder_problems(home: Path) -> Iterator[HealthProblem]:
     if part:
         yield HealthProblem(
             f"{home} lies in {part}, whose program may copy the library while it is written.",
-            "Move the folder elsewhere and set EVOLVABLE_HOME; `evolvable backup create` makes copies that are whole.",
+            "Move the folder elsewhere and set EVOLVABLE_HOME; `evolvable backup create` makes "
+            "copies that are whole.",
         )
 
 
 def permission_problems(home: Path) -> Iterator[HealthProblem]:
-    """Yield a problem when other accounts of this machine may get into the home, though opening it repairs that."""
+    """Yield a problem when other accounts of this machine may get into the home, though opening it
+    repairs that.
+    """
     # Opening the library has tried to close the home already: what is still open cannot be closed.
     if may := home_exposure(home):
         yield HealthProblem(
             f"Other accounts of this machine may {may} what is in {home}.",
-            "Its file system keeps no modes. Move the folder to one that does, and set EVOLVABLE_HOME.",
+            "Its file system keeps no modes. Move the folder to one that does, and set "
+            "EVOLVABLE_HOME.",
         )
 
 
 def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
-    """Return what is wrong with the embedder that is set, and what is good to know of it; no model is loaded."""
+    """Return what is wrong with the embedder that is set, and what is good to know of it; no model
+    is loaded.
+    """
     spec = installed_spec() if config.embedder == "auto" else config.embedder
     if spec is None or spec == "off":
         return [], []
@@ -135,33 +168,50 @@ def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
     if find_spec(PACKAGES[kind]) is None:
         return [
             HealthProblem(
-                f"{EMBEDDER} is {spec}, and its packages are missing.", f"pip install '.[{kind}]' in your clone"
+                f"{EMBEDDER} is {spec}, and its packages are missing.",
+                f"pip install '.[{kind}]' in your clone",
             )
         ], []
     folder = Path(name).expanduser()
     if folder.is_dir():
         # The formats that the two kinds of embedder load: ONNX, safetensors and PyTorch.
-        has = any(next(folder.glob(pattern), None) for pattern in ("*.onnx", "onnx/*.onnx", "*.safetensors", "*.bin"))
-        return ([] if has else [HealthProblem(f"The model {folder} has no weights in it.", "Name another one.")]), []
+        has = any(
+            next(folder.glob(pattern), None)
+            for pattern in ("*.onnx", "onnx/*.onnx", "*.safetensors", "*.bin")
+        )
+        return (
+            []
+            if has
+            else [HealthProblem(f"The model {folder} has no weights in it.", "Name another one.")]
+        ), []
     # A model on the hub has at most one slash in its name; everything else means a path.
     if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         return [HealthProblem(f"The model {name} is not there.", f"Correct {EMBEDDER}.")], []
     # The default model may be installed as a package, and is then not in the hub's cache.
-    if not _is_cached(name) and not (kind == "sentence-transformers" and name == DEFAULT_MODEL and find_spec(PACKAGED)):
-        return [], [f"The model {name} is not on this machine yet; it is fetched when it is first used."]
+    if not _is_cached(name) and not (
+        kind == "sentence-transformers" and name == DEFAULT_MODEL and find_spec(PACKAGED)
+    ):
+        return [], [
+            f"The model {name} is not on this machine yet; it is fetched when it is first used."
+        ]
     return [], []
 
 
 def _is_cached(name: str) -> bool:
     """Return whether a model of the hub is on this machine, or that cannot be told."""
-    return hub is None or any(Path(hub.HF_HUB_CACHE, f"models--{name.replace('/', '--')}").glob("snapshots/*/*"))
+    return hub is None or any(
+        Path(hub.HF_HUB_CACHE, f"models--{name.replace('/', '--')}").glob("snapshots/*/*")
+    )
 
 
 def client_skill_folders(machine: Machine) -> dict[str, list[Path]]:
     """Return the folders of skills that each client reads here."""
     project = [machine.project, *_above(machine.project)]
     return {
-        "Claude Code": [(machine.claude or machine.user / ".claude") / "skills", machine.project / ".claude/skills"],
+        "Claude Code": [
+            (machine.claude or machine.user / ".claude") / "skills",
+            machine.project / ".claude/skills",
+        ],
         "Codex": [
             machine.codex / "skills",
             machine.user / ".agents/skills",
@@ -174,7 +224,9 @@ def client_skill_folders(machine: Machine) -> dict[str, list[Path]]:
 
 def _above(project: Path) -> list[Path]:
     """Return the folders above a project up to the root of its repository."""
-    root = next((folder for folder in (project, *project.parents) if (folder / ".git").exists()), project)
+    root = next(
+        (folder for folder in (project, *project.parents) if (folder / ".git").exists()), project
+    )
     return [folder for folder in project.parents if folder.is_relative_to(root)]
 
 
@@ -187,12 +239,14 @@ def conflicting_skills(machine: Machine) -> Iterator[HealthProblem]:
             for main in sorted(folder.glob("*/SKILL.md")):
                 digest = _digest(main)
                 if digest is not None:
-                    # Equal copies are no conflict: only different texts under one name are reported.
+                    # Equal copies are no conflict: only different texts under one name are
+                    # reported.
                     found[main.parent.name].setdefault(digest, main.parent)
         for name, places in sorted(found.items()):
             if len(places) > 1:
                 yield HealthProblem(
-                    f"{client} reads two skills named {name} that differ: {' and '.join(map(str, places.values()))}.",
+                    f"{client} reads two skills named {name} that differ: "
+                    f"{' and '.join(map(str, places.values()))}.",
                     "Keep one, or give one another name.",
                 )
 
@@ -221,9 +275,13 @@ def _newcomers(library: Library, machine: Machine) -> Iterator[str]:
     """Yield which skills a client lists beside the collection that was chosen for it."""
     for where, choice in chosen_lists(library, machine):
         if choice is not None and (newcomers := unlisted_newcomers(library, where, choice)):
-            use = f"`evolvable client collection use {choice.collection}{' --project' if where.project else ''}`"
+            use = (
+                "`evolvable client collection use "
+                f"{choice.collection}{' --project' if where.project else ''}`"
+            )
             beside = (
-                f"Claude Code lists {some(newcomers, MOST)} {where.title} beside the collection {choice.collection}"
+                f"Claude Code lists {some(newcomers, MOST)} {where.title} beside the collection "
+                f"{choice.collection}"
             )
             yield f"{beside}: {use} hides what is not in it."
 
@@ -234,36 +292,49 @@ def _memory_problems(found: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
             why = f": {copy.why}" if copy.why else "."
             place = f" in {copy.path}" if copy.project else ""
             next_step = f"`evolvable client memory on{' --project' if copy.project else ''}`"
-            yield HealthProblem(f"What {copy.title} reads of the memories{place} is {copy.state}{why}", next_step)
+            yield HealthProblem(
+                f"What {copy.title} reads of the memories{place} is {copy.state}{why}", next_step
+            )
         if copy.warning:
             option = " --project" if copy.project else ""
-            yield HealthProblem(copy.warning, f"Empty it, or `evolvable client memory off codex{option}`.")
+            yield HealthProblem(
+                copy.warning, f"Empty it, or `evolvable client memory off codex{option}`."
+            )
 
 
 def _staging(library: Library) -> Iterator[HealthProblem]:
     """Yield a problem for staged entries that the library did not make."""
     entries = library.working_copies.unknown_entries()
     for folder in sorted({entry.parent for entry in entries}):
-        names = [ascii(name)[1:-1] for name in sorted(entry.name for entry in entries if entry.parent == folder)]
+        names = [
+            ascii(name)[1:-1]
+            for name in sorted(entry.name for entry in entries if entry.parent == folder)
+        ]
         # As ASCII, because a name on disk may hold control characters.
         yield HealthProblem(
-            f"{folder} holds entries that this library did not make: {some(names, MOST)}. They are left alone.",
-            "Another library, an older version or a repository made them; delete them when you know that they are not"
-            " needed.",
+            f"{folder} holds entries that this library did not make: {some(names, MOST)}. They "
+            "are left alone.",
+            "Another library, an older version or a repository made them; delete them when you "
+            "know that they are not needed.",
         )
 
 
 def _unsigned_problems(library: Library) -> Iterator[HealthProblem]:
-    """Yield a problem for decisions that the person's key did not sign, where approvals are locked."""
+    """Yield a problem for decisions that the person's key did not sign, where approvals
+    are locked.
+    """
     for operation in unsigned_decisions(library.lock, library.store)[:MOST]:
         yield HealthProblem(
-            f"operation {operation} was made in a person's name and is not signed; it counts as not approved.",
+            f"operation {operation} was made in a person's name and is not signed; it counts as "
+            "not approved.",
             f"`evolvable log` shows it; `evolvable undo {operation}` takes it back.",
         )
 
 
 def _lost_lock(library: Library) -> Iterator[HealthProblem]:
-    """Yield a problem where the library has had a lock that the configuration does not name any more."""
+    """Yield a problem where the library has had a lock that the configuration does not name any
+    more.
+    """
     if lost := lost_locks(library.lock, library.store.backend):
         yield HealthProblem(*lost_lock_message(library.lock, lost))
 
@@ -281,14 +352,20 @@ def _trash(home: Path) -> list[str]:
         return []
     size = sum(entry.size for entry in entries)
     limit = f"kept for {RETENTION_DAYS} days of use, at most {MAX_BYTES:,} bytes"
-    return [f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable care trash` lists them."]
+    return [
+        (
+            f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable "
+            "care trash` lists them."
+        )
+    ]
 
 
 def _unlisted_problems(library: Library) -> Iterator[HealthProblem]:
     """Yield a problem for each folder that was trusted and is not in the person's configuration."""
     every = library.store.backend.attestations.list_unlisted()
     heads = library.store.backend.heads_by_id({attestation.resource for attestation in every})
-    # Only decisions on the present content: what was decided on an older tree does not count any more.
+    # Only decisions on the present content: what was decided on an older tree does not count any
+    # more.
     found = [
         attestation
         for attestation in every
@@ -296,11 +373,19 @@ def _unlisted_problems(library: Library) -> Iterator[HealthProblem]:
     ]
     for folder in sorted({attestation.folder or "" for attestation in found}):
         trusted = count(
-            len({attestation.resource for attestation in found if (attestation.folder or "") == folder}), "resource"
+            len(
+                {
+                    attestation.resource
+                    for attestation in found
+                    if (attestation.folder or "") == folder
+                }
+            ),
+            "resource",
         )
         yield HealthProblem(
-            f"{trusted} of {folder or 'a folder'} were trusted, and {folder or 'that folder'} is not listed under"
-            f" [[trusted]] in {config_path()}: agents read between marks what a repository brought there.",
+            f"{trusted} of {folder or 'a folder'} were trusted, and {folder or 'that folder'} is "
+            f"not listed under [[trusted]] in {config_path()}: agents read between marks what a "
+            "repository brought there.",
             f"`evolvable trust {folder or 'FOLDER'}` asks again; with --withdraw it ends this.",
         )
 
@@ -310,28 +395,39 @@ def check_environment(health: Health, config: Config, machine: Machine) -> None:
     clients = check_clients(machine, config)
     health.clients = clients.connected
     problems, notes = check_embedder(config)
-    parts: list[tuple[list[HealthProblem], list[str]]] = plugins.all_hooks().doctor_checks(config=config)
+    parts: list[tuple[list[HealthProblem], list[str]]] = plugins.all_hooks().doctor_checks(
+        config=config
+    )
     health.problems += [
         *clients.problems,
         *cloud_folder_problems(config.home),
         *permission_problems(config.home),
         *problems,
         *conflicting_skills(machine),
-        *(HealthProblem(what, "Everything else in it works.") for what in own_patterns(config.home)[1]),
+        *(
+            HealthProblem(what, "Everything else in it works.")
+            for what in own_patterns(config.home)[1]
+        ),
         *model_problems(config),
         *(problem for found, _ in parts for problem in found),
     ]
     health.problems += [
         HealthProblem(
-            f"{part.path} was changed without the person's signature; the strictest settings apply.",
+            f"{part.path} was changed without the person's signature; the strictest "
+            "settings apply.",
             "Look at it; `evolvable care approvals unlock` and `lock` sign what it says now.",
         )
         for part in config.person.parts
         if part.unsigned
     ]
-    health.notes += [*clients.notes, *notes, *(note for _, about in parts for note in about)]
+    health.notes += [
+        *clients.notes,
+        *notes,
+        *(note for _, about in parts for note in about),
+    ]
     if holds_library(config.home):
-        with suppress(EvolvableError), _open_library(config) as library:  # `check_library` says why it cannot be opened
+        # `check_library` says why it cannot be opened.
+        with suppress(EvolvableError), _open_library(config) as library:
             health.standing = list(read_standing(library, config).lines)
             _check_decisions(health, config, machine, library)
     health.notes += _trash(config.home)
@@ -349,7 +445,9 @@ def _open_library(config: Config) -> AbstractContextManager[Library]:
 
 
 def _check_decisions(health: Health, config: Config, machine: Machine, library: Library) -> None:
-    """Add what is to be said of memories, staged entries and decisions; where one check fails the others count."""
+    """Add what is to be said of memories, staged entries and decisions; where one check fails the
+    others count.
+    """
     with suppress(EvolvableError):
         copies = copy_statuses(config.home, machine, memory_text(library))
         copies += project_file_statuses(config.home, library)

@@ -1,4 +1,6 @@
-"""The settings that decide who may do what and what may be spent, each with the file or variable that it comes from."""
+"""The settings that decide who may do what and what may be spent, each with the file or variable
+that it comes from.
+"""
 
 import os
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -35,10 +37,17 @@ class Setting:
 def effective_settings(
     config: Config, environment: Mapping[str, str] | None = None, home: Path | None = None
 ) -> list[Setting]:
-    """Return the settings that decide who may do what, and what may be spent. home: as an option named it."""
+    """Return the settings that decide who may do what, and what may be spent.
+
+    home: as an option named it.
+    """
     env = os.environ if environment is None else environment
     return [
-        Setting("home", str(config.home), "--home" if home is not None else HOME if env.get(HOME) else DEFAULT),
+        Setting(
+            "home",
+            str(config.home),
+            "--home" if home is not None else HOME if env.get(HOME) else DEFAULT,
+        ),
         *_second(config),
         _approve(config, env),
         *_lock(config),
@@ -67,7 +76,9 @@ def _second(config: Config) -> Iterator[Setting]:
 
 
 def _authors(config: Config) -> Iterator[Setting]:
-    """Yield what decides whose a text is and how an agent reads it, where the account's file says so."""
+    """Yield what decides whose a text is and how an agent reads it, where the account's file says
+    so.
+    """
     account = config.person.parts[0]
     values = {
         "agent text": account.agent_text,
@@ -75,7 +86,15 @@ def _authors(config: Config) -> Iterator[Setting]:
         "yours": ", ".join(map(str, account.yours)),
         "followed": ", ".join(str(entry.folder) for entry in account.trusted if entry.follow),
     }
-    yield from (Setting(name, value, str(account.path)) for name, value in values.items() if value)
+    yield from (
+        Setting(
+            name,
+            value,
+            str(account.path),
+        )
+        for name, value in values.items()
+        if value
+    )
 
 
 def _file(config: Config, names: Callable[[PersonConfig], Container[str]], name: str) -> str:
@@ -86,8 +105,11 @@ def _file(config: Config, names: Callable[[PersonConfig], Container[str]], name:
     return str(second.path if counts else config.person.path)
 
 
-def _floor(config: Config, value: Callable[[Config], object], is_listed: Callable[[PersonConfig], object]) -> str:
-    """Return where the floor of a setting comes from: the second file only where that makes it stricter.
+def _floor(
+    config: Config, value: Callable[[Config], object], is_listed: Callable[[PersonConfig], object]
+) -> str:
+    """Return where the floor of a setting comes from: the second file only where that makes it
+    stricter.
 
     value: the floor of a configuration. is_listed: whether what a file says holds the setting.
     """
@@ -98,13 +120,20 @@ def _floor(config: Config, value: Callable[[Config], object], is_listed: Callabl
     return str(account.path) if is_listed(account) else DEFAULT
 
 
-def _guarded_setting(name: str, value: str, floor: str, variable: str, *, counts: bool, ignored: str) -> Setting:
+def _guarded_setting(
+    name: str, value: str, floor: str, variable: str, *, counts: bool, ignored: str
+) -> Setting:
     """Return a setting that a variable may tighten only.
 
-    floor: where what holds without the variable comes from. counts: whether the variable does. ignored: what the
-    variable says in vain, '' for nothing.
+    floor: where what holds without the variable comes from. counts: whether the variable does.
+    ignored: what the variable says in vain, '' for nothing.
     """
-    return Setting(name, value, variable if counts else floor, f"{variable}={ignored} {LOOSER}" if ignored else "")
+    return Setting(
+        name,
+        value,
+        variable if counts else floor,
+        f"{variable}={ignored} {LOOSER}" if ignored else "",
+    )
 
 
 def _approve(config: Config, env: Mapping[str, str]) -> Setting:
@@ -116,7 +145,9 @@ def _approve(config: Config, env: Mapping[str, str]) -> Setting:
         lambda candidate: "approve" in candidate.file_keys or candidate.unsigned,
     )
     ignored = "" if counts or requested == own else requested
-    return _guarded_setting("approve", config.approve, floor, settings.APPROVE, counts=counts, ignored=ignored)
+    return _guarded_setting(
+        "approve", config.approve, floor, settings.APPROVE, counts=counts, ignored=ignored
+    )
 
 
 def _lock(config: Config) -> Iterator[Setting]:
@@ -132,7 +163,11 @@ def _memories(config: Config, env: Mapping[str, str]) -> Setting:
     name, variable = "review policy", settings.REVIEW_POLICY
     try:
         found = [f"{kind}={policy}" for kind, policy in approval_policies(config).items()]
-        floor = _floor(replace(config, review_policy=""), approval_policies, lambda candidate: candidate.review_policy)
+        floor = _floor(
+            replace(config, review_policy=""),
+            approval_policies,
+            lambda candidate: candidate.review_policy,
+        )
     except EvolvableError as error:
         return Setting(name, "", variable, str(error))
     # A policy that the variable names and the floor forbids is not among those in force.
@@ -140,7 +175,9 @@ def _memories(config: Config, env: Mapping[str, str]) -> Setting:
     counts = bool(text) and all(candidate in text.replace(" ", "") for candidate in found)
     # Memories are asked about where nothing is configured.
     value = ",".join(found) or "memory=ask"
-    return _guarded_setting(name, value, floor, variable, counts=counts, ignored="" if counts else text)
+    return _guarded_setting(
+        name, value, floor, variable, counts=counts, ignored="" if counts else text
+    )
 
 
 def _budget(config: Config, env: Mapping[str, str]) -> Setting:
@@ -148,7 +185,9 @@ def _budget(config: Config, env: Mapping[str, str]) -> Setting:
     try:
         floor, requested, effective = budget_limits(config)
         source = _floor(
-            config, lambda candidate: budget_limits(candidate)[0], lambda candidate: "review" in candidate.budgets
+            config,
+            lambda candidate: budget_limits(candidate)[0],
+            lambda candidate: "review" in candidate.budgets,
         )
     except EvolvableError as error:
         return Setting(name, "", variable, str(error))
@@ -157,7 +196,9 @@ def _budget(config: Config, env: Mapping[str, str]) -> Setting:
     )
     # Equal: no part of the variable was cut by the floor.
     ignored = "" if effective == requested else env.get(variable) or ""
-    return _guarded_setting(name, value, source, variable, counts=effective != floor, ignored=ignored)
+    return _guarded_setting(
+        name, value, source, variable, counts=effective != floor, ignored=ignored
+    )
 
 
 def _plain(name: str, value: str, env: Mapping[str, str], variable: str, usual: str) -> Setting:
@@ -170,25 +211,44 @@ def _review(config: Config, env: Mapping[str, str]) -> Setting:
 
 def _role(config: Config, role: str, setting: Setting) -> Setting:
     """Return a setting with its source, where it is who the person said answers in this role."""
-    own = setting.source == DEFAULT and setting.value == ",".join(config.person.model_roles.get(role, ()))
-    return replace(setting, source=_file(config, lambda person: person.model_roles, role)) if own else setting
+    own = setting.source == DEFAULT and setting.value == ",".join(
+        config.person.model_roles.get(role, ())
+    )
+    return (
+        replace(setting, source=_file(config, lambda person: person.model_roles, role))
+        if own
+        else setting
+    )
 
 
 def _models(config: Config, env: Mapping[str, str]) -> Iterator[Setting]:
     for name, address in config.person.models.items():
-        yield Setting(f"models.{name}", address, _file(config, lambda person: person.models, name))
+        yield Setting(
+            f"models.{name}",
+            address,
+            _file(config, lambda person: person.models, name),
+        )
     for name, value in model_rows(config):
         yield Setting(name, value, _file(config, _model_rows_of, name))
-    # The environment names no addresses: a project or a client could set them and send texts elsewhere.
+    # The environment names no addresses: a project or a client could set them and send texts
+    # elsewhere.
     ignored = ", ".join(sorted(name for name in env if names_address(name) and env[name]))
     if ignored:
         why = f"{ignored}: models are asked where the person's configuration says"
-        yield Setting("model addresses", "as the providers have them" if not config.person.models else "", DEFAULT, why)
+        yield Setting(
+            "model addresses",
+            "as the providers have them" if not config.person.models else "",
+            DEFAULT,
+            why,
+        )
 
 
 def _model_rows_of(person: PersonConfig) -> list[str]:
     """Return the names of the rows of `model_rows` that come from a file."""
-    return [*(f"models.{name}" for name in person.endpoints), *(f"role {role}" for role in person.model_roles)]
+    return [
+        *(f"models.{name}" for name in person.endpoints),
+        *(f"role {role}" for role in person.model_roles),
+    ]
 
 
 def _commands(config: Config) -> Iterator[Setting]:
@@ -196,7 +256,14 @@ def _commands(config: Config) -> Iterator[Setting]:
         found: dict[str, list[str]] = {}
         for name in sorted(config.person.commands.get(role, {})):
             found.setdefault(_file(config, partial(_commands_of, role), name), []).append(name)
-        yield from (Setting(role, ", ".join(names), where) for where, names in found.items())
+        yield from (
+            Setting(
+                role,
+                ", ".join(names),
+                where,
+            )
+            for where, names in found.items()
+        )
 
 
 def _commands_of(role: str, person: PersonConfig) -> Mapping[str, Command]:

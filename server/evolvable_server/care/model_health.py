@@ -1,4 +1,6 @@
-"""What `doctor` says of models: which answers in which role, where each is asked, and what keeps one from answering."""
+"""What `doctor` says of models: which answers in which role, where each is asked, and what keeps
+one from answering.
+"""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -19,9 +21,13 @@ _USUAL = {
 
 
 def model_rows(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield the name and the value of a setting for each named model, and for each role who answers."""
+    """Yield the name and the value of a setting for each named model, and for each role who
+    answers.
+    """
     for endpoint in config.person.endpoints.values():
-        key = endpoint.key_file or (f"the variable {endpoint.key_env}" if endpoint.key_env else "none")
+        key = endpoint.key_file or (
+            f"the variable {endpoint.key_env}" if endpoint.key_env else "none"
+        )
         price = (
             "unknown"
             if endpoint.price is None
@@ -33,7 +39,12 @@ def model_rows(config: Config) -> Iterator[tuple[str, str]]:
         )
     set_now = {"judge": config.judge, "reviewer": config.review}
     for role in MODEL_ROLES if config.person.endpoints or config.person.model_roles else ():
-        names = set_now.get(role) or ",".join(config.person.model_roles.get(role, ()))
+        names = set_now.get(role) or ",".join(
+            config.person.model_roles.get(
+                role,
+                (),
+            )
+        )
         # These three are defaults by another name.
         own = names and names not in ("auto", "caller", "handoff")
         yield f"role {role}", names.replace(",", ", then ") if own else _USUAL[role]
@@ -52,16 +63,28 @@ def model_problems(config: Config) -> Iterator[HealthProblem]:
         except EvolvableError as error:
             yield HealthProblem(str(error), error.hint)
         if warning := check_plain_http(endpoint):
-            yield HealthProblem(f"{warning[0].upper()}{warning[1:]}.", "Use https, or a tunnel from this machine.")
+            yield HealthProblem(
+                f"{warning[0].upper()}{warning[1:]}.", "Use https, or a tunnel from this machine."
+            )
     for role in person.model_roles:
         # A critic is a proposer in another role and has no commands of its own.
         commands = person.commands.get("proposers" if role == "critic" else f"{role}s", {})
         for name in person.models_of_role(role):
             # A provider may stand alone or with the name of a model behind a colon.
-            if name not in person.endpoints and name not in commands and name.partition(":")[0] not in _PROVIDERS:
-                hint = f"Name it by `evolvable role model add`, or others by `evolvable role model role {role}`."
-                yield HealthProblem(f"The role {role} names {name}, and nothing has that name.", hint)
+            if (
+                name not in person.endpoints
+                and name not in commands
+                and name.partition(":")[0] not in _PROVIDERS
+            ):
+                hint = (
+                    "Name it by `evolvable role model add`, or others by `evolvable role model "
+                    f"role {role}`."
+                )
+                yield HealthProblem(
+                    f"The role {role} names {name}, and nothing has that name.", hint
+                )
 
 
-# Names that resolve without an entry: model providers, and clients that can answer without a person.
+# Names that resolve without an entry: model providers, and clients that can answer without a
+# person.
 _PROVIDERS = ("anthropic", "claude", "codex", "copilot", "opencode", "qwen", "droid")

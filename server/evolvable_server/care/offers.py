@@ -1,4 +1,7 @@
-"""What `setup` offers: a list of small things, each of them off. Parts add theirs by the hook `setup_offers`."""
+"""What `setup` offers: a list of small things, each of them off.
+
+Parts add theirs by the hook `setup_offers`.
+"""
 
 import shutil
 from collections.abc import Sequence
@@ -14,7 +17,11 @@ from evolvable_server.clients import MeasuredList, choose_collection, crowded_li
 from evolvable_server.config import Config, read_machine
 from evolvable_server.learning_consent import consent, is_shared, set_consent
 from evolvable_server.plugins import SetupOffer
-from evolvable_server.session_learning import count_sessions, describe_past_sessions, learn_past_sessions
+from evolvable_server.session_learning import (
+    count_sessions,
+    describe_past_sessions,
+    learn_past_sessions,
+)
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_tools import Caller, Library, Progress, count
@@ -30,11 +37,16 @@ from evolvable_tools.verbs import (
 )
 
 COLLECTION = "everyday"
-"""What the collection of a shortened list is called, with a number behind it where there is one of the name."""
+"""What the collection of a shortened list is called, with a number behind it where there is one of
+the name.
+"""
 
 
 def setup_offers(config: Config, library: Library) -> list[SetupOffer]:
-    """Return what may be offered now, the program's own first. Of two of one name the first counts."""
+    """Return what may be offered now, the program's own first.
+
+    Of two of one name the first counts.
+    """
     found = [*_shorten(config, library), *_learn(config), *_review(config)]
     for part in plugins.all_hooks().setup_offers(config=config, library=library):
         found += part
@@ -63,24 +75,39 @@ def _shorten(config: Config, library: Library) -> list[SetupOffer]:
     beside = 0 if crowded.where.project else min(room_of_projects(library, machine), BUDGET // 2)
     fitting = fitting_skills(crowded.skills, beside)
     free = f"; {beside:,} characters stay free for a project's own skills" if beside else ""
-    order = "opened most" if any(skill.uses for skill in crowded.skills) else "first by name, as none was opened yet"
+    order = (
+        "opened most"
+        if any(skill.uses for skill in crowded.skills)
+        else "first by name, as none was opened yet"
+    )
     text = (
-        f"{crowded.text}. A collection lists {len(fitting)} of them with description, those {order}{free};"
-        f" find_skill finds the other {len(crowded.skills) - len(fitting)}, and you can still call them by name."
-        " Take it back: evolvable client collection stop"
+        f"{crowded.text}. A collection lists {len(fitting)} of them with description, those "
+        f"{order}{free}; find_skill finds the other {len(crowded.skills) - len(fitting)}, and you "
+        "can still call them by name. Take it back: evolvable client collection stop"
     )
     found = find_clients(config, machine, read_client_homes(config))
     connected = any(client.name == "claude-code" and client.is_connected for client in found)
-    obstacle = "" if connected else "Claude Code is not connected, and would not find what it does not list"
+    obstacle = (
+        ""
+        if connected
+        else "Claude Code is not connected, and would not find what it does not list"
+    )
     return [SetupOffer("shorten", text, partial(_shorten_list, crowded, fitting), obstacle)]
 
 
 def _shorten_list(
-    crowded: MeasuredList, chosen: Sequence[ListedSkill], library: Library, caller: Caller, progress: Progress
+    crowded: MeasuredList,
+    chosen: Sequence[ListedSkill],
+    library: Library,
+    caller: Caller,
+    progress: Progress,
 ) -> list[str]:
     used_names = {collection.name for collection in list_collections(library)}
     # One name more than there are collections, so one of them is free.
-    names = [COLLECTION, *(f"{COLLECTION}-{number}" for number in range(2, len(used_names) + 3))]
+    names = [
+        COLLECTION,
+        *(f"{COLLECTION}-{number}" for number in range(2, len(used_names) + 3)),
+    ]
     name = next(candidate for candidate in names if candidate not in used_names)
     add_to_collection(library, caller, name, [Ref.parse(skill.ref) for skill in chosen])
     choose_collection(library, caller, crowded.where, name)
@@ -98,36 +125,52 @@ def _learn(config: Config) -> list[SetupOffer]:
     if is_shared(config.home) or consent(config.home) or not (number := count_sessions(config)):
         return []
     text = (
-        f"Learn from {count(number, 'session')} that your clients wrote here, and from every new one, for"
-        " which tasks search finds a skill that was opened there. The library keeps the prompt that began the task:"
-        f" at most {MAX_TASK} characters, without secrets and code. Nothing leaves this machine, and no agent is shown"
-        " a prompt. `evolvable learn tasks` lists, corrects and removes them."
+        f"Learn from {count(number, 'session')} that your clients wrote here, and from every new "
+        "one, for which tasks search finds a skill that was opened there. The library keeps the "
+        f"prompt that began the task: at most {MAX_TASK} characters, without secrets and code. "
+        "Nothing leaves this machine, and no agent is shown a prompt. `evolvable learn tasks` "
+        "lists, corrects and removes them."
     )
     return [SetupOffer("learn", text, partial(_learn_sessions, config))]
 
 
-def _learn_sessions(config: Config, library: Library, caller: Caller, progress: Progress) -> list[str]:
+def _learn_sessions(
+    config: Config, library: Library, caller: Caller, progress: Progress
+) -> list[str]:
     set_consent(config.home, True)
     return describe_past_sessions(learn_past_sessions(config, library, progress))
 
 
 def _review(config: Config) -> list[SetupOffer]:
-    if is_shared(config.home) or config.review == "off" or read_switch(config.home).covers(str(config.project)):
+    if (
+        is_shared(config.home)
+        or config.review == "off"
+        or read_switch(config.home).covers(str(config.project))
+    ):
         return []
     programs = [name for name in HEADLESS.values() if shutil.which(name)]
     # Neither a client on this machine nor a configured model could review.
     if not programs and config.review == "handoff":
         return []
-    agent = config.review if config.review != "handoff" else " or ".join(f"`{name}`" for name in programs)
+    agent = (
+        config.review
+        if config.review != "handoff"
+        else " or ".join(f"`{name}`" for name in programs)
+    )
     text = (
-        f"Review each session of {config.project} after its end: {agent} reads it without secrets, in the background,"
-        " where you corrected something, and its lessons wait for your yes. At most 300,000 tokens and $2 a day, which"
-        " `evolvable status` shows. Take it back: evolvable learn review auto off"
+        f"Review each session of {config.project} after its end: {agent} reads it without "
+        "secrets, in the background, where you corrected something, and its lessons wait for "
+        "your yes. At most 300,000 tokens and $2 a day, which `evolvable status` shows. Take it "
+        "back: evolvable learn review auto off"
     )
     return [SetupOffer("review", text, partial(_switch_reviews_on, config))]
 
 
-def _switch_reviews_on(config: Config, library: Library, caller: Caller, progress: Progress) -> list[str]:
+def _switch_reviews_on(
+    config: Config, library: Library, caller: Caller, progress: Progress
+) -> list[str]:
     switch_on(config)
     library.record(caller, "automatic reviews on", str(config.project))
-    return [f"Sessions that end in {config.project} are reviewed. Lessons wait in `evolvable inbox`."]
+    return [
+        f"Sessions that end in {config.project} are reviewed. Lessons wait in `evolvable inbox`."
+    ]

@@ -20,7 +20,10 @@ _MOST = 5
 
 @dataclass(frozen=True, slots=True)
 class SetupRecord:
-    """What there was. operation: the newest one then. folders: path -> resources. clients: name -> state."""
+    """What there was.
+
+    operation: the newest one then. folders: path -> resources. clients: name -> state.
+    """
 
     at: str
     operation: int
@@ -56,14 +59,20 @@ def write_record(home: Path, record: SetupRecord) -> None:
     write_private(home / FILE, json.dumps(asdict(record)) + "\n")
 
 
-def describe_changes(library: Library, before: SetupRecord, now: SetupRecord, clients: list[FoundClient]) -> list[str]:
+def describe_changes(
+    library: Library, before: SetupRecord, now: SetupRecord, clients: list[FoundClient]
+) -> list[str]:
     """Return what has changed between two runs, in lines; none where nothing has."""
     since = changes_since(library, before.operation)
     lines = []
     if since.by:
         by = ", ".join(f"{number} by {author}" for author, number in since.by.items())
         lines.append(f"changes: {by}; {some(since.refs, _MOST)}: evolvable log")
-    return [*lines, *_folder_changes(before.folders, now.folders), *_client_changes(before.clients, clients)]
+    return [
+        *lines,
+        *_folder_changes(before.folders, now.folders),
+        *_client_changes(before.clients, clients),
+    ]
 
 
 def _folder_changes(before: Mapping[str, int], now: Mapping[str, int]) -> Iterator[str]:
@@ -73,7 +82,10 @@ def _folder_changes(before: Mapping[str, int], now: Mapping[str, int]) -> Iterat
         elif path not in before:
             yield f"{path} is watched now: {count(now[path], 'resource')}"
         elif (more := now[path] - before[path]) != 0:
-            yield f"{path} holds {count(now[path], 'resource')}, {abs(more):,} {'more' if more > 0 else 'fewer'}"
+            yield (
+                f"{path} holds {count(now[path], 'resource')}, {abs(more):,} "
+                f"{'more' if more > 0 else 'fewer'}"
+            )
 
 
 def _client_changes(before: Mapping[str, str], clients: list[FoundClient]) -> Iterator[str]:

@@ -1,7 +1,8 @@
-"""How things stand around a library: its folders, the clients here, their list of skills, and what waits for a person.
+"""How things stand around a library: its folders, the clients here, their list of skills, and what
+waits for a person.
 
-`status`, `folders` and `doctor` say of the same thing what is found here, in the same words. Nothing is started and
-nothing is changed.
+`status`, `folders` and `doctor` say of the same thing what is found here, in the same words.
+Nothing is started and nothing is changed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,8 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StandingLine:
-    """How one thing stands. name: which, '' where there is one. state: in words, with the command that goes on.
+    """How one thing stands. name: which, '' where there is one. state: in words, with the command
+    that goes on.
 
     well: whether nothing is to be done about it.
     """
@@ -51,7 +53,10 @@ class StandingLine:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """All that is found. problems: what is wrong with the folders, the worst first, and what to do."""
+    """All that is found.
+
+    problems: what is wrong with the folders, the worst first, and what to do.
+    """
 
     folders: Sequence[WatchedRoot]
     lines: Sequence[StandingLine]
@@ -65,7 +70,11 @@ class Standing:
 def read_standing(library: Library, config: Config) -> Standing:
     """Return how the folders, the clients, their list and the inbox of a library stand."""
     folders = folder_states(library)
-    problems = [HealthProblem(wrong.what, wrong.next) for folder in folders for wrong in folder_problems(folder)]
+    problems = [
+        HealthProblem(wrong.what, wrong.next)
+        for folder in folders
+        for wrong in folder_problems(folder)
+    ]
     failures = watch_failures(library.store.home, [Path(folder.path) for folder in folders])
     problems += [HealthProblem(failure.what, failure.remedy) for failure in failures]
     clients = find_clients(config, read_machine(config.project), read_client_homes(config))
@@ -86,21 +95,34 @@ def folder_line(folder: WatchedRoot) -> StandingLine:
         "waiting for git": f": {some(folder.waiting_for_git, MOST)}",
     }
     # A part may begin with its count, as in `3 changed on disk`.
-    parts = [f"{part}{hints.get(part.lstrip('0123456789 '), '')}" for part in folder.state.split(", ")]
+    parts = [
+        f"{part}{hints.get(part.lstrip('0123456789 '), '')}" for part in folder.state.split(", ")
+    ]
     state = folder.obstacle or "; ".join(parts)
     pulled = f"; last pull, commit {folder.pulled}" if folder.pulled else ""
-    return StandingLine(Topic.FOLDER, f"{folder.path} ({folder.scope})", f"{state}{pulled}", folder.state == IN_SYNC)
-
-
-def _client_line(client: FoundClient) -> StandingLine:
-    note = {ClientState.OPEN: f"`evolvable connect {client.name}` connects it"}.get(client.state, client.note)
     return StandingLine(
-        Topic.CLIENT, client.title, f"{client.state}; {note}" if note else str(client.state), client.is_connected
+        Topic.FOLDER, f"{folder.path} ({folder.scope})", f"{state}{pulled}", folder.state == IN_SYNC
     )
 
 
-def _list_lines(library: Library, config: Config, clients: Sequence[FoundClient]) -> Iterator[StandingLine]:
-    """Yield a line on each list in which a client leaves out descriptions; none where it leaves out none."""
+def _client_line(client: FoundClient) -> StandingLine:
+    note = {ClientState.OPEN: f"`evolvable connect {client.name}` connects it"}.get(
+        client.state, client.note
+    )
+    return StandingLine(
+        Topic.CLIENT,
+        client.title,
+        f"{client.state}; {note}" if note else str(client.state),
+        client.is_connected,
+    )
+
+
+def _list_lines(
+    library: Library, config: Config, clients: Sequence[FoundClient]
+) -> Iterator[StandingLine]:
+    """Yield a line on each list in which a client leaves out descriptions; none where it leaves out
+    none.
+    """
     machine = read_machine(config.project)
     if crowded := crowded_list(library, machine):
         # find_skill makes up for what the list leaves out, if the client is connected.

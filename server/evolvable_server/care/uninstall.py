@@ -1,4 +1,6 @@
-"""Uninstall: which entries, files and settings are removed with a library, or with the account, and their removal."""
+"""Uninstall: which entries, files and settings are removed with a library, or with the account, and
+their removal.
+"""
 
 import contextlib
 import os
@@ -101,7 +103,10 @@ class Uninstalled:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What is removed with a library. gone: files and folders, for good. settings: of the configuration, in words."""
+    """What is removed with a library.
+
+    gone: files and folders, for good. settings: of the configuration, in words.
+    """
 
     home: Path
     connected: Sequence[ConfigurationEntry]
@@ -112,7 +117,10 @@ class Removal:
     report: Uninstalled
 
     def carry_out(self, signer: Callable[[], Signer | None]) -> None:
-        """Remove it. signer: asks for what signs the configuration. Raise Refused while the library is open."""
+        """Remove it.
+
+        signer: asks for what signs the configuration. Raise Refused while the library is open.
+        """
         # First: a server that still runs would write its files again.
         if self.gone:
             check_closed(self.home)
@@ -124,7 +132,8 @@ class Removal:
             disconnect(entry)
         disable_copies(self.home, list(self.copies))
         disable_project_files(self.home, None)
-        # The client's settings before the note: after a kill between the two, the note still leads to them.
+        # The client's settings before the note: after a kill between the two, the note still leads
+        # to them.
         for choice in _choices(self.home):
             (take_out_of_client if is_of_other_client(choice) else take_out)(choice)
             with Store.open(self.home) as store:
@@ -142,7 +151,10 @@ class Removal:
 
 
 def plan_removal(config: Config, data: bool, warn: Callable[[str], None]) -> Removal:
-    """Return what is removed with the library. data: its files too. warn: is told what cannot be read."""
+    """Return what is removed with the library.
+
+    data: its files too. warn: is told what cannot be read.
+    """
     home = config.home
     entries, copies = list(_connected_entries(config, warn)), read_enabled_copies(home)
     watched = watched_folders(home, warn)
@@ -152,18 +164,27 @@ def plan_removal(config: Config, data: bool, warn: Callable[[str], None]) -> Rem
     lines = [f"{entry.client.title}: the entry {entry.name} in {entry.path}" for entry in connected]
     lines += [f"the memories in {path}" for path, _ in copies.values()]
     lines += [f"the memory of the project in {file.path}" for file in project_memory_files(home)]
-    lines += [f"the collection {choice.collection} in {choice.settings}" for choice in _choices(home)]
+    lines += [
+        f"the collection {choice.collection} in {choice.settings}" for choice in _choices(home)
+    ]
     lines += [f"watching {folder.path}; its files stay" for folder in watched]
     lines += [f"{path}, for good" for path in gone]
     lines += [f"{entry} in {config.person.editable.path}" for entry in settings]
     others = [_other_entry(entry, place) for entry, place in entries if entry not in connected]
-    left = [*others, *_describe_left(home, gone, data), *(_describe_left_settings(config) if data else ())]
+    left = [
+        *others,
+        *_describe_left(home, gone, data),
+        *(_describe_left_settings(config) if data else ()),
+    ]
     return Removal(home, connected, list(copies), watched, gone, settings, Uninstalled(lines, left))
 
 
 @dataclass(frozen=True, slots=True)
 class AccountRemoval:
-    """The settings of the account, or the second file that EVOLVABLE_CONFIG names. gone: their files."""
+    """The settings of the account, or the second file that EVOLVABLE_CONFIG names.
+
+    gone: their files.
+    """
 
     path: Path | None
     gone: Sequence[Path]
@@ -183,13 +204,17 @@ def plan_account_removal(config: Config) -> AccountRemoval:
     """Return what the libraries of the account share, and which of them go on without it."""
     path = own_path()
     gone = shared_files(path) if path is not None else []
-    lines = [f"{file}, for good" for file in gone] + (shared_entries(config.person.editable) if gone else [])
+    lines = [f"{file}, for good" for file in gone] + (
+        shared_entries(config.person.editable) if gone else []
+    )
     users = [str(home) for home in registered_homes() if holds_library(home)]
     left = [f"the library in {home}, without these settings from then on" for home in users]
     return AccountRemoval(path, gone, Uninstalled(lines, left))
 
 
-def _connected_entries(config: Config, warn: Callable[[str], None]) -> Iterator[tuple[ConfigurationEntry, str]]:
+def _connected_entries(
+    config: Config, warn: Callable[[str], None]
+) -> Iterator[tuple[ConfigurationEntry, str]]:
     """Yield the entries of our server in the clients, each with the library that it opens."""
     machine = read_machine(config.project)
     for client in all_clients().values():
@@ -230,16 +255,27 @@ def _describe_left(home: Path, gone: Sequence[Path], data: bool) -> Iterator[str
     if not data:
         yield f"the library in {home}; `evolvable uninstall --data` deletes it"
         if before := list(replaced_libraries(home)):
-            yield f"{count(len(before), 'library')} that `recover` replaced: {some([str(path) for path in before], 5)}"
-    elif home.is_dir() and (others := sorted(path.name for path in set(home.iterdir()) - set(gone))):
+            yield (
+                f"{count(len(before), 'library')} that `recover` replaced: "
+                f"{some([str(path) for path in before], 5)}"
+            )
+    elif home.is_dir() and (
+        others := sorted(path.name for path in set(home.iterdir()) - set(gone))
+    ):
         yield f"what Evolvable did not write in {home}: {some(others, 10)}"
     yield "copies of client configurations from before each change: *.backup-* beside the file"
-    yield "the plugin: claude plugin uninstall evolvable@evolvable; codex plugin remove evolvable@evolvable"
+    yield (
+        "the plugin: claude plugin uninstall evolvable@evolvable; codex plugin remove "
+        "evolvable@evolvable"
+    )
     yield "the program: pip uninstall evolvable, or delete its virtual environment"
 
 
 def _other_entry(entry: ConfigurationEntry, place: str) -> str:
-    return f"{entry.client.title}: the entry {entry.name} in {entry.path}, which is of the library in {place}"
+    return (
+        f"{entry.client.title}: the entry {entry.name} in {entry.path}, which is of the library "
+        f"in {place}"
+    )
 
 
 def _describe_left_settings(config: Config) -> Iterator[str]:
@@ -249,7 +285,10 @@ def _describe_left_settings(config: Config) -> Iterator[str]:
         return
     names = shared_entries(config.person.editable, config.home)
     suffix = f" ({'; '.join(names)})" if names else ""
-    yield f"what all libraries of the account share{suffix}: {path}; `evolvable uninstall --account` deletes it"
+    yield (
+        f"what all libraries of the account share{suffix}: {path}; `evolvable uninstall "
+        "--account` deletes it"
+    )
 
 
 def _delete(path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Replace the program by another version: from a wheel, a clone, or the index, where this release names one."""
+"""Replace the program by another version: from a wheel, a clone, or the index, where this release
+names one.
+"""
 
 import importlib.metadata
 import importlib.util
@@ -23,7 +25,8 @@ DISTRIBUTION = "evolvable"
 IDENTITY = Path(__file__).parents[1] / "identity.toml"
 """Which name on the index is the release's own; a wheel has it, a clone does not."""
 
-# Seconds: enough for the optional packages over a slow line, and an end for an installer that hangs.
+# Seconds: enough for the optional packages over a slow line, and an end for an installer that
+# hangs.
 SECONDS = 900
 """How long the installer may take."""
 
@@ -39,7 +42,10 @@ class UpgradeRefused(Refused):
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """What replaces the program. version: of the source. command: of the installer. former: the source of today."""
+    """What replaces the program.
+
+    version: of the source. command: of the installer. former: the source of today.
+    """
 
     version: str
     command: tuple[str, ...]
@@ -49,7 +55,8 @@ class UpgradePlan:
 def plan_upgrade(source: str, home: Path) -> UpgradePlan:
     """Return how the program is replaced by a wheel, a clone or a version; change nothing.
 
-    Raise InvalidArgument for a source that is neither, UpgradeRefused where this installation cannot be replaced.
+    Raise InvalidArgument for a source that is neither, UpgradeRefused where this installation
+    cannot be replaced.
     """
     version, requirement = _read_source(source)
     about = _installed_from()
@@ -59,7 +66,8 @@ def plan_upgrade(source: str, home: Path) -> UpgradePlan:
             f"This program runs from the clone {folder}: what is there is what runs.",
             "Bring the clone up to date (git pull), and restart the windows of your clients.",
         )
-    # An environment in a cache, as uvx makes one, is cleared away some day, and the new version with it.
+    # An environment in a cache, as uvx makes one, is cleared away some day, and the new version
+    # with it.
     check_lasting(server_start(home))
     command = (*_installer(), requirement)
     if sys.platform == "win32":
@@ -71,16 +79,24 @@ def plan_upgrade(source: str, home: Path) -> UpgradePlan:
 
 
 def replace_program(plan: UpgradePlan) -> None:
-    """Run the installer. Raises UpgradeRefused with its last words when it fails; it leaves the program as it was."""
+    """Run the installer.
+
+    Raises UpgradeRefused with its last words when it fails; it leaves the program as it was.
+    """
     done = _run(plan.command)
     if done.returncode:
         # An installer explains its failure in the last lines.
         last = (done.stderr or done.stdout).strip()[-600:]
-        raise UpgradeRefused(f"{' '.join(plan.command)} failed: {last}", f"Evolvable {__version__} is still installed.")
+        raise UpgradeRefused(
+            f"{' '.join(plan.command)} failed: {last}",
+            f"Evolvable {__version__} is still installed.",
+        )
 
 
 def ask_new_program(home: str) -> tuple[str, str | None]:
-    """Return the version that is installed now, and what it says of the library; None when it opens it."""
+    """Return the version that is installed now, and what it says of the library; None when it opens
+    it.
+    """
     # -P: no module of the folder that this was started in is imported.
     program = [sys.executable, "-P", "-m", "evolvable_server"]
     # `evolvable, version X`; no word where the program failed.
@@ -92,7 +108,8 @@ def ask_new_program(home: str) -> tuple[str, str | None]:
 def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         command,
-        cwd=sys.prefix,  # not the project's folder: uv takes the index from a uv.toml or pyproject.toml there
+        # Not the project's folder: uv takes the index from a uv.toml or pyproject.toml there.
+        cwd=sys.prefix,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -107,10 +124,14 @@ def _read_source(source: str) -> tuple[str, str]:
     path = Path(source).expanduser()
     if wheel := _WHEEL.fullmatch(path.name):
         if not path.is_file():
-            raise InvalidArgument(f"There is no file {path}.", "Name the wheel that you downloaded or built.")
+            raise InvalidArgument(
+                f"There is no file {path}.", "Name the wheel that you downloaded or built."
+            )
         # The installer would leave the program as it is.
         if wheel["version"] == __version__:
-            raise UpgradeRefused(f"Evolvable {__version__} is installed already.", "Nothing was changed.")
+            raise UpgradeRefused(
+                f"Evolvable {__version__} is installed already.", "Nothing was changed."
+            )
         return wheel["version"], str(path.resolve())
     if path.is_dir():
         return _version_of_clone(path), str(path.resolve())
@@ -122,20 +143,25 @@ def _read_source(source: str) -> tuple[str, str]:
             )
         return source, f"{name}=={source}"
     raise InvalidArgument(
-        f"{source} is no wheel of Evolvable and no clone.", "Name a file evolvable-*.whl, or a folder."
+        f"{source} is no wheel of Evolvable and no clone.",
+        "Name a file evolvable-*.whl, or a folder.",
     )
 
 
 def _version_of_clone(folder: Path) -> str:
     try:
-        name = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+        name = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+            "name"
+        ]
         text = (folder / "skills_store/evolvable_store/__init__.py").read_text(encoding="utf-8")
     except (OSError, ValueError, KeyError, TypeError):
         name, text = "", ""
     # Read as text: an import would run the code of the other version.
     version = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
     if name != DISTRIBUTION or version is None:
-        raise InvalidArgument(f"{folder} is no clone of Evolvable.", "Name the folder with its pyproject.toml.")
+        raise InvalidArgument(
+            f"{folder} is no clone of Evolvable.", "Name the folder with its pyproject.toml."
+        )
     return version[1]
 
 
@@ -150,7 +176,9 @@ def index_name(file: Path = IDENTITY) -> str | None:
 
 
 def _installer() -> tuple[str, ...]:
-    """Return the installer of this environment: its own pip, else uv, which makes environments without one."""
+    """Return the installer of this environment: its own pip, else uv, which makes environments
+    without one.
+    """
     if importlib.util.find_spec("pip") is not None:
         return (sys.executable, "-P", "-m", "pip", "install", "--quiet", "--upgrade")
     if uv := shutil.which("uv"):
@@ -162,7 +190,9 @@ def _installer() -> tuple[str, ...]:
 
 
 def _installed_from() -> dict[str, Any]:
-    """Return what the installer wrote down of where this installation came from (PEP 610); {} for an index."""
+    """Return what the installer wrote down of where this installation came from (PEP 610); {} for
+    an index.
+    """
     try:
         text = importlib.metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:

@@ -1,9 +1,9 @@
 """The `evolvable` command: the verbs of evolvable_tools for a person at a terminal.
 
-Begin with `main`, the entry point, and for a new command with `command` and `CommandContext`: they open the library,
-print text or JSON and end with an `ExitCode`. `evolvable_server.cli.terminal` has what prints. `serve` without
-options, as clients start it, runs from here: click and the registry of commands take time and memory that a server
-has no use for.
+Begin with `main`, the entry point, and for a new command with `command` and `CommandContext`: they
+open the library, print text or JSON and end with an `ExitCode`. `evolvable_server.cli.terminal` has
+what prints. `serve` without options, as clients start it, runs from here: click and the registry of
+commands take time and memory that a server has no use for.
 """
 
 import contextlib
@@ -85,7 +85,8 @@ def main() -> NoReturn:
     from evolvable_store import guard_imports
     from evolvable_store.errors import ProgramReplaced
 
-    # First: imports that follow must fail clearly where an upgrade replaced the program under this process.
+    # First: imports that follow must fail clearly where an upgrade replaced the program under this
+    # process.
     guard_imports()
     try:
         # Compared before click is imported: a client waits for this start.
@@ -101,7 +102,8 @@ def main() -> NoReturn:
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         cli.main(prog_name="evolvable")
     except RuntimeError:
-        # Path.home raises RuntimeError for an account without a home directory. Any other one is a fault.
+        # Path.home raises RuntimeError for an account without a home directory. Any other one is a
+        # fault.
         if os.path.expanduser("~") != "~":
             raise
         from evolvable_server.cli.command_line import report_homeless
@@ -111,7 +113,8 @@ def main() -> NoReturn:
         print(f"Error: {error}\nHint: {error.hint}", file=sys.stderr)
         sys.exit(ExitCode.ERROR)
     except KeyboardInterrupt:
-        # Before the command could begin, or while it ended. What has to be closed was closed on the way here.
+        # Before the command could begin, or while it ended. What has to be closed was closed on the
+        # way here.
         os._exit(ExitCode.INTERRUPTED)
     raise AssertionError
 

@@ -16,18 +16,33 @@ PATH = click.Path(path_type=Path, dir_okay=False)
 
 
 @command("audit", table=True)
-@click.option("--verify", is_flag=True, help="Check the chain of hashes, and that every approval is in it.")
-@click.option("--head", metavar="NUMBER:HASH", default="", help="With --verify: a head that you noted before.")
-@click.option("--export", "target", type=PATH, help="Write the whole log to a new file, a JSON object a line.")
+@click.option(
+    "--verify", is_flag=True, help="Check the chain of hashes, and that every approval is in it."
+)
+@click.option(
+    "--head", metavar="NUMBER:HASH", default="", help="With --verify: a head that you noted before."
+)
+@click.option(
+    "--export", "target", type=PATH, help="Write the whole log to a new file, a JSON object a line."
+)
 @click.option("--from", "source", type=PATH, help="With --verify: check an exported file instead.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, help="Newest rows to show [default: 20].")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=20, help="Newest rows to show [default: 20]."
+)
 def audit_command(
-    state: CommandContext, verify: bool, head: str, target: Path | None, source: Path | None, limit: int
+    state: CommandContext,
+    verify: bool,
+    head: str,
+    target: Path | None,
+    source: Path | None,
+    limit: int,
 ) -> Output[object]:
-    """Show the log of decisions: who approved, rejected, adopted, trusted or took back what, from where and when.
+    """Show the log of decisions: who approved, rejected, adopted, trusted or took back what, from
+    where and when.
 
-    Each row holds the hash of the row before it. Keep the head that --verify prints on another machine: without it,
-    rows that are missing at the end are not noticed. Exit code 4 when --verify finds something.
+    Each row holds the hash of the row before it. Keep the head that --verify prints on another
+    machine: without it, rows that are missing at the end are not noticed. Exit code 4 when --verify
+    finds something.
     """
     if (head or source) and not verify:
         # An exported file is checked without the library, on any machine.
@@ -40,7 +55,13 @@ def audit_command(
     with state.library() as (library, _):
         if target is not None:
             rows = export_log(library, target)
-            return Output({"file": str(target), "rows": rows}, lambda _: say(f"{target} has {rows} rows."))
+            return Output(
+                {
+                    "file": str(target),
+                    "rows": rows,
+                },
+                lambda _: say(f"{target} has {rows} rows."),
+            )
         if verify:
             return _verification_output(verify_log(library, head))
         found = library.store.backend.audit.newest(limit)
@@ -52,9 +73,16 @@ def _verification_output(report: AuditReport) -> Output[object]:
         for problem in report.problems:
             say(f"  {problem}")
         state = "intact" if report.intact else "NOT intact"
-        say(f"The chain of {report.entries} rows is {state}." + (f" Head: {report.head}" if report.head else ""))
+        say(
+            f"The chain of {report.entries} rows is {state}."
+            + (f" Head: {report.head}" if report.head else "")
+        )
 
-    return Output(asdict(report) | {"intact": report.intact}, show, found_code(not report.intact))
+    return Output(
+        asdict(report) | {"intact": report.intact},
+        show,
+        found_code(not report.intact),
+    )
 
 
 def _show(found: list[AuditEntry]) -> None:
@@ -63,5 +91,8 @@ def _show(found: list[AuditEntry]) -> None:
     for entry in found:
         author = f"{entry.principal} ({entry.via})" if entry.via else entry.principal
         operation = f", operation {entry.operation}" if entry.operation is not None else ""
-        say(f"{entry.number}  {entry.at[:19]}Z  {one_line(f'{entry.decision} {entry.subject}')}{operation}")
+        say(
+            f"{entry.number}  {entry.at[:19]}Z  "
+            f"{one_line(f'{entry.decision} {entry.subject}')}{operation}"
+        )
         say(f"    by {one_line(author)} from {one_line(entry.address)}")

@@ -1,4 +1,6 @@
-"""`learn review auto`: switch automatic reviews on and off by project, and show what they may take."""
+"""`learn review auto`: switch automatic reviews on and off by project, and show what
+they may take.
+"""
 
 from collections.abc import Sequence
 
@@ -12,10 +14,16 @@ from evolvable_store.resource import Kind, Ref
 ACTIONS = ("show", "on", "off")
 
 
-def run_auto(state: CommandContext, action: str, budget: str | None, skills: Sequence[str]) -> Output[AutoStatus]:
-    """Switch automatic reviews on or off for the project that is open, or for the lessons of skills; show them."""
+def run_auto(
+    state: CommandContext, action: str, budget: str | None, skills: Sequence[str]
+) -> Output[AutoStatus]:
+    """Switch automatic reviews on or off for the project that is open, or for the lessons of
+    skills; show them.
+    """
     if action not in ACTIONS:
-        raise InvalidArgument(f"{action[:40]!r} is no action of `learn review auto`.", "It is on, off or show.")
+        raise InvalidArgument(
+            f"{action[:40]!r} is no action of `learn review auto`.", "It is on, off or show."
+        )
     config = state.config()
     # Before anything changes: the passphrase is asked for here, and may be refused.
     if action != "show":
@@ -23,14 +31,27 @@ def run_auto(state: CommandContext, action: str, budget: str | None, skills: Seq
         state.unlock()
     # An unknown skill raises here, before the switch is written.
     with state.library() as (library, _):
-        refs = [str(library.store.head(Ref.parse(name, Kind.SKILL)).ref) for name in skills]
+        refs = [
+            str(
+                library.store.head(
+                    Ref.parse(
+                        name,
+                        Kind.SKILL,
+                    )
+                ).ref
+            )
+            for name in skills
+        ]
     if action == "on":
         check_own(config.home)
         switch_on(config, refs, budget)
     elif action == "off":
         switch_off(config, refs)
     if action != "show":
-        state.record(f"automatic reviews {action}", ", ".join(refs) or str(config.project))
+        state.record(
+            f"automatic reviews {action}",
+            ", ".join(refs) or str(config.project),
+        )
     with state.library() as (library, _):
         found = auto_status(config, library)
     return Output(found, show_auto_status)
@@ -45,10 +66,18 @@ def show_auto_status(found: AutoStatus) -> None:
         (("queued", "bold"), count(found.waiting, "session")),
     ]
     if found.skills:
-        rows.append((("at once", "bold"), f"lessons of {', '.join(found.skills)}, where the scan has no question"))
+        rows.append(
+            (
+                ("at once", "bold"),
+                f"lessons of {', '.join(found.skills)}, where the scan has no question",
+            )
+        )
     rows += [(("failed", "bold"), (failure, "yellow")) for failure in found.failed]
     if found.nobody:
-        text = f"{count(len(found.nobody), 'session')} of clients without a headless mode: `evolvable learn review`"
+        text = (
+            f"{count(len(found.nobody), 'session')} of clients without a headless mode: "
+            "`evolvable learn review`"
+        )
         rows.append((("by hand", "bold"), text))
     show_fields(rows)
     if not found.here:

@@ -1,4 +1,6 @@
-"""The command checkout: resources in the folders that clients read, in sync with the library from then on."""
+"""The command checkout: resources in the folders that clients read, in sync with the library from
+then on.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,7 +36,10 @@ FORKS = "claude-code"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A folder that is to hold the resources of one kind. client: whose it is, '' for another folder."""
+    """A folder that is to hold the resources of one kind.
+
+    client: whose it is, '' for another folder.
+    """
 
     path: Path
     kind: Kind
@@ -43,19 +48,35 @@ class Target:
 
 @command("checkout")
 @click.argument("where", nargs=-1, required=True, metavar="WHERE...")
-@click.option("--kind", type=KIND, help="What to write; default: all that the client reads, of a folder skills.")
-@click.option("--project", is_flag=True, help="Into the open project, and what belongs to it; else the user's.")
-@click.option("--only", multiple=True, metavar="NAME", help="Only the resource of this name; can be repeated.")
+@click.option(
+    "--kind",
+    type=KIND,
+    help="What to write; default: all that the client reads, of a folder skills.",
+)
+@click.option(
+    "--project",
+    is_flag=True,
+    help="Into the open project, and what belongs to it; else the user's.",
+)
+@click.option(
+    "--only", multiple=True, metavar="NAME", help="Only the resource of this name; can be repeated."
+)
 @click.option("--verbose", is_flag=True, help="Show every warning.")
 def checkout_command(
-    state: CommandContext, where: tuple[str, ...], kind: str | None, project: bool, only: tuple[str, ...], verbose: bool
+    state: CommandContext,
+    where: tuple[str, ...],
+    kind: str | None,
+    project: bool,
+    only: tuple[str, ...],
+    verbose: bool,
 ) -> Output[dict[str, Any]]:
     """Write resources into the folders that clients read.
 
-    WHERE is claude-code, codex, a plugin's client or a folder. Resources there are imported first, and nothing is
-    overwritten. Folder and library are kept in sync from then on. For claude-code, --only brings the agent that a
-    skill names as its delegate, and the skills that an agent names. The copy of a skill with a delegate has two lines
-    more, by which the client's Skill tool starts the agent. Exit code 1: a resource with a secret was left out.
+    WHERE is claude-code, codex, a plugin's client or a folder. Resources there are imported first,
+    and nothing is overwritten. Folder and library are kept in sync from then on. For claude-code,
+    --only brings the agent that a skill names as its delegate, and the skills that an agent names.
+    The copy of a skill with a delegate has two lines more, by which the client's Skill tool starts
+    the agent. Exit code 1: a resource with a secret was left out.
     """
     config = state.config()
     place = open_project(config.project) if project else config.project
@@ -65,7 +86,9 @@ def checkout_command(
         scope = (config.scope or chooser.scope_of(place)) if project else USER_SCOPE
         targets = list(_targets(library, machine, where, only_kind, scope, project))
         if not targets:
-            raise InvalidArgument(f"The library has nothing of scope {scope} for {', '.join(where)}.", _HINT)
+            raise InvalidArgument(
+                f"The library has nothing of scope {scope} for {', '.join(where)}.", _HINT
+            )
         leaving = [head for target in targets for head in library.store.heads(target.kind, scope)]
         chosen, held_by_ref = _split_by_secret(
             library, targets, [head for head in leaving if not only or head.name in only]
@@ -82,7 +105,8 @@ def checkout_command(
             if not any(_existing_names(library, target.kind, scope, [name]) for target in targets):
                 library.store.head(Ref(targets[0].kind, name, scope))  # says what is wrong
         if project:
-            # Before the first file is written: a running server that sees the file needs the scope of its project.
+            # Before the first file is written: a running server that sees the file needs the scope
+            # of its project.
             enter_project(library.store, place, scope)
         written = {"claude-code": more}
         # A skill's copy names its agent only where the agent lies beside it.
@@ -90,7 +114,10 @@ def checkout_command(
         done = {
             # A list keeps out what was not chosen or holds a secret; None writes all of the kind.
             target: _check_out(
-                library, target, scope, written.get(target.client, chosen) if only or held_by_ref else None
+                library,
+                target,
+                scope,
+                written.get(target.client, chosen) if only or held_by_ref else None,
             )
             for target in agents_first
         }
@@ -105,7 +132,10 @@ def checkout_command(
     return Output(result, lambda _: render(), ExitCode.ERROR if left_out else ExitCode.DONE)
 
 
-_ON_PROPOSAL = "{ref}: proposal {number} has Claude Code's Skill tool start its delegate: evolvable inbox show {number}"
+_ON_PROPOSAL = (
+    "{ref}: proposal {number} has Claude Code's Skill tool start its delegate: evolvable inbox "
+    "show {number}"
+)
 
 _HINT = "`evolvable list` shows what there is, `--project` takes what belongs to the open project."
 
@@ -117,10 +147,25 @@ def _split_by_secret(
 
     What lies in every target already does not leave the library by this command.
     """
-    here = {folder.path: _resources_in(library, folder) for folder in library.working_copies.folders()}
-    present = [(target.kind, here.get(target.path.resolve(), set())) for target in targets]
+    here = {
+        folder.path: _resources_in(library, folder) for folder in library.working_copies.folders()
+    }
+    present = [
+        (
+            target.kind,
+            here.get(
+                target.path.resolve(),
+                set(),
+            ),
+        )
+        for target in targets
+    ]
     # What a target holds already has left the library before.
-    absent = [head.ref for head in heads if any(head.kind is kind and head.id not in ids for kind, ids in present)]
+    absent = [
+        head.ref
+        for head in heads
+        if any(head.kind is kind and head.id not in ids for kind, ids in present)
+    ]
     held_by_ref = {item.ref: item for item in held_back(library, absent)}
     return [head for head in heads if str(head.ref) not in held_by_ref], held_by_ref
 
@@ -128,12 +173,18 @@ def _split_by_secret(
 def _resources_in(library: Library, folder: WatchedFolder) -> set[int]:
     """Return the ids of the resources that a watched folder holds, itself or by a link."""
     copies = library.working_copies
-    bound = {binding.resource for binding in copies.bindings.of_folder(folder).values() if binding.version is not None}
+    bound = {
+        binding.resource
+        for binding in copies.bindings.of_folder(folder).values()
+        if binding.version is not None
+    }
     return bound | copies.copy(folder).status.linked_resources()
 
 
 def _describe_withheld(library: Library, targets: Sequence[Target], scope: str) -> list[str]:
-    """Return a line for each resource of which these folders hold an approved value in place of a newer one."""
+    """Return a line for each resource of which these folders hold an approved value in place of a
+    newer one.
+    """
     places = {(target.path.resolve(), target.kind) for target in targets}
     folders = [
         watched
@@ -148,16 +199,25 @@ def _describe_withheld(library: Library, targets: Sequence[Target], scope: str) 
     return list(lines)
 
 
-def _start_delegates(library: Library, caller: Caller, targets: Sequence[Target], scope: str) -> dict[str, int]:
-    """Have Claude Code's Skill tool start the delegates of skills, now that their agents lie beside them.
+def _start_delegates(
+    library: Library, caller: Caller, targets: Sequence[Target], scope: str
+) -> dict[str, int]:
+    """Have Claude Code's Skill tool start the delegates of skills, now that their agents lie beside
+    them.
 
     Return the proposals, by ref, for the skills whose copies are not the checkout's own.
     """
     proposed, copies = dict[str, int](), library.working_copies
-    paths = {target.path.resolve() for target in targets if target.client == FORKS and target.kind is Kind.SKILL}
+    paths = {
+        target.path.resolve()
+        for target in targets
+        if target.client == FORKS and target.kind is Kind.SKILL
+    }
     for folder in copies.folders():
         if folder.path in paths and (folder.scope, folder.kind) == (scope, Kind.SKILL):
-            copies.copy(folder).sync(copies.copy(folder).status.powers.directories(), removals=False)
+            copies.copy(folder).sync(
+                copies.copy(folder).status.powers.directories(), removals=False
+            )
             proposed |= propose_forks(library, caller, folder)
     return proposed
 
@@ -169,17 +229,28 @@ def _resources_with_other_value(library: Library, folder: WatchedFolder) -> set[
 
 
 def _targets(
-    library: Library, machine: Machine, where: Sequence[str], kind: Kind | None, scope: str, project: bool
+    library: Library,
+    machine: Machine,
+    where: Sequence[str],
+    kind: Kind | None,
+    scope: str,
+    project: bool,
 ) -> Iterator[Target]:
     clients = all_clients()
     for word in where:
         client = clients.get(word)
         if client is None or client.folders is None:
-            # A word without a slash that is no folder is more likely a mistyped client than a new folder.
+            # A word without a slash that is no folder is more likely a mistyped client than a new
+            # folder.
             if "/" not in word and not Path(word).is_dir():
-                names = ", ".join(sorted(name for name, candidate in clients.items() if candidate.folders is not None))
+                names = ", ".join(
+                    sorted(
+                        name for name, candidate in clients.items() if candidate.folders is not None
+                    )
+                )
                 raise InvalidArgument(
-                    f"{word} is no client and no folder.", f"Name {names}, or a folder like ./{word}."
+                    f"{word} is no client and no folder.",
+                    f"Name {names}, or a folder like ./{word}.",
                 )
             check_work_tree(Path(word).resolve(), library.folders())
             yield Target(Path(word), kind or Kind.SKILL)
@@ -194,7 +265,9 @@ def _targets(
                 yield Target(path, read, word)
 
 
-def _check_out(library: Library, target: Target, scope: str, chosen: Sequence[Head] | None) -> SyncResult:
+def _check_out(
+    library: Library, target: Target, scope: str, chosen: Sequence[Head] | None
+) -> SyncResult:
     """Write what is chosen into a folder; by default all of its kind."""
     remark(f"Writing {target.kind}s into {target.path}")
     with progress("Writing") as show:
@@ -202,7 +275,9 @@ def _check_out(library: Library, target: Target, scope: str, chosen: Sequence[He
             target.path,
             scope=scope,
             kind=target.kind,
-            names=[head.name for head in chosen if head.kind is target.kind] if chosen is not None else None,
+            names=[head.name for head in chosen if head.kind is target.kind]
+            if chosen is not None
+            else None,
             progress=show,
             forks=target.client == FORKS,
         )
@@ -217,17 +292,30 @@ def _existing_names(library: Library, kind: Kind, scope: str, names: Sequence[st
 
 
 def _doubled_folder_warnings(folders: Sequence[WatchedFolder], home: Path) -> Iterator[str]:
-    """Yield a warning when Codex reads two folders that hold the same skills: it shows each of them twice."""
+    """Yield a warning when Codex reads two folders that hold the same skills: it shows each of them
+    twice.
+    """
     both = [home / ".codex/skills", home / ".agents/skills"]
-    watched = [folder.path for folder in folders if folder.path in [path.resolve() for path in both]]
+    watched = [
+        folder.path for folder in folders if folder.path in [path.resolve() for path in both]
+    ]
     if len(watched) > 1:
-        yield f"Codex reads {watched[0]} and {watched[1]}, and shows a skill that lies in both twice: drop one of them."
+        yield (
+            f"Codex reads {watched[0]} and {watched[1]}, and shows a skill that lies in both "
+            "twice: drop one of them."
+        )
 
 
 def _show_checkout(
-    results: Sequence[SyncResult], left_out: Sequence[HeldBack], remarks: Sequence[str], verbose: bool
+    results: Sequence[SyncResult],
+    left_out: Sequence[HeldBack],
+    remarks: Sequence[str],
+    verbose: bool,
 ) -> None:
     show_sync(results, verbose)
     warn(*remarks)
     warn_left_out(left_out)
-    say("\nA running server keeps these folders and the library in sync. `evolvable folders drop PATH` ends that.")
+    say(
+        "\nA running server keeps these folders and the library in sync. `evolvable folders drop "
+        "PATH` ends that."
+    )

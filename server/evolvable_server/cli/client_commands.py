@@ -34,7 +34,12 @@ class _AnyClient(click.Choice[str]):
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--dry-run", is_flag=True, help="Show what would change; change nothing."),
-        click.option("--name", default="evolvable", show_default=True, help="What the server is called in the client."),
+        click.option(
+            "--name",
+            default="evolvable",
+            show_default=True,
+            help="What the server is called in the client.",
+        ),
         click.option(
             "--scope",
             type=click.Choice(SCOPES),
@@ -51,13 +56,27 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @_options
 @click.argument("client", type=_AnyClient(all_clients()))
 @click.option(
-    "--env", "env", multiple=True, metavar="KEY=VALUE", help="Set in the server's environment; may be repeated."
+    "--env",
+    "env",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set in the server's environment; may be repeated.",
 )
 @click.option(
-    "--prefix", metavar="TEXT", help="Before the names of the tools, for a client that adds none, such as evolvable_."
+    "--prefix",
+    metavar="TEXT",
+    help="Before the names of the tools, for a client that adds none, such as evolvable_.",
 )
-@click.option("--trust", is_flag=True, help="Let the client run all tools of it unasked (Qwen Code); yours to say.")
-@click.option("--hooks", is_flag=True, help="Write the client's hooks too, so that a prompt gets the skill that fits.")
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Let the client run all tools of it unasked (Qwen Code); yours to say.",
+)
+@click.option(
+    "--hooks",
+    is_flag=True,
+    help="Write the client's hooks too, so that a prompt gets the skill that fits.",
+)
 def connect_command(
     state: CommandContext,
     client: str,
@@ -71,9 +90,10 @@ def connect_command(
 ) -> Output[ClientConnection]:
     """Connect a client to the server.
 
-    Writes the server into the client's configuration, with the path of this installation and of this library. All else
-    in there stays as it is, and a copy of the file as it was is kept beside it. Run again, it changes nothing, or
-    brings the entry up to date. For a client that is not known, it shows the entry to paste.
+    Writes the server into the client's configuration, with the path of this installation and of
+    this library. All else in there stays as it is, and a copy of the file as it was is kept beside
+    it. Run again, it changes nothing, or brings the entry up to date. For a client that is not
+    known, it shows the entry to paste.
     """
     variables = dict(map(_variable, env))
     if prefix is not None:
@@ -87,22 +107,29 @@ def connect_command(
         click.echo(f"{entry_forms(name, start)}\n", err=state.json)
         names = ", ".join(all_clients())
         raise click.UsageError(
-            f"{ascii(client[:60])} is none of the clients that are known: {names}. Nothing was written; paste the "
-            "entry, in the form that its own documentation shows, into its configuration."
+            f"{ascii(client[:60])} is none of the clients that are known: {names}. Nothing was "
+            "written; paste the entry, in the form that its own documentation shows, into its "
+            "configuration."
         )
-    result = connect(_entry_of(state, client, scope, name), start, dry_run=dry_run, trust=trust, hooks=hooks)
+    result = connect(
+        _entry_of(state, client, scope, name), start, dry_run=dry_run, trust=trust, hooks=hooks
+    )
     return Output(result, lambda _: _show_connection(result, dry_run))
 
 
 def _show_pasted(state: CommandContext, client: str, name: str, start: Start) -> NoReturn:
-    """Show the entry of a client whose file a person edits. Raise UsageError: nothing is connected yet."""
+    """Show the entry of a client whose file a person edits.
+
+    Raise UsageError: nothing is connected yet.
+    """
     pasted = PASTED[client]
     path = pasted.path(read_machine(state.config().project))
     # With --json, stdout holds the error alone.
     click.echo(f"{pasted.entry(name, start)}\n", err=state.json)
     raise click.UsageError(
-        f"{pasted.title} keeps its servers in YAML, which you edit yourself. Nothing was written; paste the entry into "
-        f"{path}. Where that has `mcpServers` already, paste the lines below that key into its list."
+        f"{pasted.title} keeps its servers in YAML, which you edit yourself. Nothing was written; "
+        f"paste the entry into {path}. Where that has `mcpServers` already, paste the lines below "
+        "that key into its list."
     )
 
 
@@ -114,40 +141,54 @@ def disconnect_command(
 ) -> Output[ClientConnection]:
     """Take the server out of a client.
 
-    Only its entry goes from the client's configuration, and the hooks that `connect --hooks` wrote. The library stays.
-    A copy of the file is kept beside it.
+    Only its entry goes from the client's configuration, and the hooks that `connect --hooks` wrote.
+    The library stays. A copy of the file is kept beside it.
     """
     result = disconnect(_entry_of(state, client, scope, name), dry_run=dry_run)
     return Output(result, lambda _: _show_connection(result, dry_run))
 
 
 def _entry_of(state: CommandContext, client: str, scope: str, name: str) -> ConfigurationEntry:
-    return configuration_entry(read_machine(state.config().project), all_clients()[client], scope, name)
+    return configuration_entry(
+        read_machine(state.config().project), all_clients()[client], scope, name
+    )
 
 
 def _variable(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     # No environment holds a null byte.
     if not (key and equals) or "\0" in text:
-        raise InvalidArgument(f"{ascii(text[:80])} is not KEY=VALUE.", "Such as --env EVOLVABLE_EMBEDDER=off.")
+        raise InvalidArgument(
+            f"{ascii(text[:80])} is not KEY=VALUE.", "Such as --env EVOLVABLE_EMBEDDER=off."
+        )
     return key, value
 
 
 # By what was done, and whether it was written: a trial run writes nothing.
 _MESSAGES = {
     ("connected", True): "{title} is connected: {name} in {path}",
-    ("updated", True): "{title} was connected already; its entry {name} in {path} is up to date now.",
+    (
+        "updated",
+        True,
+    ): "{title} was connected already; its entry {name} in {path} is up to date now.",
     ("unchanged", False): "{title} is already connected: {name} in {path}. Nothing changed.",
     ("disconnected", True): "{title} is disconnected: {name} is out of {path}",
     ("absent", False): "{title} is not connected: there is no {name} in {path}. Nothing changed.",
     ("connected", False): "{title} would be connected: {name} in {path}",
-    ("updated", False): "{title} is connected already; its entry {name} in {path} would be brought up to date.",
+    (
+        "updated",
+        False,
+    ): "{title} is connected already; its entry {name} in {path} would be brought up to date.",
     ("disconnected", False): "{title} would be disconnected: {name} would go from {path}",
 }
 
 
 def _show_connection(result: ClientConnection, dry_run: bool) -> None:
-    say(_MESSAGES[result.done, result.written].format(title=result.title, name=result.name, path=result.path))
+    say(
+        _MESSAGES[result.done, result.written].format(
+            title=result.title, name=result.name, path=result.path
+        )
+    )
     if result.by:
         say(f"{'By' if result.written else 'It would be done by'}: {result.by}")
     if result.backup:

@@ -28,7 +28,14 @@ from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_store.storage import ListingChoice
 from evolvable_tools import Caller, Library, verbs
-from evolvable_tools.verbs import BUDGET, ListedSkill, Shown, SkillCollection, SkillListing, measure_listing
+from evolvable_tools.verbs import (
+    BUDGET,
+    ListedSkill,
+    Shown,
+    SkillCollection,
+    SkillListing,
+    measure_listing,
+)
 
 # Ten names fill about two lines of a terminal; --json has all of them.
 MAX_NAMED = 10
@@ -37,7 +44,10 @@ MAX_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class ListedPlace:
-    """What Claude Code lists somewhere. collection: the one that was chosen, '' for none. newcomers: see `use`."""
+    """What Claude Code lists somewhere.
+
+    collection: the one that was chosen, '' for none. newcomers: see `use`.
+    """
 
     where: str
     settings: str
@@ -62,7 +72,10 @@ class CollectionSummary:
 
 @dataclass(frozen=True, slots=True)
 class CollectionSkill:
-    """A skill of a collection. size: characters in Claude Code's list, None for one that is in none of its folders."""
+    """A skill of a collection.
+
+    size: characters in Claude Code's list, None for one that is in none of its folders.
+    """
 
     ref: str
     size: int | None
@@ -70,7 +83,9 @@ class CollectionSkill:
 
 
 @command("collection", table=True)
-@click.argument("action", type=click.Choice(["list", "show", "add", "remove", "use", "stop"]), default="list")
+@click.argument(
+    "action", type=click.Choice(["list", "show", "add", "remove", "use", "stop"]), default="list"
+)
 @click.argument("name", required=False)
 @click.argument("refs", nargs=-1, metavar="[REF]...")
 @click.option("--project", is_flag=True, help="With use and stop: in the open project alone.")
@@ -81,7 +96,9 @@ class CollectionSkill:
     show_default=True,
     help="With use and stop: whose list.",
 )
-@click.option("--dry-run", is_flag=True, help="With use and stop: show what would change; change nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="With use and stop: show what would change; change nothing."
+)
 def collection_command(
     state: CommandContext,
     action: str,
@@ -93,12 +110,13 @@ def collection_command(
 ) -> Output[Any]:
     """Choose which skills Claude Code lists by itself.
 
-    Claude Code lists the skills in its folders by name and description, in a budget. `add NAME REF...` makes a
-    collection of skills, `remove NAME [REF]...` takes some or all of them out. `use NAME` has Claude Code list the
-    skills of the collection alone: the others stay in their folders, a person can call them by name, and find_skill
-    finds them. `stop` lists every skill again. Both change Claude Code's setting skillOverrides and keep a copy of the
-    file; what you set there yourself stays. A skill that comes later is listed until you run `use` again. --client
-    does the same in the settings of Codex or Copilot CLI, where a skill that is not listed is switched off.
+    Claude Code lists the skills in its folders by name and description, in a budget. `add NAME
+    REF...` makes a collection of skills, `remove NAME [REF]...` takes some or all of them out. `use
+    NAME` has Claude Code list the skills of the collection alone: the others stay in their folders,
+    a person can call them by name, and find_skill finds them. `stop` lists every skill again. Both
+    change Claude Code's setting skillOverrides and keep a copy of the file; what you set there
+    yourself stays. A skill that comes later is listed until you run `use` again. --client does the
+    same in the settings of Codex or Copilot CLI, where a skill that is not listed is switched off.
     """
     # '' is Claude Code, whose list has more states than on and off.
     other = client if client != "claude-code" else ""
@@ -108,7 +126,11 @@ def collection_command(
     with state.library() as (library, caller):
         if action == "list":
             others = cut_lists(library, read_machine(state.config().project))
-            found = {"collections": _summaries(library), "lists": _places(state, library), "others": others}
+            found = {
+                "collections": _summaries(library),
+                "lists": _places(state, library),
+                "others": others,
+            }
             return Output(found, _show_list)
         if action in ("use", "stop") and other:
             machine = read_machine(state.config().project)
@@ -118,7 +140,9 @@ def collection_command(
             where = _list_of(state, library, project)
             change = choose_collection(library, caller, where, name or "", dry_run=dry_run)
             # Measured as the list will be: a hidden skill takes no room in it.
-            listing = measure_listing(listed_skills(library, where), dict.fromkeys(change.hidden, Shown.PERSON))
+            listing = measure_listing(
+                listed_skills(library, where), dict.fromkeys(change.hidden, Shown.PERSON)
+            )
             return Output(change, lambda _: _show_change(change, where, listing, dry_run))
         if action == "show":
             return _show(state, library, name or "")
@@ -150,7 +174,10 @@ def _list_of(state: CommandContext, library: Library, project: bool) -> ClientLi
     for client_list in client_lists(folders, machine):
         if not client_list.project:
             return client_list
-    hint = "`evolvable init ~/.claude/skills` watches it; --project is for the skills of the open project."
+    hint = (
+        "`evolvable init ~/.claude/skills` watches it; --project is for the skills of the "
+        "open project."
+    )
     raise InvalidArgument("Your folder of skills for Claude Code is not watched.", hint)
 
 
@@ -199,12 +226,17 @@ def _show_list(result: Mapping[str, Any]) -> None:
             ]
             for summary in summaries
         ]
-        show_table(["collection", "skills", "", "holds"], rows, names=("collection",), wide=("holds",))
+        show_table(
+            ["collection", "skills", "", "holds"], rows, names=("collection",), wide=("holds",)
+        )
     else:
         say("There is no collection. `evolvable client collection add NAME REF...` makes one.")
     places: list[ListedPlace] = result["lists"]
     if not places:
-        say("\nNo folder of skills that Claude Code reads is watched. `evolvable init ~/.claude/skills` watches yours.")
+        say(
+            "\nNo folder of skills that Claude Code reads is watched. `evolvable init "
+            "~/.claude/skills` watches yours."
+        )
     for place in places:
         _show_place(place)
     others: list[CutList] = result["others"]
@@ -215,7 +247,10 @@ def _show_list(result: Mapping[str, Any]) -> None:
 
 
 def _show_other(change: ListChange, dry_run: bool) -> None:
-    say(f"{'Would list' if dry_run else 'Lists'} {count(len(change.listed), 'skill')}, by {change.settings}.")
+    say(
+        f"{'Would list' if dry_run else 'Lists'} {count(len(change.listed), 'skill')}, by "
+        f"{change.settings}."
+    )
     if change.hidden:
         say(f"Switched off there: {some(change.hidden, MAX_NAMED)}.")
     if change.backup:
@@ -234,7 +269,10 @@ def _show_place(place: ListedPlace) -> None:
         say(f"  found by find_skill alone: {some(place.hidden, MAX_NAMED)}")
     if place.newcomers:
         use_command = f"evolvable client collection use {place.collection}"
-        say(f"  not in the collection, and listed: {some(place.newcomers, MAX_NAMED)}. `{use_command}` hides them.")
+        say(
+            f"  not in the collection, and listed: {some(place.newcomers, MAX_NAMED)}. "
+            f"`{use_command}` hides them."
+        )
 
 
 def _show(state: CommandContext, library: Library, name: str) -> Output[dict[str, Any]]:
@@ -243,33 +281,52 @@ def _show(state: CommandContext, library: Library, name: str) -> Output[dict[str
     skills_by_id = {skill.id: skill for where in lists for skill in listed_skills(library, where)}
     heads = library.store.backend.heads_by_id(found.ids)
     refs = {id_: str(heads[id_].ref) for id_ in found.ids}
-    skills = [_skill(refs[id_], skills_by_id.get(id_)) for id_ in sorted(refs, key=refs.__getitem__)]
-    result = {"name": name, "skills": [asdict(collected) for collected in skills], "gone": list(found.gone)}
+    skills = [
+        _skill(refs[id_], skills_by_id.get(id_)) for id_ in sorted(refs, key=refs.__getitem__)
+    ]
+    result = {
+        "name": name,
+        "skills": [asdict(collected) for collected in skills],
+        "gone": list(found.gone),
+    }
     return Output(result, lambda _: _show_skills(skills, found))
 
 
 def _skill(ref: str, listed_skill: ListedSkill | None) -> CollectionSkill:
-    return CollectionSkill(ref, listed_skill.size if listed_skill else None, listed_skill.uses if listed_skill else 0)
+    return CollectionSkill(
+        ref, listed_skill.size if listed_skill else None, listed_skill.uses if listed_skill else 0
+    )
 
 
 def _show_skills(skills: Sequence[CollectionSkill], found: SkillCollection) -> None:
     rows: list[Row] = [
-        [(skill.ref, "bold"), f"{skill.size:,}" if skill.size is not None else "in no folder", f"{skill.opened:,}"]
+        [
+            (skill.ref, "bold"),
+            f"{skill.size:,}" if skill.size is not None else "in no folder",
+            f"{skill.opened:,}",
+        ]
         for skill in skills
     ]
     show_table(["skill", "characters", "opened"], rows, names=("skill",), spare=("opened",))
     sizes = [skill.size for skill in skills if skill.size is not None]
-    say(f"\n{sum(sizes) + max(0, len(sizes) - 1):,} of {BUDGET:,} characters.")  # a line end between two
+    # A line end between two.
+    say(f"\n{sum(sizes) + max(0, len(sizes) - 1):,} of {BUDGET:,} characters.")
     if found.gone:
         say(f"Removed from the library: {some(list(found.gone), MAX_NAMED)}.")
 
 
-def _change(library: Library, caller: Caller, action: str, name: str, refs: Sequence[Ref]) -> Output[dict[str, Any]]:
+def _change(
+    library: Library, caller: Caller, action: str, name: str, refs: Sequence[Ref]
+) -> Output[dict[str, Any]]:
     if action == "add":
         left, gone = verbs.add_to_collection(library, caller, name, refs), list[str]()
     else:
         left, gone = verbs.remove_from_collection(library, caller, name, refs)
-    used = [choice for choice in library.store.backend.collections.choices() if choice.collection == name]
+    used = [
+        choice
+        for choice in library.store.backend.collections.choices()
+        if choice.collection == name
+    ]
     result = {
         "name": name,
         "skills": list(left.refs),
@@ -279,7 +336,9 @@ def _change(library: Library, caller: Caller, action: str, name: str, refs: Sequ
     return Output(result, lambda _: _show_members(name, left, gone, used))
 
 
-def _show_members(name: str, left: SkillCollection, gone: Sequence[str], used: Sequence[ListingChoice]) -> None:
+def _show_members(
+    name: str, left: SkillCollection, gone: Sequence[str], used: Sequence[ListingChoice]
+) -> None:
     if left.refs or left.gone:
         say(f"{name} holds {count(len(left.refs), 'skill')}: {some(list(left.refs), MAX_NAMED)}.")
     else:
@@ -287,14 +346,26 @@ def _show_members(name: str, left: SkillCollection, gone: Sequence[str], used: S
     if gone:
         say(f"Take it back: evolvable client collection add {name} {' '.join(gone)}")
     if used and left.refs:
-        say(f"Claude Code lists it as it was: `evolvable client collection use {name}` applies the change.")
+        say(
+            f"Claude Code lists it as it was: `evolvable client collection use {name}` applies "
+            "the change."
+        )
     elif used:
-        say("Claude Code lists what it listed: `evolvable client collection stop` lists every skill again.")
+        say(
+            "Claude Code lists what it listed: `evolvable client collection stop` lists every "
+            "skill again."
+        )
     else:
-        say(f"`evolvable client collection use {name}` has Claude Code list it." if left.refs else "")
+        say(
+            f"`evolvable client collection use {name}` has Claude Code list it."
+            if left.refs
+            else ""
+        )
 
 
-def _show_change(change: ListChange, where: ClientList, listing: SkillListing, dry_run: bool) -> None:
+def _show_change(
+    change: ListChange, where: ClientList, listing: SkillListing, dry_run: bool
+) -> None:
     verb = "would list" if dry_run else "lists"
     chosen = f"the collection {change.collection}" if change.collection else "every skill"
     say(f"Claude Code {verb} {chosen} {where.title}:")
@@ -310,9 +381,16 @@ def _show_change(change: ListChange, where: ClientList, listing: SkillListing, d
         warn(f"Your own settings decide about {some(change.kept, MAX_NAMED)}; they stay.")
     if not change.written:
         exists = Path(change.settings).exists()
-        say(f"{change.settings} says so already." if exists else f"{change.settings} does not exist and is not needed.")
+        say(
+            f"{change.settings} says so already."
+            if exists
+            else f"{change.settings} does not exist and is not needed."
+        )
     if change.backup:
         say(f"The file as it was: {change.backup}")
     if change.collection:
         option = " --project" if where.project else ""
-        say(f"Sessions that begin from now on follow it. Take it back: evolvable client collection stop{option}")
+        say(
+            "Sessions that begin from now on follow it. Take it back: evolvable client "
+            f"collection stop{option}"
+        )

@@ -1,7 +1,8 @@
-"""What every command shares: the library, who runs it and whether they may, and how a result or an error is shown.
+"""What every command shares: the library, who runs it and whether they may, and how a result or an
+error is shown.
 
-The registry of verbs says what each command does and who may run it. A command that is missing there runs for nobody
-but a person, and a test keeps the registry complete.
+The registry of verbs says what each command does and who may run it. A command that is missing
+there runs for nobody but a person, and a test keeps the registry complete.
 """
 
 import contextlib
@@ -20,7 +21,15 @@ import click
 from evolvable_server import plugins
 from evolvable_server.cli.command_groups import TOOLS, VerbCommand, command_name
 from evolvable_server.cli.exit_codes import ExitCode
-from evolvable_server.cli.terminal import ask, page_output, progress, remark, show_error, tsv_tables, warn
+from evolvable_server.cli.terminal import (
+    ask,
+    page_output,
+    progress,
+    remark,
+    show_error,
+    tsv_tables,
+    warn,
+)
 from evolvable_server.config import (
     NO_TERMINAL,
     Config,
@@ -46,11 +55,17 @@ if TYPE_CHECKING:
     from evolvable_server.approval_keys import PassphraseSigner
     from evolvable_tools import Caller, Library
 
-# Start time: functions import the library and the tokens, so that help and usage errors do not wait for them.
+# Start time: functions import the library and the tokens, so that help and usage errors do not wait
+# for them.
 
-# Messages of the verbs are written for agents: here tools and arguments become commands and options.
+# Messages of the verbs are written for agents: here tools and arguments become commands and
+# options.
 _WORDS = {
-    **{tool: f"`evolvable {place_of(command)}`" for tool, command in TOOLS.items() if tool != command},
+    **{
+        tool: f"`evolvable {place_of(command)}`"
+        for tool, command in TOOLS.items()
+        if tool != command
+    },
     "expected_version": "--expect",
     "create=true": "--create",
     "copy_of": "--copy-of",
@@ -58,14 +73,19 @@ _WORDS = {
     "say that it is to be replaced": "--replace does that",
     "files {path: text}, or edits [{path, old, new}]": "--file, --edit, --delete or --editor",
 }
-# The longest first, since one may begin with another; and nothing inside a word or a command in backticks.
+# The longest first, since one may begin with another; and nothing inside a word or a command in
+# backticks.
 _WORD_PATTERN = re.compile(
-    "|".join(rf"(?<![`\w]){re.escape(word)}(?!\w)" for word in sorted(_WORDS, key=len, reverse=True))
+    "|".join(
+        rf"(?<![`\w]){re.escape(word)}(?!\w)" for word in sorted(_WORDS, key=len, reverse=True)
+    )
 )
 
 
 def to_cli_words(text: str) -> str:
-    """Return a message of the verbs in the words of the command line: `evolvable find` for find_skill."""
+    """Return a message of the verbs in the words of the command line: `evolvable find` for
+    find_skill.
+    """
     return _WORD_PATTERN.sub(lambda match: _WORDS[match[0]], text)
 
 
@@ -76,17 +96,21 @@ MAX_TOKEN = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Who runs a command. permissions: of a script's token, by name; a person and an agent have none."""
+    """Who runs a command.
+
+    permissions: of a script's token, by name; a person and an agent have none.
+    """
 
     identity: Identity
     permissions: frozenset[str] = frozenset()
 
 
 def runner_of(environment: Mapping[str, str], token_file: Path | None, home: Path) -> Runner:
-    """Return who runs a command: the script whose token the file holds, else as `cli_identity` says.
+    """Return who runs a command: the script whose token the file holds, else as `cli_identity`
+    says.
 
-    A client's mark counts more than a token: what an agent starts is the agent's. Raise Refused for a token that is
-    not valid, InvalidArgument for a file that cannot be read.
+    A client's mark counts more than a token: what an agent starts is the agent's. Raise Refused for
+    a token that is not valid, InvalidArgument for a file that cannot be read.
     """
     identity = cli_identity(environment)
     # Before the token is looked at: an agent that finds a token's file must not act with it.
@@ -96,7 +120,8 @@ def runner_of(environment: Mapping[str, str], token_file: Path | None, home: Pat
     if found is None:
         raise Refused(
             f"The token in {token_file} is not valid for the library in {home}.",
-            "It was revoked, has expired or belongs to another library; `evolvable team token list` shows all.",
+            "It was revoked, has expired or belongs to another library; `evolvable team token "
+            "list` shows all.",
         )
     name, permissions = found
     return Runner(Identity(Principal.SCRIPT, f"token:{name}"), frozenset(permissions))
@@ -111,14 +136,19 @@ def _secret(path: Path) -> str:
             f"{path} cannot be read: {error.strerror}.", "It holds the secret of one token."
         ) from None
     if not data.strip() or len(data) > MAX_TOKEN:
-        raise InvalidArgument(f"{path} holds no token.", "It holds the secret of one token, and nothing else.")
+        raise InvalidArgument(
+            f"{path} holds no token.", "It holds the secret of one token, and nothing else."
+        )
     # Bytes that are no text make a token that is not valid, and not a traceback.
     return data.decode("utf-8", "surrogateescape").strip()
 
 
 _FOR_AGENTS = (Authority.READ, Authority.REPORT, Authority.WRITE)
 
-_HINT = "A person does it at a terminal or in the client. Tell the user what you need, and go on without it."
+_HINT = (
+    "A person does it at a terminal or in the client. Tell the user what you need, and go on "
+    "without it."
+)
 
 
 def _verb_name(ctx: click.Context) -> str:
@@ -129,13 +159,17 @@ def _verb_name(ctx: click.Context) -> str:
 
 
 def _check_may(ctx: click.Context, runner: Runner) -> Authority | None:
-    """Return who may run a command with its arguments, None for one that is unknown. Raise Refused for all others."""
+    """Return who may run a command with its arguments, None for one that is unknown.
+
+    Raise Refused for all others.
+    """
     name = _verb_name(ctx)
     authority = VERBS[name].authority if name in VERBS else None
     if authority is not None and _only_looks(name, ctx.params):
         authority = Authority.READ
     if name == "ui" and ctx.params.get("signing") and runner.identity.via == NO_TERMINAL:
-        return authority  # a service: nobody decides by starting it, and each who signs in decides for themselves
+        # A service: nobody decides by starting it, and each who signs in decides for themselves.
+        return authority
     if runner.identity.principal is Principal.SCRIPT:
         _check_script(name, authority, runner)
     elif runner.identity.principal is not Principal.PERSON and authority not in _FOR_AGENTS:
@@ -144,39 +178,60 @@ def _check_may(ctx: click.Context, runner: Runner) -> Authority | None:
 
 
 def _refusal(name: str, authority: Authority | None, runner: Runner) -> Refused:
-    """Return the error for a caller that is no person. Only a client's mark says that an agent runs the command."""
+    """Return the error for a caller that is no person.
+
+    Only a client's mark says that an agent runs the command.
+    """
     if runner.identity.via != NO_TERMINAL:
-        text = f"`{place_of(name)}` is refused: {refusal_reason(name)}, and this command runs for an agent."
+        text = (
+            f"`{place_of(name)}` is refused: {refusal_reason(name)}, and this command runs "
+            "for an agent."
+        )
         return Refused(text, _HINT)
     token = ", or --token-file" if authority is Authority.APPROVE else ""
     text = f"`{place_of(name)}` is refused: {refusal_reason(name)}. It needs a terminal{token}."
-    return Refused(text, "Run it at a terminal: neither its input nor its output may be a pipe or a file.")
+    return Refused(
+        text, "Run it at a terminal: neither its input nor its output may be a pipe or a file."
+    )
 
 
 def _check_script(name: str, authority: Authority | None, runner: Runner) -> None:
     if authority is None or authority is Authority.PERSON:
         hint = "A person does it at a terminal."
-        raise Refused(f"`{place_of(name)}` is refused: {refusal_reason(name)}, and no token stands for that.", hint)
+        raise Refused(
+            f"`{place_of(name)}` is refused: {refusal_reason(name)}, and no token stands for that.",
+            hint,
+        )
     # Tokens know no permission for reports; the one for reading includes them.
     needed = Authority.READ if authority is Authority.REPORT else authority
     if needed not in runner.permissions:
         may = ", ".join(sorted(runner.permissions)) or "nothing"
         hint = f"A person makes tokens; one with the permission {needed} may run it."
-        raise Refused(f"`{place_of(name)}` is refused: it needs the permission {needed}; this token may {may}.", hint)
+        raise Refused(
+            f"`{place_of(name)}` is refused: it needs the permission {needed}; this token "
+            f"may {may}.",
+            hint,
+        )
 
 
 def _only_looks(name: str, params: Mapping[str, Any]) -> bool:
     """Return whether these arguments make a command show what it would do, or what is set."""
     # Without an executor, a plan starts no program.
     runs_nothing = name == "evolve plan" and not params.get("executor")
-    return bool(params.get("dry_run")) or runs_nothing or (name == "channel policy" and not params.get("arguments"))
+    return (
+        bool(params.get("dry_run"))
+        or runs_nothing
+        or (name == "channel policy" and not params.get("arguments"))
+    )
 
 
 Result = TypeVar("Result")
 
 
 class Output(NamedTuple, Generic[Result]):
-    """What a command returns: its result, the function that writes it for a person, and the exit code."""
+    """What a command returns: its result, the function that writes it for a person, and the exit
+    code.
+    """
 
     result: Result
     render: Callable[[Result], None]
@@ -193,7 +248,9 @@ class CommandContext:
         self._signer: PassphraseSigner | None = None
         self.token_file: Path | None = None
         self.decides = False
-        """Whether the command makes a decision of a person; set after the caller was found to be allowed."""
+        """Whether the command makes a decision of a person; set after the caller was found to be
+        allowed.
+        """
         self.has_yes = False
         """Whether the command has an option that answers its question."""
         self._runner: Runner | None = None
@@ -215,7 +272,13 @@ class CommandContext:
         from evolvable_server.clients import refresh_memory_files
         from evolvable_server.model_setup import Redaction, approval_policies, open_search
         from evolvable_store.workingcopy import take_notices
-        from evolvable_tools import ApprovalLevel, Library, lost_lock_message, lost_locks, mark_repository_heads
+        from evolvable_tools import (
+            ApprovalLevel,
+            Library,
+            lost_lock_message,
+            lost_locks,
+            mark_repository_heads,
+        )
 
         config = self.config()
         redactor, policies = Redaction(config.home).redactor, approval_policies(config)
@@ -242,10 +305,12 @@ class CommandContext:
                 warn(" ".join(lost_lock_message(library.lock, lost)))
             if self.identity.principal is Principal.PERSON:
                 warn(*assign_trusted_folders(library, _list_folder))
-            # Taken after those repairs: only a change of the command itself renews the files of memories.
+            # Taken after those repairs: only a change of the command itself renews the files of
+            # memories.
             sequence = library.store.sequence()
             caller = make_caller(config, library, self.identity, decides=self.decides)
-            # Returned notices are deleted: a run for an agent must not use up what is meant for the person.
+            # Returned notices are deleted: a run for an agent must not use up what is meant for the
+            # person.
             if self.identity.principal is Principal.PERSON:
                 warn(*take_notices(library.store.home))
             yield library, replace(caller, signer=self.signer())
@@ -253,7 +318,9 @@ class CommandContext:
                 refresh_memory_files(config.home, library)
 
     def record(self, decision: str, subject: str) -> None:
-        """Append a decision about the machine to the audit log of the library, where there is one to write to."""
+        """Append a decision about the machine to the audit log of the library, where there is one
+        to write to.
+        """
         with contextlib.suppress(NoLibrary, LibraryReadOnly), self.library() as (library, caller):
             library.record(caller, decision, subject)
 
@@ -264,7 +331,10 @@ class CommandContext:
 
     @property
     def runner(self) -> Runner:
-        """Who runs this command. Raise Refused or InvalidArgument for the token that it was given."""
+        """Who runs this command.
+
+        Raise Refused or InvalidArgument for the token that it was given.
+        """
         if self._runner is None:
             self._runner = runner_of(os.environ, self.token_file, library_home(self.home))
         return self._runner
@@ -280,7 +350,9 @@ class CommandContext:
         if self.identity.principal is not Principal.PERSON:
             raise Refused(f"{what} is for a person at a terminal.", "Nothing was changed.")
 
-    def signer(self, key: str = "", ask: Callable[[], str] | None = None) -> "PassphraseSigner | None":
+    def signer(
+        self, key: str = "", ask: Callable[[], str] | None = None
+    ) -> "PassphraseSigner | None":
         """Return what signs decisions, always the same one; None where approvals are not locked.
 
         key, ask: of a lock that is being made.
@@ -300,7 +372,8 @@ class CommandContext:
             signer.unlock()
 
     def show(self, result: Result, render: Callable[[Result], None]) -> None:
-        """Write a result: with --json all its fields, also those that are empty, else what `render` writes.
+        """Write a result: with --json all its fields, also those that are empty, else what `render`
+        writes.
 
         With `--format tsv` the tables of that alone.
         """
@@ -315,7 +388,9 @@ class CommandContext:
         click.echo(json.dumps(value, indent=2, default=_plain))
 
     def fail(self, error: EvolvableError) -> None:
-        """Write an error: with --json as {"error", "hint"} to stdout, where the result would have been."""
+        """Write an error: with --json as {"error", "hint"} to stdout, where the result would have
+        been.
+        """
         message, hint = to_cli_words(str(error)), to_cli_words(error.hint)
         if self.json:
             self.show_json({"error": message, "hint": hint})
@@ -327,7 +402,11 @@ class CommandContext:
 
 def _plain(value: Any) -> Any:
     """Return the fields of a result that JSON cannot hold, the text of any other value."""
-    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else str(value)
+    return (
+        dataclasses.asdict(value)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type)
+        else str(value)
+    )
 
 
 def _ask_passphrase() -> str:
@@ -355,7 +434,9 @@ def _report_regraded(library: "Library") -> None:
 
 
 class HomeType(click.Path):
-    """A folder's path; an empty one, such as an unset variable leaves, is refused and not taken for this folder."""
+    """A folder's path; an empty one, such as an unset variable leaves, is refused and not taken for
+    this folder.
+    """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -371,7 +452,9 @@ def _set_option(ctx: click.Context, option: click.Parameter, value: Any) -> None
 
 
 # Eager: the option holds before others are checked, wherever it stands on the line.
-_common_option = functools.partial(click.option, expose_value=False, is_eager=True, callback=_set_option)
+_common_option = functools.partial(
+    click.option, expose_value=False, is_eager=True, callback=_set_option
+)
 """An option of every command: it sets the attribute of the context that has its name."""
 
 home_option = _common_option(
@@ -409,12 +492,16 @@ format_option = click.option(
 pass_state = click.make_pass_decorator(CommandContext, ensure=True)
 
 
-def command(name: str, *, table: bool = False) -> Callable[[Callable[..., Output[Any] | None]], click.Command]:
-    """Return a decorator that makes a command of a function of the context: with --home and --json.
+def command(
+    name: str, *, table: bool = False
+) -> Callable[[Callable[..., Output[Any] | None]], click.Command]:
+    """Return a decorator that makes a command of a function of the context: with --home
+    and --json.
 
-    The command runs only for callers that the registry of verbs allows. What the function returns is shown after it
-    ended, so no library is open then; None for a command that wrote its result itself. While it runs a terminal shows
-    that it is at work. table: it prints a table, so it takes --format, and a long one opens in $PAGER.
+    The command runs only for callers that the registry of verbs allows. What the function returns
+    is shown after it ended, so no library is open then; None for a command that wrote its result
+    itself. While it runs a terminal shows that it is at work. table: it prints a table, so it takes
+    --format, and a long one opens in $PAGER.
     """
 
     def decorate(function: Callable[..., Output[Any] | None]) -> click.Command:

@@ -1,6 +1,8 @@
-"""The commands by name: which module holds one, which words call it, and the groups that show several.
+"""The commands by name: which module holds one, which words call it, and the groups that show
+several.
 
-The registry of verbs places most commands below a word, such as `judge` below `role`. The name alone calls it as well.
+The registry of verbs places most commands below a word, such as `judge` below `role`. The name
+alone calls it as well.
 """
 
 import importlib
@@ -51,7 +53,11 @@ _MODULES: dict[str, tuple[str, ...]] = {
 }
 """Module of this package -> the commands that it holds."""
 
-_OWN = {name: f"evolvable_server.cli.{module}:{name}_command" for module, names in _MODULES.items() for name in names}
+_OWN = {
+    name: f"evolvable_server.cli.{module}:{name}_command"
+    for module, names in _MODULES.items()
+    for name in names
+}
 
 COMMANDS: Mapping[str, str] = plugins.merged_tables([_OWN, *plugins.built_in_commands()])
 """Command -> `module:attribute` of it, with those of the parts that come with the program."""
@@ -63,7 +69,9 @@ def all_commands() -> Mapping[str, str]:
 
 
 def load_command(name: str) -> click.Command | None:
-    """Return the command that the registry calls so, whose module is imported; None where no part has it."""
+    """Return the command that the registry calls so, whose module is imported; None where no part
+    has it.
+    """
     # Other distributions last: their metadata takes time to read.
     target = COMMANDS.get(name) or all_commands().get(name)
     if target is None:
@@ -77,11 +85,15 @@ TOOLS = {tool.name: tool.command for tool in verbs.TOOLS.values() if tool.comman
 
 
 def resolve_name(name: str) -> str:
-    """Return the command that a name of the command line means: a command, an MCP tool's name, or an alias."""
+    """Return the command that a name of the command line means: a command, an MCP tool's name, or
+    an alias.
+    """
     return TOOLS.get(name, verbs.ALIASES.get(name, name))
 
 
-def suggest_command(ctx: click.Context, name: str, names: Iterable[str], hints: Mapping[str, str]) -> NoReturn:
+def suggest_command(
+    ctx: click.Context, name: str, names: Iterable[str], hints: Mapping[str, str]
+) -> NoReturn:
     """End with a usage error that suggests the nearest command for an unknown name."""
     program = ctx.command_path
     if name in hints:
@@ -89,12 +101,16 @@ def suggest_command(ctx: click.Context, name: str, names: Iterable[str], hints: 
     else:
         near = near_names(name, names, 1)
         of_all = f"`{program} help --all`" if ctx.parent is None else f"`{program} --help`"
-        suggestion = f"Did you mean '{place_of(near[0])}'?" if near else f"{of_all} lists all commands."
+        suggestion = (
+            f"Did you mean '{place_of(near[0])}'?" if near else f"{of_all} lists all commands."
+        )
     ctx.fail(f"No such command {quote_text(name)}. {suggestion}")
 
 
 def command_name(ctx: click.Context) -> str:
-    """Return the name of a command in the registry, such as `evolve start`, whichever words it was called by."""
+    """Return the name of a command in the registry, such as `evolve start`, whichever words it was
+    called by.
+    """
     names: list[str] = []
     step: click.Context | None = ctx
     while step is not None and step.parent is not None:
@@ -106,7 +122,8 @@ def command_name(ctx: click.Context) -> str:
 def _write_example(ctx: click.Context, formatter: click.HelpFormatter) -> None:
     if example := EXAMPLES.get(command_name(ctx)):
         with formatter.section("Example"):
-            formatter.write(f"{'':{formatter.current_indent}}{example}\n")  # on one line, to be copied
+            # On one line, to be copied.
+            formatter.write(f"{'':{formatter.current_indent}}{example}\n")
 
 
 def words_below(word: str) -> list[str]:
@@ -142,7 +159,11 @@ class VerbGroup(click.Group):
     def _placed_commands(self) -> dict[str, str]:
         """Return the commands that are placed below this name: the last word -> the command."""
         begin = f"{self.name} "
-        return {place.removeprefix(begin): command for command, place in PLACES.items() if place.startswith(begin)}
+        return {
+            place.removeprefix(begin): command
+            for command, place in PLACES.items()
+            if place.startswith(begin)
+        }
 
     def _own_words(self) -> list[str]:
         return [name.partition(" ")[2] for name in VERBS if name.startswith(f"{self.name} ")]
@@ -159,14 +180,20 @@ class VerbGroup(click.Group):
         modules = (importlib.import_module(name) for name in self._modules)
         function = f"{cmd_name.replace('-', '_')}_command"
         # One module after the other is imported, until one has the command.
-        found: click.Command = next(vars(module)[function] for module in modules if function in vars(module))
+        found: click.Command = next(
+            vars(module)[function] for module in modules if function in vars(module)
+        )
         return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # The message of click knows neither aliases nor the nearest name.
-        if args and not args[0].startswith("-") and args[0] not in (names := self.list_commands(ctx)):
+        if (
+            args
+            and not args[0].startswith("-")
+            and args[0] not in (names := self.list_commands(ctx))
+        ):
             suggest_command(ctx, args[0], names, {})
         return super().resolve_command(ctx, args)
 
@@ -175,7 +202,9 @@ class VerbGroup(click.Group):
         with formatter.section("Commands"):
             words = self.list_commands(ctx)
             names = {word: verb_at(f"{self.name} {word}") for word in words}
-            formatter.write_dl([(w, VERBS[n].summary if n in VERBS else GROUPS[n]) for w, n in names.items()])
+            formatter.write_dl(
+                [(w, VERBS[n].summary if n in VERBS else GROUPS[n]) for w, n in names.items()]
+            )
 
 
 def _summary(name: str) -> str:
@@ -195,7 +224,10 @@ class BackupGroup(VerbGroup):
 
 
 def hint_at_place(ctx: click.Context, name: str, args: Sequence[str]) -> None:
-    """Say to a person at a terminal by which words a command is called now. A script sees nothing of it."""
+    """Say to a person at a terminal by which words a command is called now.
+
+    A script sees nothing of it.
+    """
     wants_json = "--json" in args or getattr(ctx.obj, "json", False)
     # A shell that completes a line parses it too, and must see nothing printed.
     if not (wants_json or ctx.resilient_parsing) and sys.stderr.isatty():
@@ -203,7 +235,8 @@ def hint_at_place(ctx: click.Context, name: str, args: Sequence[str]) -> None:
 
 
 def help_sections() -> dict[str, dict[str, str]]:
-    """Return section of the help -> word of the command line -> its summary, with those of all parts.
+    """Return section of the help -> word of the command line -> its summary, with those of all
+    parts.
 
     Those of FIRST come in their order, before all others.
     """
@@ -218,5 +251,7 @@ def help_sections() -> dict[str, dict[str, str]]:
 
 
 def first_commands() -> dict[str, str]:
-    """Return the commands that the help shows first -> summary, as far as this installation has them."""
+    """Return the commands that the help shows first -> summary, as far as this installation has
+    them.
+    """
     return {name: _summary(name) for name in FIRST if name in VERBS or name in GROUPS}

@@ -1,7 +1,8 @@
-"""The `evolvable` program: import the module of the named command, run it, and turn errors into exit codes.
+"""The `evolvable` program: import the module of the named command, run it, and turn errors into
+exit codes.
 
-The command `serve` is here too, so that a client does not wait for modules of other commands. `serve` without options
-does not come here.
+The command `serve` is here too, so that a client does not wait for modules of other commands.
+`serve` without options does not come here.
 """
 
 import dataclasses
@@ -56,7 +57,11 @@ def _group(word: str) -> click.Command | None:
     def run() -> None:
         pass
 
-    return click.group(word, cls=group, help=GROUPS[word])(home_option(json_option(run)))
+    return click.group(
+        word,
+        cls=group,
+        help=GROUPS[word],
+    )(home_option(json_option(run)))
 
 
 class LazyGroup(click.Group):
@@ -67,18 +72,30 @@ class LazyGroup(click.Group):
         return list(dict.fromkeys(word.partition(" ")[0] for word in words))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command or group of this name; the names of the MCP tools, aliases and old names do as well."""
+        """Return the command or group of this name; the names of the MCP tools, aliases and old
+        names do as well.
+        """
         name, _, action = resolve_name(cmd_name).partition(" ")
         # `backup` is a command and a group at once, see BackupGroup.
         found = _group(name) if name not in COMMANDS or name == "backup" else load_command(name)
         found = found or load_command(name)  # of another distribution
-        return found.get_command(ctx, action) if action and isinstance(found, click.Group) else found
+        return (
+            found.get_command(ctx, action) if action and isinstance(found, click.Group) else found
+        )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # The message of click knows neither aliases nor the nearest name.
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+        if (
+            args
+            and not args[0].startswith("-")
+            and self.get_command(
+                ctx,
+                args[0],
+            )
+            is None
+        ):
             suggest_command(ctx, args[0], (*all_commands(), *ALIASES), HINTS)
         if args and args[0] in PLACES and _group(args[0]) is None:
             hint_at_place(ctx, args[0], args)
@@ -90,10 +107,13 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(first_commands().items()))
         formatter.write_paragraph()
         formatter.write_text(
-            "`evolvable help --all` shows all commands, by groups; `evolvable help COMMAND` one of them."
+            "`evolvable help --all` shows all commands, by groups; `evolvable help COMMAND` "
+            "one of them."
         )
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
+    def main(
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:  # type: ignore[override]
         """Run one command line and raise SystemExit with its exit code."""
         # While a shell completes a line, everything printed would end up in its prompt.
         if "_EVOLVABLE_COMPLETE" not in os.environ:
@@ -130,7 +150,9 @@ def _report_abort(state: CommandContext, abort: click.Abort) -> int:
 
 
 def _stdout_works() -> bool:
-    """Return whether stdout takes what is written; if not, what is left for it is dropped when the process ends."""
+    """Return whether stdout takes what is written; if not, what is left for it is dropped when the
+    process ends.
+    """
     try:
         sys.stdout.flush()
     except OSError:
@@ -147,7 +169,10 @@ def report_failure(error: EvolvableError | OSError) -> int:
 
 
 def report_homeless() -> int:
-    """Write that this account has no home directory; return the exit code. pathlib raises a RuntimeError for it."""
+    """Write that this account has no home directory; return the exit code.
+
+    pathlib raises a RuntimeError for it.
+    """
     CommandContext().fail(LibraryError(NO_ACCOUNT_HOME, "Set HOME to a directory of this account."))
     return ExitCode.ERROR
 
@@ -190,28 +215,63 @@ def _address(_: click.Context, param: click.Parameter, value: str | None) -> tup
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     # Six digits are enough to be too large, and Python refuses to convert thousands of them.
     if not (colon and host and port.isascii() and port.isdigit() and int(port[:6]) < 2**16):
-        raise click.BadParameter(f"{ascii(value)} is not HOST:PORT, such as 127.0.0.1:8765.", param=param)
+        raise click.BadParameter(
+            f"{ascii(value)} is not HOST:PORT, such as 127.0.0.1:8765.", param=param
+        )
     return host, int(port)
 
 
 @click.command("serve", cls=VerbCommand)
 @click.option("--toolsets", metavar="NAMES", help="More groups of tools to list, such as evolve.")
-@click.option("--http", callback=_address, metavar="HOST:PORT", help="Serve streamable HTTP at /mcp.")
-@click.option("--allowed-host", multiple=True, metavar="HOST", help="A name passed on by a proxy; repeatable.")
-@click.option("--allowed-origin", multiple=True, metavar="URL", help="A web page's origin that may call; repeatable.")
-@click.option("--trusted-proxy", multiple=True, metavar="ADDRESS", help="Whose X-Forwarded-* is believed; repeatable.")
+@click.option(
+    "--http", callback=_address, metavar="HOST:PORT", help="Serve streamable HTTP at /mcp."
+)
+@click.option(
+    "--allowed-host", multiple=True, metavar="HOST", help="A name passed on by a proxy; repeatable."
+)
+@click.option(
+    "--allowed-origin",
+    multiple=True,
+    metavar="URL",
+    help="A web page's origin that may call; repeatable.",
+)
+@click.option(
+    "--trusted-proxy",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Whose X-Forwarded-* is believed; repeatable.",
+)
 @click.option(
     "--grace",
     type=click.FloatRange(0, 3600),
     metavar="SECONDS",
     help="Time for running requests when the server ends [default: 10].",
 )
-@click.option("--oauth-issuer", metavar="URL", help="The authorization server whose tokens are accepted.")
-@click.option("--oauth-resource", metavar="URL", help="The public URL of /mcp that its tokens are issued for.")
-@click.option("--oauth-jwks", metavar="URL", help="Where its keys are [default: what its metadata says].")
-@click.option("--oauth-introspection", metavar="URL", help="Ask it about every token instead of checking signatures.")
-@click.option("--postgres", type=click.Choice(["embedded"]), help="Start a PostgreSQL for the library, to try it.")
-@click.option("--postgres-data", type=click.Path(path_type=Path), metavar="FOLDER", help="Its files [default: home].")
+@click.option(
+    "--oauth-issuer", metavar="URL", help="The authorization server whose tokens are accepted."
+)
+@click.option(
+    "--oauth-resource", metavar="URL", help="The public URL of /mcp that its tokens are issued for."
+)
+@click.option(
+    "--oauth-jwks", metavar="URL", help="Where its keys are [default: what its metadata says]."
+)
+@click.option(
+    "--oauth-introspection",
+    metavar="URL",
+    help="Ask it about every token instead of checking signatures.",
+)
+@click.option(
+    "--postgres",
+    type=click.Choice(["embedded"]),
+    help="Start a PostgreSQL for the library, to try it.",
+)
+@click.option(
+    "--postgres-data",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Its files [default: home].",
+)
 @home_option
 @pass_state
 def serve_command(
@@ -223,9 +283,9 @@ def serve_command(
 ) -> None:
     """Serve the library to an MCP client.
 
-    Clients start this themselves, and talk to it on its stdin and stdout. The library is made when it is missing.
-    Over HTTP it serves several; beyond this machine only with tokens (`evolvable team token add`) or an authorization
-    server. The other options go with --http.
+    Clients start this themselves, and talk to it on its stdin and stdout. The library is made when
+    it is missing. Over HTTP it serves several; beyond this machine only with tokens (`evolvable
+    team token add`) or an authorization server. The other options go with --http.
     """
     if http is None:
         # A grace of 0 seconds is an option too.
@@ -235,9 +295,13 @@ def serve_command(
     host, port = http
     service = plugins.HttpService(_serve_config(state, toolsets), host, port, options)
     if not plugins.hooks().serve_http(service=service, ready=lambda text: remark(text)):
-        raise InvalidArgument(f"--http needs {plugins.TEAMS}, which is not installed.", "Serve on stdio.")
+        raise InvalidArgument(
+            f"--http needs {plugins.TEAMS}, which is not installed.", "Serve on stdio."
+        )
 
 
 def _serve_config(state: CommandContext, toolsets: str | None) -> Config:
     config = state.config()
-    return config if toolsets is None else dataclasses.replace(config, toolsets=toolsets_of(toolsets))
+    return (
+        config if toolsets is None else dataclasses.replace(config, toolsets=toolsets_of(toolsets))
+    )

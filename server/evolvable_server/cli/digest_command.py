@@ -1,4 +1,6 @@
-"""The command digest: what agents learned, what helped, what nobody used and what was taken back."""
+"""The command digest: what agents learned, what helped, what nobody used and what was
+taken back.
+"""
 
 import contextlib
 from pathlib import Path
@@ -8,7 +10,16 @@ import click
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.terminal import remark, say, style_text
 from evolvable_store.errors import InvalidArgument, Refused
-from evolvable_tools.care import PARTS, TITLE, WEEK, Digest, DigestLine, DigestPart, digest_markdown, weekly_digest
+from evolvable_tools.care import (
+    PARTS,
+    TITLE,
+    WEEK,
+    Digest,
+    DigestLine,
+    DigestPart,
+    digest_markdown,
+    weekly_digest,
+)
 from evolvable_tools.outcomes import MAX_DAYS
 
 MOST = 10
@@ -16,13 +27,25 @@ MOST = 10
 
 
 @command("digest")
-@click.option("--days", type=click.IntRange(1, MAX_DAYS), default=WEEK, show_default=True, help="How far back.")
-@click.option("--write", "target", type=click.Path(path_type=Path), metavar="FILE", help="Write it as Markdown.")
+@click.option(
+    "--days",
+    type=click.IntRange(1, MAX_DAYS),
+    default=WEEK,
+    show_default=True,
+    help="How far back.",
+)
+@click.option(
+    "--write",
+    "target",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write it as Markdown.",
+)
 def digest_command(state: CommandContext, days: int, target: Path | None) -> Output[Digest]:
     """Show what the last week brought.
 
-    What agents learned, what helped, what nobody used, and what was taken back; each with the command that takes it
-    back. --write replaces a file only where it holds a digest.
+    What agents learned, what helped, what nobody used, and what was taken back; each with the
+    command that takes it back. --write replaces a file only where it holds a digest.
     """
     with state.library() as (library, caller):
         found = weekly_digest(library, caller, days=days)
@@ -40,11 +63,19 @@ def _write(target: Path, text: str) -> None:
             stream.write(text)
             return
         # A link may lead to any file of the person.
-        if target.is_symlink() or not target.is_file() or not target.read_bytes().startswith(TITLE.encode()):
-            raise Refused(f"{target} is there and holds no digest. Nothing was written.", "Name another file.")
+        if (
+            target.is_symlink()
+            or not target.is_file()
+            or not target.read_bytes().startswith(TITLE.encode())
+        ):
+            raise Refused(
+                f"{target} is there and holds no digest. Nothing was written.", "Name another file."
+            )
         target.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InvalidArgument(f"{target} cannot be written: {error.strerror}.", "Name another file.") from None
+        raise InvalidArgument(
+            f"{target} cannot be written: {error.strerror}.", "Name another file."
+        ) from None
 
 
 def _show_digest(found: Digest) -> None:
@@ -52,7 +83,10 @@ def _show_digest(found: Digest) -> None:
         part: DigestPart = getattr(found, name)
         click.echo(style_text(title, "bold"))
         way = "remove it" if name == "unused" else "take back"
-        say(*(_text(line, way) for line in part.lines[:MOST]), *[] if part.lines else [f"  {nothing}"])
+        say(
+            *(_text(line, way) for line in part.lines[:MOST]),
+            *[] if part.lines else [f"  {nothing}"],
+        )
         if part.number > MOST:
             say(f"  {part.number - MOST:,} more: evolvable digest --json")
 

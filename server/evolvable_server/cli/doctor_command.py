@@ -9,7 +9,14 @@ from evolvable_server.care import Connected, Health, Topic, describe_sandbox, ex
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.maintenance import show_near_duplicates, show_problems
-from evolvable_server.cli.terminal import count, local_time, progress, say, say_labelled, show_fields
+from evolvable_server.cli.terminal import (
+    count,
+    local_time,
+    progress,
+    say,
+    say_labelled,
+    show_fields,
+)
 from evolvable_store import holds_library
 
 _NOT_COMPILED = "in Python, slower in large libraries: install a C compiler, then Evolvable again"
@@ -20,9 +27,10 @@ _NOT_COMPILED = "in Python, slower in large libraries: install a C compiler, the
 def doctor_command(state: CommandContext, verbose: bool) -> Output[Health]:
     """Look for what is wrong.
 
-    Checks the program, its SQLite, the library, the folders and the clients that are connected. What is well is one
-    line; what is wrong is said each with what to do. A server that a client is told to start is started once, and
-    timed. Exit code 4: something is wrong. `evolvable care fsck` checks every byte.
+    Checks the program, its SQLite, the library, the folders and the clients that are connected.
+    What is well is one line; what is wrong is said each with what to do. A server that a client is
+    told to start is started once, and timed. Exit code 4: something is wrong. `evolvable care fsck`
+    checks every byte.
     """
     config = state.config()
     health = examine(config, progress, state.home)
@@ -36,10 +44,14 @@ def _show_health(health: Health, verbose: bool) -> None:
         _show_all(health)
     else:
         say_labelled("Well: ", f"{', '.join(_describe_well(health))}.", "bold green")
-        show_fields([((line.topic, "bold"), line.text) for line in health.standing if not line.well])
+        show_fields(
+            [((line.topic, "bold"), line.text) for line in health.standing if not line.well]
+        )
     show_near_duplicates(health.doubles)
     notes = [f"Ignored: {setting.ignored}." for setting in health.settings if setting.ignored]
-    notes += [f"Note: {note}" for note in [*health.notes, *([] if verbose else _more_notes(health))]]
+    notes += [
+        f"Note: {note}" for note in [*health.notes, *([] if verbose else _more_notes(health))]
+    ]
     say(*[""] * bool(notes or health.problems), *notes)
     show_problems(health.problems)
     say(f"{count(len(health.problems), 'problem')}." if health.problems else "All is well.")
@@ -49,12 +61,22 @@ def _show_all(health: Health) -> None:
     sandbox = [("sandbox", health.sandbox)] if health.sandbox else []
     rows = [*_program_rows(health), *sandbox, *_library_rows(health)]
     rows += [("client", _client(client)) for client in health.clients]
-    rows += [(str(line.topic), line.text) for line in health.standing if line.topic is not Topic.FOLDER]
-    rows += [("setting", f"{setting.name}: {setting.value} ({setting.source})") for setting in health.settings]
-    rows += [("memory", f"{copy.title} reads it in {copy.path}: {copy.state}") for copy in health.memory]
+    rows += [
+        (str(line.topic), line.text) for line in health.standing if line.topic is not Topic.FOLDER
+    ]
+    rows += [
+        ("setting", f"{setting.name}: {setting.value} ({setting.source})")
+        for setting in health.settings
+    ]
+    rows += [
+        ("memory", f"{copy.title} reads it in {copy.path}: {copy.state}") for copy in health.memory
+    ]
     show_fields([((name, "bold"), text) for name, text in rows])
     for remark in health.warnings:
-        say(f"\nwarnings of {remark.directory}:", *(f"  - {text}" for text in remark.problems))
+        say(
+            f"\nwarnings of {remark.directory}:",
+            *(f"  - {text}" for text in remark.problems),
+        )
 
 
 def _describe_well(health: Health) -> Iterator[str]:
@@ -72,7 +94,11 @@ def _describe_well(health: Health) -> Iterator[str]:
     for client in health.clients:
         if client.seconds is not None:
             yield f"the server of {client.client}, which starts in {client.seconds:.1f} s"
-    yield from (f"what {copy.title} reads of the memories" for copy in health.memory if copy.state == "current")
+    yield from (
+        f"what {copy.title} reads of the memories"
+        for copy in health.memory
+        if copy.state == "current"
+    )
 
 
 def _more_notes(health: Health) -> Iterator[str]:
@@ -89,13 +115,22 @@ def _more_notes(health: Health) -> Iterator[str]:
 
 def _client(connected: Connected) -> str:
     speed = "not started" if connected.seconds is None else f"starts in {connected.seconds:.1f} s"
-    last = f"last session {local_time(connected.last_session)}" if connected.last_session else "never called"
-    return f"{connected.client} ({connected.scope}): {connected.name} in {connected.path}, {speed}, {last}"
+    last = (
+        f"last session {local_time(connected.last_session)}"
+        if connected.last_session
+        else "never called"
+    )
+    return (
+        f"{connected.client} ({connected.scope}): {connected.name} in {connected.path}, "
+        f"{speed}, {last}"
+    )
 
 
 def _program_rows(health: Health) -> list[tuple[str, str]]:
     program, sqlite = health.program, health.sqlite
-    packages = ", ".join(f"{name} {version or 'missing'}" for name, version in program.packages.items())
+    packages = ", ".join(
+        f"{name} {version or 'missing'}" for name, version in program.packages.items()
+    )
     journal = f", journal {sqlite.journal}" if sqlite.journal else ""
     return [
         ("evolvable", program.evolvable),
@@ -112,7 +147,11 @@ def _library_rows(health: Health) -> list[tuple[str, str]]:
         return [("library", f"none in {health.home}")]
     kinds = ", ".join(count(number, kind) for kind, number in facts.resources.items())
     warnings = sum(len(remark.problems) for remark in health.warnings)
-    where = f"{count(warnings, 'warning')} about {count(len(health.warnings), 'resource')}" if warnings else "none"
+    where = (
+        f"{count(warnings, 'warning')} about {count(len(health.warnings), 'resource')}"
+        if warnings
+        else "none"
+    )
     return [
         ("library", f"{facts.path}, {facts.bytes:,} bytes, schema {facts.schema}"),
         ("holds", kinds or "nothing yet"),

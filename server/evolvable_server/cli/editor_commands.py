@@ -1,4 +1,6 @@
-"""The commands new and edit: a text in the person's editor, opened again until the library takes it."""
+"""The commands new and edit: a text in the person's editor, opened again until the library takes
+it.
+"""
 
 import contextlib
 import tempfile
@@ -61,7 +63,9 @@ _NEW = {
 
 @dataclass(frozen=True, slots=True)
 class EditedText:
-    """A file as a person sees it in the editor, and the version that it is of, None for a new resource."""
+    """A file as a person sees it in the editor, and the version that it is of, None for a new
+    resource.
+    """
 
     path: str
     data: bytes
@@ -69,13 +73,20 @@ class EditedText:
 
 
 def new_text(ref: Ref, path: str | None) -> EditedText:
-    """Return what the editor opens with for a new resource: its frontmatter without a description, and a start."""
+    """Return what the editor opens with for a new resource: its frontmatter without a description,
+    and a start.
+    """
     head = f"---\nname: {ref.name}\ndescription: \n---\n\n"
     return EditedText(path or main_file(ref.kind, ref.name), head.encode("utf-8"), None)
 
 
-def stored_text(library: Library, caller: Caller, ref: Ref, path: str | None, expect: int | None) -> EditedText:
-    """Return a file of a resource as it is now, empty for one that it does not have. Raise NoSuchResource."""
+def stored_text(
+    library: Library, caller: Caller, ref: Ref, path: str | None, expect: int | None
+) -> EditedText:
+    """Return a file of a resource as it is now, empty for one that it does not have.
+
+    Raise NoSuchResource.
+    """
     path = path or main_file(ref.kind, ref.name)
     head = library.store.head(ref, caller.scopes)
     try:
@@ -130,9 +141,11 @@ _CAN_BE_MENDED = (InvalidResource, InvalidArgument, InvalidPath, TooLarge)
 
 
 def edit_until_valid(start: EditedText, save: Callable[[EditedText], Updated]) -> Updated:
-    """Open the editor, and again with the error told, until `save` takes the text or the person gives up.
+    """Open the editor, and again with the error told, until `save` takes the text or the person
+    gives up.
 
-    The text is never lost: a person who gives up, or interrupts, is told where it is. Raise as `save`.
+    The text is never lost: a person who gives up, or interrupts, is told where it is. Raise as
+    `save`.
     """
     edited = open_editor(start)
     while True:
@@ -144,15 +157,19 @@ def edit_until_valid(start: EditedText, save: Callable[[EditedText], Updated]) -
                 show_error(to_cli_words(str(error)), to_cli_words(error.hint))
                 if not _ask_again([edited]):
                     raise InvalidArgument("Nothing was changed.") from None
-        with contextlib.suppress(InvalidArgument):  # saved without a change: the same error is told again
+        # Saved without a change: the same error is told again.
+        with contextlib.suppress(InvalidArgument):
             edited = open_editor(start, edited.data)
 
 
-def edit_proposed(texts: Mapping[str, bytes], save: Callable[[Mapping[str, bytes]], Saved]) -> Saved | None:
-    """Open texts in the editor, one after the other, and again until `save` takes those that were changed.
+def edit_proposed(
+    texts: Mapping[str, bytes], save: Callable[[Mapping[str, bytes]], Saved]
+) -> Saved | None:
+    """Open texts in the editor, one after the other, and again until `save` takes those that were
+    changed.
 
-    Return what `save` returns, None when nothing was changed. A text is never lost: a person who gives up, or whose
-    texts are refused, is told where they are. Raise as `save`.
+    Return what `save` returns, None when nothing was changed. A text is never lost: a person who
+    gives up, or whose texts are refused, is told where they are. Raise as `save`.
     """
     edited: dict[str, EditedText] = {}
     while True:
@@ -185,7 +202,9 @@ def _open_each(texts: Mapping[str, bytes], edited: dict[str, EditedText]) -> Non
 def _check_saved(edited: EditedText) -> None:
     """Raise InvalidArgument for a text that an editor saved in another encoding."""
     if decode_text(edited.data) is None:
-        raise InvalidArgument(f"What was saved of {edited.path} is not text in UTF-8.", "Save it as UTF-8.")
+        raise InvalidArgument(
+            f"What was saved of {edited.path} is not text in UTF-8.", "Save it as UTF-8."
+        )
 
 
 def _ask_again(edited: Iterable[EditedText]) -> bool:
@@ -199,7 +218,9 @@ def _ask_again(edited: Iterable[EditedText]) -> bool:
 def check_has_editor(state: CommandContext, instead: str) -> None:
     """Raise InvalidArgument where no editor can be opened. instead: the command that needs none."""
     if not at_terminal() or state.json:
-        raise InvalidArgument("An editor needs a terminal, and no --json.", f"`{instead}` takes the text from a file.")
+        raise InvalidArgument(
+            "An editor needs a terminal, and no --json.", f"`{instead}` takes the text from a file."
+        )
 
 
 @command("new")
@@ -208,20 +229,29 @@ def check_has_editor(state: CommandContext, instead: str) -> None:
 def new_command(state: CommandContext, what: tuple[str, ...], reason: str) -> Output[Updated]:
     """Write a new resource in your editor.
 
-    Opens a template in $VISUAL or $EDITOR. KIND is skill (the default), agent, prompt, tool, environment or memory;
-    NAME may be a whole ref. What the library does not take is opened again, with the reason.
+    Opens a template in $VISUAL or $EDITOR. KIND is skill (the default), agent, prompt, tool,
+    environment or memory; NAME may be a whole ref. What the library does not take is opened again,
+    with the reason.
     """
     if len(what) > 2:
         raise click.UsageError("Name one kind and one name, such as: evolvable new agent reviewer")
     ref = Ref.parse(":".join(what))
-    check_has_editor(state, f"evolvable update {ref} --create --file {main_file(ref.kind, ref.name)}=FILE")
+    check_has_editor(
+        state, f"evolvable update {ref} --create --file {main_file(ref.kind, ref.name)}=FILE"
+    )
     with state.library(create=True) as (library, caller):
         head = library.store.head_or_none(ref, caller.scopes)
         # A removed resource has a head without a version, and its name may be used again.
         if head is not None and head.version is not None:
-            raise AlreadyExists(f"{head.ref} exists already (version {head.version}).", f"`evolvable edit {head.ref}`")
+            raise AlreadyExists(
+                f"{head.ref} exists already (version {head.version}).",
+                f"`evolvable edit {head.ref}`",
+            )
     start = new_text(ref, None)
-    body = _NEW.get(ref.kind, "").format(title=ref.name.replace("-", " ").capitalize())
+    body = _NEW.get(
+        ref.kind,
+        "",
+    ).format(title=ref.name.replace("-", " ").capitalize())
     start = replace(start, data=start.data + body.encode("utf-8"))
     return Output(_edit_and_save(state, ref, reason, start, create=True), show_updated)
 
@@ -233,18 +263,24 @@ def new_command(state: CommandContext, what: tuple[str, ...], reason: str) -> Ou
 def edit_command(state: CommandContext, ref: Ref, path: str | None, reason: str) -> Output[Updated]:
     """Change a resource in your editor.
 
-    Opens a file of it in $VISUAL or $EDITOR and makes a new version of what you save. What the library does not take
-    is opened again, with the reason.
+    Opens a file of it in $VISUAL or $EDITOR and makes a new version of what you save. What the
+    library does not take is opened again, with the reason.
     """
     bare = ref.at(None)
-    check_has_editor(state, f"evolvable update {bare} --file {path or main_file(ref.kind, ref.name)}=FILE")
+    check_has_editor(
+        state, f"evolvable update {bare} --file {path or main_file(ref.kind, ref.name)}=FILE"
+    )
     with state.library() as (library, caller):
         start = stored_text(library, caller, bare, path, None)
     return Output(_edit_and_save(state, bare, reason, start, create=False), show_updated)
 
 
-def _edit_and_save(state: CommandContext, ref: Ref, reason: str, start: EditedText, *, create: bool) -> Updated:
-    """Open the editor, and make a version of what the person saves; the library is not open meanwhile."""
+def _edit_and_save(
+    state: CommandContext, ref: Ref, reason: str, start: EditedText, *, create: bool
+) -> Updated:
+    """Open the editor, and make a version of what the person saves; the library is not open
+    meanwhile.
+    """
 
     def save(edited: EditedText) -> Updated:
         # Opened for each try: an editor may stay open for hours, and the library must not.
@@ -255,7 +291,8 @@ def _edit_and_save(state: CommandContext, ref: Ref, reason: str, start: EditedTe
                 ref,
                 reason,
                 files={edited.path: edited.data},
-                # A version that others made while the editor was open raises a conflict, and is not replaced.
+                # A version that others made while the editor was open raises a conflict, and is not
+                # replaced.
                 expected_version=edited.version,
                 create=create,
             )

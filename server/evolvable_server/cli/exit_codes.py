@@ -10,11 +10,15 @@ class ExitCode(IntEnum):
     """
 
     DONE = 0
-    """All that was asked for was done. A change that waits in the inbox counts as done, except where FOUND says so."""
+    """All that was asked for was done.
+
+    A change that waits in the inbox counts as done, except where FOUND says so.
+    """
 
     ERROR = 1
-    """An error; or a resource with a secret was left out of `export`, `push`, `checkout` or `publish`, an entry of
-    `rspl load-contract` drifted, or a model gave `model test` no answer."""
+    """An error; or a resource with a secret was left out of `export`, `push`, `checkout` or
+    `publish`, an entry of `rspl load-contract` drifted, or a model gave `model test` no answer.
+    """
 
     USAGE = 2
     """The command line is wrong; click's own code for it."""
@@ -23,8 +27,10 @@ class ExitCode(IntEnum):
     """`find`: the library holds nothing for the task."""
 
     FOUND = 4
-    """`scan`, `doctor`, `fsck`, `taskset check`, `audit --verify` or `diff` found something, or a part of an `import`,
-    `pull`, `clone` or `undo` waits for a person or was refused. What else was asked for was done."""
+    """`scan`, `doctor`, `fsck`, `taskset check`, `audit --verify` or `diff` found something, or a
+    part of an `import`, `pull`, `clone` or `undo` waits for a person or was refused. What else was
+    asked for was done.
+    """
 
     INTERRUPTED = 130
     """Ctrl-C, as a shell says it."""

@@ -37,7 +37,10 @@ from evolvable_store.workingcopy import (
 
 @dataclass(frozen=True, slots=True)
 class FolderChoice:
-    """A folder that is to be watched, as resources of one kind in one scope. project: its folder, None for the user."""
+    """A folder that is to be watched, as resources of one kind in one scope.
+
+    project: its folder, None for the user.
+    """
 
     path: Path
     scope: str
@@ -51,11 +54,15 @@ class FolderChoice:
 
 
 def check_links(paths: Sequence[Path], folders: Sequence[ClientFolder], *, is_named: bool) -> None:
-    """Refuse a folder to which a link of a repository leads from inside; say so of one that nobody named."""
+    """Refuse a folder to which a link of a repository leads from inside; say so of one that nobody
+    named.
+    """
     own = {folder.path for folder in folders if folder.project is None}
     for path in paths:
         # A client's own folder may be a link: people keep such folders in a repository of settings.
-        leaving = link_out_of_repository(path) if path.absolute() not in own and path.is_dir() else None
+        leaving = (
+            link_out_of_repository(path) if path.absolute() not in own and path.is_dir() else None
+        )
         if leaving is None:
             continue
         why = f"{leaving[0]} is a symbolic link that leads out of the repository {leaving[1]}"
@@ -66,26 +73,38 @@ def check_links(paths: Sequence[Path], folders: Sequence[ClientFolder], *, is_na
 
 
 def open_project(directory: Path) -> Path:
-    """Return the project of a directory: the nearest that has a client's folder of skills, else the directory.
+    """Return the project of a directory: the nearest that has a client's folder of skills, else the
+    directory.
 
     Raise Refused in a linked work tree.
     """
     real = directory.resolve()
     main = main_folder(real)
     if main is not None:
-        why = f"{real} lies in a linked work tree of git, which reads the skills of the main one; nothing was written."
+        why = (
+            f"{real} lies in a linked work tree of git, which reads the skills of the main one; "
+            "nothing was written."
+        )
         raise Refused(why, f"Write into that: cd {main}")
     return main_project(real)
 
 
 def main_project(directory: Path) -> Path:
-    """Return the nearest project of a directory, of the main work tree for one of a linked one; else the directory."""
+    """Return the nearest project of a directory, of the main work tree for one of a linked one;
+    else the directory.
+    """
     found = (folder.project for folder in project_folders(Path.home(), directory))
-    return next((project for project in found if project is not None), main_folder(directory) or directory.resolve())
+    return next(
+        (project for project in found if project is not None),
+        main_folder(directory) or directory.resolve(),
+    )
 
 
 class FolderChooser:
-    """The scopes of the folders that one command imports. store: None where the library is still to be made."""
+    """The scopes of the folders that one command imports.
+
+    store: None where the library is still to be made.
+    """
 
     def __init__(self, store: Store | None, home: Path, homes: ClientHomes) -> None:
         """home: the library's folder. homes: where the clients keep the person's own."""
@@ -94,7 +113,8 @@ class FolderChooser:
         self._plugins = dict[str, Path]()
 
     def choose(self, path: Path, kind: Kind | None, scope: str | None) -> FolderChoice:
-        """Return what becomes of a folder. kind, scope: as the person says them, None for what it has or gets.
+        """Return what becomes of a folder. kind, scope: as the person says them, None for what it
+        has or gets.
 
         Raise Refused for a folder of a linked work tree.
         """
@@ -114,7 +134,9 @@ class FolderChooser:
         return FolderChoice(path, scope, kind, place if scope != USER_SCOPE else None)
 
     def _plugin_scope(self, plugin: PluginPlace) -> str:
-        """Return the scope of a plugin; another one that this command chose has none of the same name."""
+        """Return the scope of a plugin; another one that this command chose has none of the same
+        name.
+        """
         scope = plugin_scope(plugin, self._watched, self._plugins)
         self._plugins[scope] = plugin.plugin
         return scope
@@ -139,18 +161,27 @@ class FolderChooser:
         return scope
 
     def _same_elsewhere(self, place: Path) -> str | None:
-        """Return the project of a shared library that this one is on another machine, if the person says so."""
+        """Return the project of a shared library that this one is on another machine, if the person
+        says so.
+        """
         store = self._store
         if store is None or not is_shared(store):
             return None
         here, name = {project.scope for project in self._known.projects}, scope_name(place)
         likely = [scope for scope in likely_scopes(store, place) if scope not in here]
-        if likely and is_person() and ask_yes(f"{place}: is it the project {likely[0]} of this library?", default=True):
+        if (
+            likely
+            and is_person()
+            and ask_yes(f"{place}: is it the project {likely[0]} of this library?", default=True)
+        ):
             return likely[0]
         likely_scope = likely[0] if likely else name
         if likely_scope not in here and store.heads(scope=likely_scope):
             remark(f"This library has a project {likely_scope}; {place} becomes another one.")
-            remark(f"If it is the same: evolvable init --scope {likely_scope} {skill_folders(place)[0]}")
+            remark(
+                f"If it is the same: evolvable init --scope {likely_scope} "
+                f"{skill_folders(place)[0]}"
+            )
         return None
 
 
@@ -159,7 +190,9 @@ _KINDS = {COMMANDS: Kind.PROMPT, "agents": Kind.AGENT}
 
 
 def _kind_of(folder: Path) -> Kind:
-    """Return the kind of a folder for which nobody named one: as clients read a folder of its name, else skills."""
+    """Return the kind of a folder for which nobody named one: as clients read a folder of its name,
+    else skills.
+    """
     kind = _KINDS.get(folder.name, Kind.SKILL)
     # What lies in a folder counts before its name: one called `agents` may hold skills.
     return Kind.SKILL if count_resources(folder, Kind.SKILL, 1) else kind
@@ -167,32 +200,48 @@ def _kind_of(folder: Path) -> Kind:
 
 def _project_at(path: Path) -> Path | None:
     """Return the project of a folder, also of one to which a link in the project leads."""
-    # The parent is resolved and the last part is not, so a link inside a project counts as the project's.
+    # The parent is resolved and the last part is not, so a link inside a project counts as the
+    # project's.
     unresolved = Path(os.path.realpath(path.absolute().parent)) / path.name
     return project_of(unresolved) or project_of(path.resolve())
 
 
 def check_work_tree(real: Path, watched: Sequence[WatchedFolder]) -> None:
-    """Refuse a folder that a linked work tree has beside the main one, where it is a project's, or is watched there."""
+    """Refuse a folder that a linked work tree has beside the main one, where it is a project's, or
+    is watched there.
+    """
     main = main_folder(real)
-    if main is not None and (_project_at(real) is not None or any(folder.path == main for folder in watched)):
+    if main is not None and (
+        _project_at(real) is not None or any(folder.path == main for folder in watched)
+    ):
         raise Refused(
-            f"{real} lies in a linked work tree of git, which reads the skills of the main one; nothing was changed.",
+            f"{real} lies in a linked work tree of git, which reads the skills of the main one; "
+            "nothing was changed.",
             f"Import those: evolvable init {main}",
         )
 
 
 def settle_projects(store: Store, choices: Sequence[FolderChoice]) -> None:
-    """Note the projects of these folders; one that the person gives another scope takes what it holds along."""
-    for place, scope in {choice.project: choice.scope for choice in choices if choice.project is not None}.items():
+    """Note the projects of these folders; one that the person gives another scope takes what it
+    holds along.
+    """
+    for place, scope in {
+        choice.project: choice.scope for choice in choices if choice.project is not None
+    }.items():
         heads = store.heads(scope=scope)
-        folders = [watched for watched in store.backend.bindings.folders() if project_of(watched.path) == place]
+        folders = [
+            watched
+            for watched in store.backend.bindings.folders()
+            if project_of(watched.path) == place
+        ]
         # Nothing has the new scope yet, so the project takes all that it holds along.
         if not heads:
             rename_project(store, place, scope)
         else:
             for folder in folders:
-                # A resource has one scope: the folder leaves its old one before it is imported into the new one.
-                if folder.scope not in (scope, USER_SCOPE):  # it joins another project, and is imported there
+                # A resource has one scope: the folder leaves its old one before it is imported into
+                # the new one.
+                # It joins another project, and is imported there.
+                if folder.scope not in (scope, USER_SCOPE):
                     store.backend.bindings.drop_folder(folder)
         enter_project(store, place, scope)

@@ -28,7 +28,11 @@ from evolvable_server.cli.folder_import import (
     watched_paths,
 )
 from evolvable_server.cli.folder_reception import MOST_COUNTED, Confirmed, confirm_folders
-from evolvable_server.cli.learned_commands import offer_past_sessions, read_past_sessions, show_past_sessions
+from evolvable_server.cli.learned_commands import (
+    offer_past_sessions,
+    read_past_sessions,
+    show_past_sessions,
+)
 from evolvable_server.cli.maintenance import show_near_duplicates, warn_of_secrets
 from evolvable_server.cli.options import KIND
 from evolvable_server.cli.terminal import (
@@ -59,8 +63,19 @@ MAX_NAMED = 10
 
 
 def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
-    """Write a table with a row for each folder, and below it every reason of what was refused or conflicts."""
-    columns = ("folder", "imported", "unchanged", "written", "removed", "refused", "conflicts", "warnings")
+    """Write a table with a row for each folder, and below it every reason of what was refused or
+    conflicts.
+    """
+    columns = (
+        "folder",
+        "imported",
+        "unchanged",
+        "written",
+        "removed",
+        "refused",
+        "conflicts",
+        "warnings",
+    )
     # Left out in this order on a narrow terminal.
     spare = ("unchanged", "warnings", "written", "removed", "imported")
     show_table(columns, [_row(result) for result in results], names=("folder",), spare=spare)
@@ -70,54 +85,86 @@ def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
 
 def _row(result: SyncResult) -> Row:
     path = f"{result.path} ({result.scope}{', missing' if result.missing else ''})"
-    done = [f"{len(result.taken)}", f"{result.unchanged:,}", f"{len(result.written)}", f"{len(result.removed)}"]
-    alarming = [(str(len(what)), "red" if what else "") for what in (result.refused, result.conflicts)]
+    done = [
+        f"{len(result.taken)}",
+        f"{result.unchanged:,}",
+        f"{len(result.written)}",
+        f"{len(result.removed)}",
+    ]
+    alarming = [
+        (str(len(what)), "red" if what else "") for what in (result.refused, result.conflicts)
+    ]
     return [path, *done, *alarming, str(len(result.warnings))]
 
 
 def _show_sync_details(result: SyncResult, verbose: bool) -> None:
     most = sys.maxsize if verbose else MAX_NAMED
     if result.taken:
-        say(f"\nImported from {result.path}: {some([f'{item.ref}@{item.version}' for item in result.taken], most)}")
+        say(
+            f"\nImported from {result.path}: "
+            f"{some([f'{item.ref}@{item.version}' for item in result.taken], most)}"
+        )
     if result.approved:
-        say(f"\napproved as they are now: {some(result.approved, most)}. What git changes there later is held.")
+        say(
+            f"\napproved as they are now: {some(result.approved, most)}. What git changes there "
+            "later is held."
+        )
         say(f"  Take it back: evolvable trust --withdraw {result.path}")
     if result.untrusted:
         brought = some(result.untrusted, most)
-        say(f"\nrepository: {brought}. Agents find them after your own and read them between marks.")
+        say(
+            f"\nrepository: {brought}. Agents find them after your own and read them between marks."
+        )
         say(f"  Read what they hold and decide: evolvable trust {result.path}")
     if is_plugins(result.scope) and any(item.how == "new" for item in result.taken):
-        say(f"\nA plugin brought them. Agents read them between marks until you decide: evolvable trust {result.path}")
+        say(
+            "\nA plugin brought them. Agents read them between marks until you decide: evolvable "
+            f"trust {result.path}"
+        )
     if result.held:
         say(f"\nheld: not served, and left in {result.path} as it is, until you decide:")
     for waits in result.held:
-        say(f"  {waits.ref} (evolvable inbox show {waits.proposal}){': ' + waits.why if waits.why else ''}")
+        say(
+            f"  {waits.ref} (evolvable inbox show "
+            f"{waits.proposal}){': ' + waits.why if waits.why else ''}"
+        )
     for waiting in result.waiting_for_git:
         say(f"\nwaits until git has finished: {waiting}")
     _show_remarks("Refused", result.path, result.refused)
     for waits in result.replaced:
-        say(f"\n{waits.ref}: its files were replaced; {waits.why}: evolvable inbox show {waits.proposal}")
+        say(
+            f"\n{waits.ref}: its files were replaced; {waits.why}: evolvable inbox show "
+            f"{waits.proposal}"
+        )
     _show_remarks("Conflicts", result.path, result.conflicts)
     if verbose:
         _show_remarks("Warnings", result.path, result.warnings)
     elif result.warnings:
         number = sum(len(remark.problems) for remark in result.warnings)
         where = count(len(result.warnings), "folder")
-        say(f"\n{count(number, 'warning')} in {where} of {result.path}: `evolvable doctor --verbose` shows them.")
+        say(
+            f"\n{count(number, 'warning')} in {where} of {result.path}: `evolvable doctor "
+            "--verbose` shows them."
+        )
 
 
 def _show_remarks(title: str, path: str, remarks: Sequence[DirectoryIssue]) -> None:
     if remarks:
         say(f"\n{title} in {path}:")
     for issue in remarks:
-        say(f"  {issue.directory}", *(f"    - {problem}" for problem in issue.problems))
+        say(
+            f"  {issue.directory}",
+            *(f"    - {problem}" for problem in issue.problems),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class InitResult:
-    """Where the library is, whether it was made, and what each folder brought. doubles: what is easily confused.
+    """Where the library is, whether it was made, and what each folder brought. doubles: what is
+    easily confused.
 
-    sessions: what the sessions of the clients taught, None where the person does not let the library read them.
+    sessions: what the sessions of the clients taught, None where the person does not let the
+    library read them.
     """
 
     home: str
@@ -128,20 +175,34 @@ class InitResult:
 
 
 @command("init")
-@click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument(
+    "folders",
+    nargs=-1,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+)
 @click.option("--scope", help="Where the resources belong: 'user', or a project's name.")
-@click.option("--kind", type=KIND, help="What the folders hold (default: by their names, else skill).")
-@click.option("--yes", is_flag=True, help="Take the folders of the installed clients without asking.")
+@click.option(
+    "--kind", type=KIND, help="What the folders hold (default: by their names, else skill)."
+)
+@click.option(
+    "--yes", is_flag=True, help="Take the folders of the installed clients without asking."
+)
 @click.option("--verbose", is_flag=True, help="Show every warning.")
 def init_command(
-    state: CommandContext, folders: tuple[Path, ...], scope: str | None, kind: str | None, yes: bool, verbose: bool
+    state: CommandContext,
+    folders: tuple[Path, ...],
+    scope: str | None,
+    kind: str | None,
+    yes: bool,
+    verbose: bool,
 ) -> Output[InitResult]:
     """Import folders and watch them.
 
-    The library is made when it is missing, imports the skills in FOLDERS, and both are kept in sync from now on.
-    Without FOLDERS, those of the installed clients and their plugins are taken. Shows what each folder holds, who
-    brought it and what the scan found, and asks once. A resource with a finding of high severity waits for a yes of its
-    own. A folder of a project's client belongs to that project, any other to the user, unless --scope says otherwise.
+    The library is made when it is missing, imports the skills in FOLDERS, and both are kept in sync
+    from now on. Without FOLDERS, those of the installed clients and their plugins are taken. Shows
+    what each folder holds, who brought it and what the scan found, and asks once. A resource with a
+    finding of high severity waits for a yes of its own. A folder of a project's client belongs to
+    that project, any other to the user, unless --scope says otherwise.
     """
     config = state.config()
     homes = read_client_homes(config, unasked=yes)
@@ -149,7 +210,10 @@ def init_command(
     found_folders = client_folders(homes, config.project)
     theirs = [folder.path for folder in project_folders(Path.home(), config.project)]
     check_links(folders or theirs, found_folders, is_named=bool(folders))
-    paths, scope = folders or [folder.path for folder in found_folders], check_scope(scope) if scope else None
+    paths, scope = (
+        folders or [folder.path for folder in found_folders],
+        check_scope(scope) if scope else None,
+    )
     choices = choose_folders(state, homes, paths, Kind(kind) if kind else None, scope)
     watched, confirmed = watched_paths(state), Confirmed()
     # A program that names folders is not asked; `receive` decides who answers for what they hold.
@@ -165,7 +229,10 @@ def init_command(
 
 
 def _learn_from_sessions(state: CommandContext, *, ask: bool) -> PastSessions | None:
-    """Learn from the sessions of the clients where the person lets the library. ask: a person is asked, once."""
+    """Learn from the sessions of the clients where the person lets the library.
+
+    ask: a person is asked, once.
+    """
     config = state.config()
     if not (offer_past_sessions(config) if ask else consent(config.home)):
         return None
@@ -173,7 +240,10 @@ def _learn_from_sessions(state: CommandContext, *, ask: bool) -> PastSessions | 
         with state.library() as (library, _):
             return read_past_sessions(config, library)
     except EvolvableError as error:
-        warn(f"Not all sessions were read: {error.text}", "Then: evolvable learn tasks --from-sessions")
+        warn(
+            f"Not all sessions were read: {error.text}",
+            "Then: evolvable learn tasks --from-sessions",
+        )
         return None
 
 
@@ -221,7 +291,8 @@ def _show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
 def folders_command(ctx: click.Context, state: CommandContext) -> None:
     """List the folders that are watched.
 
-    `evolvable folders drop PATH` stops watching one, `evolvable folders confirm` decides on what a database names.
+    `evolvable folders drop PATH` stops watching one, `evolvable folders confirm` decides on what a
+    database names.
     """
     if ctx.invoked_subcommand is None:
         with progress("evolvable folders"), state.library() as (library, _):
@@ -237,7 +308,10 @@ def _show_folders(standing: Standing) -> None:
         return
     show_table(
         ["folder", "scope", "kind", "holds", "state"],
-        [[(folder.path, "bold"), folder.scope, folder.kind, str(folder.resources), folder.state] for folder in folders],
+        [
+            [(folder.path, "bold"), folder.scope, folder.kind, str(folder.resources), folder.state]
+            for folder in folders
+        ],
         names=("folder",),
         spare=("scope", "kind", "holds"),
     )
@@ -248,7 +322,9 @@ def _show_folders(standing: Standing) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedPlaces:
-    """The places of a shared database that are watched here from now on, and those that were deleted."""
+    """The places of a shared database that are watched here from now on, and those that were
+    deleted.
+    """
 
     watched: list[str]
     lists: list[str]
@@ -259,20 +335,29 @@ class ConfirmedPlaces:
 def confirm_command(state: CommandContext) -> Output[ConfirmedPlaces]:
     """Decide on the folders that a shared database, a move or a backup says are watched here.
 
-    Earlier versions kept them in the database, where others can write them. They are shown, and asked about once: yes
-    makes them this home's own, no deletes them. Until then they are neither read nor written.
+    Earlier versions kept them in the database, where others can write them. They are shown, and
+    asked about once: yes makes them this home's own, no deletes them. Until then they are neither
+    read nor written.
     """
     with state.library() as (library, caller):
         library.authorise(caller, "Deciding which folders are watched")
         found = library.store.backend.waiting_places()
         if not found:
-            return Output(ConfirmedPlaces([], [], []), lambda _: say("No folder waits to be confirmed."))
+            return Output(
+                ConfirmedPlaces([], [], []), lambda _: say("No folder waits to be confirmed.")
+            )
         places = [str(folder.path) for folder in found.folders] + [row[0] for row in found.listings]
         remark(
-            "A shared database, or the library that this one was copied from, says that these are watched:",
+            "A shared database, or the library that this one was copied from, says that these "
+            "are watched:",
             *map(_describe_folder, found.folders),
         )
-        remark(*(f"  {row[0]}  (settings of a client, which list the collection {row[1]})" for row in found.listings))
+        remark(
+            *(
+                f"  {row[0]}  (settings of a client, which list the collection {row[1]})"
+                for row in found.listings
+            )
+        )
         # No is the default, because others can write into a shared database.
         if not places or not ask_yes("Are all of them yours?", default=False, err=True):
             # A no deletes them all, and they are not asked about again.
@@ -292,8 +377,11 @@ def _describe_folder(folder: WatchedFolder) -> str:
 def _take_places(library: Library, found: WaitingPlaces) -> ConfirmedPlaces:
     watched, backend = list[str](), library.store.backend
     for folder in found.folders:
-        with contextlib.suppress(AlreadyExists):  # it lies in a folder that is watched, or around one
-            backend.bindings.take(folder, [binding for binding in found.bindings if binding.folder == folder.id])
+        # It lies in a folder that is watched, or around one.
+        with contextlib.suppress(AlreadyExists):
+            backend.bindings.take(
+                folder, [binding for binding in found.bindings if binding.folder == folder.id]
+            )
             watched.append(str(folder.path))
     backend.collections.take(found.listings)
     # Last: what a power cut leaves in the database is asked about again.
@@ -303,7 +391,12 @@ def _take_places(library: Library, found: WaitingPlaces) -> ConfirmedPlaces:
 
 
 def _show_confirmed(done: ConfirmedPlaces) -> None:
-    say(*(f"{path} is watched; `evolvable folders sync` compares it with the library." for path in done.watched))
+    say(
+        *(
+            f"{path} is watched; `evolvable folders sync` compares it with the library."
+            for path in done.watched
+        )
+    )
     say(*(f"{path} goes on listing its collection." for path in done.lists))
     say(*(f"{path} is not watched; its files are as they were." for path in done.deleted))
     if not (done.watched or done.lists or done.deleted):

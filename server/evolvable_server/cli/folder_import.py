@@ -32,7 +32,9 @@ class SyncedResource:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """A directory whose content waits in the inbox as a proposal; `why` is '' when it was held before."""
+    """A directory whose content waits in the inbox as a proposal; `why` is '' when it was held
+    before.
+    """
 
     directory: str
     ref: str
@@ -44,12 +46,13 @@ class Waits:
 class SyncResult:
     """What a sync of one folder did; directories are relative to it.
 
-    missing: the folder itself is not there. in_step: directories seen for the first time that hold what the library
-    has. held: directories whose content waits in the inbox and is not served. replaced: those whose files another
-    program replaced, with what puts back what was learned. untrusted: what a repository brought.
-    unchanged: how many directories hold what the library has, those in in_step too. waiting_for_git: directories that
-    are imported when git has finished, each with what git is doing. approved: what others brought and the person's yes
-    to the folder approved.
+    missing: the folder itself is not there. in_step: directories seen for the first time that hold
+    what the library has. held: directories whose content waits in the inbox and is not served.
+    replaced: those whose files another program replaced, with what puts back what was learned.
+    untrusted: what a repository brought. unchanged: how many directories hold what the library has,
+    those in in_step too. waiting_for_git: directories that are imported when git has finished, each
+    with what git is doing. approved: what others brought and the person's yes to the folder
+    approved.
     """
 
     path: str
@@ -79,20 +82,36 @@ def sync_result(sync: SyncReport) -> SyncResult:
         scope=folder.scope,
         kind=folder.kind,
         missing=sync.stale,
-        taken=[SyncedResource(t.directory, str(t.ref), t.version, t.how) for t in sync.taken],
+        taken=[
+            SyncedResource(
+                t.directory,
+                str(t.ref),
+                t.version,
+                t.how,
+            )
+            for t in sync.taken
+        ],
         in_step=list(sync.bound),
         written=list(sync.written),
         removed=list(sync.removed),
         refused=sync.refused,
         conflicts=sync.conflicts,
         warnings=sync.warnings,
-        held=[Waits(waiting.directory, str(waiting.ref), waiting.proposal, waiting.why) for waiting in sync.held],
+        held=[
+            Waits(waiting.directory, str(waiting.ref), waiting.proposal, waiting.why)
+            for waiting in sync.held
+        ],
         replaced=[
-            Waits(waiting.directory, str(waiting.ref), waiting.proposal, waiting.why) for waiting in sync.replaced
+            Waits(waiting.directory, str(waiting.ref), waiting.proposal, waiting.why)
+            for waiting in sync.replaced
         ],
         unchanged=len(sync.unchanged),
         waiting_for_git=[f"{directory} ({why})" for directory, why in sync.waiting_for_git.items()],
-        untrusted=[str(resource.ref) for resource in sync.taken if resource.principal is Principal.REPOSITORY],
+        untrusted=[
+            str(resource.ref)
+            for resource in sync.taken
+            if resource.principal is Principal.REPOSITORY
+        ],
     )
 
 
@@ -108,12 +127,17 @@ def _with_approved(library: Library, result: SyncResult, approved: Collection[st
         result,
         taken=[
             *result.taken,
-            *(SyncedResource(it.directory, it.ref, at, "new") for it, at in zip(released, versions, strict=True)),
+            *(
+                SyncedResource(it.directory, it.ref, at, "new")
+                for it, at in zip(released, versions, strict=True)
+            ),
         ],
         held=[waits for waits in result.held if waits not in released],
         untrusted=[ref for ref in result.untrusted if ref not in approved],
         approved=[
-            ref for ref in dict.fromkeys([*result.untrusted, *(waits.ref for waits in released)]) if ref in approved
+            ref
+            for ref in dict.fromkeys([*result.untrusted, *(waits.ref for waits in released)])
+            if ref in approved
         ],
     )
 
@@ -149,7 +173,9 @@ def _check_is_no_resource(choice: FolderChoice) -> None:
     try:
         inside = {path.name.casefold() for path in choice.path.iterdir()}
     except OSError as error:
-        raise InvalidArgument(f"{choice.path} cannot be read: {error.strerror}.", "Check its permissions.") from error
+        raise InvalidArgument(
+            f"{choice.path} cannot be read: {error.strerror}.", "Check its permissions."
+        ) from error
     if inside & mains:
         parent = choice.path.absolute().parent
         raise InvalidArgument(
@@ -167,7 +193,10 @@ def watched_paths(state: CommandContext) -> set[Path]:
 
 @dataclass(frozen=True, slots=True)
 class ImportedFolders:
-    """What an import brought. made: whether the library was made. doubles: what is easily confused."""
+    """What an import brought.
+
+    made: whether the library was made. doubles: what is easily confused.
+    """
 
     made: bool
     folders: list[SyncResult]
@@ -175,25 +204,42 @@ class ImportedFolders:
 
 
 def import_folders(
-    state: CommandContext, choices: Sequence[FolderChoice], confirmed: Confirmed, *, yes: bool, watched: set[Path]
+    state: CommandContext,
+    choices: Sequence[FolderChoice],
+    confirmed: Confirmed,
+    *,
+    yes: bool,
+    watched: set[Path],
 ) -> ImportedFolders:
     """Import folders into the library, which is made where it is missing, and watch them.
 
-    confirmed: those that the person said yes to. yes: whether an option said so. watched: what was imported before.
+    confirmed: those that the person said yes to. yes: whether an option said so. watched: what was
+    imported before.
     """
     config = state.config()
-    received = {choice.path: receive(choice, config.person, yes=yes, watched=watched) for choice in choices}
+    received = {
+        choice.path: receive(choice, config.person, yes=yes, watched=watched) for choice in choices
+    }
     # Before the library opens, which would make it.
     is_new = not holds_library(config.home)
     expected = sum(count_resources(choice.path, choice.kind, WORTHWHILE) for choice in choices)
-    with start_index_worker(config.home, expected) as worker, state.library(create=True) as (library, caller):
+    with (
+        start_index_worker(config.home, expected) as worker,
+        state.library(create=True) as (library, caller),
+    ):
         with progress("Writing the index"), worker.indexing() as all_read:
             settle_projects(library.store, choices)
-            results = add_folders(library, choices, {path: reception.identity for path, reception in received.items()})
+            results = add_folders(
+                library, choices, {path: reception.identity for path, reception in received.items()}
+            )
             all_read()
             scan_for_secrets(library, progress)  # meanwhile the rest is indexed
         # After the import: what is approved has to be a version or a proposal.
-        sure = {choice.path: confirmed.get(choice) for choice in choices if received[choice.path].approves}
+        sure = {
+            choice.path: confirmed.get(choice)
+            for choice in choices
+            if received[choice.path].approves
+        }
         approved = approve_arrivals(library, caller, sure, config.person)
         results = [_with_approved(library, result, approved) for result in results]
         refs = [Ref.parse(resource.ref) for result in results for resource in result.taken]
@@ -207,7 +253,8 @@ def add_folders(
 ) -> list[SyncResult]:
     """Return what each folder brought; what a later one changes reaches those before it.
 
-    Links from one of these folders into another count in either order. makers: who answers for what a folder holds.
+    Links from one of these folders into another count in either order. makers: who answers for what
+    a folder holds.
     """
     syncs = list[SyncReport]()
     watched = {folder.path for folder in library.folders()}
@@ -216,7 +263,11 @@ def add_folders(
             remark(f"Importing {choice.path}")
         with progress("Reading") as show:
             sync = library.working_copies.add(
-                choice.path, scope=choice.scope, kind=choice.kind, progress=show, identity=makers.get(choice.path)
+                choice.path,
+                scope=choice.scope,
+                kind=choice.kind,
+                progress=show,
+                identity=makers.get(choice.path),
             )
         syncs.append(sync)
         # A single folder has no other that its changes could reach.

@@ -1,8 +1,9 @@
 """Show what folders hold before `init` takes them in, and decide on whose behalf it does.
 
-A folder is the person's after a yes to what was shown; what a repository brought there is then approved. Without a
-terminal, those that `[[yours]]` of the account's configuration names are, and with --yes the clients' own folders of
-the account; these are found by the account database, because anybody can set HOME.
+A folder is the person's after a yes to what was shown; what a repository brought there is then
+approved. Without a terminal, those that `[[yours]]` of the account's configuration names are, and
+with --yes the clients' own folders of the account; these are found by the account database, because
+anybody can set HOME.
 """
 
 import contextlib
@@ -24,7 +25,14 @@ from evolvable_server.person_config import PersonConfig, account_home
 from evolvable_store import Actor, Identity, Principal, blob_hash, work_tree
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Ref, main_file
-from evolvable_store.workingcopy import FolderContents, count_resources, discover, is_single, read_folder, read_single
+from evolvable_store.workingcopy import (
+    FolderContents,
+    count_resources,
+    discover,
+    is_single,
+    read_folder,
+    read_single,
+)
 from evolvable_tools import (
     UNSEEN_FOLDER,
     Caller,
@@ -43,7 +51,9 @@ MOST_COUNTED = 10_000
 
 # The scan takes most of the time before the question.
 MOST_SCANNED = 1_000
-"""Resources of a folder that are scanned for the question; all are read, and an import scans them all."""
+"""Resources of a folder that are scanned for the question; all are read, and an import scans them
+all.
+"""
 
 # More lines would push the question itself off the screen.
 MOST_NAMED = 20
@@ -66,29 +76,42 @@ DOWNLOADED = Identity(Principal.IMPORT, "init")
 
 
 Confirmed = dict[FolderChoice, frozenset[str]]
-"""The folders that the person imports, each with the hashes of the files that it held when the person was asked."""
+"""The folders that the person imports, each with the hashes of the files that it held when the
+person was asked.
+"""
 
 
 def confirm_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], bool]) -> Confirmed:
-    """Show what the folders hold, ask, and return those that the person imports. Raise InvalidArgument for none.
+    """Show what the folders hold, ask, and return those that the person imports. Raise
+    InvalidArgument for none.
 
     yours: as of `ask_folders`.
     """
     confirmed, unanswered = ask_folders(choices, yours)
     if choices and not confirmed:
         hint = "`evolvable init FOLDER...` asks only about those that you name."
-        raise InvalidArgument("Nothing was imported.", f"--yes answers it. {hint}" if unanswered else hint)
+        raise InvalidArgument(
+            "Nothing was imported.", f"--yes answers it. {hint}" if unanswered else hint
+        )
     return confirmed
 
 
-def ask_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], bool]) -> tuple[Confirmed, bool]:
-    """Show what the folders hold, ask, and return those that the person imports, and whether nobody answered.
+def ask_folders(
+    choices: Sequence[FolderChoice], yours: Callable[[Path], bool]
+) -> tuple[Confirmed, bool]:
+    """Show what the folders hold, ask, and return those that the person imports, and whether nobody
+    answered.
 
-    One question is for the clients' own folders of the account and for plugins; each other folder has its own. yours:
-    whether the configuration has said yes to a folder; then there is no question.
+    One question is for the clients' own folders of the account and for plugins; each other folder
+    has its own. yours: whether the configuration has said yes to a folder; then there is no
+    question.
     """
     # A plugin is never the person's own, wherever it lies.
-    confirmed = {choice: show_folder(choice) for choice in choices if yours(choice.path) and not choice.is_plugins}
+    confirmed = {
+        choice: show_folder(choice)
+        for choice in choices
+        if yours(choice.path) and not choice.is_plugins
+    }
     undecided = [choice for choice in choices if choice not in confirmed]
     own = [choice for choice in undecided if is_own_folder(choice.path) or choice.is_plugins]
     groups = [own] if own else []
@@ -98,7 +121,9 @@ def ask_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], bool]) 
         hashes = {choice: show_folder(choice) for choice in group}
         which = "it" if len(group) == 1 else "them"
         # Yes is the default only for plugins and the account's own folders.
-        answer = yes_or_none(f"Import {which}, and keep {which} and the library in sync?", default=group is own)
+        answer = yes_or_none(
+            f"Import {which}, and keep {which} and the library in sync?", default=group is own
+        )
         unanswered = unanswered or answer is None
         if answer:
             confirmed |= hashes
@@ -106,7 +131,10 @@ def ask_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], bool]) 
 
 
 def yes_or_none(question: str, *, default: bool) -> bool | None:
-    """Return whether the answer is yes, None where nobody answers. An interrupt ends the command."""
+    """Return whether the answer is yes, None where nobody answers.
+
+    An interrupt ends the command.
+    """
     try:
         return ask_yes(question, default=default, err=True)
     except click.Abort as abort:
@@ -118,14 +146,18 @@ def yes_or_none(question: str, *, default: bool) -> bool | None:
 
 
 def show_folder(choice: FolderChoice) -> frozenset[str]:
-    """Write how many resources a folder holds, who brought them, and what the scan found; return its files' hashes."""
+    """Write how many resources a folder holds, who brought them, and what the scan found; return
+    its files' hashes.
+    """
     lines, hashes = describe_folder(choice)
     remark(*lines)
     return hashes
 
 
 def describe_folder(choice: FolderChoice) -> tuple[list[str], frozenset[str]]:
-    """Return in lines how many resources a folder holds, who brought them, and what the scan found; and its hashes."""
+    """Return in lines how many resources a folder holds, who brought them, and what the scan found;
+    and its hashes.
+    """
     found = count_resources(choice.path, choice.kind, MOST_COUNTED)
     read_only = ", read only" if choice.is_plugins else ""
     head = [
@@ -138,7 +170,9 @@ def describe_folder(choice: FolderChoice) -> tuple[list[str], frozenset[str]]:
         lines += _findings(choice, directory, reading) if number < MOST_SCANNED else []
     finding_lines = [f"  {line}" for line in lines[:MOST_NAMED]]
     if len(lines) > MOST_NAMED:
-        finding_lines.append(f"  and {len(lines) - MOST_NAMED} more with findings: `evolvable care scan` shows them")
+        finding_lines.append(
+            f"  and {len(lines) - MOST_NAMED} more with findings: `evolvable care scan` shows them"
+        )
     if not lines and found:
         finding_lines.append("  the scan found nothing")
     return [*head, *finding_lines], frozenset(hashes)
@@ -174,8 +208,16 @@ def _some_files(folder: Path) -> Iterator[Path]:
 
 def _is_quarantined(path: Path) -> bool:
     if sys.platform == "darwin":
-        # Python reads such attributes on Linux only. The last argument, XATTR_NOFOLLOW, looks at a link itself.
-        size = ctypes.CDLL(None).getxattr(os.fsencode(path), _QUARANTINE[0].encode(), None, 0, 0, 1)
+        # Python reads such attributes on Linux only. The last argument, XATTR_NOFOLLOW, looks at a
+        # link itself.
+        size = ctypes.CDLL(None).getxattr(
+            os.fsencode(path),
+            _QUARANTINE[0].encode(),
+            None,
+            0,
+            0,
+            1,
+        )
         return int(size) >= 0
     if sys.platform == "win32":
         # Windows marks a download by a stream of this name.
@@ -193,7 +235,10 @@ def _read(choice: FolderChoice) -> Iterator[tuple[str, FolderContents]]:
         # The import itself refuses what cannot be read, and says why.
         with contextlib.suppress(OSError, EvolvableError):
             single = is_single(choice.kind, directory)
-            yield directory, read_single(place, main_file(choice.kind, "")) if single else read_folder(place)
+            yield (
+                directory,
+                read_single(place, main_file(choice.kind, "")) if single else read_folder(place),
+            )
 
 
 def _findings(choice: FolderChoice, directory: str, reading: FolderContents) -> list[str]:
@@ -203,7 +248,9 @@ def _findings(choice: FolderChoice, directory: str, reading: FolderContents) -> 
     found = add_left_out(check_arrival(reading.files, choice.kind), reading.files, left_out)
     messages = finding_messages(found)
     is_held = any(map(is_dangerous, found.findings))
-    after = "; it stays out until you approve it by itself" if is_held and not choice.is_plugins else ""
+    after = (
+        "; it stays out until you approve it by itself" if is_held and not choice.is_plugins else ""
+    )
     return [f"{directory}: {'; '.join(messages[:3])}{after}"] if messages else []
 
 
@@ -221,16 +268,21 @@ def is_own_folder(path: Path) -> bool:
 class Reception:
     """Who answers for what a folder holds when it is imported.
 
-    identity: None for the one who changed a watched folder. approves: whether a person says yes to what it holds, so
-    that what a repository brought there is approved.
+    identity: None for the one who changed a watched folder. approves: whether a person says yes to
+    what it holds, so that what a repository brought there is approved.
     """
 
     identity: Identity | None
     approves: bool = False
 
 
-def receive(choice: FolderChoice, person: PersonConfig, *, yes: bool, watched: Collection[Path]) -> Reception:
-    """Return who answers for what a folder holds. yes: whether --yes was given. watched: what was imported before."""
+def receive(
+    choice: FolderChoice, person: PersonConfig, *, yes: bool, watched: Collection[Path]
+) -> Reception:
+    """Return who answers for what a folder holds.
+
+    yes: whether --yes was given. watched: what was imported before.
+    """
     real = choice.path.resolve()
     # It is watched already, or a plugin's: nobody has to answer for it now.
     if real in watched or choice.is_plugins:
@@ -241,31 +293,44 @@ def receive(choice: FolderChoice, person: PersonConfig, *, yes: bool, watched: C
     if is_person():
         sure = own or not yes  # --yes is none to a folder that nobody looked into
         return Reception(Identity(Principal.PERSON, "terminal") if sure else UNSEEN, approves=sure)
-    # Without a person, --yes counts for the account's own folders alone: not for an agent, and not in a repository.
+    # Without a person, --yes counts for the account's own folders alone: not for an agent, and not
+    # in a repository.
     unasked = yes and own and marked_client(os.environ) is None and work_tree(real) is None
     return Reception(BY_ACCOUNT if unasked else DOWNLOADED)
 
 
 def approve_arrivals(
-    library: Library, caller: Caller, folders: Mapping[Path, Collection[str] | None], person: PersonConfig
+    library: Library,
+    caller: Caller,
+    folders: Mapping[Path, Collection[str] | None],
+    person: PersonConfig,
 ) -> set[str]:
-    """Approve what lies in these folders as it was imported, and return the refs that were not the person's before.
+    """Approve what lies in these folders as it was imported, and return the refs that were not the
+    person's before.
 
-    A resource with a finding of high severity waits for a yes of its own, and so does one with a file that nobody was
-    asked about. What cannot be approved, as without the passphrase of a lock, stays as it is, and is said.
+    A resource with a finding of high severity waits for a yes of its own, and so does one with a
+    file that nobody was asked about. What cannot be approved, as without the passphrase of a lock,
+    stays as it is, and is said.
 
-    folders: those that the person said yes to, with the hashes of the files that it was about; None where it was said
-    in advance.
+    folders: those that the person said yes to, with the hashes of the files that it was about; None
+    where it was said in advance.
     """
     approved = set[str]()
     home = library.store.home
     for folder, seen in folders.items():
         is_listed = person.is_yours(folder)
-        # The configuration said yes in advance, so the account decides where no person runs the command.
+        # The configuration said yes in advance, so the account decides where no person runs the
+        # command.
         decider = (
             caller
             if is_person() or not is_listed
-            else replace(caller, actor=Actor.HUMAN, principal=Principal.PERSON, via=BY_ACCOUNT.via, signer=None)
+            else replace(
+                caller,
+                actor=Actor.HUMAN,
+                principal=Principal.PERSON,
+                via=BY_ACCOUNT.via,
+                signer=None,
+            )
         )
         question = verbs.ask_trust(library, decider, folder=folder)
         safe = [offer for offer in question.offered if not any(map(is_dangerous, offer.findings))]
@@ -281,7 +346,10 @@ def approve_arrivals(
                 # Last: a folder is listed only once its content is approved.
                 set_trusted(folder.resolve(), home.resolve(), decider.signer)
         except EvolvableError as error:
-            warn(f"{folder} is imported, and not approved: {error.text}", f"Then: evolvable trust {folder}")
+            warn(
+                f"{folder} is imported, and not approved: {error.text}",
+                f"Then: evolvable trust {folder}",
+            )
             continue
         approved.update(decision.refs)
         warn(*decision.warnings)
@@ -292,5 +360,9 @@ def _hashes(library: Library, offer: TrustOffer) -> set[str]:
     """Return the hashes of the files that are offered."""
     proposals = library.store.backend.proposals
     waiting = proposals.get(offer.proposal).manifest if offer.proposal is not None else None
-    manifest = library.store.manifest(library.store.head(Ref.parse(offer.ref))) if waiting is None else waiting
+    manifest = (
+        library.store.manifest(library.store.head(Ref.parse(offer.ref)))
+        if waiting is None
+        else waiting
+    )
     return {entry.sha256 for entry in manifest.values()}

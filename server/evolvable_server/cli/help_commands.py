@@ -17,7 +17,10 @@ VARIABLE = "_EVOLVABLE_COMPLETE"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HelpText:
-    """The help of the program or of one command. commands: with --all, the section -> the word -> its summary."""
+    """The help of the program or of one command.
+
+    commands: with --all, the section -> the word -> its summary.
+    """
 
     text: str
     commands: dict[str, dict[str, str]] | None = None
@@ -48,7 +51,9 @@ def _help_of(ctx: click.Context, words: Sequence[str]) -> str:
         # Resolved as on a command line, so that aliases have help too.
         _, found, _ = group.resolve_command(ctx, [word])
         if found is not None:
-            ctx = click.Context(found, info_name=word, parent=ctx, max_content_width=ctx.max_content_width)
+            ctx = click.Context(
+                found, info_name=word, parent=ctx, max_content_width=ctx.max_content_width
+            )
     return ctx.get_help()
 
 
@@ -62,14 +67,20 @@ def _help_of_all(root: click.Context) -> str:
     formatter = root.make_formatter()
     for section, summaries in help_sections().items():
         with formatter.section(section):
-            formatter.write_dl([(word, summary + _actions(word)) for word, summary in summaries.items()])
+            formatter.write_dl(
+                [(word, summary + _actions(word)) for word, summary in summaries.items()]
+            )
     formatter.write_paragraph()
-    formatter.write_text("`evolvable help COMMAND` shows what a command does, its options and an example.")
+    formatter.write_text(
+        "`evolvable help COMMAND` shows what a command does, its options and an example."
+    )
     return formatter.getvalue().strip("\n")
 
 
 def _actions(word: str) -> str:
-    """Return the words that go behind a word, from the registry: a command's module is not imported for them."""
+    """Return the words that go behind a word, from the registry: a command's module is not imported
+    for them.
+    """
     below = words_below(word)
     return f" ({', '.join(below)})" if below else ""
 

@@ -1,4 +1,6 @@
-"""The commands inbox, which decides about proposals, and publish and channel, which decide what hosts see."""
+"""The commands inbox, which decides about proposals, and publish and channel, which decide what
+hosts see.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +14,12 @@ from evolvable_server.cli.exit_codes import ExitCode
 from evolvable_server.cli.inbox_review import MAX_QUEUE, can_ask, review_inbox
 from evolvable_server.cli.maintenance import warn_left_out
 from evolvable_server.cli.options import REF, page_option, read_source, reason_option, say_more
-from evolvable_server.cli.proposal_view import describe_author, show_decided, show_proposal, show_unseen
+from evolvable_server.cli.proposal_view import (
+    describe_author,
+    show_decided,
+    show_proposal,
+    show_unseen,
+)
 from evolvable_server.cli.run_review import ask_about_runs, describe_run, show_runs
 from evolvable_server.cli.terminal import (
     ask_yes,
@@ -54,10 +61,16 @@ from evolvable_tools.verbs import (
 @click.option("-m", "--reason", default="", help="Why; kept in the history.")
 @click.option("--all", "every", is_flag=True, help="All that wait.")
 @click.option("--session", metavar="ID", help="Instead of numbers: all that this session led to.")
-@click.option("--ref", "about", type=REF, metavar="REF", help="Instead of numbers: all about this resource.")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, help="Of list.")
+@click.option(
+    "--ref", "about", type=REF, metavar="REF", help="Instead of numbers: all about this resource."
+)
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, help="Of list."
+)
 @page_option
-@click.option("--file", "files", multiple=True, metavar="PATH=FILE", help="With approve: this file instead.")
+@click.option(
+    "--file", "files", multiple=True, metavar="PATH=FILE", help="With approve: this file instead."
+)
 def inbox_command(
     state: CommandContext,
     action: str,
@@ -72,18 +85,22 @@ def inbox_command(
 ) -> Output[Any] | None:
     """Decide on proposed changes.
 
-    At your terminal, `evolvable inbox` (or `inbox decide`) shows one proposal after the other and asks. `list` lists
-    those that wait, and what agents changed or created since you last looked: `evolvable approve REF` ends that. Trials
-    of skills that an agent asked for wait here too; at your terminal a yes begins one. The other actions show, approve,
-    edit or reject those with the numbers PROPOSAL. Several that are approved together are one operation, all of them or
-    none. `edit` opens the proposed text in an editor and approves what you save. `take` approves a proposal with its
-    own lines where the resource changed since in the same place. `reopen` takes a rejection back.
+    At your terminal, `evolvable inbox` (or `inbox decide`) shows one proposal after the other and
+    asks. `list` lists those that wait, and what agents changed or created since you last looked:
+    `evolvable approve REF` ends that. Trials of skills that an agent asked for wait here too; at
+    your terminal a yes begins one. The other actions show, approve, edit or reject those with the
+    numbers PROPOSAL. Several that are approved together are one operation, all of them or none.
+    `edit` opens the proposed text in an editor and approves what you save. `take` approves a
+    proposal with its own lines where the resource changed since in the same place. `reopen` takes a
+    rejection back.
     """
     with state.library() as (library, caller):
         if action == "decide" or _may_ask(state, proposals):
             state.require_person("Deciding one by one")
             if proposals:
-                raise click.UsageError("`inbox decide` takes no number; --session and --ref choose.")
+                raise click.UsageError(
+                    "`inbox decide` takes no number; --session and --ref choose."
+                )
             # A filter chooses proposals; runs have neither a session nor a ref.
             if session is None and about is None:
                 ask_about_runs(library, state.config())
@@ -93,17 +110,31 @@ def inbox_command(
         ids = list(proposals) or _chosen_ids(library, caller, every, session, about)
         # `list` goes without numbers and all others with some, except where a filter chose none.
         if (action == "list") != (not ids) and not (every or session or about):
-            raise click.UsageError("`inbox list` takes no number, every other action the number of a proposal.")
+            raise click.UsageError(
+                "`inbox list` takes no number, every other action the number of a proposal."
+            )
         if action == "list":
             # They belong to no session, and stand on the first page alone.
-            unseen = _unseen_changes(library, caller, about) if session is None and page == 1 else []
+            unseen = (
+                _unseen_changes(library, caller, about) if session is None and page == 1 else []
+            )
             runs = [] if session or about or page > 1 else waiting_runs(library)
-            return _list(library, caller, _proposal_filter(library, caller, session, about), limit, page, unseen, runs)
+            return _list(
+                library,
+                caller,
+                _proposal_filter(library, caller, session, about),
+                limit,
+                page,
+                unseen,
+                runs,
+            )
         if not ids:
             say("Nothing waits for a decision.")
             return None
         if action == "show":
-            details = as_read([verbs.show_proposal(library, identity) for identity in ids], caller.actor)
+            details = as_read(
+                [verbs.show_proposal(library, identity) for identity in ids], caller.actor
+            )
             result: Any = details[0] if len(details) == 1 else {"proposals": details}
             return Output(result, lambda _: _show_proposals(details, decides=caller.decides))
         if action == "reject":
@@ -114,14 +145,23 @@ def inbox_command(
             return _decisions(_approve_edited(library, caller, ids, reason))
         proposed_files = _proposed_files(library, caller, ids) if action == "take" else {}
         # Files that the person gives replace the merged ones, so there is nothing to look at.
-        seen = None if files else _look_at_merged(state, library, caller, ids, settles=bool(proposed_files))
+        seen = (
+            None
+            if files
+            else _look_at_merged(state, library, caller, ids, settles=bool(proposed_files))
+        )
         # Files of the command line count before the lines of the proposal.
         edited = {**proposed_files, **_replacement_files(files)}
-        return _decisions(verbs.approve_together(library, caller, ids, reason, edited=edited, seen=seen))
+        return _decisions(
+            verbs.approve_together(library, caller, ids, reason, edited=edited, seen=seen)
+        )
 
 
 def _proposed_files(library: Library, caller: Caller, ids: list[int]) -> dict[str, bytes | None]:
-    """Return the files of a proposal that is in conflict, with its lines. Raise InvalidArgument without one."""
+    """Return the files of a proposal that is in conflict, with its lines.
+
+    Raise InvalidArgument without one.
+    """
     if len(ids) != 1:
         raise click.UsageError("Take one proposal at a time.")
     library.authorise(caller, "Approving a proposal")
@@ -131,10 +171,12 @@ def _proposed_files(library: Library, caller: Caller, ids: list[int]) -> dict[st
 def _look_at_merged(
     state: CommandContext, library: Library, caller: Caller, ids: list[int], *, settles: bool
 ) -> dict[int, int | None] | None:
-    """Show at a person's terminal what is merged with a newer version, and ask; return the versions that were seen.
+    """Show at a person's terminal what is merged with a newer version, and ask; return the versions
+    that were seen.
 
-    None where nothing is merged, where nobody can be asked, and where a yes could approve nothing: one is blocked by a
-    conflict. settles: the call brings the lines of the conflict. Raise click.Abort for a no.
+    None where nothing is merged, where nobody can be asked, and where a yes could approve nothing:
+    one is blocked by a conflict. settles: the call brings the lines of the conflict. Raise
+    click.Abort for a no.
     """
     if not caller.decides or state.json or not can_ask():
         return None
@@ -147,7 +189,10 @@ def _look_at_merged(
         return None
     for proposal in merged:
         show_proposal(proposal)
-    if not ask_yes(f"Approve {'it' if len(merged) == 1 else 'them'} as merged?", default=False):
+    if not ask_yes(
+        f"Approve {'it' if len(merged) == 1 else 'them'} as merged?",
+        default=False,
+    ):
         raise click.Abort
     return {proposal.proposal_id: proposal.head for proposal in proposals}
 
@@ -161,16 +206,34 @@ def _list(
     unseen: list[UnseenChange],
     runs: Sequence[WaitingRun],
 ) -> Output[Any]:
-    """List a page of the proposals that wait, what nobody looked at, and the runs that nobody began."""
+    """List a page of the proposals that wait, what nobody looked at, and the runs that nobody
+    began.
+    """
     # One more than a page shows, to know whether another page follows.
-    found = verbs.list_waiting(library, limit * page + 1, picked)[limit * (page - 1) :]
-    listed_proposals, more = as_read(found[:limit], caller.actor), len(found) > limit
-    result = {"proposals": listed_proposals, "changed": unseen, "runs": [describe_run(run) for run in runs]}
+    found = verbs.list_waiting(
+        library,
+        limit * page + 1,
+        picked,
+    )[limit * (page - 1) :]
+    listed_proposals, more = (
+        as_read(
+            found[:limit],
+            caller.actor,
+        ),
+        len(found) > limit,
+    )
+    result = {
+        "proposals": listed_proposals,
+        "changed": unseen,
+        "runs": [describe_run(run) for run in runs],
+    }
     return Output(result, lambda _: _show_inbox(listed_proposals, page, more, unseen, runs))
 
 
 def _may_ask(state: CommandContext, proposals: tuple[int, ...]) -> bool:
-    """Return whether `evolvable inbox` without an action asks: at a person's own terminal, and not with --json."""
+    """Return whether `evolvable inbox` without an action asks: at a person's own terminal, and not
+    with --json.
+    """
     # `inbox list`, written out, lists and never asks.
     source = click.get_current_context().get_parameter_source("action")
     bare = source is ParameterSource.DEFAULT and not proposals and not state.json
@@ -180,18 +243,28 @@ def _may_ask(state: CommandContext, proposals: tuple[int, ...]) -> bool:
 def _proposal_filter(
     library: Library, caller: Caller, session: str | None, about: Ref | None
 ) -> Callable[[Proposal], bool]:
-    """Return the test for the proposals of a session and about a resource, of those that are given."""
+    """Return the test for the proposals of a session and about a resource, of those
+    that are given.
+    """
     head = library.store.head_or_none(about, caller.scopes) if about else None
     ref = head.ref if head else about
-    return lambda proposal: (session is None or proposal.session == session) and (ref is None or proposal.ref == ref)
+    return lambda proposal: (
+        (session is None or proposal.session == session) and (ref is None or proposal.ref == ref)
+    )
 
 
-def _chosen_ids(library: Library, caller: Caller, every: bool, session: str | None, about: Ref | None) -> list[int]:
+def _chosen_ids(
+    library: Library, caller: Caller, every: bool, session: str | None, about: Ref | None
+) -> list[int]:
     if not every and session is None and about is None:
         return []
     picked = _proposal_filter(library, caller, session, about)
     waiting = library.store.backend.proposals.waiting(MAX_QUEUE)
-    return [proposal.id for proposal in waiting if picked(proposal) and not verbs.is_expired(library, proposal)]
+    return [
+        proposal.id
+        for proposal in waiting
+        if picked(proposal) and not verbs.is_expired(library, proposal)
+    ]
 
 
 def _replacement_files(files: tuple[str, ...]) -> dict[str, bytes | None]:
@@ -200,25 +273,40 @@ def _replacement_files(files: tuple[str, ...]) -> dict[str, bytes | None]:
     for text in files:
         path, equals, source = text.partition("=")
         if not equals:
-            raise click.UsageError("--file is PATH=FILE: the file of the proposal, and the one with its content.")
+            raise click.UsageError(
+                "--file is PATH=FILE: the file of the proposal, and the one with its content."
+            )
         replacements[path] = read_source(source) if source else None
     return replacements
 
 
 def _approve_edited(library: Library, caller: Caller, ids: list[int], reason: str) -> list[Decided]:
-    """Approve a proposal with the texts that a person saves in an editor. Raise InvalidArgument for none."""
+    """Approve a proposal with the texts that a person saves in an editor.
+
+    Raise InvalidArgument for none.
+    """
     if len(ids) != 1:
         raise click.UsageError("Edit one proposal at a time.")
     library.take_in([library.store.backend.proposals.get(ids[0]).ref])
     # Before the editor opens: what changes meanwhile is refused at the end.
-    texts, seen = verbs.proposed_texts(library, ids[0]), verbs.seen_versions(library, ids)
+    texts, seen = (
+        verbs.proposed_texts(
+            library,
+            ids[0],
+        ),
+        verbs.seen_versions(library, ids),
+    )
     # As bytes, so that line ends and a byte order mark come back as they were.
     decided = edit_proposed(
         {path: text.encode("utf-8") for path, text in texts.items()},
-        lambda edited: verbs.approve_together(library, caller, ids, reason, edited=edited, seen=seen),
+        lambda edited: verbs.approve_together(
+            library, caller, ids, reason, edited=edited, seen=seen
+        ),
     )
     if decided is None:
-        raise InvalidArgument("Nothing was changed in the editor.", "`evolvable inbox approve` takes it as it is.")
+        raise InvalidArgument(
+            "Nothing was changed in the editor.", "`evolvable inbox approve` takes it as it is."
+        )
     return decided
 
 
@@ -243,11 +331,19 @@ def _unseen_changes(library: Library, caller: Caller, about: Ref | None) -> list
     """Return what agents changed and nobody looked at, of one resource or of all."""
     found = list_unseen(library, caller, with_diff=True).changes
     head = library.store.head_or_none(about, caller.scopes) if about else None
-    return found if about is None else [change for change in found if head is not None and change.ref == str(head.ref)]
+    return (
+        found
+        if about is None
+        else [change for change in found if head is not None and change.ref == str(head.ref)]
+    )
 
 
 def _show_inbox(
-    proposals: list[WaitingProposal], page: int, more: bool, unseen: list[UnseenChange], runs: Sequence[WaitingRun]
+    proposals: list[WaitingProposal],
+    page: int,
+    more: bool,
+    unseen: list[UnseenChange],
+    runs: Sequence[WaitingRun],
 ) -> None:
     if proposals:
         _show_waiting(proposals, page, more)
@@ -263,7 +359,14 @@ def _show_waiting(proposals: list[WaitingProposal], page: int, more: bool) -> No
     show_table(
         ["proposal", "ref", "when", "author", "why", "files"],
         [
-            [(str(p.proposal_id), "bold"), p.ref, local_time(p.at), describe_author(p), p.reason, _files(p)]
+            [
+                (str(p.proposal_id), "bold"),
+                p.ref,
+                local_time(p.at),
+                describe_author(p),
+                p.reason,
+                _files(p),
+            ]
             for p in proposals
         ],
         names=("ref",),
@@ -290,7 +393,9 @@ def _show_proposals(proposals: list[WaitingProposal], *, decides: bool) -> None:
 
 
 MEANING = {
-    ReleasePolicy.NEW: "new skills appear by themselves, later changes wait until they are published",
+    ReleasePolicy.NEW: (
+        "new skills appear by themselves, later changes wait until they are published"
+    ),
     ReleasePolicy.MANUAL: "everything waits until it is published",
     ReleasePolicy.LIVE: "hosts see every change at once",
 }
@@ -304,11 +409,14 @@ MAX_STEPS_SHOWN = 5
 @click.argument("refs", metavar="[REF]...", type=REF, nargs=-1)
 @click.option("--dry-run", is_flag=True, help="Only say what would be published.")
 @reason_option("published on the command line")
-def publish_command(state: CommandContext, refs: tuple[Ref, ...], dry_run: bool, reason: str) -> Output[Published]:
+def publish_command(
+    state: CommandContext, refs: tuple[Ref, ...], dry_run: bool, reason: str
+) -> Output[Published]:
     """Let hosts see what changed.
 
-    All skills that wait, or those named, move to their newest version in one step; pdf@3 moves to version 3. A host
-    asks its user again for a skill that moved. Exit code 1: a skill with a secret was left out.
+    All skills that wait, or those named, move to their newest version in one step; pdf@3 moves to
+    version 3. A host asks its user again for a skill that moved. Exit code 1: a skill with a secret
+    was left out.
     """
     with state.library() as (library, caller):
         done = verbs.publish(library, caller, reason, refs=refs or None, dry_run=dry_run)
@@ -325,18 +433,34 @@ def _show_published(done: Published) -> None:
     if done.dry_run:
         say("\nNothing was published yet. Do it: evolvable lab publish")
         return
-    say(f"\nMove {done.move}: {count(len(done.steps), 'skill')}. What changed: evolvable lab channel log {done.move}")
+    say(
+        f"\nMove {done.move}: {count(len(done.steps), 'skill')}. What changed: evolvable lab "
+        f"channel log {done.move}"
+    )
 
 
 def _show_steps(steps: list[ChannelStep]) -> None:
     show_table(
         ["skill", "hosts see", "then", "what"],
-        [[(step.ref, "bold"), _end(step.before), _end(step.after), step.what] for step in steps],
+        [
+            [
+                (step.ref, "bold"),
+                _end(step.before),
+                _end(step.after),
+                step.what,
+            ]
+            for step in steps
+        ],
         names=("skill",),
         spare=("what",),
     )
     hidden = [step for step in steps if step.left_out]
-    warn(*(f"{step.ref} will not be offered to hosts: {'; '.join(step.left_out)}." for step in hidden))
+    warn(
+        *(
+            f"{step.ref} will not be offered to hosts: {'; '.join(step.left_out)}."
+            for step in hidden
+        )
+    )
 
 
 def _end(version: int | None) -> str:
@@ -345,10 +469,19 @@ def _end(version: int | None) -> str:
 
 @command("channel")
 @click.argument(
-    "action", type=click.Choice(["status", "log", "policy", "withdraw"]), default="status", metavar="[ACTION]"
+    "action",
+    type=click.Choice(["status", "log", "policy", "withdraw"]),
+    default="status",
+    metavar="[ACTION]",
 )
 @click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1)
-@click.option("--limit", type=click.IntRange(1, verbs.MAX_MOVES), default=20, show_default=True, help="Of log.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, verbs.MAX_MOVES),
+    default=20,
+    show_default=True,
+    help="Of log.",
+)
 @reason_option("decided on the command line")
 def channel_command(
     state: CommandContext, action: str, arguments: tuple[str, ...], limit: int, reason: str
@@ -362,7 +495,9 @@ def channel_command(
     channel withdraw REF...   hide skills from hosts until they are published
     """
     if (action == "withdraw") != bool(arguments) and action in ("withdraw", "status"):
-        raise click.UsageError("`lab channel withdraw` takes refs, `lab channel status` takes nothing.")
+        raise click.UsageError(
+            "`lab channel withdraw` takes refs, `lab channel status` takes nothing."
+        )
     if action in ("log", "policy") and len(arguments) > 1:
         raise click.UsageError(f"`lab channel {action}` takes one argument at most.")
     with state.library() as (library, caller):
@@ -379,7 +514,12 @@ def channel_command(
 def _show_status(status: ChannelStatus) -> None:
     say(f"Policy {status.policy}: {MEANING[ReleasePolicy(status.policy)]}.")
     say(f"Hosts see {count(status.seen, 'skill')}.")
-    warn(*(f"{step.ref} is not offered to hosts: {'; '.join(step.left_out)}." for step in status.left_out))
+    warn(
+        *(
+            f"{step.ref} is not offered to hosts: {'; '.join(step.left_out)}."
+            for step in status.left_out
+        )
+    )
     say(*(f"Withdrawn: {ref}" for ref in status.withdrawn))
     if status.waiting:
         say("")
@@ -389,12 +529,16 @@ def _show_status(status: ChannelStatus) -> None:
         say("Nothing waits to be published.")
 
 
-def _log(library: Library, arguments: tuple[str, ...], limit: int, marks: AnswerMarks) -> Output[Any]:
+def _log(
+    library: Library, arguments: tuple[str, ...], limit: int, marks: AnswerMarks
+) -> Output[Any]:
     if not arguments:
         return Output(verbs.channel_log(library, limit, marks), _show_log)
     # A longer number is no row of the database, and may be more than its 64 bits hold.
     if not (arguments[0].isascii() and arguments[0].isdigit() and len(arguments[0]) < 10):
-        raise click.UsageError(f"{ascii(arguments[0])} is no number of a move. `evolvable lab channel log` lists them.")
+        raise click.UsageError(
+            f"{ascii(arguments[0])} is no number of a move. `evolvable lab channel log` lists them."
+        )
     changes = verbs.changelog(library, int(arguments[0]), marks)
     return Output(changes, lambda changes: say(changes.text.rstrip("\n")))
 
@@ -405,7 +549,16 @@ def _show_log(log: ChannelLog) -> None:
         return
     show_table(
         ["move", "when", "who", "why", "what"],
-        [[(str(move.move), "bold"), local_time(move.at), move.actor, move.reason, _moves(move)] for move in log.moves],
+        [
+            [
+                (str(move.move), "bold"),
+                local_time(move.at),
+                move.actor,
+                move.reason,
+                _moves(move),
+            ]
+            for move in log.moves
+        ],
         wide=("why", "what"),
         spare=("who", "when"),
     )
@@ -416,15 +569,23 @@ def _show_log(log: ChannelLog) -> None:
 
 def _moves(move: ReleaseMove) -> str:
     policy = [f"policy {move.policy}"] if move.policy else []
-    steps = some([f"{step.ref} {_end(step.before)} -> {_end(step.after)}" for step in move.steps], MAX_STEPS_SHOWN)
+    steps = some(
+        [f"{step.ref} {_end(step.before)} -> {_end(step.after)}" for step in move.steps],
+        MAX_STEPS_SHOWN,
+    )
     return ", ".join([*policy, *([steps] if steps else [])])
 
 
-def _policy(library: Library, caller: Caller, arguments: tuple[str, ...], reason: str) -> Output[Published]:
+def _policy(
+    library: Library, caller: Caller, arguments: tuple[str, ...], reason: str
+) -> Output[Published]:
     if arguments:
         return Output(verbs.set_policy(library, caller, arguments[0], reason), _show_policy)
     policy = verbs.channel_status(library).policy
-    return Output(Published(None, [], [], policy=policy), lambda _: say(f"{policy}: {MEANING[ReleasePolicy(policy)]}."))
+    return Output(
+        Published(None, [], [], policy=policy),
+        lambda _: say(f"{policy}: {MEANING[ReleasePolicy(policy)]}."),
+    )
 
 
 def _show_policy(done: Published) -> None:
@@ -439,6 +600,6 @@ def _show_withdrawn(done: Published) -> None:
     remark(*(f"{ref} is withdrawn already." for ref in done.unchanged))
     for step in done.steps:
         say(
-            f"{step.ref} is withdrawn; it stays in the library. Let hosts see it again: evolvable lab publish"
-            f" {step.ref}"
+            f"{step.ref} is withdrawn; it stays in the library. Let hosts see it again: evolvable "
+            f"lab publish {step.ref}"
         )

@@ -1,8 +1,9 @@
 """Decide on proposals one by one at a person's terminal, as `git add -p` does with hunks.
 
-Each answer is one transaction of its own, and an interrupt waits until it has ended, so nothing is ever half decided.
-What another window decided meanwhile is told and never decided twice. The text of a proposal is hostile: it is always
-indented or behind the sign of a diff, and what the scan found stands last, beside the question.
+Each answer is one transaction of its own, and an interrupt waits until it has ended, so nothing is
+ever half decided. What another window decided meanwhile is told and never decided twice. The text
+of a proposal is hostile: it is always indented or behind the sign of a diff, and what the scan
+found stands last, beside the question.
 """
 
 import contextlib
@@ -40,7 +41,9 @@ from evolvable_tools.verbs import CUT, Decided, WaitingProposal
 from evolvable_tools.verbs.library_status import first_request
 
 MAX_QUEUE = 1_000
-"""Proposals that are asked about in one go; those that come meanwhile are asked about after them."""
+"""Proposals that are asked about in one go; those that come meanwhile are asked about
+after them.
+"""
 
 HELP = """\
 y - approve this proposal
@@ -61,7 +64,10 @@ KEYS_IN_CONFLICT = "n,e,t,s,v,l,q,?"
 
 @dataclass
 class DecisionTally:
-    """The decisions of one run through the inbox. seen: the proposals that were shown or answered for."""
+    """The decisions of one run through the inbox.
+
+    seen: the proposals that were shown or answered for.
+    """
 
     approved: list[int] = field(default_factory=list)
     rejected: list[int] = field(default_factory=list)
@@ -72,11 +78,15 @@ class DecisionTally:
     def add(self, decided: Sequence[Decided]) -> None:
         """Count these decisions."""
         for decision in decided:
-            {APPROVED: self.approved, REJECTED: self.rejected}[decision.state].append(decision.proposal_id)
+            {APPROVED: self.approved, REJECTED: self.rejected}[decision.state].append(
+                decision.proposal_id
+            )
             self.seen.add(decision.proposal_id)
         # Those that were approved together have one operation.
         self.operations += list(
-            dict.fromkeys(decision.operation for decision in decided if decision.operation is not None)
+            dict.fromkeys(
+                decision.operation for decision in decided if decision.operation is not None
+            )
         )
 
 
@@ -87,7 +97,9 @@ class Quit(Exception):
 class InboxReview:
     """One run through the proposals that wait, or those of them that `wanted` picks."""
 
-    def __init__(self, library: Library, caller: Caller, is_wanted: Callable[[Proposal], bool]) -> None:
+    def __init__(
+        self, library: Library, caller: Caller, is_wanted: Callable[[Proposal], bool]
+    ) -> None:
         self._library, self._caller, self._is_wanted = library, caller, is_wanted
         self.tally = DecisionTally()
         self._viewed = set[int]()
@@ -142,7 +154,10 @@ class InboxReview:
             # y, e and t take the text that was shown; n, s and l do not depend on it.
             if now is None or (answer[0] in "yet" and now.head != proposal.head):
                 if now is not None:
-                    warn(f"{proposal.ref} changed while you were reading. Here is the proposal as it is now.")
+                    warn(
+                        f"{proposal.ref} changed while you were reading. Here is the proposal as "
+                        "it is now."
+                    )
                 proposal = self._show(identity) if now is not None else None
                 continue
             try:
@@ -150,14 +165,22 @@ class InboxReview:
                     return
             except EvolvableError as error:
                 show_error(to_cli_words(str(error)), to_cli_words(error.hint))
-                # A conflict brings another text to read. After any other error, the shown one is still right.
-                proposal = self._show(identity) if isinstance(error, Conflict) else self._state(identity)
+                # A conflict brings another text to read. After any other error, the shown one is
+                # still right.
+                proposal = (
+                    self._show(identity) if isinstance(error, Conflict) else self._state(identity)
+                )
 
     def _answer(self, question: str) -> str:
-        """Return what the person types, in small letters. What was typed before the question was asked is discarded."""
+        """Return what the person types, in small letters.
+
+        What was typed before the question was asked is discarded.
+        """
         discard_typed()
         try:
-            typed = ask(style_text(question, "bold blue"), default="", show_default=False, prompt_suffix=" ")
+            typed = ask(
+                style_text(question, "bold blue"), default="", show_default=False, prompt_suffix=" "
+            )
         except click.Abort as abort:
             if isinstance(abort.__cause__ or abort.__context__, EOFError):
                 click.echo()
@@ -173,7 +196,9 @@ class InboxReview:
         return proposal
 
     def _state(self, identity: int) -> WaitingProposal | None:
-        """Return a proposal as it is now; tell the person when it waits no longer, and return None."""
+        """Return a proposal as it is now; tell the person when it waits no longer, and
+        return None.
+        """
         try:
             found = verbs.show_proposal(self._library, identity)
         except EvolvableError as error:
@@ -183,7 +208,10 @@ class InboxReview:
         if found.state != OPEN or verbs.is_expired(self._library, proposal):
             state = found.state if found.state != OPEN else "expired"
             by = f", operation {proposal.operation}" if proposal.operation else ""
-            say(f"Proposal {identity} for {found.ref} is {state} already: another window decided it{by}.")
+            say(
+                f"Proposal {identity} for {found.ref} is {state} already: another window "
+                f"decided it{by}."
+            )
             return None
         return found
 
@@ -217,7 +245,9 @@ class InboxReview:
         return True
 
     def _select_proposals(self, proposal: WaitingProposal, answer: str) -> tuple[list[int], str]:
-        """Return the proposals that an answer is about, and a phrase that names the selection; '' for the shown one."""
+        """Return the proposals that an answer is about, and a phrase that names the selection; ''
+        for the shown one.
+        """
         if len(answer) == 1:
             return [proposal.proposal_id], ""
         waiting = self._library.store.backend.proposals.waiting(MAX_QUEUE)
@@ -226,9 +256,13 @@ class InboxReview:
                 candidate.id for candidate in waiting if str(candidate.ref) == proposal.ref
             ], f"about {proposal.ref}"
         if proposal.session is None:
-            raise InvalidArgument("No session led to this proposal.", f"`{answer[0]}` is for this one alone.")
+            raise InvalidArgument(
+                "No session led to this proposal.", f"`{answer[0]}` is for this one alone."
+            )
         session = one_line(proposal.session)
-        return [candidate.id for candidate in waiting if candidate.session == proposal.session], f"of session {session}"
+        return [
+            candidate.id for candidate in waiting if candidate.session == proposal.session
+        ], f"of session {session}"
 
     def _confirm_selection(self, ids: Sequence[int], key: str, what: str) -> bool:
         """List the proposals that an answer is for, and ask whether all of them are meant."""
@@ -254,7 +288,10 @@ class InboxReview:
         aware = f", {unseen} of which you have not seen," if unseen else ""
         verb = {"y": "Approve", "n": "Reject", "s": "Skip"}[key]
         discard_typed()
-        return ask_yes(f"{verb} {count(len(ids), 'proposal')}{aware} {what}?", default=False)
+        return ask_yes(
+            f"{verb} {count(len(ids), 'proposal')}{aware} {what}?",
+            default=False,
+        )
 
     def _approve(
         self,
@@ -264,7 +301,9 @@ class InboxReview:
         seen: Mapping[int, int | None] | None,
     ) -> list[Decided]:
         with self._defer_interrupts():
-            decided = verbs.approve_together(self._library, self._caller, ids, "", edited=edited, seen=seen)
+            decided = verbs.approve_together(
+                self._library, self._caller, ids, "", edited=edited, seen=seen
+            )
         self._report_decisions(decided)
         return decided
 
@@ -274,17 +313,26 @@ class InboxReview:
             show_decided(decision)
 
     def _approve_lessons(self) -> bool:
-        """Show the lessons that wait, and approve after a yes those that were shown whole and have no question."""
+        """Show the lessons that wait, and approve after a yes those that were shown whole and have
+        no question.
+        """
         found = list[WaitingProposal]()
         for lesson in verbs.waiting_lessons(self._library):
             if self._is_wanted(self._library.store.backend.proposals.get(lesson.proposal_id)):
                 proposal = verbs.show_proposal(self._library, lesson.proposal_id)
                 if not (
-                    proposal.blocked or proposal.sides or proposal.removes or _findings(proposal) or _is_cut(proposal)
+                    proposal.blocked
+                    or proposal.sides
+                    or proposal.removes
+                    or _findings(proposal)
+                    or _is_cut(proposal)
                 ):
                     found.append(proposal)
         if not found:
-            say("No lesson waits that could be approved with others: each has a question of its own.")
+            say(
+                "No lesson waits that could be approved with others: each has a question "
+                "of its own."
+            )
             return False
         for proposal in found:
             click.echo()
@@ -302,12 +350,17 @@ class InboxReview:
         return self._library.store.backend.proposals.get(identity).state != OPEN
 
     def _edit(self, proposal: WaitingProposal) -> bool:
-        """Open the proposed texts, and again where the library does not take them; approve what the person saves."""
+        """Open the proposed texts, and again where the library does not take them; approve what the
+        person saves.
+        """
         number = proposal.proposal_id
         texts = verbs.proposed_texts(self._library, number)
         contents = {path: text.encode("utf-8") for path, text in texts.items()}
         if (
-            edit_proposed(contents, lambda edited: self._approve([number], edited, seen={number: proposal.head}))
+            edit_proposed(
+                contents,
+                lambda edited: self._approve([number], edited, seen={number: proposal.head}),
+            )
             is None
         ):
             say("Nothing was changed in the editor. `y` approves it as it is.")
@@ -316,7 +369,9 @@ class InboxReview:
 
     @contextlib.contextmanager
     def _defer_interrupts(self) -> Iterator[None]:
-        """Let an interrupt wait until the body has ended; the passphrase is asked for before it begins."""
+        """Let an interrupt wait until the body has ended; the passphrase is asked for before it
+        begins.
+        """
         if self._caller.signer is not None:
             self._caller.signer.unlock()
         # Python sets signal handlers in the main thread alone.
@@ -339,7 +394,14 @@ _ANSWERS = frozenset(("y", "n", "s", "e", "t", "l", "ys", "ns", "ss", "yr", "nr"
 
 def _findings(proposal: WaitingProposal) -> str:
     found = [str(finding.severity) for finding in proposal.findings]
-    return ", ".join(dict.fromkeys([*found, *(["gains"] if proposal.gains else [])]))
+    return ", ".join(
+        dict.fromkeys(
+            [
+                *found,
+                *(["gains"] if proposal.gains else []),
+            ]
+        )
+    )
 
 
 def _is_cut(proposal: WaitingProposal) -> bool:
@@ -353,7 +415,9 @@ def can_ask() -> bool:
 
 
 def review_inbox(library: Library, caller: Caller, is_wanted: Callable[[Proposal], bool]) -> None:
-    """Ask the person about the proposals that wait; write the decisions at the end, also after an interrupt."""
+    """Ask the person about the proposals that wait; write the decisions at the end, also after an
+    interrupt.
+    """
     review = InboxReview(library, caller, is_wanted)
     if line := verbs.lessons_line(verbs.waiting_lessons(library)):
         remark(line)
@@ -372,7 +436,16 @@ def _show_tally(library: Library, tally: DecisionTally) -> None:
     if not tally.seen:
         return
     left = len(library.store.backend.proposals.waiting(MAX_QUEUE))
-    parts = [f"{len(ids)} {word}" for ids, word in ((tally.approved, "approved"), (tally.rejected, "rejected")) if ids]
-    say("", f"{', '.join(parts) or 'Nothing decided'}; {count(left, 'proposal')} still waiting.")
+    parts = [
+        f"{len(ids)} {word}"
+        for ids, word in ((tally.approved, "approved"), (tally.rejected, "rejected"))
+        if ids
+    ]
+    say(
+        "",
+        f"{', '.join(parts) or 'Nothing decided'}; {count(left, 'proposal')} still waiting.",
+    )
     if tally.operations:
-        say(f"Take back: {', '.join(f'evolvable undo {operation}' for operation in reversed(tally.operations[-5:]))}")
+        say(
+            f"Take back: {', '.join(f'evolvable undo {operation}' for operation in reversed(tally.operations[-5:]))}"
+        )

@@ -1,4 +1,6 @@
-"""The commands recover, which replaces the library by a backup, and uninstall, which undoes what was set up."""
+"""The commands recover, which replaces the library by a backup, and uninstall, which undoes what
+was set up.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,10 @@ from evolvable_tools.care import check_backup, checked_copy, watched_folders
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A library that was replaced by a backup. before: the folder with the files as they were, None without any."""
+    """A library that was replaced by a backup.
+
+    before: the folder with the files as they were, None without any.
+    """
 
     home: str
     source: str
@@ -34,16 +39,20 @@ class Recovered:
 def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Recovered]:
     """Replace the library by a backup.
 
-    SOURCE is a folder that `evolvable backup create` made; it stays as it is. The library as it was is moved beside its
-    folder. Folders that were watched are watched again: a file that differs from the backup becomes the next version.
-    Where none was, `evolvable folders confirm` asks about those of the backup.
-    Tokens, trash and runs of evolution stay, and looks at sealed tests are those of both. End the clients first.
+    SOURCE is a folder that `evolvable backup create` made; it stays as it is. The library as it was
+    is moved beside its folder. Folders that were watched are watched again: a file that differs
+    from the backup becomes the next version. Where none was, `evolvable folders confirm` asks about
+    those of the backup. Tokens, trash and runs of evolution stay, and looks at sealed tests are
+    those of both. End the clients first.
     """
     home = state.config().home
     check_home(home, registered_homes)
     check_backup(home, source)
     # Before the replacement: these are the folders of the library as it is now.
-    watched = [FolderChoice(folder.path, folder.scope, folder.kind) for folder in watched_folders(home, warn)]
+    watched = [
+        FolderChoice(folder.path, folder.scope, folder.kind)
+        for folder in watched_folders(home, warn)
+    ]
     with checked_copy(home, source) as copy:
         remark(f"{source} holds {count(copy.resources, 'resource')}.")
         confirm(f"Replace the library in {home} by it?", yes=yes, refused="Nothing was changed.")
@@ -56,8 +65,12 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
         existing = [choice for choice in watched if choice.path.is_dir()]
         # A person answers for what the folders hold; otherwise nobody is named.
         person = state.identity if state.identity.principal is Principal.PERSON else None
-        folders = add_folders(library, existing, dict.fromkeys((choice.path for choice in existing), person))
-    done = Recovered(str(home), str(source), copy.resources, str(before) if before else None, folders)
+        folders = add_folders(
+            library, existing, dict.fromkeys((choice.path for choice in existing), person)
+        )
+    done = Recovered(
+        str(home), str(source), copy.resources, str(before) if before else None, folders
+    )
     return Output(done, _show_recovered)
 
 
@@ -71,7 +84,11 @@ def _show_recovered(done: Recovered) -> None:
 
 @command("uninstall")
 @click.option("--data", is_flag=True, help="Delete the library and the staging folders too.")
-@click.option("--account", is_flag=True, help="Delete the settings that all libraries of the account share; only that.")
+@click.option(
+    "--account",
+    is_flag=True,
+    help="Delete the settings that all libraries of the account share; only that.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 def uninstall_command(
@@ -79,11 +96,12 @@ def uninstall_command(
 ) -> Output[Uninstalled]:
     """Disconnect all clients and stop watching all folders.
 
-    Takes the server of this library out of every client of this account and of this project, removes the memories from
-    the files that clients read, has clients list every skill again, and drops the watched folders. Your skills stay as
-    they are. With --data the library with all its versions is deleted as well, and what your configuration says of it.
-    Executors, models, the approvals key and what else the libraries of the account share go with --account, a step of
-    its own.
+    Takes the server of this library out of every client of this account and of this project,
+    removes the memories from the files that clients read, has clients list every skill again, and
+    drops the watched folders. Your skills stay as they are. With --data the library with all its
+    versions is deleted as well, and what your configuration says of it. Executors, models, the
+    approvals key and what else the libraries of the account share go with --account, a step of its
+    own.
     """
     if account:
         if data:
@@ -95,7 +113,8 @@ def uninstall_command(
         if not state.json:
             _show_lines("This is removed:", done.removed)
         confirm("Remove it?", yes=yes, refused="Nothing was removed.")
-        # The signer is passed as a function: the passphrase is asked for only if the configuration changes.
+        # The signer is passed as a function: the passphrase is asked for only if the configuration
+        # changes.
         removal.carry_out(state.signer)
     return Output(done, lambda done: _show_uninstalled(done, dry_run))
 
@@ -121,7 +140,10 @@ def _show_lines(title: str, lines: list[str]) -> None:
 
 def _show_uninstalled(done: Uninstalled, dry_run: bool) -> None:
     if dry_run:
-        _show_lines("This would be removed:", done.removed or ["nothing: no client is connected, no folder is watched"])
+        _show_lines(
+            "This would be removed:",
+            done.removed or ["nothing: no client is connected, no folder is watched"],
+        )
     elif not done.removed:
         say("No client is connected and no folder is watched.")
     else:

@@ -40,8 +40,8 @@ def show_command(
 ) -> Output[ResourceOverview] | Output[OperationOverview]:
     """Show one resource: its trust, use, versions and text; or one operation.
 
-    OPERATION is a number of `evolvable log`: who made it and why, and the difference that it made. No use is counted.
-    What is longer than the screen opens in $PAGER.
+    OPERATION is a number of `evolvable log`: who made it and why, and the difference that it made.
+    No use is counted. What is longer than the screen opens in $PAGER.
     """
     with state.library() as (library, caller):
         if what.isascii() and what.isdigit():
@@ -78,7 +78,10 @@ def _show_resource(found: ResourceOverview, *, hosts: bool) -> None:
         )
         # The overview has the newest versions alone.
         if found.versions and found.versions[-1].version > 1:
-            say(f"(the newest {len(found.versions)} of {state.latest}: evolvable history {info.ref})")
+            say(
+                f"(the newest {len(found.versions)} of {state.latest}: evolvable history "
+                f"{info.ref})"
+            )
         if found.document is not None:
             click.echo()
             show_document(found.document)
@@ -87,26 +90,38 @@ def _show_resource(found: ResourceOverview, *, hosts: bool) -> None:
 def _fields(found: ResourceOverview, *, hosts: bool) -> Iterator[tuple[Cell, Cell]]:
     """Yield what is known of a resource. hosts: whether any host reads the stable channel."""
     info, state = found.info, found.state
-    fields: dict[str, str] = {"about": info.description, "author": author_words(info.author, info.by)}
+    fields: dict[str, str] = {
+        "about": info.description,
+        "author": author_words(info.author, info.by),
+    }
     if state.head is None:
         fields["state"] = f"removed; `evolvable restore {info.ref} {state.latest}` brings it back"
     elif not info.evolvable:
         fields["state"] = "frozen: only a person may change it"
     fields["use"] = (
-        f"loaded {count(state.uses, 'time')}, {state.rated} with an outcome" if state.uses else "never loaded"
+        f"loaded {count(state.uses, 'time')}, {state.rated} with an outcome"
+        if state.uses
+        else "never loaded"
     )
     # What hosts see matters only where a host reads the channel.
     if hosts and state.stable is not None and state.stable != state.head:
-        fields["hosts see"] = f"version {state.stable}; `evolvable lab publish {info.ref}` shows them the newest"
+        fields["hosts see"] = (
+            f"version {state.stable}; `evolvable lab publish {info.ref}` shows them the newest"
+        )
     if state.approved is not None:
         fields["may run"] = f"version {state.approved}"
-    places = [f"{place} (version {version or 'none'})" for place, version in sorted(state.directories.items())]
+    places = [
+        f"{place} (version {version or 'none'})"
+        for place, version in sorted(state.directories.items())
+    ]
     fields["folders"] = some(places, MOST) if places else "none"
     if found.out_of_force:
         fields["out of force"] = "; ".join(found.out_of_force)
     if state.proposals:
         numbers = some(list(map(str, state.proposals)), MOST)
-        fields["waits"] = f"{count(len(state.proposals), 'proposal')}: {numbers}; `evolvable inbox` decides"
+        fields["waits"] = (
+            f"{count(len(state.proposals), 'proposal')}: {numbers}; `evolvable inbox` decides"
+        )
     if info.copied_from:
         fields["copied from"] = info.copied_from
     for name, text in fields.items():
@@ -153,7 +168,12 @@ def diff_command(state: CommandContext, refs: tuple[str, ...]) -> Output[Content
         raise click.UsageError("Name two refs at most.")
     with state.library() as (library, caller):
         if len(refs) == 2:
-            found = verbs.diff_resources(library, caller, Ref.parse(refs[0]), Ref.parse(refs[1]))
+            found = verbs.diff_resources(
+                library,
+                caller,
+                Ref.parse(refs[0]),
+                Ref.parse(refs[1]),
+            )
         elif refs and "@" in refs[0]:
             name, _, between = refs[0].rpartition("@")
             found = verbs.diff_versions(library, caller, Ref.parse(name), *version_range(between))
@@ -161,13 +181,20 @@ def diff_command(state: CommandContext, refs: tuple[str, ...]) -> Output[Content
             found = verbs.diff_working_copies(library, caller, list(map(Ref.parse, refs)))
         # For the message where nothing could be compared.
         folders = len(library.folders())
-    return Output(found, lambda _: _show_comparison(found, folders, refs), found_code(found.differences))
+    return Output(
+        found, lambda _: _show_comparison(found, folders, refs), found_code(found.differences)
+    )
 
 
 def _show_comparison(found: ContentComparison, folders: int, refs: Sequence[str]) -> None:
     with page_output():
         for difference in found.differences:
-            click.echo(style_text(one_line(f"{difference.before} -> {difference.after}"), "bold"))
+            click.echo(
+                style_text(
+                    one_line(f"{difference.before} -> {difference.after}"),
+                    "bold",
+                )
+            )
             if difference.problem:
                 warn(f"It cannot be read: {difference.problem}.")
             show_diff(difference.diff)
@@ -176,6 +203,12 @@ def _show_comparison(found: ContentComparison, folders: int, refs: Sequence[str]
     if found.compared:
         remark("No difference.")
     elif not folders:
-        remark("No folder is watched, so there is nothing to compare with. `evolvable init FOLDER` watches one.")
+        remark(
+            "No folder is watched, so there is nothing to compare with. `evolvable init FOLDER` "
+            "watches one."
+        )
     else:
-        remark(f"{', '.join(refs)} lies in no watched folder. `evolvable history {refs[0]}` shows its versions.")
+        remark(
+            f"{', '.join(refs)} lies in no watched folder. `evolvable history {refs[0]}` shows "
+            "its versions."
+        )

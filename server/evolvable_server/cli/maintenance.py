@@ -62,12 +62,18 @@ def warn_of_secrets(library: Library) -> None:
     lines = secret_lines(library, progress)
     warn(*lines)
     if lines:
-        what = "Until you decide, export, push, publish and checkout leave out the resources that hold one"
+        what = (
+            "Until you decide, export, push, publish and checkout leave out the resources "
+            "that hold one"
+        )
         remark(f"{what}: {NEXT}")
 
 
 def warn_left_out(left_out: Collection[HeldBack], then: str = "Then repeat the command.") -> None:
-    """Say which resources a command left out because of a secret, why, and what to do. then: after the decision."""
+    """Say which resources a command left out because of a secret, why, and what to do.
+
+    then: after the decision.
+    """
     warn(*(f"{resource}." for resource in left_out))
     if left_out:
         remark(f"The rest is done. {NEXT} {then}")
@@ -80,7 +86,11 @@ def warn_left_out(left_out: Collection[HeldBack], then: str = "Then repeat the c
 @click.option("--accept", metavar="ID", help="Keep this finding; it stops nothing any more.")
 @click.option("--list", "listing", is_flag=True, help="Show the secrets that nobody dealt with.")
 @click.option("--resume", is_flag=True, help="End a purge that was interrupted.")
-@click.option("--edit-copies", is_flag=True, help="Edit the files in watched folders too; else they are named.")
+@click.option(
+    "--edit-copies",
+    is_flag=True,
+    help="Edit the files in watched folders too; else they are named.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("-m", "--reason", default="", help="Why, in a sentence; it stands in the tombstone.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -99,29 +109,38 @@ def purge_command(
 ) -> Output[Any]:
     """Remove bytes from every version, permanently.
 
-    REF PATH removes a file from every version, REF@VERSION PATH from that version; the same bytes elsewhere go with it.
-    A tombstone says who did it and why. Only a person may. Backups and remotes outside the library are not reached.
+    REF PATH removes a file from every version, REF@VERSION PATH from that version; the same bytes
+    elsewhere go with it. A tombstone says who did it and why. Only a person may. Backups and
+    remotes outside the library are not reached.
     """
     chosen = [bool(ref), bool(secret), bool(accept), listing, resume]
     if sum(chosen) != 1 or bool(ref) != bool(path):
-        raise click.UsageError("Name REF and PATH, or one of --secret ID, --accept ID, --list, --resume.")
+        raise click.UsageError(
+            "Name REF and PATH, or one of --secret ID, --accept ID, --list, --resume."
+        )
     with state.library() as (library, caller):
         if listing:
             return Output({"secrets": open_secrets(library, progress)}, _show_secrets)
         if accept:
             accepted = accept_leak(library, caller, accept, reason or "accepted")
-            return _purge_output([], lambda _: say(f"Kept: {accepted[0]}"), accepted=[str(leak) for leak in accepted])
+            return _purge_output(
+                [], lambda _: say(f"Kept: {accepted[0]}"), accepted=[str(leak) for leak in accepted]
+            )
         if resume:
             return _purge_output(verbs.resume_purges(library, caller), _show_purged)
         plan = _plan(library, caller, ref, path, secret)
         if dry_run:
-            planned = Purged(plan.kind, plan.versions, files=plan.files, remains=plan.folders, dry_run=True)
+            planned = Purged(
+                plan.kind, plan.versions, files=plan.files, remains=plan.folders, dry_run=True
+            )
             return _purge_output([planned], lambda _: _show_plan(plan))
         # Before the question: nobody should confirm what is refused after it.
         check_may_decide(caller, "purge")
         warn(*plugins.left_by_missing_parts(library))
         _confirm_purge(plan, yes)
-        return _purge_output([verbs.purge(library, caller, plan, reason, edit_copies=edit_copies)], _show_purged)
+        return _purge_output(
+            [verbs.purge(library, caller, plan, reason, edit_copies=edit_copies)], _show_purged
+        )
 
 
 def _purge_output(
@@ -131,7 +150,9 @@ def _purge_output(
     return Output({"purged": purged, "accepted": accepted}, render)
 
 
-def _plan(library: Library, caller: Caller, ref: str | None, path: str | None, secret: str | None) -> PurgePlan:
+def _plan(
+    library: Library, caller: Caller, ref: str | None, path: str | None, secret: str | None
+) -> PurgePlan:
     # The plan shows what holds the secret, so it is for a person too.
     check_may_decide(caller, "purge")
     if secret is None:
@@ -139,7 +160,12 @@ def _plan(library: Library, caller: Caller, ref: str | None, path: str | None, s
     # In a file of variables the whole file is the secret, so the file goes and not a text in it.
     files = [leak for leak in leaks(library) if leak.id == secret and leak.kind == ENV_FILE]
     if files:
-        return verbs.plan_file(library, caller, Ref.parse(files[0].ref), files[0].path)
+        return verbs.plan_file(
+            library,
+            caller,
+            Ref.parse(files[0].ref),
+            files[0].path,
+        )
     return verbs.plan_secret(library, secret)
 
 
@@ -156,7 +182,9 @@ def _confirm_purge(plan: PurgePlan, yes: bool) -> None:
 
 def _show_secrets(found: dict[str, list[LeakedSecret]]) -> None:
     secrets = found["secrets"]
-    say(*map(str, secrets), f"{count(len(secrets), 'finding')}." if secrets else "No open findings.")
+    say(
+        *map(str, secrets), f"{count(len(secrets), 'finding')}." if secrets else "No open findings."
+    )
 
 
 def _show_plan(plan: PurgePlan) -> None:
@@ -174,7 +202,10 @@ def _show_purged(done: dict[str, list[Purged]]) -> None:
         say(f"{count(len(purge.blobs), 'file content')} replaced by a tombstone.")
     if not done["purged"]:
         say("No purge is waiting to be ended.")
-    say("Replace the secret where it was issued; backups, exports and remotes elsewhere may still hold it.")
+    say(
+        "Replace the secret where it was issued; backups, exports and remotes elsewhere may "
+        "still hold it."
+    )
 
 
 RESTORE = (
@@ -187,8 +218,8 @@ RESTORE = (
 def fsck_command(state: CommandContext) -> Output[FsckReport]:
     """Check every stored byte.
 
-    Every hash, every history, the log and the index are checked, while others may go on working. Exit code 4:
-    something is wrong.
+    Every hash, every history, the log and the index are checked, while others may go on working.
+    Exit code 4: something is wrong.
     """
     try:
         with state.library() as (library, _), progress("Checking") as show:
@@ -222,8 +253,12 @@ class _Days(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         number = str(value).removesuffix("d")
         # Six digits are enough to be too large, and Python refuses to convert thousands of them.
-        if not (number.isascii() and number.isdecimal() and LEAST_DAYS <= int(number[:6]) <= MAX_DAYS):
-            self.fail(f"{value!r} is no age of {LEAST_DAYS}d to {MAX_DAYS}d, such as 90d.", param, ctx)
+        if not (
+            number.isascii() and number.isdecimal() and LEAST_DAYS <= int(number[:6]) <= MAX_DAYS
+        ):
+            self.fail(
+                f"{value!r} is no age of {LEAST_DAYS}d to {MAX_DAYS}d, such as 90d.", param, ctx
+            )
         return int(number)
 
 
@@ -232,13 +267,20 @@ LEAST_DAYS, MAX_DAYS = 30, 36_500
 
 @command("gc")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@click.option("--shrink", is_flag=True, help="Give the space back to the disk; writers wait for that long.")
-@click.option("--older", type=_Days(), metavar="DAYS", help="Also make coarser what is older, such as 90d.")
-def gc_command(state: CommandContext, dry_run: bool, shrink: bool, older: int | None) -> Output[Any]:
+@click.option(
+    "--shrink", is_flag=True, help="Give the space back to the disk; writers wait for that long."
+)
+@click.option(
+    "--older", type=_Days(), metavar="DAYS", help="Also make coarser what is older, such as 90d."
+)
+def gc_command(
+    state: CommandContext, dry_run: bool, shrink: bool, older: int | None
+) -> Output[Any]:
     """Remove bytes that nothing refers to.
 
-    Versions are never removed, nor what they refer to. With --older, impressions become counts of a day, refused
-    proposals lose their files, and runs of evolution that nothing refers to lose their folders.
+    Versions are never removed, nor what they refer to. With --older, impressions become counts of a
+    day, refused proposals lose their files, and runs of evolution that nothing refers to lose their
+    folders.
     """
     # Single impressions are lost for good.
     if older is not None and not dry_run:
@@ -249,7 +291,10 @@ def gc_command(state: CommandContext, dry_run: bool, shrink: bool, older: int | 
             return Output(folded, lambda _: _show_folded(folded, "would be" if dry_run else "were"))
         collected = collect(library.store, dry_run, shrink=shrink)
     done = "would be removed" if dry_run else "removed"
-    return Output(collected, lambda _: say(f"{count(collected.blobs, 'blob')} {done}, {collected.bytes:,} bytes."))
+    return Output(
+        collected,
+        lambda _: say(f"{count(collected.blobs, 'blob')} {done}, {collected.bytes:,} bytes."),
+    )
 
 
 def _show_folded(folded: FoldedLibrary, done: str) -> None:
@@ -269,9 +314,10 @@ def _show_folded(folded: FoldedLibrary, done: str) -> None:
 def trash_command(state: CommandContext, action: str, entry: str | None) -> Output[Any]:
     """List and restore files that no version holds.
 
-    When a removal or an undo takes a directory out of a watched folder, files in it that no version holds
-    (node_modules, .venv, .DS_Store and the like) are moved here. They return by themselves when the directory is
-    written again; `restore ENTRY` puts back everything that the directory held.
+    When a removal or an undo takes a directory out of a watched folder, files in it that no version
+    holds (node_modules, .venv, .DS_Store and the like) are moved here. They return by themselves
+    when the directory is written again; `restore ENTRY` puts back everything that the directory
+    held.
     """
     if (action == "list") != (entry is None):
         raise click.UsageError("`care trash list` takes no entry; restore and delete take one.")
@@ -283,15 +329,19 @@ def trash_command(state: CommandContext, action: str, entry: str | None) -> Outp
         found = next((candidate for candidate in trash.entries() if candidate.id == entry), None)
         if found is None:
             raise NotFound(
-                f"There is nothing {ascii(entry[:40])} in the trash.", "`evolvable care trash` lists its entries."
+                f"There is nothing {ascii(entry[:40])} in the trash.",
+                "`evolvable care trash` lists its entries.",
             )
         if action == "delete":
             trash.delete(found.id)
-            return Output({"entry": found, "kept": []}, lambda _: say(f"Deleted {found.id} for good."))
+            return Output(
+                {"entry": found, "kept": []}, lambda _: say(f"Deleted {found.id} for good.")
+            )
         # Only into a watched folder: another path may belong to somebody else by now.
         if found.folder not in {str(folder.path) for folder in library.folders()}:
             raise InvalidArgument(
-                f"{found.folder} is not watched any more.", f"Copy the files from {library.store.home}/trash/{entry}."
+                f"{found.folder} is not watched any more.",
+                f"Copy the files from {library.store.home}/trash/{entry}.",
             )
         with open_root(Path(found.folder)) as opened:
             left = trash.put_back(found.id, opened / found.directory)
@@ -319,7 +369,10 @@ def _show_trash(listing: dict[str, Any]) -> None:
         names=("entry", "from"),
         spare=("when", "files"),
     )
-    say(f"\nKept for {listing['retention_days']} days of use, at most {file_size(MAX_BYTES)} in all.")
+    say(
+        f"\nKept for {listing['retention_days']} days of use, at most "
+        f"{file_size(MAX_BYTES)} in all."
+    )
     say("Put one back: evolvable care trash restore ENTRY")
 
 

@@ -38,17 +38,21 @@ from evolvable_tools.verbs import project_memory
 @command("memory")
 @click.argument("action", type=click.Choice(["show", "on", "off"]), default="show")
 @click.argument("clients", type=click.Choice(list(TITLES)), nargs=-1, metavar="[CLIENT]...")
-@click.option("--project", is_flag=True, help="The memory of the open project, in files of that project.")
+@click.option(
+    "--project", is_flag=True, help="The memory of the open project, in files of that project."
+)
 def memory_command(
     state: CommandContext, action: str, clients: tuple[str, ...], project: bool
 ) -> Output[dict[str, Any]]:
     """Write the memories where clients read them.
 
-    `on` writes memory:SOUL, memory:USER and memory:MEMORY where Claude Code (a rule of yours), Codex, OpenCode and
-    Droid (AGENTS.md), Copilot CLI (its instructions) and Qwen Code (QWEN.md) read them, by default for those that are
-    installed, and keeps them up to date; `off` takes them out again. What you wrote in such a file stays as it is, and
-    a copy is kept beside it. `show` shows what they read. With --project, memory:MEMORY of the open project alone is
-    written into that project's CLAUDE.md, AGENTS.md or QWEN.md, after a question that says whether git tracks the file.
+    `on` writes memory:SOUL, memory:USER and memory:MEMORY where Claude Code (a rule of yours),
+    Codex, OpenCode and Droid (AGENTS.md), Copilot CLI (its instructions) and Qwen Code (QWEN.md)
+    read them, by default for those that are installed, and keeps them up to date; `off` takes them
+    out again. What you wrote in such a file stays as it is, and a copy is kept beside it. `show`
+    shows what they read. With --project, memory:MEMORY of the open project alone is written into
+    that project's CLAUDE.md, AGENTS.md or QWEN.md, after a question that says whether git tracks
+    the file.
     """
     if project:
         return _run_in_project(state, action, clients)
@@ -62,27 +66,39 @@ def memory_command(
             text = memory_text(library)
             conflicts = memory_conflicts(library, Caller(Actor.AGENT, None, (USER_SCOPE,)))
         if action == "on":
-            copies = enable_copies(config.home, machine, _clients_or_installed(machine, clients), text)
+            copies = enable_copies(
+                config.home, machine, _clients_or_installed(machine, clients), text
+            )
         else:
             found = copy_statuses(config.home, machine, text)
-            copies, shown_text = [copy for copy in found if not clients or copy.client in clients], text
+            copies, shown_text = (
+                [copy for copy in found if not clients or copy.client in clients],
+                text,
+            )
         warn(*conflicts)
-    return Output({"copies": copies, "text": shown_text}, lambda _: _show_memory(copies, shown_text))
+    return Output(
+        {"copies": copies, "text": shown_text}, lambda _: _show_memory(copies, shown_text)
+    )
 
 
 def _clients_or_installed(machine: Machine, clients: Sequence[str]) -> Sequence[str]:
     chosen = clients or installed_clients(machine)
     if not chosen:
-        raise InvalidArgument("No client that reads memories is installed here.", "Name one: codex.")
+        raise InvalidArgument(
+            "No client that reads memories is installed here.", "Name one: codex."
+        )
     return chosen
 
 
-def _run_in_project(state: CommandContext, action: str, clients: Sequence[str]) -> Output[dict[str, Any]]:
+def _run_in_project(
+    state: CommandContext, action: str, clients: Sequence[str]
+) -> Output[dict[str, Any]]:
     config = state.config()
     if action == "off":
         copies = disable_project_files(config.home, config.project, clients)
         if copies:
-            # For the audit log of the library, where decisions on files of a project are found again.
+            # For the audit log of the library, where decisions on files of a project are found
+            # again.
             state.record("project memory off", ", ".join(copy.path for copy in copies))
         return Output({"copies": copies, "text": ""}, lambda _: _show_memory(copies, ""))
     if action == "on":
@@ -98,25 +114,34 @@ def _run_in_project(state: CommandContext, action: str, clients: Sequence[str]) 
     machine = read_machine(config.project)
     found = project_files(project.folder, _clients_or_installed(machine, clients))
     # Before the question: this text is what the file would hold.
-    remark(text or f"memory:{project.scope}/MEMORY says nothing yet. What it will say is written when you approve it.")
+    remark(
+        text
+        or f"memory:{project.scope}/MEMORY says nothing yet. What it will say is written when "
+        "you approve it."
+    )
     copies = []
     for path, names in found.items():
         git = tracking_in_project(project.folder, path)
         _ask(config.home, project, path, git)
-        # Each file is written and recorded before the next question, so an interrupt leaves nothing half done.
+        # Each file is written and recorded before the next question, so an interrupt leaves nothing
+        # half done.
         copies.append(enable_project_file(config.home, project, path, names, text, git))
         state.record("project memory on", f"{path} ({git})")
     return Output({"copies": copies, "text": ""}, lambda _: _show_memory(copies, ""))
 
 
 _READERS = {
-    GitTracking.TRACKED: "Git tracks {path}: everybody with the repository reads it after the next commit.",
+    GitTracking.TRACKED: (
+        "Git tracks {path}: everybody with the repository reads it after the next commit."
+    ),
     GitTracking.UNTRACKED: (
-        "Git does not track {path}, and no ignore file of the repository names it: `git add` would take it in, and "
-        "then everybody with the repository reads it."
+        "Git does not track {path}, and no ignore file of the repository names it: `git add` "
+        "would take it in, and then everybody with the repository reads it."
     ),
     GitTracking.IGNORED: "Git ignores {path}: it stays on this machine.",
-    GitTracking.OUTSIDE: "{path} is in no git repository: all accounts with access to the folder read it.",
+    GitTracking.OUTSIDE: (
+        "{path} is in no git repository: all accounts with access to the folder read it."
+    ),
 }
 
 
@@ -127,9 +152,13 @@ def _ask(home: Path, project: MemoryProject, path: Path, git: GitTracking) -> No
         return
     remark(_READERS[git].format(path=path))
     if path.name == "AGENTS.md" and not path.exists() and (project.folder / "CLAUDE.md").exists():
-        remark("There is no AGENTS.md yet. Once there is one, OpenCode reads it and no longer reads CLAUDE.md.")
+        remark(
+            "There is no AGENTS.md yet. Once there is one, OpenCode reads it and no longer reads "
+            "CLAUDE.md."
+        )
     confirm(
-        f"Write the memory of the project {project.scope} into it, now and whenever that memory changes?",
+        f"Write the memory of the project {project.scope} into it, now and whenever that "
+        "memory changes?",
         refused=f"{path} is as it was.",
     )
 
@@ -149,7 +178,11 @@ def _show_memory(copies: list[MemoryCopy], text: str) -> None:
         say("It was off already. Nothing changed.")
     for copy in copies:
         command = f"evolvable client memory on{' --project' if copy.project else ''}"
-        say(_MESSAGES[copy.state].format(title=copy.title, path=copy.path, why=copy.why, command=command))
+        say(
+            _MESSAGES[copy.state].format(
+                title=copy.title, path=copy.path, why=copy.why, command=command
+            )
+        )
         if copy.backup:
             say(f"The file as it was: {copy.backup}")
         if copy.warning and copy.state != "off":

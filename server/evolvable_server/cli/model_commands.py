@@ -1,4 +1,6 @@
-"""The command model: name models and where they answer, say which answer in which role, and ask one a question."""
+"""The command model: name models and where they answer, say which answer in which role, and ask one
+a question.
+"""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -49,27 +51,51 @@ TEST_REQUEST = Request(
 
 
 @command("model", table=True)
-@click.argument("action", type=click.Choice(["add", "list", "remove", "role", "test"]), default="list")
+@click.argument(
+    "action", type=click.Choice(["add", "list", "remove", "role", "test"]), default="list"
+)
 @click.argument("name", required=False)
 @click.argument("models", nargs=-1)
-@click.option("--protocol", type=click.Choice(PROTOCOLS), help="With add: what the endpoint speaks.")
-@click.option("--address", metavar="URL", help="With add: where it answers [default: the provider's].")
-@click.option("--model", metavar="MODEL", help="With add: the name that the endpoint knows the model by.")
-@click.option("--key-file", metavar="FILE", help="With add: a file with the key, which only you can read.")
+@click.option(
+    "--protocol", type=click.Choice(PROTOCOLS), help="With add: what the endpoint speaks."
+)
+@click.option(
+    "--address", metavar="URL", help="With add: where it answers [default: the provider's]."
+)
+@click.option(
+    "--model", metavar="MODEL", help="With add: the name that the endpoint knows the model by."
+)
+@click.option(
+    "--key-file", metavar="FILE", help="With add: a file with the key, which only you can read."
+)
 @click.option("--key-env", metavar="VARIABLE", help="With add: the variable that holds the key.")
-@click.option("--price", metavar="IN/OUT", help="With add: US dollars of a million tokens in and out.")
+@click.option(
+    "--price", metavar="IN/OUT", help="With add: US dollars of a million tokens in and out."
+)
 @click.option("--timeout", type=click.FloatRange(1, 3600), help="With add: seconds for an answer.")
-@click.option("--structured", type=click.Choice(STRUCTURED), help="With add: what the endpoint restricts answers to.")
-@click.option("--yes", is_flag=True, help="With add and role: do not ask whether another entry is replaced.")
+@click.option(
+    "--structured",
+    type=click.Choice(STRUCTURED),
+    help="With add: what the endpoint restricts answers to.",
+)
+@click.option(
+    "--yes", is_flag=True, help="With add and role: do not ask whether another entry is replaced."
+)
 def model_command(
-    state: CommandContext, action: str, name: str | None, models: tuple[str, ...], yes: bool, **options: Any
+    state: CommandContext,
+    action: str,
+    name: str | None,
+    models: tuple[str, ...],
+    yes: bool,
+    **options: Any,
 ) -> Output[Any]:
     """Name models, and say which of them answer in which role.
 
-    NAME is a model's own name here, with `role` a role: judge, reviewer, proposer, critic or executor. MODELS answer in
-    that role, each where those before it gave no answer; without any the role is as usual. As judge, `off` asks nobody
-    and `caller` the calling agent alone. A model is asked only where its entry says, with the key from its file or
-    variable: no other variable and no project counts.
+    NAME is a model's own name here, with `role` a role: judge, reviewer, proposer, critic or
+    executor. MODELS answer in that role, each where those before it gave no answer; without any the
+    role is as usual. As judge, `off` asks nobody and `caller` the calling agent alone. A model is
+    asked only where its entry says, with the key from its file or variable: no other variable and
+    no project counts.
     """
     if (action == "list") != (name is None):
         raise click.UsageError("`role model list` takes no name, every other action a name.")
@@ -78,7 +104,9 @@ def model_command(
     if (action != "add" and any(value is not None for value in options.values())) or (
         yes and action not in ("add", "role")
     ):
-        raise click.UsageError("Options go with `role model add`, and --yes with `role model role` too.")
+        raise click.UsageError(
+            "Options go with `role model add`, and --yes with `role model role` too."
+        )
     if name is None:
         config = state.config()
         return Output(_model_list(config.person), lambda found: _show(found, named_models(config)))
@@ -94,7 +122,10 @@ def model_command(
 
 def _add(state: CommandContext, name: str, options: dict[str, Any], *, yes: bool) -> Output[Any]:
     if not NAME.fullmatch(name) or name in RESERVED:
-        hint = "Use up to 64 small letters, digits, dashes and underscores, and no word that has a meaning of its own."
+        hint = (
+            "Use up to 64 small letters, digits, dashes and underscores, and no word that has a "
+            "meaning of its own."
+        )
         raise InvalidArgument(f"{ascii(name[:80])} cannot be the name of a model.", hint)
     if not options["protocol"] or not options["model"]:
         raise click.UsageError("`role model add` needs --protocol and --model.")
@@ -112,7 +143,9 @@ def _add(state: CommandContext, name: str, options: dict[str, Any], *, yes: bool
     try:
         endpoint = parse_endpoint(name, table)
     except ValueError as error:
-        raise InvalidArgument(f"{name} cannot be named so: {error}.", "Correct the option.") from None
+        raise InvalidArgument(
+            f"{name} cannot be named so: {error}.", "Correct the option."
+        ) from None
     # Of the file that is changed: an entry of the other file is not replaced.
     current = person.editable.endpoints.get(name)
     if current is not None and current != endpoint:
@@ -120,29 +153,46 @@ def _add(state: CommandContext, name: str, options: dict[str, Any], *, yes: bool
     add_model(endpoint, config.home, state.signer())
     # http without TLS is allowed, and worth a warning.
     warn(*filter(None, [check_plain_http(endpoint)]))
-    return Output(_row(endpoint), lambda _: say(f"{name} is {endpoint.model} at {endpoint.url} ({endpoint.protocol})"))
+    return Output(
+        _row(endpoint),
+        lambda _: say(f"{name} is {endpoint.model} at {endpoint.url} ({endpoint.protocol})"),
+    )
 
 
 def _in_words(endpoint: ModelEndpoint) -> str:
     """Return all that a model's entry says: two that differ read differently."""
-    return ", ".join(f"{key} {value}" for key, value in {**endpoint.to_table(), "address": endpoint.url}.items())
+    return ", ".join(
+        f"{key} {value}"
+        for key, value in {
+            **endpoint.to_table(),
+            "address": endpoint.url,
+        }.items()
+    )
 
 
-def _set_role(state: CommandContext, role: str, names: tuple[str, ...], *, yes: bool) -> Output[Any]:
+def _set_role(
+    state: CommandContext, role: str, names: tuple[str, ...], *, yes: bool
+) -> Output[Any]:
     config = state.config()
     person = config.person
     if role not in MODEL_ROLES:
-        raise InvalidArgument(f"{ascii(role[:40])} is no role.", f"There is {', '.join(MODEL_ROLES)}.")
+        raise InvalidArgument(
+            f"{ascii(role[:40])} is no role.", f"There is {', '.join(MODEL_ROLES)}."
+        )
     for name in names:
         _check_known(person, role, name)
     # `off` and `caller` ask no model, so none can follow them.
     if len(names) > 1 and (alone := next((name for name in names if name in NOBODY), None)):
-        raise InvalidArgument(f"{alone} stands alone in the role {role}.", "Name it without others.")
+        raise InvalidArgument(
+            f"{alone} stands alone in the role {role}.", "Name it without others."
+        )
     answered = f"answered by {', then '.join(names)}" if names else "as usual"
     # Of the file that is changed: an entry of the other file is not replaced.
     current = person.editable.model_roles.get(role, ())
     if names and current and current != names:
-        confirm_replacement(f"The role {role}", f"answered by {', then '.join(current)}", answered, yes=yes)
+        confirm_replacement(
+            f"The role {role}", f"answered by {', then '.join(current)}", answered, yes=yes
+        )
     found = _model_list(set_model_role(role, names, config.home, state.signer()))
     return Output(found, lambda _: say(f"The role {role} is {answered}."))
 
@@ -154,13 +204,26 @@ def _check_known(person: PersonConfig, role: str, name: str) -> None:
     commands = {command_name for each in of_role for command_name in person.commands.get(each, {})}
     provider, _, model = name.partition(":")
     # As executor, a client needs the name of the model that it runs.
-    client = name in HEADLESS_COMMANDS if role != "executor" else provider in ("claude", "codex") and model
+    client = (
+        name in HEADLESS_COMMANDS
+        if role != "executor"
+        else provider in ("claude", "codex") and model
+    )
     nobody = role == "judge" and name in NOBODY
     if name in person.endpoints or name in commands or client or provider == "anthropic" or nobody:
         return
-    known_names = ", ".join([*sorted(person.endpoints), *sorted(commands)]) or "none"
+    known_names = (
+        ", ".join(
+            [
+                *sorted(person.endpoints),
+                *sorted(commands),
+            ]
+        )
+        or "none"
+    )
     raise InvalidArgument(
-        f"No model is named {ascii(name[:80])}.", f"Name it first: evolvable role model add. Named: {known_names}."
+        f"No model is named {ascii(name[:80])}.",
+        f"Name it first: evolvable role model add. Named: {known_names}.",
     )
 
 
@@ -244,6 +307,9 @@ def _show_test(found: dict[str, Any]) -> None:
     for attempt in found["attempts"]:
         cost = "price unknown" if attempt["cost"] is None else f"${attempt['cost']:.6f}"
         tokens = f"{attempt['input_tokens']:,} tokens in, {attempt['output_tokens']:,} out"
-        say(f"{attempt['number']}. {attempt['outcome']} after {attempt['seconds']:.1f} s, {tokens}, {cost}")
+        say(
+            f"{attempt['number']}. {attempt['outcome']} after {attempt['seconds']:.1f} s, "
+            f"{tokens}, {cost}"
+        )
     warn(*filter(None, [found["warning"]]))
     say(found["failure"] or f"{found['name']} works.")

@@ -1,4 +1,6 @@
-"""Options and arguments that several commands share: refs, kinds, reasons, pages, and the files that options name."""
+"""Options and arguments that several commands share: refs, kinds, reasons, pages, and the files
+that options name.
+"""
 
 import contextlib
 from collections.abc import Callable
@@ -27,18 +29,34 @@ class RefType(click.ParamType[Ref]):
             return Ref.parse(value)
         except InvalidRef as error:
             if Path(value).is_dir():
-                hint = "Name a resource, such as skill:pdf. `evolvable backup restore FOLDER` brings a backup back."
+                hint = (
+                    "Name a resource, such as skill:pdf. `evolvable backup restore FOLDER` brings "
+                    "a backup back."
+                )
                 raise InvalidRef(f"{quote_text(value)} is a folder.", hint) from error
             raise
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the refs that begin so, with or without their kind; none when there is no library."""
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the refs that begin so, with or without their kind; none when there is
+        no library.
+        """
         # A completion that fails offers nothing; an error would end up in the prompt.
-        with contextlib.suppress(EvolvableError), ctx.ensure_object(CommandContext).library() as (library, _):
+        with (
+            contextlib.suppress(EvolvableError),
+            ctx.ensure_object(CommandContext).library() as (library, _),
+        ):
             refs = [str(head.ref) for head in library.store.heads()]
-            bare = [ref.removeprefix("skill:") for ref in refs if ":" not in incomplete and ref.startswith("skill:")]
+            bare = [
+                ref.removeprefix("skill:")
+                for ref in refs
+                if ":" not in incomplete and ref.startswith("skill:")
+            ]
             # More candidates only fill the screen.
-            return [CompletionItem(ref) for ref in (*bare, *refs) if ref.startswith(incomplete)][:500]
+            return [CompletionItem(ref) for ref in (*bare, *refs) if ref.startswith(incomplete)][
+                :500
+            ]
         return []
 
 
@@ -51,12 +69,20 @@ def reason_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., 
     """Return the option -m with its default; '': the command writes a sentence of its own."""
     shown_default = default or "what was done"
     return click.option(
-        "-m", "--reason", default=default, show_default=shown_default, help="Why, in a sentence; kept in the history."
+        "-m",
+        "--reason",
+        default=default,
+        show_default=shown_default,
+        help="Why, in a sentence; kept in the history.",
     )
 
 
 page_option = click.option(
-    "--page", type=click.IntRange(1, 100_000), default=1, metavar="N", help="Which page; --limit is its length."
+    "--page",
+    type=click.IntRange(1, 100_000),
+    default=1,
+    metavar="N",
+    help="Which page; --limit is its length.",
 )
 
 
@@ -76,7 +102,10 @@ expect_option = click.option(
 
 
 def read_source(source: str) -> bytes:
-    """Return the bytes of the file that an option names, of stdin for `-`. Raise click.BadParameter, TooLarge."""
+    """Return the bytes of the file that an option names, of stdin for `-`.
+
+    Raise click.BadParameter, TooLarge.
+    """
     try:
         with click.open_file(source, "rb") as stream:
             # One byte more tells a file at the limit from a longer one.
@@ -84,5 +113,7 @@ def read_source(source: str) -> bytes:
     except OSError as error:
         raise click.BadParameter(f"{quote_text(source, 4096)}: {error.strerror}.") from None
     if len(data) > MAX_FILE:
-        raise TooLarge(f"{source} has more than {MAX_FILE:,} bytes.", "That is the limit for one file.")
+        raise TooLarge(
+            f"{source} has more than {MAX_FILE:,} bytes.", "That is the limit for one file."
+        )
     return data

@@ -1,4 +1,6 @@
-"""The commands `approvals`, which locks decisions behind a passphrase, and `trust`; and the question of an import."""
+"""The commands `approvals`, which locks decisions behind a passphrase, and `trust`; and the
+question of an import.
+"""
 
 import contextlib
 import json
@@ -13,7 +15,18 @@ import click
 from evolvable_server.approval_keys import approver_path, create_key, key_path
 from evolvable_server.cli.command_context import CommandContext, Output, command, to_cli_words
 from evolvable_server.cli.options import REF
-from evolvable_server.cli.terminal import ask, confirm, count, local_time, progress, remark, say, show_diff, some, warn
+from evolvable_server.cli.terminal import (
+    ask,
+    confirm,
+    count,
+    local_time,
+    progress,
+    remark,
+    say,
+    show_diff,
+    some,
+    warn,
+)
 from evolvable_server.clients import refresh_memory_files
 from evolvable_server.config_edits import check_account_file, edit_config, edited_path, set_trusted
 from evolvable_store.errors import InvalidArgument, NoLibrary, Refused
@@ -34,14 +47,15 @@ from evolvable_tools.verbs import (
 )
 
 LIMIT = (
-    "The lock does not hold against code of this account that replaces the program, the key or the lock;"
-    " SECURITY.md shows a server under another account, which does."
+    "The lock does not hold against code of this account that replaces the program, the key or "
+    "the lock; SECURITY.md shows a server under another account, which does."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """Whether approvals are locked, with which key, and the decisions in this library that are not signed.
+    """Whether approvals are locked, with which key, and the decisions in this library that are not
+    signed.
 
     people: the keys of people who sign in, by SUBJECT@PROVIDER.
     """
@@ -53,21 +67,30 @@ class LockState:
 
 
 @command("approvals")
-@click.argument("action", type=click.Choice(["status", "lock", "unlock", "allow", "disallow"]), default="status")
+@click.argument(
+    "action", type=click.Choice(["status", "lock", "unlock", "allow", "disallow"]), default="status"
+)
 @click.argument("person", required=False, metavar="[PERSON]")
 @click.argument("key", required=False, metavar="[KEY]")
-def approvals_command(state: CommandContext, action: str, person: str | None, key: str | None) -> Output[LockState]:
+def approvals_command(
+    state: CommandContext, action: str, person: str | None, key: str | None
+) -> Output[LockState]:
     """Lock decisions behind a passphrase.
 
-    After `lock`, approvals, adoptions, settings, trusted folders and memory:SOUL count only when they are signed with a
-    key that the passphrase opens; questions in a client decide nothing. `lock` again includes another library (--home).
-    `unlock` ends it and needs the passphrase too. `allow PERSON KEY` lets decisions count that a person who signs in at
-    the page signed with a key of their own; PERSON is SUBJECT@PROVIDER. `disallow PERSON` ends that.
+    After `lock`, approvals, adoptions, settings, trusted folders and memory:SOUL count only when
+    they are signed with a key that the passphrase opens; questions in a client decide nothing.
+    `lock` again includes another library (--home). `unlock` ends it and needs the passphrase too.
+    `allow PERSON KEY` lets decisions count that a person who signs in at the page signed with a key
+    of their own; PERSON is SUBJECT@PROVIDER. `disallow PERSON` ends that.
     """
     # Only `allow` and `disallow` take a person, and only `allow` a key.
-    if (person is not None, key is not None) != (action in ("allow", "disallow"), action == "allow"):
+    if (person is not None, key is not None) != (
+        action in ("allow", "disallow"),
+        action == "allow",
+    ):
         raise click.UsageError(
-            "`care approvals allow` takes a person and a key, `disallow` a person, the others nothing."
+            "`care approvals allow` takes a person and a key, `disallow` a person, the "
+            "others nothing."
         )
     if person is not None:
         _set_signer(state, person, key)
@@ -79,7 +102,10 @@ def approvals_command(state: CommandContext, action: str, person: str | None, ke
         lock = library.lock
         people = {via.partition(":")[2]: key for via, key in lock.people.items()} if lock else {}
         lock_state = LockState(
-            lock is not None, lock.key if lock else "", unsigned_decisions(library.lock, library.store), people
+            lock is not None,
+            lock.key if lock else "",
+            unsigned_decisions(library.lock, library.store),
+            people,
         )
     return Output(lock_state, _show_lock)
 
@@ -94,19 +120,28 @@ def _lock(state: CommandContext) -> None:
         passphrase = ask("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
         # The key before the configuration: a lock whose key is missing could never be opened.
         key = create_key(passphrase)
-        edit_config(lambda document: _set_key(document, key), home, state.signer(key, lambda: passphrase))
+        edit_config(
+            lambda document: _set_key(document, key), home, state.signer(key, lambda: passphrase)
+        )
     signer = state.signer()
     if signer is None:
-        raise Refused("The configuration lost the lock's key while it was set.", "Run the command again.")
+        raise Refused(
+            "The configuration lost the lock's key while it was set.", "Run the command again."
+        )
     signer.unlock()
     with state.library(create=True) as (library, caller):
         if library.lock is None:
-            raise Refused("The configuration lost the lock's key while it was set.", "Run the command again.")
+            raise Refused(
+                "The configuration lost the lock's key while it was set.", "Run the command again."
+            )
         _end_lost_locks(state, library, caller)
         # One signature for all decisions so far, so that none of them has to be made again.
         baseline = library.lock.signatures(library.store.backend).add_baseline(signer.sign)
         library.record(caller, "lock approvals", f"key {signer.key}")
-    say(f"Decisions up to operation {baseline.operation} of {state.config().home} count as they are.")
+    say(
+        f"Decisions up to operation {baseline.operation} of {state.config().home} count "
+        "as they are."
+    )
 
 
 def _unlock(state: CommandContext) -> None:
@@ -117,10 +152,13 @@ def _unlock(state: CommandContext) -> None:
         with state.library() as (library, caller):
             if _end_lost_locks(state, library, caller):
                 return
-        raise InvalidArgument("Approvals are not locked.", "`evolvable care approvals lock` locks them.")
+        raise InvalidArgument(
+            "Approvals are not locked.", "`evolvable care approvals lock` locks them."
+        )
     signer.unlock()
     with contextlib.suppress(NoLibrary), state.library() as (library, caller):
-        # The library before the configuration: a lock that the configuration does not name counts as lost.
+        # The library before the configuration: a lock that the configuration does not name counts
+        # as lost.
         library.store.backend.attestations.end_locks([signer.key])
         library.record(caller, "unlock approvals", f"key {signer.key}")
     path = key_path()
@@ -130,13 +168,18 @@ def _unlock(state: CommandContext) -> None:
 
 
 def _end_lost_locks(state: CommandContext, library: Library, caller: Caller) -> bool:
-    """End the locks that the configuration does not name any more, after a question. Return whether there were any."""
+    """End the locks that the configuration does not name any more, after a question.
+
+    Return whether there were any.
+    """
     if not (lost := lost_locks(library.lock, library.store.backend)):
         return False
     refused = "The library keeps it in mind, and nothing else was changed."
     confirm(f"End the lock with key {lost[0][:16]} without its passphrase?", refused=refused)
     library.store.backend.attestations.end_locks(lost)
-    library.record(caller, "end lock without its passphrase", " ".join(f"key {key}" for key in lost))
+    library.record(
+        caller, "end lock without its passphrase", " ".join(f"key {key}" for key in lost)
+    )
     return True
 
 
@@ -145,14 +188,17 @@ def _set_signer(state: CommandContext, person: str, key: str | None) -> None:
     state.require_person("Deciding whose signatures count")
     signer = state.signer()
     if signer is None:
-        raise InvalidArgument("Approvals are not locked.", "`evolvable care approvals lock` locks them.")
+        raise InvalidArgument(
+            "Approvals are not locked.", "`evolvable care approvals lock` locks them."
+        )
 
     check_account_file("Whose signatures count")
 
     def change(document: Any) -> None:
         if "sign_in" not in document:
             raise InvalidArgument(
-                "There is no [sign_in] in your configuration.", "docs/sign-in.md says how to write it."
+                "There is no [sign_in] in your configuration.",
+                "docs/sign-in.md says how to write it.",
             )
         signers = document["sign_in"].pop("signers", {})
         others = {name: public_key for name, public_key in signers.items() if name != person}
@@ -163,7 +209,9 @@ def _set_signer(state: CommandContext, person: str, key: str | None) -> None:
     if key is None:
         # After the list: a key that is listed must have its file.
         approver_path(f"oidc:{person}").unlink(missing_ok=True)
-    state.record("allow signer" if key is not None else "disallow signer", f"{person} key {key or 'none'}")
+    state.record(
+        "allow signer" if key is not None else "disallow signer", f"{person} key {key or 'none'}"
+    )
 
 
 def _set_key(document: Any, key: str) -> None:
@@ -185,7 +233,9 @@ def _show_lock(lock_state: LockState) -> None:
     if lock_state.unsigned:
         numbers = some(list(map(str, lock_state.unsigned)), 20)
         what = count(len(lock_state.unsigned), "operation")
-        say(f"{what} in a person's name without a signature, which count as not approved: {numbers}")
+        say(
+            f"{what} in a person's name without a signature, which count as not approved: {numbers}"
+        )
 
 
 MAX_LISTED = 50
@@ -197,18 +247,26 @@ MAX_FINDINGS = 5
 
 @command("trust")
 @click.argument("what", required=False, metavar="[FOLDER|REF]")
-@click.option("--list", "listing", is_flag=True, help="Show the folders and resources that you trust.")
+@click.option(
+    "--list", "listing", is_flag=True, help="Show the folders and resources that you trust."
+)
 @click.option("--withdraw", is_flag=True, help="Trust it no longer.")
-@click.option("--follow", is_flag=True, help="Let the scan alone decide on what a pull brings to FOLDER from now on.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Let the scan alone decide on what a pull brings to FOLDER from now on.",
+)
 @click.option("--show", is_flag=True, help="Show what would be asked, and decide nothing.")
-@click.option("--yes", is_flag=True, help="With --withdraw: do not ask whether it ends for every library.")
+@click.option(
+    "--yes", is_flag=True, help="With --withdraw: do not ask whether it ends for every library."
+)
 def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Output[Any]:
     """Trust what a folder holds.
 
-    Lists what a repository or an unknown program brought to FOLDER (or one resource, REF), what the scan found in it,
-    what it has the means to do, and the changes that are held; then asks once. Only what was shown is trusted: what
-    comes later is asked about again. With --follow, what a pull brings to FOLDER later is served at once where the scan
-    finds nothing.
+    Lists what a repository or an unknown program brought to FOLDER (or one resource, REF), what the
+    scan found in it, what it has the means to do, and the changes that are held; then asks once.
+    Only what was shown is trusted: what comes later is asked about again. With --follow, what a
+    pull brings to FOLDER later is served at once where the scan finds nothing.
     """
     withdraw, show, yes, follow = (chosen[name] for name in ("withdraw", "show", "yes", "follow"))
     if chosen["listing"]:
@@ -216,13 +274,20 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
     if what is None:
         raise click.UsageError("Name a folder or a resource, or pass --list.")
     if yes and not withdraw:
-        raise click.UsageError("--yes goes with --withdraw: what a folder holds is shown before you trust it.")
+        raise click.UsageError(
+            "--yes goes with --withdraw: what a folder holds is shown before you trust it."
+        )
     folder = Path(what) if Path(what).is_dir() or (withdraw and _is_trusted(what, state)) else None
     ref = None if folder is not None else _ref(what)
     if follow and (folder is None or withdraw or show):
-        raise click.UsageError("--follow goes with a folder, and neither with --withdraw nor with --show.")
+        raise click.UsageError(
+            "--follow goes with a folder, and neither with --withdraw nor with --show."
+        )
     if follow and state.config().person.lock_key:
-        raise Refused("Approvals are locked, so each change that a pull brings needs your signature.", "Omit --follow.")
+        raise Refused(
+            "Approvals are locked, so each change that a pull brings needs your signature.",
+            "Omit --follow.",
+        )
     with state.library() as (library, caller):
         if folder is not None and not show:
             # Raises where no configuration would count, before anything is decided.
@@ -232,7 +297,9 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
                 _confirm_every(state, folder.resolve(), yes=yes)
             decision = verbs.withdraw_trust(library, caller, folder=folder, ref=ref)
             if folder is not None:
-                set_trusted(folder.resolve(), library.store.home.resolve(), state.signer(), is_trusted=False)
+                set_trusted(
+                    folder.resolve(), library.store.home.resolve(), state.signer(), is_trusted=False
+                )
             # Whether a memory of the folder counts has changed.
             refresh_memory_files(library.store.home, library)
             return Output(decision, _show_withdrawn)
@@ -263,8 +330,9 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
 def approve_command(state: CommandContext, ref: Ref, yes: bool) -> Output[TrustDecision]:
     """Approve a resource as it is now.
 
-    Shows what changed since you last looked, and what the scan finds in it; then asks once. From then on it is yours,
-    and what it names is in force; a tool may run. What comes later is said again.
+    Shows what changed since you last looked, and what the scan finds in it; then asks once. From
+    then on it is yours, and what it names is in force; a tool may run. What comes later is said
+    again.
     """
     with state.library() as (library, caller):
         question = verbs.ask_trust(library, caller, ref=ref)
@@ -274,17 +342,26 @@ def approve_command(state: CommandContext, ref: Ref, yes: bool) -> Output[TrustD
         if tool is not None:
             show_tool_version(library, caller, tool)
         nothing = not question.offered and tool is None
-        confirm(f"Approve {question.what} as it is?", yes=yes or nothing, refused="Nothing was approved.")
+        confirm(
+            f"Approve {question.what} as it is?",
+            yes=yes or nothing,
+            refused="Nothing was approved.",
+        )
         decision = verbs.trust(library, caller, question)
         if tool is not None:
             approve_tool(library, caller, tool, via="terminal")
             decision = replace(decision, refs=sorted({*decision.refs, tool.ref}))
-        refresh_memory_files(library.store.home, library)  # a memory that nobody had approved was left out
-    return Output(decision, lambda approved: say(f"Approved: {', '.join(approved.refs) or 'nothing new'}."))
+        # A memory that nobody had approved was left out.
+        refresh_memory_files(library.store.home, library)
+    return Output(
+        decision, lambda approved: say(f"Approved: {', '.join(approved.refs) or 'nothing new'}.")
+    )
 
 
 def _tool_to_run(library: Library, caller: Caller, ref: Ref) -> ToolVersion | None:
-    """Return the version of a tool whose command may not run yet, None for none and for other kinds."""
+    """Return the version of a tool whose command may not run yet, None for none and for other
+    kinds.
+    """
     head = library.store.head(ref.at(None), caller.scopes)
     if head.kind is not Kind.TOOL or head.version is None:
         return None
@@ -296,10 +373,16 @@ def _tool_to_run(library: Library, caller: Caller, ref: Ref) -> ToolVersion | No
 
 
 def _confirm_every(state: CommandContext, folder: Path, *, yes: bool) -> None:
-    """Ask before an entry that trusts a folder in every library of the account goes. Raise as `confirm`."""
+    """Ask before an entry that trusts a folder in every library of the account goes.
+
+    Raise as `confirm`.
+    """
     settings = state.config().person.editable
     if any(entry.folder == folder and entry.home is None for entry in settings.trusted):
-        remark(f"{settings.path} trusts {folder} in every library of the account, not in this one alone.")
+        remark(
+            f"{settings.path} trusts {folder} in every library of the account, not in this "
+            "one alone."
+        )
         confirm("End it for all of them?", yes=yes, refused="Nothing was changed.")
 
 
@@ -310,8 +393,14 @@ def _is_trusted(folder: str, state: CommandContext) -> bool:
 
 def _ref(what: str) -> Ref:
     # Refs of projects have a slash too: skill:acme/pdf.
-    if "/" in what and not what.startswith(("skill:", "agent:", "memory:", "prompt:")) and not Path(what).exists():
-        raise InvalidArgument(f"{what} is not a folder.", "Name a folder, or a resource such as skill:pdf.")
+    if (
+        "/" in what
+        and not what.startswith(("skill:", "agent:", "memory:", "prompt:"))
+        and not Path(what).exists()
+    ):
+        raise InvalidArgument(
+            f"{what} is not a folder.", "Name a folder, or a resource such as skill:pdf."
+        )
     return Ref.parse(what)
 
 
@@ -323,24 +412,38 @@ def _describe_offered(question: TrustQuestion) -> str:
 
 def _show_question(question: TrustQuestion) -> None:
     if not question.offered:
-        say(f"Everything that {question.what} holds is trusted already ({count(len(question.trusted), 'resource')}).")
+        say(
+            f"Everything that {question.what} holds is trusted already "
+            f"({count(len(question.trusted), 'resource')})."
+        )
         return
     if question.folder:
-        say(f"{question.what} holds {count(len(question.offered), 'resource')} that no person approved:")
+        say(
+            f"{question.what} holds {count(len(question.offered), 'resource')} that no "
+            "person approved:"
+        )
     else:
         say(f"You have not looked at {question.what} as it is now:")
     for offer in question.offered[:MAX_LISTED]:
         say(f"\n{offer.ref}  ({offer.author})")
         for finding in offer.findings[:MAX_FINDINGS]:
-            (warn if finding.severity is FindingSeverity.HIGH else say)(f"  {finding.severity}: {finding}")
+            (warn if finding.severity is FindingSeverity.HIGH else say)(
+                f"  {finding.severity}: {finding}"
+            )
         if len(offer.findings) > MAX_FINDINGS:
-            say(f"  and {len(offer.findings) - MAX_FINDINGS} more findings: evolvable care scan {offer.ref}")
+            say(
+                f"  and {len(offer.findings) - MAX_FINDINGS} more findings: evolvable care scan "
+                f"{offer.ref}"
+            )
         if offer.capabilities:
             say(f"  it has the means: {', '.join(offer.capabilities)}")
         if offer.diff:
             show_diff(offer.diff)
     if len(question.offered) > MAX_LISTED:
-        say(f"\nand {len(question.offered) - MAX_LISTED:,} more without findings of higher severity.")
+        say(
+            f"\nand {len(question.offered) - MAX_LISTED:,} more without findings of "
+            "higher severity."
+        )
 
 
 def _show_decision(decision: TrustDecision) -> None:
@@ -358,7 +461,11 @@ def _list(state: CommandContext) -> Output[dict[str, Any]]:
     with state.library() as (library, _):
         heads = {head.id: head for head in library.store.heads()}
         attestations = library.store.backend.authorship.attestations_of(heads)
-        current = [attestation for attestation in attestations if attestation.tree == heads[attestation.resource].tree]
+        current = [
+            attestation
+            for attestation in attestations
+            if attestation.tree == heads[attestation.resource].tree
+        ]
         decisions = [
             {
                 "ref": str(heads[attestation.resource].ref),
@@ -380,11 +487,16 @@ def _show_list(result: dict[str, Any]) -> None:
 
 
 MAX_LOW_FINDINGS = 5
-"""Findings of low severity that are shown of one resource; those of higher severity are all shown."""
+"""Findings of low severity that are shown of one resource; those of higher severity are
+all shown.
+"""
 
 
-def ask_import(state: CommandContext, library: Library, source: Path, form: str, options: dict[str, Any]) -> Answer:
-    """Show what an import would bring, ask once, and return the person's yes. Raise InvalidArgument for a no.
+def ask_import(
+    state: CommandContext, library: Library, source: Path, form: str, options: dict[str, Any]
+) -> Answer:
+    """Show what an import would bring, ask once, and return the person's yes. Raise InvalidArgument
+    for a no.
 
     An import that would bring nothing new asks nothing.
     """
@@ -396,7 +508,9 @@ def ask_import(state: CommandContext, library: Library, source: Path, form: str,
     (remark if state.json else say)(*_preview_lines(source, found))
     asking = sum(1 for resource in found.coming if resource.asks)
     findings = f", {asking} with findings that need your decision" if asking else ""
-    confirm(f"Import {count(len(found.coming), 'resource')}{findings}?", refused="Nothing was imported.")
+    confirm(
+        f"Import {count(len(found.coming), 'resource')}{findings}?", refused="Nothing was imported."
+    )
     return found.answer
 
 
@@ -412,7 +526,11 @@ def _preview_lines(source: Path, found: Preview) -> list[str]:
     if len(others) > MAX_LISTED:
         lines += ["", f"and {len(others) - MAX_LISTED:,} more without findings"]
     for name, problems in found.refused:
-        lines += ["", f"{name}  (refused)", *(f"  {to_cli_words(problem)}" for problem in problems)]
+        lines += [
+            "",
+            f"{name}  (refused)",
+            *(f"  {to_cli_words(problem)}" for problem in problems),
+        ]
     return [*lines, ""]
 
 
@@ -424,19 +542,40 @@ def _headline(resource: Coming) -> str:
 
 
 def _findings(findings: list[Finding]) -> list[str]:
-    asking = [f"  {finding.severity}: {finding}" for finding in findings if finding.severity is not FindingSeverity.LOW]
-    low = [f"  {finding.severity}: {finding}" for finding in findings if finding.severity is FindingSeverity.LOW]
-    more = [f"  and {len(low) - MAX_LOW_FINDINGS:,} more of low severity"] if len(low) > MAX_LOW_FINDINGS else []
+    asking = [
+        f"  {finding.severity}: {finding}"
+        for finding in findings
+        if finding.severity is not FindingSeverity.LOW
+    ]
+    low = [
+        f"  {finding.severity}: {finding}"
+        for finding in findings
+        if finding.severity is FindingSeverity.LOW
+    ]
+    more = (
+        [f"  and {len(low) - MAX_LOW_FINDINGS:,} more of low severity"]
+        if len(low) > MAX_LOW_FINDINGS
+        else []
+    )
     return [*asking, *low[:MAX_LOW_FINDINGS], *more]
 
 
 def show_tool_version(library: Library, caller: Caller, found: ToolVersion) -> None:
-    """Show the command of a version of a tool, its program, its files, and what the scan finds in it."""
+    """Show the command of a version of a tool, its program, its files, and what the scan finds in
+    it.
+    """
     remark(f"{found.ref}@{found.version} runs: {shlex.join(found.spec.argv)}")
     if found.program:
         remark(f"  program {found.program}")
     remark(f"  input {json.dumps(found.spec.schema, ensure_ascii=True)}")
-    remark(f"  at most {found.spec.timeout_s:g} s, in the sandbox: without the network, your files and the library")
+    remark(
+        f"  at most {found.spec.timeout_s:g} s, in the sandbox: without the network, your files "
+        "and the library"
+    )
     remark(*(f"  file {path}, {size:,} bytes" for path, size in found.files.items()))
-    [scanned] = verbs.scan_resources(library, caller, [Ref.parse(found.ref).at(found.version)])
+    [scanned] = verbs.scan_resources(
+        library,
+        caller,
+        [Ref.parse(found.ref).at(found.version)],
+    )
     remark(*(f"  scan: {finding}" for finding in scanned.findings))

@@ -1,8 +1,10 @@
-"""Show on a terminal that a command is still at work: what it does, how much of it is done, and for how long.
+"""Show on a terminal that a command is still at work: what it does, how much of it is done, and for
+how long.
 
-One line on stderr, from the second second on, and only where stderr is a terminal. It is erased before anything else is
-written and at the end, and it is not there while the person is asked something. It is ours, because progress
-bars of libraries replace `sys.stdout` while they are there, in the middle of a command that may have replaced it too.
+One line on stderr, from the second second on, and only where stderr is a terminal. It is erased
+before anything else is written and at the end, and it is not there while the person is asked
+something. It is ours, because progress bars of libraries replace `sys.stdout` while they are there,
+in the middle of a command that may have replaced it too.
 """
 
 import contextlib
@@ -37,8 +39,8 @@ class Meter:
         self._begun = time.monotonic()
         self._paused_at: float | None = None
         self.begin("")
-        # Guards the terminal: the thread that draws and the command never write at once. Reentrant, because a signal
-        # handler may write in the middle of a write.
+        # Guards the terminal: the thread that draws and the command never write at once. Reentrant,
+        # because a signal handler may write in the middle of a write.
         self._lock = threading.RLock()
         self._drawn, self._line_is_open = False, False
         self._ended = threading.Event()
@@ -56,13 +58,22 @@ class Meter:
         self.done, self.total = done, total
 
     def resume(self) -> None:
-        """Draw, after a while. The time of a pause counts for nothing: a person took it to answer."""
+        """Draw, after a while.
+
+        The time of a pause counts for nothing: a person took it to answer.
+        """
         if self._paused_at is not None:
             paused = time.monotonic() - self._paused_at
-            self._begun, self.since, self._paused_at = self._begun + paused, self.since + paused, None
+            self._begun, self.since, self._paused_at = (
+                self._begun + paused,
+                self.since + paused,
+                None,
+            )
         # An event for each thread: one that is just ending must not react to the next pause.
         self._ended, self._line_is_open = threading.Event(), False
-        self._thread = threading.Thread(target=self._draw_on, args=(self._ended,), name="progress", daemon=True)
+        self._thread = threading.Thread(
+            target=self._draw_on, args=(self._ended,), name="progress", daemon=True
+        )
         self._thread.start()
 
     def pause(self) -> None:
@@ -96,8 +107,8 @@ class Meter:
         while not ended.wait(wait):
             wait = _LINE_SECONDS if plain else _REDRAW_SECONDS
             with contextlib.suppress(OSError, ValueError), self._lock:
-                # Again under the lock: `pause` may have come during the wait. A line that the command began stays as it
-                # is.
+                # Again under the lock: `pause` may have come during the wait. A line that the
+                # command began stays as it is.
                 if not self._line_is_open and not ended.is_set():
                     self._terminal.write(f"{self._text()}\n" if plain else _ERASE + self._text())
                     self._terminal.flush()
@@ -107,7 +118,9 @@ class Meter:
         from evolvable_server.cli.tables import cut_end  # late: most commands draw nothing
 
         parts = [f"{min(self.done, self.total):,} of {self.total:,}"] * bool(self.total)
-        parts += rate_and_rest(self.done - self.first, self.total - self.done, time.monotonic() - self.since)
+        parts += rate_and_rest(
+            self.done - self.first, self.total - self.done, time.monotonic() - self.since
+        )
         parts.append(_clock(time.monotonic() - self._begun))
         rest = "  " + "  ".join(parts)
         # One cell less: some terminals break a line that fills the last cell.
@@ -120,17 +133,23 @@ _RATED_SECONDS = 2.0
 
 
 def rate_and_rest(done: int, left: int, seconds: float) -> list[str]:
-    """Return how many are done in a second or a minute, and the time that the rest takes; nothing before both show."""
+    """Return how many are done in a second or a minute, and the time that the rest takes; nothing
+    before both show.
+    """
     if done <= 0 or left <= 0 or seconds < _RATED_SECONDS:
         return []
     rate = done / seconds
-    speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
+    speed = (
+        f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
+    )
     return [speed, f"{_clock(left / rate)} left"]
 
 
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+    return (
+        f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+    )
 
 
 class _Stream:
@@ -199,7 +218,9 @@ def set_label(text: str) -> None:
 
 @contextlib.contextmanager
 def paused_progress() -> Iterator[None]:
-    """Show no line while something else needs the terminal: a question, an editor, a pager, another program."""
+    """Show no line while something else needs the terminal: a question, an editor, a pager, another
+    program.
+    """
     meter = _current
     if meter is None:
         yield
@@ -212,7 +233,9 @@ def paused_progress() -> Iterator[None]:
 
 
 def announced_progress(label: str) -> contextlib.AbstractContextManager[None]:
-    """Write the label once, and show no line meanwhile: another program may ask on this terminal."""
+    """Write the label once, and show no line meanwhile: another program may ask on this
+    terminal.
+    """
     if _current is not None:
         print(f"{label} ...", file=sys.stderr, flush=True)
     return paused_progress()

@@ -1,10 +1,20 @@
-"""How a proposal and a decision are shown to a person: the same for a list, one command and the questions."""
+"""How a proposal and a decision are shown to a person: the same for a list, one command and the
+questions.
+"""
 
 from collections.abc import Sequence
 
 import click
 
-from evolvable_server.cli.terminal import local_time, one_line, say, say_quoted, show_diff, style_text, warn
+from evolvable_server.cli.terminal import (
+    local_time,
+    one_line,
+    say,
+    say_quoted,
+    show_diff,
+    style_text,
+    warn,
+)
 from evolvable_store import Actor
 from evolvable_tools import AuthorKind
 from evolvable_tools.verbs import Decided, Grounds, UnseenChange, WaitingProposal
@@ -47,7 +57,10 @@ def show_proposal(proposal: WaitingProposal) -> None:
         warn(proposal.blocked)
     # No conflict, but the resource has moved on since the proposal was made.
     elif proposal.head not in (proposal.base, None) and not proposal.removes:
-        warn(f"{proposal.ref} is at version {proposal.head} now; the difference shows the two merged.")
+        warn(
+            f"{proposal.ref} is at version {proposal.head} now; the difference shows the "
+            "two merged."
+        )
     if proposal.expires:
         say(f"It expires on {local_time(proposal.expires)}.")
 
@@ -59,7 +72,11 @@ def _show_grounds(grounds: Grounds, session: str | None) -> None:
         say_quoted(f"{quoted.origin}, turn {quoted.turn}{where}: “{quoted.quote}”")
     for near in grounds.near:
         say_quoted(f"like {near}")
-    remarks = {"Against it": grounds.counter_evidence, "Shows itself by": grounds.expected_signal, "Risk": grounds.risk}
+    remarks = {
+        "Against it": grounds.counter_evidence,
+        "Shows itself by": grounds.expected_signal,
+        "Risk": grounds.risk,
+    }
     say(*(f"{name}: {one_line(text)}" for name, text in remarks.items() if text))
     if grounds.cost:
         say("Cost: " + ", ".join(f"{key} {value}" for key, value in grounds.cost.items()))
@@ -67,7 +84,9 @@ def _show_grounds(grounds: Grounds, session: str | None) -> None:
 
 
 def show_unseen(unseen: Sequence[UnseenChange]) -> None:
-    """Write what agents changed since the person last looked, a line for each resource; nothing for nothing."""
+    """Write what agents changed since the person last looked, a line for each resource; nothing for
+    nothing.
+    """
     if not unseen:
         return
     click.echo(style_text("\nChanged since you last looked:", "bold"))

@@ -32,7 +32,8 @@ PATIENCE_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Quickstart:
-    """Where the library is or was, what was copied into it, and what its server answered to find_skill.
+    """Where the library is or was, what was copied into it, and what its server answered to
+    find_skill.
 
     connect: the commands that connect a client to a library that stays.
     """
@@ -45,15 +46,22 @@ class Quickstart:
 
 
 @command("quickstart")
-@click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument(
+    "folders",
+    nargs=-1,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+)
 @click.option("--task", help="What to look up.  [default: what one of your skills is for]")
-def quickstart_command(state: CommandContext, folders: tuple[Path, ...], task: str | None) -> Output[Quickstart]:
+def quickstart_command(
+    state: CommandContext, folders: tuple[Path, ...], task: str | None
+) -> Output[Quickstart]:
     """Show everything working, in a temporary library.
 
-    Makes a library, fills it, starts its server, asks it one question, and removes the library again; --home names one
-    that stays. The library gets copies of the skills in FOLDERS, or else in the folders of the installed clients; those
-    of a project in a git work tree are left to `setup`. Nothing is written into any of them. What a library has already
-    is left alone. A library without any skill gets those that come with this program.
+    Makes a library, fills it, starts its server, asks it one question, and removes the library
+    again; --home names one that stays. The library gets copies of the skills in FOLDERS, or else in
+    the folders of the installed clients; those of a project in a git work tree are left to `setup`.
+    Nothing is written into any of them. What a library has already is left alone. A library without
+    any skill gets those that come with this program.
     """
     if state.home is not None:
         return _demonstrate(state, folders, task, stays=True)
@@ -98,12 +106,19 @@ def _own_folders(config: Config) -> Iterator[Path]:
 
 
 def _fill(store: Store, folders: tuple[Path, ...]) -> list[Copied]:
-    """Return what was copied: of the program's own skills first, which only a library without any skill gets."""
+    """Return what was copied: of the program's own skills first, which only a library without any
+    skill gets.
+    """
     # The person's own folders first: whether they bring skills decides about the bundled ones.
     own = [_copy(store, folder, f"quickstart: copied from {folder}") for folder in folders]
     bundled = seed_folder() / "skills"
     has_skills = bool(store.heads(Kind.SKILL))
-    return [Copied(str(bundled)) if has_skills else _copy(store, bundled, "skills that come with evolvable"), *own]
+    return [
+        Copied(str(bundled))
+        if has_skills
+        else _copy(store, bundled, "skills that come with evolvable"),
+        *own,
+    ]
 
 
 def _copy(store: Store, folder: Path, reason: str) -> Copied:
@@ -112,7 +127,10 @@ def _copy(store: Store, folder: Path, reason: str) -> Copied:
 
 
 def _query_server(home: Path, task: str) -> dict[str, Any]:
-    """Return what the server of this library answers to find_skill. Raise LibraryError when it does not."""
+    """Return what the server of this library answers to find_skill.
+
+    Raise LibraryError when it does not.
+    """
     try:
         return anyio.run(_find, home, task)
     except EvolvableError:
@@ -120,7 +138,8 @@ def _query_server(home: Path, task: str) -> dict[str, Any]:
     # The SDK raises errors of many kinds, single and in groups.
     except Exception as error:
         raise LibraryError(
-            f"The server did not answer: {_describe_error(error)}.", "`evolvable doctor` looks for the reason."
+            f"The server did not answer: {_describe_error(error)}.",
+            "`evolvable doctor` looks for the reason.",
         ) from error
 
 
@@ -132,7 +151,8 @@ def _describe_error(error: BaseException) -> str:
 
 
 async def _find(home: Path, task: str) -> dict[str, Any]:
-    # -P: started in a project's folder, Python must not import that project's modules instead of ours.
+    # -P: started in a project's folder, Python must not import that project's modules instead of
+    # ours.
     arguments = ["-P", "-m", "evolvable_server", "--home", str(home), "serve"]
     with anyio.fail_after(PATIENCE_SECONDS):
         async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
@@ -141,18 +161,29 @@ async def _find(home: Path, task: str) -> dict[str, Any]:
             meta: Any = {SELF_CHECK: True}
             answer = await client.call_tool("find_skill", query, meta=meta)
     if answer.is_error or not isinstance(answer.structured_content, dict):
-        raise LibraryError("find_skill failed.", " ".join(getattr(part, "text", "") for part in answer.content))
+        raise LibraryError(
+            "find_skill failed.", " ".join(getattr(part, "text", "") for part in answer.content)
+        )
     return answer.structured_content
 
 
 def _start_of_command(place: Path) -> str:
-    """Return how every command over this library begins where it is typed now: by a path unless the name is found."""
+    """Return how every command over this library begins where it is typed now: by a path unless the
+    name is found.
+    """
     start = server_start(place)
     # Without `serve`, the last argument.
     words = [start.command, *start.args[:-1]]
-    if (program := shutil.which("evolvable")) and Path(program).resolve() == Path(start.command).resolve():
+    if (program := shutil.which("evolvable")) and Path(program).resolve() == Path(
+        start.command
+    ).resolve():
         words = ["evolvable"]
-    return shlex.join([*words, *([] if place == read_config({}).home else ["--home", str(place)])])
+    return shlex.join(
+        [
+            *words,
+            *([] if place == read_config({}).home else ["--home", str(place)]),
+        ]
+    )
 
 
 def _show_quickstart(result: Quickstart, start: str, stays: bool) -> None:
@@ -174,7 +205,10 @@ def _show_quickstart(result: Quickstart, start: str, stays: bool) -> None:
     say("\nNow connect your client (also claude-desktop, cursor, vscode):")
     say(*(f"  {line}" for line in result.connect))
     if result.found["verdict"] != "none":
-        say("Then say to it, to see a first proposal:", f'  "{proposal_request(result.found["matches"][0]["ref"])}"')
+        say(
+            "Then say to it, to see a first proposal:",
+            f'  "{proposal_request(result.found["matches"][0]["ref"])}"',
+        )
     say("Decide about it here, or in a browser:", f"  {start} inbox", f"  {start} ui")
     say("Keep your own folders of skills and the library in sync:", f"  {start} init")
 
@@ -184,7 +218,9 @@ def _show_answer(found: dict[str, Any]) -> None:
         say("  nothing fits")
     matches = found["matches"][: 0 if found["verdict"] == "none" else 2]
     for match in matches:
-        show_text(f"{match['ref']}@{match['version']}, {match['confidence']:.0%} sure", "bold", indent=2)
+        show_text(
+            f"{match['ref']}@{match['version']}, {match['confidence']:.0%} sure", "bold", indent=2
+        )
         show_text(shorten_text(match["description"], 200), indent=4)
         show_text(match["why"], "dim", indent=4)
     if rest := len(found["matches"]) - len(matches):

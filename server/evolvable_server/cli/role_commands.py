@@ -66,32 +66,50 @@ def _group(role: str, uses: str) -> click.Command:
         "--agents",
         is_flag=True,
         hidden=role != "executors",
-        help="With add: the command can be given agents, and hands tasks to them (`--mode structure`).",
+        help="With add: the command can be given agents, and hands tasks to them (`--mode "
+        "structure`).",
     )
-    @click.option("--yes", is_flag=True, help="With add: do not ask whether NAME replaces another command.")
+    @click.option(
+        "--yes", is_flag=True, help="With add: do not ask whether NAME replaces another command."
+    )
     def run(
-        state: CommandContext, action: str, name: str | None, words: tuple[str, ...], yes: bool, **options: Any
+        state: CommandContext,
+        action: str,
+        name: str | None,
+        words: tuple[str, ...],
+        yes: bool,
+        **options: Any,
     ) -> Output[Any]:
         folder, agents = options["folder"], options["agents"]
         if (action == "list") != (name is None):
-            raise click.UsageError(f"`{word} list` takes no name, every other action the name of a command.")
+            raise click.UsageError(
+                f"`{word} list` takes no name, every other action the name of a command."
+            )
         if action != "add" and (words or folder or agents or yes):
             raise click.UsageError(f"A command, --folder, --agents and --yes go with `{word} add`.")
         if agents and role != "executors":
-            raise click.UsageError("--agents goes with `role executor add`: only an executor is given agents.")
+            raise click.UsageError(
+                "--agents goes with `role executor add`: only an executor is given agents."
+            )
         if name is None:
             return Output(_role_commands(role, state.config().person), _show_all)
         if action == "add":
             # Relative words of the command are looked for in this folder from any other one.
-            return _add(state, role, Command(name, words, str((folder or Path.cwd()).absolute()), agents), yes=yes)
+            return _add(
+                state,
+                role,
+                Command(name, words, str((folder or Path.cwd()).absolute()), agents),
+                yes=yes,
+            )
         left = remove_command(role, name, state.config().home, state.signer())
         return Output(_role_commands(role, left), lambda _: say(f"{name} is removed."))
 
     # The help names the role, so no docstring can hold it.
     run.help = (
-        f"Name the commands that may be used as {word}.\n\nOnly what is named here runs, by its name, in {uses}. The"
-        " names are kept in your own configuration; `--` stands before COMMAND. Relative words of COMMAND that name a"
-        " file in the folder stand for that file."
+        f"Name the commands that may be used as {word}.\n\n"
+        f"Only what is named here runs, by its name, in {uses}. The names are kept in your own "
+        "configuration; `--` stands before COMMAND. Relative words of COMMAND that name a file "
+        "in the folder stand for that file."
     )
     return run
 
@@ -101,28 +119,48 @@ def _add(state: CommandContext, role: str, entry: Command, *, yes: bool) -> Outp
     if not entry.argv or not entry.argv[0]:
         raise click.UsageError("Name the command, behind `--`.")
     if not NAME.fullmatch(name) or name in RESERVED:
-        hint = "Use up to 64 small letters, digits, dashes and underscores, and no word that has a meaning of its own."
+        hint = (
+            "Use up to 64 small letters, digits, dashes and underscores, and no word that has a "
+            "meaning of its own."
+        )
         raise InvalidArgument(f"{ascii(name[:80])} cannot be the name of a command.", hint)
     if name in config.person.endpoints:
-        raise InvalidArgument(f"{name} is the name of a model.", "Choose another name, or remove the model.")
+        raise InvalidArgument(
+            f"{name} is the name of a model.", "Choose another name, or remove the model."
+        )
     current = config.person.editable.command(role, name)
     # The same entry once more replaces nothing.
     if current is not None and current != entry:
         word = role.removesuffix("s")
-        confirm_replacement(f"The {word} {name}", _in_words(current), _in_words(entry), yes=yes)
+        confirm_replacement(
+            f"The {word} {name}",
+            _in_words(current),
+            _in_words(entry),
+            yes=yes,
+        )
     add_command(role, entry, config.home, state.signer())
-    return Output(_command_row(entry), lambda _: say(f"{name} is {_in_words(entry)}"))
+    return Output(
+        _command_row(entry),
+        lambda _: say(f"{name} is {_in_words(entry)}"),
+    )
 
 
 def _in_words(entry: Command) -> str:
     suffix = "; it can be given agents" if entry.agents else ""
-    return f"{shlex.join(entry.argv)}; its files are looked for in {entry.folder or 'the folder of the caller'}{suffix}"
+    return (
+        f"{shlex.join(entry.argv)}; its files are looked for in "
+        f"{entry.folder or 'the folder of the caller'}{suffix}"
+    )
 
 
 def _role_commands(role: str, config: PersonConfig) -> dict[str, Any]:
     """Return the commands of one role, and the path of the person's configuration."""
     commands = [_command_row(entry) for entry in config.commands.get(role, {}).values()]
-    return {"role": role, "path": str(config.editable.path or own_path() or ""), "commands": commands}
+    return {
+        "role": role,
+        "path": str(config.editable.path or own_path() or ""),
+        "commands": commands,
+    }
 
 
 def _command_row(entry: Command) -> dict[str, Any]:
@@ -136,7 +174,10 @@ def _show_all(found: dict[str, Any]) -> None:
         return
     show_table(
         ["name", "command", "folder"],
-        [[(row["name"], "bold"), shlex.join(row["command"]), row["folder"]] for row in found["commands"]],
+        [
+            [(row["name"], "bold"), shlex.join(row["command"]), row["folder"]]
+            for row in found["commands"]
+        ],
         names=("name", "folder"),
         wide=("command",),
         spare=("folder",),
@@ -144,10 +185,18 @@ def _show_all(found: dict[str, Any]) -> None:
 
 
 executor_command = _group("executors", "`evolve start --executor`")
-scorer_command = _group("scorers", "the tasks of a task set: a `command` scorer with the argument `name`")
+scorer_command = _group(
+    "scorers", "the tasks of a task set: a `command` scorer with the argument `name`"
+)
 judge_command = _group("judges", "`evolve start --judge` and `role model role judge`")
 reviewer_command = _group("reviewers", "`role model role reviewer`")
 proposer_command = _group("proposers", "`evolve start --brain`")
 
 # A role that the configuration knows and this module does not is a mistake of ours.
-assert {role.removesuffix("s") for role in ROLES} == {"executor", "scorer", "judge", "reviewer", "proposer"}
+assert {role.removesuffix("s") for role in ROLES} == {
+    "executor",
+    "scorer",
+    "judge",
+    "reviewer",
+    "proposer",
+}

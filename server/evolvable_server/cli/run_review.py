@@ -1,4 +1,6 @@
-"""Runs that an agent asked for and only a person begins: listed, and asked about one by one at the terminal."""
+"""Runs that an agent asked for and only a person begins: listed, and asked about one by one at the
+terminal.
+"""
 
 from collections.abc import Sequence
 
@@ -19,17 +21,26 @@ def describe_run(run: WaitingRun) -> dict[str, str]:
 def show_runs(runs: Sequence[WaitingRun]) -> None:
     """List runs that wait, each with what begins it."""
     for run in runs:
-        say("", f"Run {run.run} waits for your yes:", *(f"  {line}" for line in run.text.splitlines()))
+        say(
+            "",
+            f"Run {run.run} waits for your yes:",
+            *(f"  {line}" for line in run.text.splitlines()),
+        )
         remark(f"`{run.command}` begins it, as does a yes in `evolvable inbox decide`.")
 
 
 def ask_about_runs(library: Library, config: Config) -> None:
-    """Ask a person about each run that waits: a yes begins it in a process of its own, a no removes it.
+    """Ask a person about each run that waits: a yes begins it in a process of its own, a no removes
+    it.
 
     Raise click.Abort when the person interrupts.
     """
     for number, run in enumerate(runs := waiting_runs(library), 1):
-        say("", f"Run {run.run}, which an agent asked for:", *(f"  {line}" for line in run.text.splitlines()))
+        say(
+            "",
+            f"Run {run.run}, which an agent asked for:",
+            *(f"  {line}" for line in run.text.splitlines()),
+        )
         question = f"({number}/{len(runs)}) Begin it [{_KEYS}]?"
         while (answer := _answer(question)) not in _KEYS.split(","):
             say(_HELP)
@@ -38,6 +49,13 @@ def ask_about_runs(library: Library, config: Config) -> None:
 
 
 def _answer(question: str) -> str:
-    """Return what the person types, in small letters. What was typed before the question was asked is discarded."""
+    """Return what the person types, in small letters.
+
+    What was typed before the question was asked is discarded.
+    """
     discard_typed()
-    return ask(style_text(question, "bold blue"), default="", show_default=False, prompt_suffix=" ").strip().lower()
+    return (
+        ask(style_text(question, "bold blue"), default="", show_default=False, prompt_suffix=" ")
+        .strip()
+        .lower()
+    )

@@ -17,13 +17,21 @@ from evolvable_tools.verbs import Scanned, scan_path, scan_resources
 
 @command("scan")
 @click.argument("what", nargs=-1, metavar="[REF|PATH]...")
-@click.option("--all", "everything", is_flag=True, help="Show what passes, and every finding that is only shown.")
-def scan_command(state: CommandContext, what: tuple[str, ...], everything: bool) -> Output[dict[str, Any]]:
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Show what passes, and every finding that is only shown.",
+)
+def scan_command(
+    state: CommandContext, what: tuple[str, ...], everything: bool
+) -> Output[dict[str, Any]]:
     """Look for what no resource should contain.
 
-    Scans what is named, or everything you see in the library, as if an agent brought it: what would be refused, what
-    would wait in the inbox, and what each has the means to do. A PATH is a folder, or a file: write ./pdf for a folder
-    whose name is also a skill's. Exit code 4: something would be refused or wait.
+    Scans what is named, or everything you see in the library, as if an agent brought it: what would
+    be refused, what would wait in the inbox, and what each has the means to do. A PATH is a folder,
+    or a file: write ./pdf for a folder whose name is also a skill's. Exit code 4: something would
+    be refused or wait.
     """
     paths = [Path(text) for text in what if _is_path(text)]
     refs = [Ref.parse(text) for text in what if not _is_path(text)]
@@ -50,7 +58,9 @@ def scan_command(state: CommandContext, what: tuple[str, ...], everything: bool)
 def _mark_foreign_text(result: Scanned, marks: AnswerMarks) -> Scanned:
     """Return what was found, with foreign text between marks where an agent reads it."""
     findings = [replace(found, excerpt=marks.line(found.excerpt)) for found in result.findings]
-    capabilities, problems = ([marks.line(text) for text in texts] for texts in (result.capabilities, result.problems))
+    capabilities, problems = (
+        [marks.line(text) for text in texts] for texts in (result.capabilities, result.problems)
+    )
     return replace(result, findings=findings, capabilities=capabilities, problems=problems)
 
 
@@ -63,11 +73,19 @@ def _show_scan(scanned: list[Scanned], everything: bool) -> None:
     for result in scanned:
         if result.verdict == "passes" and not everything:
             continue
-        say(f"{result.what}: {result.verdict}", *(f"  {problem}" for problem in result.problems))
+        say(
+            f"{result.what}: {result.verdict}",
+            *(f"  {problem}" for problem in result.problems),
+        )
         for finding in result.findings:
             if everything or finding.severity != "low":
                 say(f"  {finding.severity}: {finding}", f"    {finding.hint}")
         if everything and result.capabilities:
             say(f"  has the means to: {', '.join(result.capabilities)}")
-    refused, waiting = (sum(result.verdict == verdict for result in scanned) for verdict in ("refused", "waits"))
-    say(f"Scanned {count(len(scanned), 'resource')}: {refused:,} would be refused, {waiting:,} would wait for you.")
+    refused, waiting = (
+        sum(result.verdict == verdict for result in scanned) for verdict in ("refused", "waits")
+    )
+    say(
+        f"Scanned {count(len(scanned), 'resource')}: {refused:,} would be refused, {waiting:,} "
+        "would wait for you."
+    )

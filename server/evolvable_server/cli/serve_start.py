@@ -14,17 +14,26 @@ if TYPE_CHECKING:
 
 # Start time: `serve` imports its server after it began to answer.
 
-LATE_VERBS = tuple(f"evolvable_tools.verbs.{name}" for name in ("edit", "proposal_inbox", "versions"))
-"""Modules of tools that change the library: few clients begin with one, and the module of all tools names them."""
+LATE_VERBS = tuple(
+    f"evolvable_tools.verbs.{name}" for name in ("edit", "proposal_inbox", "versions")
+)
+"""Modules of tools that change the library: few clients begin with one, and the module of all tools
+names them.
+"""
 
 
 def person_types() -> bool:
-    """Return whether stdin is a terminal; a client may have started this process without any stdin."""
+    """Return whether stdin is a terminal; a client may have started this process
+    without any stdin.
+    """
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def serve_on_stdio(config: "Config") -> NoReturn:
-    """Serve one client on stdin and stdout; end the process when the client is gone. Raise as Store.open."""
+    """Serve one client on stdin and stdout; end the process when the client is gone.
+
+    Raise as Store.open.
+    """
     from evolvable_server.config import process_session
 
     # Before anything is imported: no child, log or report gets such a key.
@@ -32,8 +41,12 @@ def serve_on_stdio(config: "Config") -> NoReturn:
     if person_types():
         from evolvable_server.cli.terminal import remark
 
-        remark("Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable connect` has your client start it.")
-    # An eighth of the start goes into looking through modules again and again; `return_free_memory` ends this.
+        remark(
+            "Waiting for an MCP client on stdin; Ctrl-C ends it. `evolvable connect` has your "
+            "client start it."
+        )
+    # An eighth of the start goes into looking through modules again and again; `return_free_memory`
+    # ends this.
     gc.disable()
     early = _begin_fast_start(config)
     from evolvable_server.mcp import defer_modules, light_sdk
@@ -47,7 +60,10 @@ def serve_on_stdio(config: "Config") -> NoReturn:
 
 
 def _begin_fast_start(config: "Config") -> "FastStart | None":
-    """Begin to answer while the rest is imported. What keeps the server from serving is told before any answer."""
+    """Begin to answer while the rest is imported.
+
+    What keeps the server from serving is told before any answer.
+    """
     from evolvable_server.mcp import FastStart, can_start_fast
     from evolvable_server.person_config import registered_homes
     from evolvable_store import ADDRESS_FILE, LIBRARY_FILE, check_home
@@ -67,10 +83,17 @@ def _begin_fast_start(config: "Config") -> "FastStart | None":
     else:
         open_library(config.home / LIBRARY_FILE)[0].close()
     # Another list of tools than the prepared one takes the full server.
-    return FastStart.begin() if can_start_fast() and not (config.toolsets or config.tool_prefix) else None
+    return (
+        FastStart.begin()
+        if can_start_fast() and not (config.toolsets or config.tool_prefix)
+        else None
+    )
 
 
 def _has_settings_to_check(config: "Config") -> bool:
-    """Return whether somebody set a model or a policy. Their modules take longer to import than the first answer."""
+    """Return whether somebody set a model or a policy.
+
+    Their modules take longer to import than the first answer.
+    """
     models = config.embedder not in ("auto", "off") or config.judge not in ("auto", "off", "caller")
     return models or bool(config.review_policy or config.person.review_policy)

@@ -33,7 +33,13 @@ from evolvable_tools.review import Compressed
 
 if TYPE_CHECKING:
     from evolvable_tools import Caller, Library
-    from evolvable_tools.review import AssetFiles, LastReview, Reviewed, ReviewSettings, ReviewStatus
+    from evolvable_tools.review import (
+        AssetFiles,
+        LastReview,
+        Reviewed,
+        ReviewSettings,
+        ReviewStatus,
+    )
     from evolvable_tools.sessions import SessionPage
 
 # Start time: only `review` and `compress` need the reviewer.
@@ -41,14 +47,23 @@ if TYPE_CHECKING:
 
 @command("sessions", table=True)
 @click.option(
-    "--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many, the newest first."
+    "--limit",
+    type=click.IntRange(1, 1_000),
+    default=20,
+    show_default=True,
+    help="How many, the newest first.",
 )
 @page_option
-@click.option("--project", metavar="PATH", help="Only those that worked in this folder or below it.")
-def sessions_command(state: CommandContext, limit: int, page: int, project: str | None) -> Output[Any]:
+@click.option(
+    "--project", metavar="PATH", help="Only those that worked in this folder or below it."
+)
+def sessions_command(
+    state: CommandContext, limit: int, page: int, project: str | None
+) -> Output[Any]:
     """List the sessions that clients wrote down.
 
-    Shows which of them the library has imported. Nothing is read into the library, and nothing is written.
+    Shows which of them the library has imported. Nothing is read into the library, and nothing is
+    written.
     """
     from evolvable_tools.sessions import list_sessions
 
@@ -56,7 +71,11 @@ def sessions_command(state: CommandContext, limit: int, page: int, project: str 
         log = library.store.backend.observations
         transcripts = read_machine(state.config().project).transcripts
         found = list_sessions(
-            transcripts, log.ingested_session, limit * page, project, library.store.backend.transcript_rows.foreign
+            transcripts,
+            log.ingested_session,
+            limit * page,
+            project,
+            library.store.backend.transcript_rows.foreign,
         )
     # `list_sessions` returns the newest ones from the first on; the earlier pages are cut off here.
     shown_page = dataclasses.replace(found, sessions=found.sessions[limit * (page - 1) :])
@@ -90,11 +109,27 @@ def _show_sessions(found: "SessionPage", page: int) -> None:
 @command("review")
 @click.argument("words", nargs=-1, metavar="[SESSION | auto on | auto off]")
 @click.option("--queue", is_flag=True, help="All the sessions that hooks have queued.")
-@click.option("--answer", type=click.File("rb"), help="Hand in the answer to a review request: JSON with review_id.")
-@click.option("--status", is_flag=True, help="What waits, what the last review came to, what budget is left.")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="With --queue: how many.")
-@click.option("--budget", metavar="LIMITS", help="With `auto on`: of a day, such as tokens=300000,money=2.")
-@click.option("--skill", "skills", metavar="REF", multiple=True, help="With `auto`: make its lessons at once.")
+@click.option(
+    "--answer",
+    type=click.File("rb"),
+    help="Hand in the answer to a review request: JSON with review_id.",
+)
+@click.option(
+    "--status", is_flag=True, help="What waits, what the last review came to, what budget is left."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 500),
+    default=50,
+    show_default=True,
+    help="With --queue: how many.",
+)
+@click.option(
+    "--budget", metavar="LIMITS", help="With `auto on`: of a day, such as tokens=300000,money=2."
+)
+@click.option(
+    "--skill", "skills", metavar="REF", multiple=True, help="With `auto`: make its lessons at once."
+)
 def review_command(
     state: CommandContext,
     words: tuple[str, ...],
@@ -107,11 +142,13 @@ def review_command(
 ) -> Output[Any]:
     """Learn from finished sessions.
 
-    SESSION is the file of a transcript, or a session's id. Proposals wait in `evolvable inbox`. `evolvable role model
-    role reviewer` names the reviewer model; without one, a review request is written for an agent to answer.
+    SESSION is the file of a transcript, or a session's id. Proposals wait in `evolvable inbox`.
+    `evolvable role model role reviewer` names the reviewer model; without one, a review request is
+    written for an agent to answer.
 
-    `auto on` has each session of this project reviewed after its end: by the reviewer model, else by the client that
-    held it, within a daily budget. `auto off` takes that back, and `auto` shows it.
+    `auto on` has each session of this project reviewed after its end: by the reviewer model, else
+    by the client that held it, within a daily budget. `auto off` takes that back, and `auto` shows
+    it.
     """
     # `auto` is a word of this command, and no session.
     if words[:1] == ("auto",) and len(words) <= 2:
@@ -147,10 +184,14 @@ def review_command(
             )
         else:
             # The file may be gone: the form of a path tells it from a session's name.
-            is_path = session is not None and (Path(session).is_file() or is_transcript_path(Path(session)))
+            is_path = session is not None and (
+                Path(session).is_file() or is_transcript_path(Path(session))
+            )
             path = Path(session) if session and is_path else None
             session_id = session if path is None else None
-            reviewed = review_session(library, caller, settings, transcript_path=path, session=session_id)
+            reviewed = review_session(
+                library, caller, settings, transcript_path=path, session=session_id
+            )
         _watch(library, caller)
     return Output(reviewed, _show_review)
 
@@ -161,7 +202,13 @@ def _work_queue(
     """Review the sessions that wait, the oldest first."""
     from evolvable_tools.review import work_queue  # start time, as above
 
-    waiting, done = min(limit, len(waiting_sessions(home))), list["Reviewed"]()
+    waiting, done = (
+        min(
+            limit,
+            len(waiting_sessions(home)),
+        ),
+        list["Reviewed"](),
+    )
     with progress("Reviewing sessions") as show:
         show(0, waiting)
         for reviewed in work_queue(library, caller, settings, home, limit):
@@ -171,7 +218,9 @@ def _work_queue(
 
 
 def _watch(library: "Library", caller: "Caller") -> None:
-    """Look whether what was adopted does worse by what the sessions showed; then it is proposed to be taken back."""
+    """Look whether what was adopted does worse by what the sessions showed; then it is proposed to
+    be taken back.
+    """
     with contextlib.suppress(EvolvableError):  # the next review looks again
         plugins.hooks().after_review(library=library, caller=caller)
 
@@ -188,7 +237,8 @@ def _answer(file: click.File) -> dict[str, Any]:
     ):
         return submission
     raise InvalidArgument(
-        "The answer is no JSON object with review_id and candidates.", "The request has an answer_schema."
+        "The answer is no JSON object with review_id and candidates.",
+        "The request has an answer_schema.",
     )
 
 
@@ -209,20 +259,31 @@ def _show_review(reviewed: "Reviewed") -> None:
     for proposed in reviewed.proposals:
         suffix = f" (made, operation {proposed.operation})" if proposed.operation else ""
         say(f"Proposal {proposed.proposal_id}: {proposed.ref}: {proposed.claim}{suffix}")
-    say(*(f"Refused [{refusal.code}]: {refusal.claim}: {refusal.reason}" for refusal in reviewed.refused))
+    say(
+        *(
+            f"Refused [{refusal.code}]: {refusal.claim}: {refusal.reason}"
+            for refusal in reviewed.refused
+        )
+    )
     if reviewed.cost.get("tokens"):
         say(f"{reviewed.cost['thinker']} took {reviewed.cost['tokens']:,} tokens.")
     elif reviewed.cost.get("reserved"):
-        say(f"{reviewed.cost['thinker']} reported no tokens; {reviewed.cost['reserved']:,} stay reserved for it today.")
+        say(
+            f"{reviewed.cost['thinker']} reported no tokens; {reviewed.cost['reserved']:,} stay "
+            "reserved for it today."
+        )
     if reviewed.state == "waits":
         warn(reviewed.why)
     elif reviewed.packet is not None:
         say(
-            "It needs an answer: of an agent by review_session, or yours by `evolvable learn review --json"
-            f" {reviewed.session}`"
+            "It needs an answer: of an agent by review_session, or yours by `evolvable learn "
+            f"review --json {reviewed.session}`"
         )
         say(f"and `--answer FILE`. Review {reviewed.review_id} waits until then.")
-        alone = "For a model that answers by itself: `evolvable role model role reviewer claude` (or codex, anthropic)."
+        alone = (
+            "For a model that answers by itself: `evolvable role model role reviewer claude` (or "
+            "codex, anthropic)."
+        )
         say(reviewed.why if reviewed.refused else alone)
     elif reviewed.why:
         say(reviewed.why)
@@ -240,13 +301,23 @@ def _show_status(found: "ReviewStatus") -> None:
     reviewer = "the calling agent (handoff)" if found.thinker == "handoff" else found.thinker
     policies = "".join(f", {kind}={policy}" for kind, policy in found.policies.items())
     rows: list[tuple[Cell, Cell]] = [
-        (("reviews", "bold"), f"on; {reviewer} reviews{policies}" if found.on else "off (EVOLVABLE_REVIEW=off)"),
+        (
+            ("reviews", "bold"),
+            f"on; {reviewer} reviews{policies}" if found.on else "off (EVOLVABLE_REVIEW=off)",
+        ),
         (("queued", "bold"), _some(found.queued, "session", "evolvable learn review --queue")),
         (
             ("begun", "bold"),
-            _some([f"{b.session} ({b.state})" for b in found.waiting], "review", "evolvable learn review"),
+            _some(
+                [f"{b.session} ({b.state})" for b in found.waiting],
+                "review",
+                "evolvable learn review",
+            ),
         ),
-        (("inbox", "bold"), count(found.proposals, "proposal") + (": evolvable inbox" if found.proposals else "")),
+        (
+            ("inbox", "bold"),
+            count(found.proposals, "proposal") + (": evolvable inbox" if found.proposals else ""),
+        ),
         (("last", "bold"), _last(found.last)),
         (("left today", "bold"), budget_words(found.left)),
     ]
@@ -275,15 +346,24 @@ MOST = 64 << 20
 
 @command("compress")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--keep", type=click.IntRange(1, 200), default=12, show_default=True, help="Messages that stay.")
 @click.option(
-    "--max-tokens", type=click.IntRange(0), default=64_000, show_default=True, help="Shorter ones stay whole."
+    "--keep", type=click.IntRange(1, 200), default=12, show_default=True, help="Messages that stay."
 )
-def compress_command(state: CommandContext, file: Path, keep: int, max_tokens: int) -> Output[Compressed]:
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(0),
+    default=64_000,
+    show_default=True,
+    help="Shorter ones stay whole.",
+)
+def compress_command(
+    state: CommandContext, file: Path, keep: int, max_tokens: int
+) -> Output[Compressed]:
     """Make a long conversation short, without a model.
 
-    FILE holds a JSON list of messages, each with role and content. Nothing that was named is lost: it stands in the
-    summary, in the last messages, which stay as they are, or in a file of the library's home. --json prints them.
+    FILE holds a JSON list of messages, each with role and content. Nothing that was named is lost:
+    it stands in the summary, in the last messages, which stay as they are, or in a file of the
+    library's home. --json prints them.
     """
     from evolvable_tools.review import FOLDER, AssetFiles, compress_history
 
@@ -296,7 +376,9 @@ def compress_command(state: CommandContext, file: Path, keep: int, max_tokens: i
 def _messages(file: Path) -> list[dict[str, Any]]:
     # Before the reading, because the limit is for the memory.
     if file.stat().st_size > MOST:
-        raise InvalidArgument(f"{file} has more than {MOST >> 20} MB.", "Give the part that is to be made short.")
+        raise InvalidArgument(
+            f"{file} has more than {MOST >> 20} MB.", "Give the part that is to be made short."
+        )
     try:
         messages = json.loads(read_regular(file))
     except (ValueError, RecursionError) as error:
@@ -314,12 +396,16 @@ def _show_compressed(found: Compressed, files: "AssetFiles") -> None:
         say(f"{over}: {found.tokens_before:,} tokens. Nothing was changed.")
         return
     say(
-        f"{found.tokens_before:,} tokens before, {found.tokens_after:,} after, {count(len(found.messages), 'message')}."
+        f"{found.tokens_before:,} tokens before, {found.tokens_after:,} after, "
+        f"{count(len(found.messages), 'message')}."
     )
     for part, lines in found.summary.items():
         say(f"\n{part}", *(f"  {line}" for line in lines))
     if found.over:
-        warn("The summary or the last messages are over the limit; keep fewer messages, or allow more tokens.")
+        warn(
+            "The summary or the last messages are over the limit; keep fewer messages, or allow "
+            "more tokens."
+        )
     if found.older:
         say(f"\nAll names: {files.path(found.older)}")
 
@@ -327,7 +413,9 @@ def _show_compressed(found: Compressed, files: "AssetFiles") -> None:
 _STYLES = {"helps": "green", "harms": "red", "dead": "yellow"}
 
 _REASONS = {
-    "shown-not-loaded": "shown and never opened, so its description may promise what it does not hold",
+    "shown-not-loaded": (
+        "shown and never opened, so its description may promise what it does not hold"
+    ),
     "loaded-not-used": "opened and never followed",
     "used-not-shown": "used and found by no search, so its description may say too little",
     "harms": "tasks end worse with it",
@@ -348,8 +436,8 @@ _REASONS = {
 def stats_command(state: CommandContext, ref: str | None, days: int) -> Output[outcomes.Stats]:
     """Show what is used, what helps, what harms and what is dead.
 
-    Every share comes with the number of attempts that it is of, and with its 95 % interval. With REF also by version,
-    model and task type.
+    Every share comes with the number of attempts that it is of, and with its 95 % interval. With
+    REF also by version, model and task type.
     """
     with state.library() as (library, caller):
         found = outcomes.stats(library, caller, Ref.parse(ref) if ref else None, days=days)
@@ -382,7 +470,12 @@ def _show_stats(found: outcomes.Stats, *, whole: bool) -> None:
         show_table(
             ["agent", "task type", "Q", "verified"],
             [
-                [agent.agent, agent.task_type or "not told", f"{agent.q:.2f}", _share(agent.share)]
+                [
+                    agent.agent,
+                    agent.task_type or "not told",
+                    f"{agent.q:.2f}",
+                    _share(agent.share),
+                ]
                 for agent in found.agents
             ],
         )
@@ -405,14 +498,22 @@ def _show_parts(line: outcomes.ResourceStats) -> None:
         say("")
         show_table(
             ["version", "model", "helped"],
-            [[f"@{part.version}", part.model or "not known", _share(part.share)] for part in line.versions],
+            [
+                [f"@{part.version}", part.model or "not known", _share(part.share)]
+                for part in line.versions
+            ],
         )
     if line.task_types:
         say("")
         show_table(
             ["task type", "Q", "helped", "verified"],
             [
-                [row.task_type or "not told", f"{row.q:.2f}", _share(row.share), _share(row.verified)]
+                [
+                    row.task_type or "not told",
+                    f"{row.q:.2f}",
+                    _share(row.share),
+                    _share(row.verified),
+                ]
                 for row in line.task_types
             ],
         )

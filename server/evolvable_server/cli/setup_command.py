@@ -1,7 +1,8 @@
-"""The command setup: what is here, three questions (yours, connect, offers), and what has changed since the last run.
+"""The command setup: what is here, three questions (yours, connect, offers), and what has changed
+since the last run.
 
-At a terminal it asks. With a flag it asks nothing, and does what the flags say. What a person answered is done before
-the next question, so an interrupt leaves nothing half done.
+At a terminal it asks. With a flag it asks nothing, and does what the flags say. What a person
+answered is done before the next question, so an interrupt leaves nothing half done.
 """
 
 import contextlib
@@ -35,8 +36,18 @@ from evolvable_server.care import (
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.folder_choice import FolderChoice, check_links
 from evolvable_server.cli.folder_commands import show_sync
-from evolvable_server.cli.folder_import import SyncResult, choose_folders, import_folders, watched_paths
-from evolvable_server.cli.folder_reception import Confirmed, ask_folders, describe_folder, yes_or_none
+from evolvable_server.cli.folder_import import (
+    SyncResult,
+    choose_folders,
+    import_folders,
+    watched_paths,
+)
+from evolvable_server.cli.folder_reception import (
+    Confirmed,
+    ask_folders,
+    describe_folder,
+    yes_or_none,
+)
 from evolvable_server.cli.maintenance import show_near_duplicates
 from evolvable_server.cli.terminal import ask, count, local_time, progress, remark, say, some, warn
 from evolvable_server.client_folders import client_folders, project_folders, read_client_homes
@@ -52,7 +63,10 @@ MAX_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class SetupFlags:
-    """What the flags answer. folders: import the clients' folders. connect, plugin: clients. take: offers."""
+    """What the flags answer.
+
+    folders: import the clients' folders. connect, plugin: clients. take: offers.
+    """
 
     folders: bool
     connect: Sequence[str]
@@ -77,10 +91,11 @@ class FolderLook:
 class SetupResult:
     """What was there, what was done, and what comes next.
 
-    listing: how full Claude Code's list of skills is, '' without skills. not_imported: folders of clients that the
-    library does not watch. made: whether the library was made. checks: what the servers of connected clients answered.
-    offered: the offers that are open; taken: what those that were taken did. since, changes: the time of the last run,
-    '' for none, and what has changed. decided: whether somebody was asked, or flags were given.
+    listing: how full Claude Code's list of skills is, '' without skills. not_imported: folders of
+    clients that the library does not watch. made: whether the library was made. checks: what the
+    servers of connected clients answered. offered: the offers that are open; taken: what those that
+    were taken did. since, changes: the time of the last run, '' for none, and what has changed.
+    decided: whether somebody was asked, or flags were given.
     """
 
     home: str
@@ -104,17 +119,32 @@ class SetupResult:
 
 @command("setup")
 @click.option("--yes", is_flag=True, help="Import the folders of the clients without asking.")
-@click.option("--connect", multiple=True, metavar="CLIENT", help="Connect this client; `all` for those found here.")
-@click.option("--plugin", multiple=True, metavar="CLIENT", help="Install the plugin in this client, which connects it.")
-@click.option("--take", multiple=True, metavar="OFFER", help="Take this offer, such as shorten or learn.")
+@click.option(
+    "--connect",
+    multiple=True,
+    metavar="CLIENT",
+    help="Connect this client; `all` for those found here.",
+)
+@click.option(
+    "--plugin",
+    multiple=True,
+    metavar="CLIENT",
+    help="Install the plugin in this client, which connects it.",
+)
+@click.option(
+    "--take", multiple=True, metavar="OFFER", help="Take this offer, such as shorten or learn."
+)
 @click.option("--verbose", is_flag=True, help="Show every warning.")
-def setup_command(state: CommandContext, verbose: bool, yes: bool, **options: Any) -> Output[SetupResult]:
+def setup_command(
+    state: CommandContext, verbose: bool, yes: bool, **options: Any
+) -> Output[SetupResult]:
     """Import your skills, connect your clients, and see what has changed.
 
-    Shows the clients that are here, the folders that they read, what Claude Code's list leaves out, and what the scan
-    found. Asks which folders are yours, whether the clients are to be connected, and which offers you take; all offers
-    are off. Then each connected client's server is started and asked for a skill. Run again, it asks only about what
-    is new, and says what has changed. With a flag it asks nothing and does what the flags say.
+    Shows the clients that are here, the folders that they read, what Claude Code's list leaves out,
+    and what the scan found. Asks which folders are yours, whether the clients are to be connected,
+    and which offers you take; all offers are off. Then each connected client's server is started
+    and asked for a skill. Run again, it asks only about what is new, and says what has changed.
+    With a flag it asks nothing and does what the flags say.
     """
     flags = SetupFlags(yes, **options)
     _check_allowed(state, flags)
@@ -129,24 +159,29 @@ def setup_command(state: CommandContext, verbose: bool, yes: bool, **options: An
 
 
 def _check_allowed(state: CommandContext, flags: SetupFlags) -> None:
-    """Raise Refused for flags that answer for a person who is not there, InvalidArgument for an unknown client."""
+    """Raise Refused for flags that answer for a person who is not there, InvalidArgument for an
+    unknown client.
+    """
     clients = all_clients()
     for name in (*flags.connect, *flags.plugin):
         if name not in clients and not (name == "all" and name in flags.connect):
-            raise InvalidArgument(f"{name[:80]!r} is no client.", f"The clients: {', '.join(clients)}.")
+            raise InvalidArgument(
+                f"{name[:80]!r} is no client.", f"The clients: {', '.join(clients)}."
+            )
     identity = state.identity
     if not flags or identity.principal is Principal.PERSON:
         return
     if identity.principal is Principal.AGENT and identity.via != NO_TERMINAL:
         raise Refused(
-            "`setup` with flags is refused: only a person says which folders are theirs and what clients start, and"
-            " this command runs for an agent. Nothing was changed.",
-            "Ask the user to run `evolvable setup` at a terminal. Without flags it shows what is here.",
+            "`setup` with flags is refused: only a person says which folders are theirs and what "
+            "clients start, and this command runs for an agent. Nothing was changed.",
+            "Ask the user to run `evolvable setup` at a terminal. Without flags it shows "
+            "what is here.",
         )
     if flags.connect or flags.plugin or flags.take:
         raise Refused(
-            "--connect, --plugin and --take are refused: only a person changes what clients start and list. They need a"
-            " terminal. Nothing was changed.",
+            "--connect, --plugin and --take are refused: only a person changes what clients start "
+            "and list. They need a terminal. Nothing was changed.",
             "Without a terminal, `evolvable setup --yes` imports the clients' own folders.",
         )
 
@@ -163,7 +198,10 @@ class SetupRun:
         self._watched = watched_paths(state)
         # Flags answer in the person's place, so nothing is asked.
         self._asks = not flags and is_person()
-        self.result = SetupResult(str(self._config.home), decided=self._asks or bool(flags))
+        self.result = SetupResult(
+            str(self._config.home),
+            decided=self._asks or bool(flags),
+        )
 
     @property
     def _new(self) -> list[FolderChoice]:
@@ -174,11 +212,15 @@ class SetupRun:
         remark(*self._homes.remarks)
         # The folder of our own plugin is a part of the program.
         folders = [
-            folder for folder in client_folders(self._homes, self._config.project) if not is_own_plugin(folder.path)
+            folder
+            for folder in client_folders(self._homes, self._config.project)
+            if not is_own_plugin(folder.path)
         ]
         theirs = project_folders(self._homes.user, self._config.project)
         check_links([folder.path for folder in theirs], folders, is_named=False)
-        self._choices = choose_folders(self._state, self._homes, [folder.path for folder in folders])
+        self._choices = choose_folders(
+            self._state, self._homes, [folder.path for folder in folders]
+        )
         self._find_clients()
         measured = list_on_disk(self._machine)
         self.result.listing = measured.text if measured.skills else ""
@@ -187,22 +229,36 @@ class SetupRun:
         # Without a question and without --yes the folders are only shown.
         elif not self._flags.folders:
             looks = [(choice, describe_folder(choice)[0]) for choice in self._new]
-            self.result.not_imported = [FolderLook(str(o.path), o.scope, o.kind, lines) for o, lines in looks]
+            self.result.not_imported = [
+                FolderLook(str(o.path), o.scope, o.kind, lines) for o, lines in looks
+            ]
 
     def _find_clients(self) -> None:
         self.result.clients = find_clients(self._config, self._machine, self._homes)
 
     def import_folders(self) -> None:
-        """Ask which folders are the person's, and import them with what has changed in the watched ones."""
+        """Ask which folders are the person's, and import them with what has changed in the watched
+        ones.
+        """
         new, confirmed = self._new, Confirmed()
         if self._asks:
             remark("", "1 of 3: your folders" + ("" if new else ": no new one"))
             confirmed, _ = ask_folders(new, self._config.person.is_yours)
         # Watched folders are imported again, for what has changed in them.
-        chosen = [choice for choice in self._choices if choice in confirmed or choice not in new or self._flags.folders]
+        chosen = [
+            choice
+            for choice in self._choices
+            if choice in confirmed or choice not in new or self._flags.folders
+        ]
         if chosen:
-            done = import_folders(self._state, chosen, confirmed, yes=self._flags.folders, watched=self._watched)
-            self.result.made, self.result.folders, self.result.doubles = done.made, done.folders, done.doubles
+            done = import_folders(
+                self._state, chosen, confirmed, yes=self._flags.folders, watched=self._watched
+            )
+            self.result.made, self.result.folders, self.result.doubles = (
+                done.made,
+                done.folders,
+                done.doubles,
+            )
 
     def connect_clients(self) -> None:
         """Ask whether the clients are connected, and connect them."""
@@ -210,7 +266,10 @@ class SetupRun:
         connect, plugin = list(self._flags.connect), list(self._flags.plugin)
         # `all` stands for those that were found and are not connected.
         if "all" in connect:
-            connect = [*(word for word in connect if word != "all"), *(client.name for client in unconnected)]
+            connect = [
+                *(word for word in connect if word != "all"),
+                *(client.name for client in unconnected),
+            ]
             connect = [word for word in dict.fromkeys(connect) if word not in plugin]
         if self._asks:
             connect, plugin = self._ask_clients(unconnected)
@@ -221,7 +280,10 @@ class SetupRun:
             with self._state.library(create=True):
                 self.result.made = True
         for name in plugin:
-            with _warn_of_errors(f"{all_clients()[name].title} is not connected"), progress("Installing the plugin"):
+            with (
+                _warn_of_errors(f"{all_clients()[name].title} is not connected"),
+                progress("Installing the plugin"),
+            ):
                 install_plugin(self._config, self._machine, name)
                 what = "is connected, with its hooks" if has_hooks(name) else "has the plugin"
                 remark(f"{all_clients()[name].title} {what}.")
@@ -244,17 +306,31 @@ class SetupRun:
             [client.name for client in unconnected],
             [client for client in unconnected if client.plugin],
         )
-        remark(f"Connecting writes one entry into the settings of {which}, and keeps a copy of the file.")
+        remark(
+            f"Connecting writes one entry into the settings of {which}, and keeps a copy "
+            "of the file."
+        )
         remark(*(f"  {client.title}: {client.path}" for client in unconnected))
         if not with_plugin:
-            return (names, []) if yes_or_none(f"Connect {them}?", default=True) else ([], [])
+            return (
+                (names, [])
+                if yes_or_none(
+                    f"Connect {them}?",
+                    default=True,
+                )
+                else ([], [])
+            )
         remark(
-            f"The plugin, for {titles(with_plugin)}, connects too. Its hooks also name the skill that fits each prompt"
-            " and note which skills were opened. Where a client runs no hook of it, they are written into its settings."
+            f"The plugin, for {titles(with_plugin)}, connects too. Its hooks also name the skill "
+            "that fits each prompt and note which skills were opened. Where a client runs no "
+            "hook of it, they are written into its settings."
         )
         answer = _choice(f"Connect {them}? y: yes, p: with the plugin, n: no", ("y", "p", "n"))
         plugged = [client.name for client in with_plugin] if answer == "p" else []
-        return [name for name in names if name not in plugged] if answer in ("y", "p") else [], plugged
+        return [name for name in names if name not in plugged] if answer in (
+            "y",
+            "p",
+        ) else [], plugged
 
     def take_offers(self) -> None:
         """Ask which offers are taken, and take them."""
@@ -278,28 +354,36 @@ class SetupRun:
         result = self.result
         # Where nothing was imported or connected, there may be no library.
         with contextlib.suppress(NoLibrary), self._state.library() as (library, caller):
-            result.resources = dict(sorted(Counter(str(head.kind) for head in library.store.heads()).items()))
+            result.resources = dict(
+                sorted(Counter(str(head.kind) for head in library.store.heads()).items())
+            )
             result.task = sample_task(library, caller) if result.resources else ""
-            # As the library sees it, while descriptions get lost; else as it is on the disk after an offer.
+            # As the library sees it, while descriptions get lost; else as it is on the disk after
+            # an offer.
             if (crowded := crowded_list(library, self._machine)) is not None:
                 result.listing = crowded.text
             elif result.taken:
                 measured = list_on_disk(self._machine)
                 result.listing = measured.text if measured.skills else ""
-            result.offered = [offer.name for offer in setup_offers(self._config, library) if not offer.obstacle]
+            result.offered = [
+                offer.name for offer in setup_offers(self._config, library) if not offer.obstacle
+            ]
             before, now = read_record(self._config.home), take_record(library, result.clients)
             if before is not None:
                 result.since = before.at
                 result.changes = describe_changes(library, before, now, result.clients)
             if result.decided:
-                # Not after a mere look: the next run compares with the last one that decided something.
+                # Not after a mere look: the next run compares with the last one that decided
+                # something.
                 write_record(self._config.home, now)
         # The library is closed by now: the servers of the clients open it themselves.
         if result.decided and result.task:
             with progress("Asking the servers of your clients"):
                 found = check_connections(self._config, self._machine, result.clients, result.task)
                 result.checks, result.problems = found
-        result.next = list(_next_steps(result) if result.decided else _undecided_steps(self._state.identity))
+        result.next = list(
+            _next_steps(result) if result.decided else _undecided_steps(self._state.identity)
+        )
 
 
 @contextlib.contextmanager
@@ -312,7 +396,10 @@ def _warn_of_errors(what: str) -> Iterator[None]:
 
 
 def _choice(question: str, answers: Sequence[str]) -> str:
-    """Return one of the answers, by default the first; '' where nobody answers. An interrupt ends the command."""
+    """Return one of the answers, by default the first; '' where nobody answers.
+
+    An interrupt ends the command.
+    """
     while True:
         typed = _ask_text(f"{question} [{answers[0].upper()}/{'/'.join(answers[1:])}]")
         if typed is None:
@@ -325,7 +412,10 @@ def _choice(question: str, answers: Sequence[str]) -> str:
 
 
 def _ask_text(question: str) -> str | None:
-    """Return what the person types, '' for Enter, None where nobody answers. An interrupt ends the command."""
+    """Return what the person types, '' for Enter, None where nobody answers.
+
+    An interrupt ends the command.
+    """
     try:
         return ask(question, default="", show_default=False, err=True)
     except click.Abort as abort:
@@ -338,7 +428,9 @@ def _ask_text(question: str) -> str | None:
 def _ask_offers(offers: Sequence[SetupOffer]) -> list[SetupOffer]:
     """Show the offers, and return those that the person takes."""
     remark("", "3 of 3: offers, each of them off" if offers else "3 of 3: offers: none")
-    remark(*(f"  {number}  {offer.name}: {offer.text}" for number, offer in enumerate(offers, start=1)))
+    remark(
+        *(f"  {number}  {offer.name}: {offer.text}" for number, offer in enumerate(offers, start=1))
+    )
     while offers:
         typed = _ask_text("Take which, by number? [none]")
         words = re.split(r"[,\s]+", (typed or "").strip().lower())
@@ -367,7 +459,11 @@ def _client_lines(result: SetupResult) -> list[str]:
         lines.append(f"{client.title}: {client.state}{note}")
     if result.listing:
         lines.append(result.listing)
-    missing = [client.title for name, client in all_clients().items() if name not in {c.name for c in result.clients}]
+    missing = [
+        client.title
+        for name, client in all_clients().items()
+        if name not in {c.name for c in result.clients}
+    ]
     if missing:
         lines.append(f"Not found here: {', '.join(missing)}.")
     return lines
@@ -378,8 +474,14 @@ def _undecided_steps(identity: Identity) -> Iterator[str]:
     if identity.via != NO_TERMINAL and identity.principal is Principal.AGENT:
         yield "a person answers. Ask the user to run `evolvable setup` at a terminal"
         return
-    yield "evolvable setup         (at a terminal, where neither its input nor its output is a pipe or a file: it asks)"
-    yield "evolvable setup --yes   (without one: imports the clients' own folders; the rest needs a terminal)"
+    yield (
+        "evolvable setup         (at a terminal, where neither its input nor its output is a pipe "
+        "or a file: it asks)"
+    )
+    yield (
+        "evolvable setup --yes   (without one: imports the clients' own folders; the rest needs "
+        "a terminal)"
+    )
 
 
 def _next_steps(result: SetupResult) -> Iterator[str]:
@@ -389,9 +491,15 @@ def _next_steps(result: SetupResult) -> Iterator[str]:
         return
     number = sum(len(folder.held) for folder in result.folders)
     if number:
-        yield f"evolvable inbox   ({count(number, 'skill')} wait{'s' * (number == 1)} for your decision)"
+        yield (
+            f"evolvable inbox   ({count(number, 'skill')} wait{'s' * (number == 1)} for "
+            "your decision)"
+        )
     if connected := [client for client in result.clients if client.is_connected]:
-        yield f"begin a new session of {connected[0].title}, and ask it which skill it has for a task of yours"
+        yield (
+            f"begin a new session of {connected[0].title}, and ask it which skill it has for a "
+            "task of yours"
+        )
     elif unconnected := [client for client in result.clients if client.state is ClientState.OPEN]:
         yield f"evolvable setup --connect all   (connects {titles(unconnected)})"
     yield f"evolvable find {shlex.quote(result.task)}"
@@ -405,12 +513,16 @@ def _show(result: SetupResult, verbose: bool) -> None:
     if result.since:
         _show_changes(result)
     if result.made or result.resources:
-        contents = some([count(number, kind) for kind, number in result.resources.items()], MAX_NAMED) or "nothing yet"
+        contents = (
+            some([count(number, kind) for kind, number in result.resources.items()], MAX_NAMED)
+            or "nothing yet"
+        )
         say(f"The library in {result.home} holds {contents}.")
     else:
         say("Nothing was imported or connected.")
     if any(
-        folder.taken or folder.held or folder.refused or folder.conflicts or folder.missing for folder in result.folders
+        folder.taken or folder.held or folder.refused or folder.conflicts or folder.missing
+        for folder in result.folders
     ):
         show_sync(result.folders, verbose)
     show_near_duplicates(result.doubles)
@@ -437,7 +549,11 @@ def _show_look(result: SetupResult) -> None:
 
 def _show_changes(result: SetupResult) -> None:
     at = local_time(result.since)
-    say(f"Since the last setup, {at}:" if result.changes else f"Nothing has changed since the last setup, {at}.")
+    say(
+        f"Since the last setup, {at}:"
+        if result.changes
+        else f"Nothing has changed since the last setup, {at}."
+    )
     say(*(f"  {line}" for line in result.changes))
 
 

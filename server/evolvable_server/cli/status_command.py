@@ -1,4 +1,7 @@
-"""The command status: what waits for a person, and what changed. It imports little, because it is run often."""
+"""The command status: what waits for a person, and what changed.
+
+It imports little, because it is run often.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,7 +55,10 @@ def _reviews(state: CommandContext, library: Library) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What `evolvable` alone shows. resources: None where there is no library. next: the command to go on with."""
+    """What `evolvable` alone shows.
+
+    resources: None where there is no library. next: the command to go on with.
+    """
 
     home: str
     resources: dict[str, int] | None
@@ -87,7 +93,10 @@ def _show_overview(found: Overview) -> None:
     if found.resources is None:
         say(f"There is no library in {found.home} yet.")
     else:
-        contents = some([count(number, kind) for kind, number in found.resources.items()], MOST) or "nothing yet"
+        contents = (
+            some([count(number, kind) for kind, number in found.resources.items()], MOST)
+            or "nothing yet"
+        )
         say(f"The library in {found.home} holds {contents}.")
     if found.waiting:
         say(f"{count(found.waiting, 'proposal')} wait{'s' * (found.waiting == 1)} for you.")
@@ -100,12 +109,16 @@ def _show_overview(found: Overview) -> None:
 
 
 def _windows(library: Path) -> int | None:
-    """Return how many other processes have the library open, None where the system does not show them."""
+    """Return how many other processes have the library open, None where the system does not show
+    them.
+    """
     return sum(1 for _ in open_elsewhere(library)) if Path("/proc/self/fd").is_dir() else None
 
 
 def _show_status(found: LibraryStatus, waits: str) -> None:
-    contents = ", ".join(count(number, kind) for kind, number in found.resources.items()) or "nothing"
+    contents = (
+        ", ".join(count(number, kind) for kind, number in found.resources.items()) or "nothing"
+    )
     rows: list[tuple[Cell, Cell]] = [
         (("library", "bold"), f"{found.home}: {contents}"),
         (("waits", "bold"), (waits or "nothing", "yellow" if waits else "")),
@@ -124,7 +137,12 @@ def _show_status(found: LibraryStatus, waits: str) -> None:
         rows.append((("windows", "bold"), f"{found.windows} more have the library open"))
     rows += _rows("reviews", [found.reviews] if found.reviews else [])
     if found.queued:
-        rows.append((("reviews", "bold"), f"{count(found.queued, 'session')} queued: evolvable learn review --queue"))
+        rows.append(
+            (
+                ("reviews", "bold"),
+                f"{count(found.queued, 'session')} queued: evolvable learn review --queue",
+            )
+        )
     rows += _rows("upkeep", [found.upkeep] if found.upkeep else [])
     # One less: the worst one is shown.
     more = f" {found.problems - 1:,} more: `evolvable doctor`" if found.problems > 1 else ""
@@ -152,7 +170,11 @@ def _near_duplicates(found: LibraryStatus) -> list[str]:
 def _since(found: LibraryStatus) -> str:
     """Say what others did after the person's last operation."""
     since = found.since
-    start = f"operation {since.operation}, yours of {local_time(since.at)}" if since.operation else "the beginning"
+    start = (
+        f"operation {since.operation}, yours of {local_time(since.at)}"
+        if since.operation
+        else "the beginning"
+    )
     if not since.by:
         return f"{start}: nothing by others"
     by = ", ".join(f"{number} by {author}" for author, number in since.by.items())

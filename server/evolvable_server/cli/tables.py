@@ -1,7 +1,9 @@
-"""Lay out tables for people: one line a row, fitted to a width, names shortened in the middle, numbers to the right.
+"""Lay out tables for people: one line a row, fitted to a width, names shortened in the middle,
+numbers to the right.
 
-Pure: reads no terminal and writes nothing. Text comes in made safe; it is measured in cells, so that Chinese text and
-emoji keep their columns, and cut between characters as people see them: an accent or a flag stays whole.
+Pure: reads no terminal and writes nothing. Text comes in made safe; it is measured in cells, so
+that Chinese text and emoji keep their columns, and cut between characters as people see them: an
+accent or a flag stays whole.
 """
 
 import re
@@ -30,7 +32,8 @@ _NARROW = re.compile("[ -~\u00a1-\u00ac\u00ae-\u02ff\u2010-\u2027]*")
 _LONGEST_GRAPHEME = 32
 """Code points of a character that is kept whole at the end of a line."""
 
-# Signs, thousands, a share or a size, and the words for nothing: a column of these is set to the right.
+# Signs, thousands, a share or a size, and the words for nothing: a column of these is set to the
+# right.
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(?: ?%| [kM]?B)?|-|never|")
 
 
@@ -38,8 +41,8 @@ _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(?: ?%| [kM]?B)?|-|never|")
 class ColumnRoles:
     """What a table may do with its columns, by title, to fit. All others keep their whole text.
 
-    names: shortened in the middle, so that no two become equal. wide: sentences, cut at their end. spare: left out, in
-    this order, when the table is still too wide.
+    names: shortened in the middle, so that no two become equal. wide: sentences, cut at their end.
+    spare: left out, in this order, when the table is still too wide.
     """
 
     names: Collection[str] = ()
@@ -49,9 +52,11 @@ class ColumnRoles:
 
 @dataclass(frozen=True, slots=True)
 class FittedTable:
-    """A table as it is written. cells: of each row, the header first, padded to their column, but the last one.
+    """A table as it is written. cells: of each row, the header first, padded to their column, but
+    the last one.
 
-    columns: the index of each column among those that were given. left_out: titles of those that did not fit.
+    columns: the index of each column among those that were given. left_out: titles of those that
+    did not fit.
     """
 
     cells: list[list[str]]
@@ -60,7 +65,9 @@ class FittedTable:
 
 
 def cell_len(text: str) -> int:
-    """Return how many cells of a terminal a text takes; characters that a terminal does not show take none."""
+    """Return how many cells of a terminal a text takes; characters that a terminal does not show
+    take none.
+    """
     if _NARROW.fullmatch(text):
         return len(text)
     from wcwidth import width  # 18 ms that Latin text does without
@@ -71,14 +78,30 @@ def cell_len(text: str) -> int:
 def fit_table(
     titles: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, roles: ColumnRoles
 ) -> FittedTable:
-    """Return a table of at most `width` cells a line; without a width, with all its text and all its columns."""
+    """Return a table of at most `width` cells a line; without a width, with all its text and all
+    its columns.
+    """
     visible, left_out = list(range(len(titles))), list[str]()
     columns = [[row[place] for row in rows] for place in visible]
-    numeric = {place for place in visible if _is_numeric(columns[place])} if width is not None else set[int]()
-    natural = [max(map(cell_len, (titles[place], *columns[place]))) for place in visible]
+    numeric = (
+        {place for place in visible if _is_numeric(columns[place])}
+        if width is not None
+        else set[int]()
+    )
+    natural = [
+        max(
+            map(
+                cell_len,
+                (titles[place], *columns[place]),
+            )
+        )
+        for place in visible
+    ]
     sizes, room = {place: natural[place] for place in visible}, 0
     if width is not None:
-        least = {place: _least(titles[place], columns[place], natural[place], roles) for place in visible}
+        least = {
+            place: _least(titles[place], columns[place], natural[place], roles) for place in visible
+        }
         # None comes last: no column is left that may be missed.
         for spare in (*(title for title in roles.spare if title in titles), None):
             room = width - GAP * (len(visible) - 1)
@@ -88,18 +111,40 @@ def fit_table(
             visible.remove(titles.index(spare))
             left_out.append(spare)
         sizes = _squeeze(sizes, {titles.index(title) for title in roles.wide}, room)
-    fitted = {place: _fit(columns[place], sizes[place], titles[place] in roles.names) for place in visible}
+    fitted = {
+        place: _fit(
+            columns[place],
+            sizes[place],
+            titles[place] in roles.names,
+        )
+        for place in visible
+    }
     cells = []
     for number in range(-1, len(rows)):
-        line = [cut_end(titles[place], sizes[place]) if number < 0 else fitted[place][number] for place in visible]
-        cells.append([_pad(text, sizes[place], place in numeric) for place, text in zip(visible, line, strict=True)])
+        line = [
+            cut_end(
+                titles[place],
+                sizes[place],
+            )
+            if number < 0
+            else fitted[place][number]
+            for place in visible
+        ]
+        cells.append(
+            [
+                _pad(text, sizes[place], place in numeric)
+                for place, text in zip(visible, line, strict=True)
+            ]
+        )
         # Spaces at the end of a line would wrap on a terminal that it just fits.
         cells[-1][-1] = cells[-1][-1].rstrip()
     return FittedTable(cells, visible, left_out)
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:
-    return all(_NUMBER.fullmatch(cell) for cell in cells) and any(any(map(str.isdigit, cell)) for cell in cells)
+    return all(_NUMBER.fullmatch(cell) for cell in cells) and any(
+        any(map(str.isdigit, cell)) for cell in cells
+    )
 
 
 def _least(title: str, cells: Sequence[str], natural: int, roles: ColumnRoles) -> int:
@@ -112,7 +157,9 @@ def _least(title: str, cells: Sequence[str], natural: int, roles: ColumnRoles) -
 
 
 def _shrink(sizes: Mapping[int, int], least: Mapping[int, int], room: int) -> dict[int, int]:
-    """Return the sizes, the largest made smaller first, none below its least, until they fit the room."""
+    """Return the sizes, the largest made smaller first, none below its least, until they fit the
+    room.
+    """
     sizes = dict(sizes)
     while sum(sizes.values()) > room:
         able = [place for place, size in sizes.items() if size > least[place]]
@@ -120,15 +167,23 @@ def _shrink(sizes: Mapping[int, int], least: Mapping[int, int], room: int) -> di
             break
         largest = max(able, key=lambda place: sizes[place])
         # Down to the next smaller column, so that columns of one size shrink together.
-        following = max((sizes[place] for place in able if sizes[place] < sizes[largest]), default=0)
+        following = max(
+            (sizes[place] for place in able if sizes[place] < sizes[largest]), default=0
+        )
         step = max(1, sizes[largest] - max(following, least[largest]))
         sizes[largest] -= min(step, sum(sizes.values()) - room)
     return sizes
 
 
 def _squeeze(sizes: Mapping[int, int], wide: Collection[int], room: int) -> dict[int, int]:
-    """Return sizes that fit the room whatever it takes: sentences give way first, then everything."""
-    sizes = _shrink(sizes, {place: _SHORTEST_TEXT if place in wide else size for place, size in sizes.items()}, room)
+    """Return sizes that fit the room whatever it takes: sentences give way first, then
+    everything.
+    """
+    sizes = _shrink(
+        sizes,
+        {place: _SHORTEST_TEXT if place in wide else size for place, size in sizes.items()},
+        room,
+    )
     return _shrink(sizes, dict.fromkeys(sizes, 1), room)
 
 
@@ -151,7 +206,8 @@ def cut_end(text: str, size: int) -> str:
 def shorten_names(names: Sequence[str], size: int) -> list[str]:
     """Return the names in at most `size` cells each, different ones different.
 
-    A longer name keeps its beginning and its end, and where that is not enough the place where it differs from others.
+    A longer name keeps its beginning and its end, and where that is not enough the place where it
+    differs from others.
     """
     # Equal names stay equal.
     distinct = list(dict.fromkeys(names))
@@ -162,7 +218,9 @@ def shorten_names(names: Sequence[str], size: int) -> list[str]:
 
 
 def _shorten_group(group: Sequence[str], size: int, short: dict[str, str]) -> None:
-    """Add the short form of each of these names, all cut in the same way as far as that tells them apart."""
+    """Add the short form of each of these names, all cut in the same way as far as that tells them
+    apart.
+    """
     if not group:
         return
     used = set(short.values())
@@ -188,20 +246,37 @@ def _shorten_group(group: Sequence[str], size: int, short: dict[str, str]) -> No
 
 
 def _cuts(group: Sequence[str], size: int) -> Iterator[tuple[int, int]]:
-    """Yield ways to cut: the first character that is left out, and the cells of the end that stay."""
+    """Yield ways to cut: the first character that is left out, and the cells of the end
+    that stay.
+    """
     ends = size // 2
     # Equal halves first: names differ most at their beginning and their end.
     for tail in sorted(range(size), key=lambda tail: abs(tail - ends)):
         yield size - 1 - tail, tail
     first, others = group[0], group[1:]
-    differs = next((at for at, chars in enumerate(zip(first, *others, strict=False)) if len(set(chars)) > 1), 0)
+    differs = next(
+        (
+            at
+            for at, chars in enumerate(
+                zip(
+                    first,
+                    *others,
+                    strict=False,
+                )
+            )
+            if len(set(chars)) > 1
+        ),
+        0,
+    )
     # Two characters before the difference stay, so that it can be found in the whole name.
     if differs > 2:
         yield -(differs - 2), size - 2
 
 
 def _middle(name: str, size: int, head: int, tail: int) -> str:
-    """Return a name with its first `head` and last `tail` cells; with a negative head, what stands around there."""
+    """Return a name with its first `head` and last `tail` cells; with a negative head, what stands
+    around there.
+    """
     if head < 0:
         return cut_end(ELLIPSIS + name[-head:], size)
     return _first(name, head) + ELLIPSIS + _last(name, tail)
@@ -228,7 +303,9 @@ def _last(text: str, size: int) -> str:
 
 
 def _chars_within(graphemes: Iterable[str], size: int) -> int:
-    """Return the length of those of these graphemes that come before one that no longer fits into `size` cells."""
+    """Return the length of those of these graphemes that come before one that no longer fits into
+    `size` cells.
+    """
     length = 0
     for grapheme in graphemes:
         size -= cell_len(grapheme)
@@ -251,7 +328,8 @@ def _number(group: Sequence[str], size: int, short: dict[str, str]) -> None:
 
 
 def wrap(line: str, width: int, indent: str = "") -> list[str]:
-    """Return a line as lines of at most `width` cells, broken at spaces; those after the first begin with `indent`.
+    """Return a line as lines of at most `width` cells, broken at spaces; those after the first
+    begin with `indent`.
 
     A word that is longer than a line stays whole, because it may be a path or a command to copy.
     """
@@ -264,7 +342,12 @@ def wrap(line: str, width: int, indent: str = "") -> list[str]:
         needed = cell_len(word) + (1 if begun else 0)
         if begun and size + needed > width:
             lines.append(current)
-            current, size, begun, needed = start + indent, cell_len(start + indent), False, cell_len(word)
+            current, size, begun, needed = (
+                start + indent,
+                cell_len(start + indent),
+                False,
+                cell_len(word),
+            )
         current += (" " if begun else "") + word
         size, begun = size + needed, True
     return [*lines, current]
@@ -276,16 +359,19 @@ def chop(line: str, width: int) -> list[str]:
         return [line]
     pieces, begin = list[str](), 0
     while begin < len(line):
-        # A slice, because a line may have megabytes; no character that people see has more code points than the rest.
+        # A slice, because a line may have megabytes; no character that people see has more code
+        # points than the rest.
         part = line[begin : begin + width + _LONGEST_GRAPHEME]
-        # A character that is wider than the line is written all the same, else the loop would not end.
+        # A character that is wider than the line is written all the same, else the loop would not
+        # end.
         pieces.append(_first(part, width) or part[:1])
         begin += len(pieces[-1])
     return pieces
 
 
 def chop_at_words(line: str, width: int, later: int) -> list[str]:
-    """Return a line as pieces of at most `width` cells, the ones after the first of `later`; all characters stay.
+    """Return a line as pieces of at most `width` cells, the ones after the first of `later`; all
+    characters stay.
 
     A piece ends after a space where one is in its second half, else anywhere.
     """

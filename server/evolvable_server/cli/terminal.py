@@ -30,10 +30,14 @@ from evolvable_tools import count as count
 from evolvable_tools import some as some
 
 _HARMLESS = "\n\t\u200c\u200d"
-"""Not printable for Python, yet no danger: line ends, tabs, and the joiners that scripts and emoji need."""
+"""Not printable for Python, yet no danger: line ends, tabs, and the joiners that scripts and emoji
+need.
+"""
 
 _SHAPELESS = re.compile("[\ufe00-\ufe0e\U000e0100-\U000e01ef\u115f\u1160\u3164\uffa0]")
-"""Letters and marks that show nothing, in which text can be hidden; the selector of coloured emoji is none."""
+"""Letters and marks that show nothing, in which text can be hidden; the selector of coloured emoji
+is none.
+"""
 
 
 def safe(text: str) -> str:
@@ -56,7 +60,11 @@ def _escape(char: str) -> str:
 
 def _is_harmless(char: str) -> bool:
     # Spaces beyond ASCII, but not the separators of lines and paragraphs.
-    return char.isprintable() or char in _HARMLESS or (char.isspace() and char >= "\xa0" and char not in "\u2028\u2029")
+    return (
+        char.isprintable()
+        or char in _HARMLESS
+        or (char.isspace() and char >= "\xa0" and char not in "\u2028\u2029")
+    )
 
 
 def one_line(text: str) -> str:
@@ -75,7 +83,9 @@ def say(*lines: str) -> None:
 
 
 def say_labelled(label: str, text: str, colour: str = "") -> None:
-    """Write a line of results that begins with a label in a colour; on a terminal it breaks between words."""
+    """Write a line of results that begins with a label in a colour; on a terminal it breaks between
+    words.
+    """
     _write([text], sys.stdout, label, colour)
 
 
@@ -89,7 +99,14 @@ def say_quoted(text: str) -> None:
 
             # A narrower terminal breaks the lines itself.
             room = max(width - 2, 20)
-            parts = [piece for part in wrap(line.expandtabs(4), room) for piece in chop(part, room)]
+            parts = [
+                piece
+                for part in wrap(
+                    line.expandtabs(4),
+                    room,
+                )
+                for piece in chop(part, room)
+            ]
         for part in parts:
             click.echo(f"  {part}".rstrip())
 
@@ -105,7 +122,10 @@ def _write(texts: Iterable[str], stream: TextIO, label: str = "", colour: str = 
             lines = [part for line in lines for part in wrap(line, width, "  ")]
         # After the wrap, which counts the codes of a colour as cells.
         if label:
-            lines[0] = style_text(label.rstrip(), colour) + lines[0].removeprefix(label.rstrip())
+            lines[0] = style_text(
+                label.rstrip(),
+                colour,
+            ) + lines[0].removeprefix(label.rstrip())
         for line in lines:
             click.echo(line, file=stream)
 
@@ -128,30 +148,48 @@ def show_error(message: str, hint: str = "") -> None:
 
 
 def show_usage_error(error: click.ClickException) -> None:
-    """Write that a command was used wrongly as click does; on a terminal it breaks between words."""
+    """Write that a command was used wrongly as click does; on a terminal it breaks
+    between words.
+    """
     # click has the whole help as the message of this error.
     if isinstance(error, NoArgsIsHelpError):
-        click.echo(error.format_message(), err=True, color=error.ctx.color if error.ctx else None)
+        click.echo(
+            error.format_message(),
+            err=True,
+            color=error.ctx.color if error.ctx else None,
+        )
         return
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         click.echo(context.get_usage(), err=True, color=context.color)
-        option = context.help_option_names[0] if context.command.get_help_option(context) is not None else ""
+        option = (
+            context.help_option_names[0]
+            if context.command.get_help_option(context) is not None
+            else ""
+        )
         if option:
             remark(f"Try '{context.command_path} {option}' for help.", "")
     _write([error.format_message()], sys.stderr, "Error: ")
 
 
 def confirm(
-    question: str, *, yes: bool = False, default: bool = False, refused: str = "", hint: str = "", err: bool = True
+    question: str,
+    *,
+    yes: bool = False,
+    default: bool = False,
+    refused: str = "",
+    hint: str = "",
+    err: bool = True,
 ) -> None:
     """Ask the person at the terminal, and return only after a yes.
 
     Args:
         yes: The answer was given already, by an option.
         default: The answer that Enter gives.
-        refused, hint: The error that a no becomes; without them it ends the command as an interrupt does.
-        err: Whether the question goes to stderr; it does unless stdout already shows what it is about.
+        refused, hint: The error that a no becomes; without them it ends the command as an interrupt
+        does.
+        err: Whether the question goes to stderr; it does unless stdout already shows what it is
+        about.
 
     Raises:
         InvalidArgument: The answer is no, and `refused` is given.
@@ -163,30 +201,47 @@ def confirm(
 
 
 def confirm_replacement(name: str, current: str, replacement: str, *, yes: bool) -> None:
-    """Show what a name of the person's configuration stands for and what it would, and ask. Raise as `confirm`.
+    """Show what a name of the person's configuration stands for and what it would, and ask. Raise
+    as `confirm`.
 
     Other projects of the account may use the name.
     """
-    remark(f"{name} is named already:", f"  it is now     {current}", f"  it would be   {replacement}")
+    remark(
+        f"{name} is named already:", f"  it is now     {current}", f"  it would be   {replacement}"
+    )
     hint = "Choose another name, or answer yes (--yes)."
-    confirm(f"Replace {name}?", yes=yes, refused=f"{name} is as it was.", hint=hint)
+    confirm(
+        f"Replace {name}?",
+        yes=yes,
+        refused=f"{name} is as it was.",
+        hint=hint,
+    )
 
 
 def ask_yes(question: str, **options: Any) -> bool:
-    """Return whether the person says yes. Raise click.Abort when nobody can answer. options: of click.confirm."""
+    """Return whether the person says yes.
+
+    Raise click.Abort when nobody can answer. options: of click.confirm.
+    """
     with paused_progress():
         return click.confirm(question, **options)
 
 
 def ask(question: str, **options: Any) -> str:
-    """Return what the person types. Raise click.Abort when nobody can answer. options: of click.prompt."""
+    """Return what the person types.
+
+    Raise click.Abort when nobody can answer. options: of click.prompt.
+    """
     with paused_progress():
         typed: str = click.prompt(question, **options)
     return typed
 
 
 def edit_text(text: AnyStr, path: str) -> AnyStr | None:
-    """Return what the person saves of a text in an editor, None when nothing was saved. path: the name of its file."""
+    """Return what the person saves of a text in an editor, None when nothing was saved.
+
+    path: the name of its file.
+    """
     with paused_progress():
         # Editors choose how to show a text by the ending of its file.
         return click.edit(text, extension=Path(path).suffix or ".txt")
@@ -212,12 +267,19 @@ def _is_terminal(stream: TextIO) -> bool:
 
 
 def style_text(text: str, style: str) -> str:
-    """Return the text in a style, such as `bold red` or `dim`, plain where colours are not wanted."""
+    """Return the text in a style, such as `bold red` or `dim`, plain where colours are
+    not wanted.
+    """
     # NO_COLOR counts with any value (no-color.org).
     if not style or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     colour = next((word for word in style.split() if word not in ("bold", "dim")), None)
-    return click.style(text, fg=colour, bold="bold" in style or None, dim="dim" in style or None)
+    return click.style(
+        text,
+        fg=colour,
+        bold="bold" in style or None,
+        dim="dim" in style or None,
+    )
 
 
 Cell = str | tuple[str, str]
@@ -235,10 +297,11 @@ def show_table(
     spare: Sequence[str] = (),
     whole: bool = False,
 ) -> None:
-    """Write a table to stdout, one line a row. On a terminal it fits the width, and what was left out is named.
+    """Write a table to stdout, one line a row. On a terminal it fits the width, and what was left
+    out is named.
 
-    Elsewhere, and with `whole`, every row has all its text: a cut would take the closing mark of a text between marks.
-    names, wide, spare: see `ColumnRoles`.
+    Elsewhere, and with `whole`, every row has all its text: a cut would take the closing mark of a
+    text between marks. names, wide, spare: see `ColumnRoles`.
     """
     from evolvable_server.cli.tables import ColumnRoles, fit_table
 
@@ -252,17 +315,35 @@ def show_table(
     plain = [[one_line(_text(cell)) for cell in row] for row in rows]
     fitted = fit_table(columns, plain, width, ColumnRoles(names, wide, spare))
     for number, line in enumerate(fitted.cells):
-        styles = ["bold" if number == 0 else _style(rows[number - 1][place]) for place in fitted.columns]
-        click.echo("  ".join(map(style_text, map(_encodable, line), styles)).rstrip())
+        styles = [
+            "bold" if number == 0 else _style(rows[number - 1][place]) for place in fitted.columns
+        ]
+        click.echo(
+            "  ".join(
+                map(
+                    style_text,
+                    map(_encodable, line),
+                    styles,
+                )
+            ).rstrip()
+        )
     if fitted.left_out:
         show_text(f"Not shown at {width} columns: {', '.join(fitted.left_out)}.", "dim")
 
 
-def _without_empty_columns(columns: Sequence[str], rows: Sequence[Row]) -> tuple[Sequence[str], Sequence[Row]]:
-    """Return a table without the columns in which no row has anything but zeros; the first one stays."""
+def _without_empty_columns(
+    columns: Sequence[str], rows: Sequence[Row]
+) -> tuple[Sequence[str], Sequence[Row]]:
+    """Return a table without the columns in which no row has anything but zeros; the first one
+    stays.
+    """
     empty = ("", "-", "0")
     # The first column names the row.
-    full = [at for at in range(len(columns)) if not at or any(_text(row[at]).strip() not in empty for row in rows)]
+    full = [
+        at
+        for at in range(len(columns))
+        if not at or any(_text(row[at]).strip() not in empty for row in rows)
+    ]
     return [columns[at] for at in full], [[row[at] for at in full] for row in rows]
 
 
@@ -274,7 +355,8 @@ _tsv: TextIO | None = None
 def tsv_tables() -> Iterator[None]:
     """Write the tables of the body to stdout as tab-separated values, and nothing else of it.
 
-    The titles come first, each row has all its columns and its whole text. No cell has a tab or a line end in it.
+    The titles come first, each row has all its columns and its whole text. No cell has a tab or a
+    line end in it.
     """
     global _tsv
     _tsv = sys.stdout
@@ -287,7 +369,10 @@ def tsv_tables() -> Iterator[None]:
 
 def _write_tsv(rows: Iterable[Row], stream: TextIO) -> None:
     for row in rows:
-        click.echo("\t".join(one_line(_text(cell)) for cell in row), file=stream)
+        click.echo(
+            "\t".join(one_line(_text(cell)) for cell in row),
+            file=stream,
+        )
 
 
 def show_fields(rows: Sequence[tuple[Cell, Cell]]) -> None:
@@ -301,7 +386,9 @@ def show_fields(rows: Sequence[tuple[Cell, Cell]]) -> None:
         line = one_line(_text(text))
         # A narrower terminal breaks the lines itself.
         room = max(width - indent, 20) if width else 0
-        lines = [piece for part in wrap(line, room) for piece in chop(part, room)] if room else [line]
+        lines = (
+            [piece for part in wrap(line, room) for piece in chop(part, room)] if room else [line]
+        )
         head = style_text(name, _style(name_cell)) + " " * (indent - cell_len(name))
         click.echo((head + style_text(lines[0], _style(text))).rstrip())
         for more in lines[1:]:
@@ -317,7 +404,9 @@ def _style(cell: Cell) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Return a cell as stdout can show it: where it has no ellipsis, a tilde of the same width stands for one."""
+    """Return a cell as stdout can show it: where it has no ellipsis, a tilde of the same width
+    stands for one.
+    """
     try:
         "…".encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -338,8 +427,8 @@ def show_text(text: str, style: str = "", indent: int = 0) -> None:
 def show_diff(diff: str) -> None:
     """Write a unified diff to stdout, on a terminal in the colours of git.
 
-    On a terminal every line begins with its sign, also where it is wider than the screen: no text of a file can be
-    taken for a line of ours.
+    On a terminal every line begins with its sign, also where it is wider than the screen: no text
+    of a file can be taken for a line of ours.
     """
     width = screen_width()
     # The diff ends with a line end, behind which there is no line.
@@ -350,7 +439,9 @@ def show_diff(diff: str) -> None:
 
 
 def diff_lines(line: str, width: int) -> list[str]:
-    """Return a line of a diff in pieces that fit a width; every piece after the first repeats its sign."""
+    """Return a line of a diff in pieces that fit a width; every piece after the first repeats its
+    sign.
+    """
     from evolvable_server.cli.tables import chop_at_words
 
     line = line.expandtabs(4)
@@ -382,7 +473,9 @@ class _Page(io.StringIO):
 
 @contextlib.contextmanager
 def page_output() -> Iterator[None]:
-    """Show what the body writes to stdout in $PAGER where it is longer than the screen; elsewhere write it through."""
+    """Show what the body writes to stdout in $PAGER where it is longer than the screen; elsewhere
+    write it through.
+    """
     # Inside another page, which decides for both.
     if isinstance(sys.stdout, _Page) or not _is_terminal(sys.stdout):
         yield
@@ -400,7 +493,9 @@ def page_output() -> Iterator[None]:
 
 
 def progress(label: str) -> contextlib.AbstractContextManager[Progress]:
-    """Return a context that shows on a terminal what is being done, and yields a function that says how much."""
+    """Return a context that shows on a terminal what is being done, and yields a function that says
+    how much.
+    """
     return show_progress(one_line(label))
 
 

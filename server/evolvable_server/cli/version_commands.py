@@ -1,4 +1,6 @@
-"""The commands that make versions: update, restore, remove and undo; and log, which lists operations."""
+"""The commands that make versions: update, restore, remove and undo; and log, which lists
+operations.
+"""
 
 import contextlib
 import sys
@@ -9,10 +11,23 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.editor_commands import keep_when_refused, new_text, open_editor, show_updated, stored_text
+from evolvable_server.cli.editor_commands import (
+    keep_when_refused,
+    new_text,
+    open_editor,
+    show_updated,
+    stored_text,
+)
 from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.maintenance import warn_of_secrets
-from evolvable_server.cli.options import REF, expect_option, page_option, read_source, reason_option, say_more
+from evolvable_server.cli.options import (
+    REF,
+    expect_option,
+    page_option,
+    read_source,
+    reason_option,
+    say_more,
+)
 from evolvable_server.cli.terminal import (
     confirm,
     count,
@@ -47,7 +62,11 @@ def directories_of(library: Library, refs: Iterable[Ref]) -> list[Path]:
     resources = [head.id for ref in refs if (head := library.store.head_or_none(ref)) is not None]
     copies = library.working_copies
     folders = {folder.id: folder.path for folder in copies.folders()}
-    bound = (folders[b.folder] / b.directory for b in copies.bindings.of_resources(resources) if b.folder in folders)
+    bound = (
+        folders[b.folder] / b.directory
+        for b in copies.bindings.of_resources(resources)
+        if b.folder in folders
+    )
     return sorted(path for path in bound if path.is_dir())
 
 
@@ -60,7 +79,9 @@ IMPORTED = "imported from"
 """How the reason of an operation begins that brought something in."""
 
 _IMPORTERS = (AuthorKind.YOU, AuthorKind.REPOSITORY, AuthorKind.IMPORT)
-"""Whose imports a person began: what their folder in a repository or their archive holds has another author."""
+"""Whose imports a person began: what their folder in a repository or their archive holds has
+another author.
+"""
 
 SESSION_SHOWN = 13
 """Characters that a table shows of a session; the beginning is enough to name it."""
@@ -77,7 +98,9 @@ MAX_REFS = 5
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
 @page_option
 @click.option("--session", metavar="ID", help="Only what this session did.")
-def log_command(state: CommandContext, limit: int, page: int, session: str | None) -> Output[dict[str, Any]]:
+def log_command(
+    state: CommandContext, limit: int, page: int, session: str | None
+) -> Output[dict[str, Any]]:
     """Show what happened lately.
 
     The newest operation comes first: when it was, who made it and why, and what it changed.
@@ -86,13 +109,20 @@ def log_command(state: CommandContext, limit: int, page: int, session: str | Non
         whole = whole_session(library.store, session) if session else None
         marks = AnswerMarks(caller.actor is not Actor.HUMAN)
         # One more than a page, to know whether another one follows.
-        operations = library.store.operations(limit * page + 1, whole)[limit * (page - 1) :]
+        operations = library.store.operations(
+            limit * page + 1,
+            whole,
+        )[limit * (page - 1) :]
         entries = read_log(library, operations[:limit], marks)
     more = len(operations) > limit
-    return Output({"operations": entries, "notice": marks.notice}, lambda log: _show_log(log, page, more))
+    return Output(
+        {"operations": entries, "notice": marks.notice}, lambda log: _show_log(log, page, more)
+    )
 
 
-def read_log(library: Library, operations: Sequence[Operation], marks: AnswerMarks) -> list[dict[str, Any]]:
+def read_log(
+    library: Library, operations: Sequence[Operation], marks: AnswerMarks
+) -> list[dict[str, Any]]:
     """Return operations and what each moved.
 
     marks: stand around what no person wrote. A principal of '': of a version before 0.2.
@@ -105,10 +135,24 @@ def read_log(library: Library, operations: Sequence[Operation], marks: AnswerMar
     for o in operations:
         # Only what no person wrote is marked.
         mark = marks.line if marks.on and reason_notice(o) else str
-        fields = {"operation": o.id, "at": o.at, "actor": o.actor, "reason": mark(o.reason), "session": o.session}
-        why = {"undoes": list(o.intent.undoes), "evidence": list(map(mark, o.intent.evidence))}
+        fields = {
+            "operation": o.id,
+            "at": o.at,
+            "actor": o.actor,
+            "reason": mark(o.reason),
+            "session": o.session,
+        }
+        why = {
+            "undoes": list(o.intent.undoes),
+            "evidence": list(map(mark, o.intent.evidence)),
+        }
         author, by = operation_author(o)
-        authorship = {"principal": o.principal or "", "via": o.intent.via, "author": author, "by": by}
+        authorship = {
+            "principal": o.principal or "",
+            "via": o.intent.via,
+            "author": author,
+            "by": by,
+        }
         entries.append({**fields, **why, "changes": changes.get(o.id, []), **authorship})
     return entries
 
@@ -155,7 +199,8 @@ def _short(session: str) -> str:
 
 
 def whole_session(store: Store, text: str) -> str:
-    """Return the session that the text names, in full or by its beginning as `log` shows it; else the text.
+    """Return the session that the text names, in full or by its beginning as `log` shows it; else
+    the text.
 
     Raise InvalidArgument when several sessions begin so.
     """
@@ -163,9 +208,13 @@ def whole_session(store: Store, text: str) -> str:
     # A whole name counts before beginnings.
     if not start or store.operations(1, text):
         return text
-    found = sorted({o.session for o in store.operations(SEARCHED) if o.session and o.session.startswith(start)})
+    found = sorted(
+        {o.session for o in store.operations(SEARCHED) if o.session and o.session.startswith(start)}
+    )
     if len(found) > 1:
-        raise InvalidArgument(f"{len(found)} sessions begin so: {', '.join(map(ascii, found[:5]))}.", "Write one out.")
+        raise InvalidArgument(
+            f"{len(found)} sessions begin so: {', '.join(map(ascii, found[:5]))}.", "Write one out."
+        )
     return found[0] if found else text
 
 
@@ -183,14 +232,17 @@ def restore_command(
 ) -> Output[verbs.Updated]:
     """Bring an old version back.
 
-    Name it as REF VERSION or as REF@VERSION. Its content becomes a new version. A removed resource comes back too.
+    Name it as REF VERSION or as REF@VERSION. Its content becomes a new version. A removed resource
+    comes back too.
     """
     wanted_version = version or ref.version
     if wanted_version is None:
         raise click.UsageError("Name the version: `evolvable history` shows them.")
     with state.library() as (library, caller):
         why = reason or f"version {wanted_version} restored"
-        restored = verbs.restore_resource(library, caller, ref.at(None), wanted_version, why, expected_version=expect)
+        restored = verbs.restore_resource(
+            library, caller, ref.at(None), wanted_version, why, expected_version=expect
+        )
     return Output(restored, show_updated)
 
 
@@ -198,15 +250,22 @@ def restore_command(
 @click.argument("ref", type=REF)
 @expect_option
 @reason_option("removed on the command line")
-def remove_command(state: CommandContext, ref: Ref, expect: int | None, reason: str) -> Output[verbs.Updated]:
+def remove_command(
+    state: CommandContext, ref: Ref, expect: int | None, reason: str
+) -> Output[verbs.Updated]:
     """Remove a resource; its versions stay.
 
     It goes from the folders that are watched as well. `evolvable restore` brings it back.
     """
     with state.library() as (library, caller):
         # Before the removal, which takes the bindings of the directories away.
-        directories = directories_of(library, [library.store.head(ref.at(None), caller.scopes).ref])
-        updated = verbs.remove_resource(library, caller, ref.at(None), reason, expected_version=expect)
+        directories = directories_of(
+            library,
+            [library.store.head(ref.at(None), caller.scopes).ref],
+        )
+        updated = verbs.remove_resource(
+            library, caller, ref.at(None), reason, expected_version=expect
+        )
 
     def render(updated: verbs.Updated) -> None:
         show_updated(updated)
@@ -225,16 +284,19 @@ def undo_command(
 ) -> Output[Undone]:
     """Take an operation back.
 
-    OPERATION, or all that a session changed, is taken back in one new operation. Without either, at a terminal, your
-    last change is shown, and you are asked whether to take it back; an import is offered by its number only. What
-    somebody changed since stays. A resource where both changed the same lines is left alone and listed, and so is one
-    that waits for a person; the exit code is then 4. `evolvable log` shows operations. What they created goes from the
-    watched folders too; at a terminal that is asked first.
+    OPERATION, or all that a session changed, is taken back in one new operation. Without either, at
+    a terminal, your last change is shown, and you are asked whether to take it back; an import is
+    offered by its number only. What somebody changed since stays. A resource where both changed the
+    same lines is left alone and listed, and so is one that waits for a person; the exit code is
+    then 4. `evolvable log` shows operations. What they created goes from the watched folders too;
+    at a terminal that is asked first.
     """
     is_named = operation is not None or session is not None
     at_terminal = sys.stdin.isatty() and state.identity.principal is Principal.PERSON
     if (operation is not None and session is not None) or (not is_named and not at_terminal):
-        raise click.UsageError("Name an operation, or a session with --session. `evolvable log` shows both.")
+        raise click.UsageError(
+            "Name an operation, or a session with --session. `evolvable log` shows both."
+        )
     with state.library() as (library, caller):
         if not is_named:
             operation = _offer_last(library, caller, yes=yes)
@@ -242,18 +304,27 @@ def undo_command(
         changes = _changes(library, operation, session)
         if not yes and sys.stdin.isatty():
             # Only what the operation created goes from the disk.
-            _confirm_undo(directories_of(library, {change.ref for change in changes if change.before is None}))
+            _confirm_undo(
+                directories_of(library, {change.ref for change in changes if change.before is None})
+            )
         directories = directories_of(library, {change.ref for change in changes})
-        why = reason or (f"operation {operation} undone" if operation else f"session {session} undone")
+        why = reason or (
+            f"operation {operation} undone" if operation else f"session {session} undone"
+        )
         undone = revert_or_propose(library, caller, why, operation=operation, session=session)
-    return Output(undone, lambda _: _show_undone(undone, directories), found_code(undone.waiting, undone.conflicts))
+    return Output(
+        undone,
+        lambda _: _show_undone(undone, directories),
+        found_code(undone.waiting, undone.conflicts),
+    )
 
 
 def _offer_last(library: Library, caller: Caller, *, yes: bool) -> int:
-    """Show the person's last change that is in force, one saved in a folder too, and return it after a yes.
+    """Show the person's last change that is in force, one saved in a folder too, and return it
+    after a yes.
 
-    An import is no change of theirs: taking it back takes the skills from the disk. What others did later is named.
-    Raise InvalidArgument.
+    An import is no change of theirs: taking it back takes the skills from the disk. What others did
+    later is named. Raise InvalidArgument.
     """
     undone, later, imported = set[int](), list[str](), ""
     for operation in library.store.operations(SEARCHED):
@@ -263,22 +334,35 @@ def _offer_last(library: Library, caller: Caller, *, yes: bool) -> int:
             continue
         author, by = operation_author(operation, caller)
         changes = library.store.backend.changes_of([operation.id])
-        if author in _IMPORTERS and operation.intent.via != QUICKSTART.via and is_import(operation, changes):
+        if (
+            author in _IMPORTERS
+            and operation.intent.via != QUICKSTART.via
+            and is_import(operation, changes)
+        ):
             imported = (
-                imported or f" The last import is operation {operation.id}: `evolvable undo {operation.id}` asks first."
+                imported
+                or f" The last import is operation {operation.id}: `evolvable undo "
+                f"{operation.id}` asks first."
             )
         elif author is AuthorKind.YOU:
             break
         if author is not AuthorKind.YOU:
-            later.append(f"operation {operation.id} by {author_words(author, by)}: {_describe_moves(changes)}")
+            later.append(
+                f"operation {operation.id} by {author_words(author, by)}: "
+                f"{_describe_moves(changes)}"
+            )
     else:
         raise InvalidArgument(
-            "You made no change that could be taken back.", f"`evolvable log` shows all operations.{imported}"
+            "You made no change that could be taken back.",
+            f"`evolvable log` shows all operations.{imported}",
         )
     what = f"{one_line(operation.reason)}: {_describe_moves(changes)}"
     remark(f"Your last change is operation {operation.id}, {local_time(operation.at)}: {what}")
     if later:
-        remark("Others changed something later, and it stays:", *(f"  {line}" for line in later[:MAX_REFS]))
+        remark(
+            "Others changed something later, and it stays:",
+            *(f"  {line}" for line in later[:MAX_REFS]),
+        )
     if len(later) > MAX_REFS:
         remark(f"  and {len(later) - MAX_REFS:,} more: evolvable log")
     confirm(f"Take back operation {operation.id}?", yes=yes, refused="Nothing was taken back.")
@@ -287,15 +371,24 @@ def _offer_last(library: Library, caller: Caller, *, yes: bool) -> int:
 
 def is_import(operation: Operation, changes: Sequence[Change]) -> bool:
     """Return whether an operation only brought in what a folder or an archive held."""
-    return operation.reason.startswith(IMPORTED) and all(change.before is None for change in changes)
+    return operation.reason.startswith(IMPORTED) and all(
+        change.before is None for change in changes
+    )
 
 
 def _describe_moves(changes: Sequence[Change]) -> str:
-    return some([_describe_move({"ref": str(change.ref), "after": change.after}) for change in changes], MAX_REFS)
+    return some(
+        [_describe_move({"ref": str(change.ref), "after": change.after}) for change in changes],
+        MAX_REFS,
+    )
 
 
 def _changes(library: Library, operation: int | None, session: str | None) -> list[Change]:
-    ids = [o.id for o in library.store.operations(SEARCHED, session)] if session is not None else [operation or 0]
+    ids = (
+        [o.id for o in library.store.operations(SEARCHED, session)]
+        if session is not None
+        else [operation or 0]
+    )
     return library.store.backend.changes_of(ids)
 
 
@@ -303,7 +396,9 @@ def _confirm_undo(going: list[Path]) -> None:
     """Ask before directories of a person go. Raise InvalidArgument when they shall stay."""
     if not going:
         return
-    remark("These directories hold what was created, and go from the disk if nobody changed it since:")
+    remark(
+        "These directories hold what was created, and go from the disk if nobody changed it since:"
+    )
     remark(*(f"  {path}" for path in going[:MAX_SHOWN]))
     if len(going) > MAX_SHOWN:
         remark(f"  and {len(going) - MAX_SHOWN:,} more")
@@ -313,7 +408,10 @@ def _confirm_undo(going: list[Path]) -> None:
 def _show_undone(undone: Undone, directories: list[Path]) -> None:
     warn(*undone.warnings)
     if undone.waiting:
-        which = f"{count(len(undone.waiting), 'proposal')} ({some(list(map(str, undone.waiting)), MAX_REFS)})"
+        which = (
+            f"{count(len(undone.waiting), 'proposal')} "
+            f"({some(list(map(str, undone.waiting)), MAX_REFS)})"
+        )
         say(f"Nothing is taken back yet: it waits for a person as {which}.")
         say(f"Read it: evolvable inbox show {undone.waiting[0]}")
     elif undone.operation is None and not undone.conflicts:
@@ -325,11 +423,16 @@ def _show_undone(undone: Undone, directories: list[Path]) -> None:
             say_quoted(conflict.sides.removesuffix("\n"))
     say_gone(directories)
     if undone.operation is not None:
-        say(f"This is operation {undone.operation}; it took back {count(len(undone.undid), 'operation')}.")
+        say(
+            f"This is operation {undone.operation}; it took back "
+            f"{count(len(undone.undid), 'operation')}."
+        )
 
 
 def file_source(value: str) -> tuple[str, bytes]:
-    """Return what PATH=SOURCE names: the path inside the resource, and the bytes of the file (or `-`, stdin)."""
+    """Return what PATH=SOURCE names: the path inside the resource, and the bytes of the file (or
+    `-`, stdin).
+    """
     path, equals, source = value.partition("=")
     if not (path and equals and source):
         raise click.BadParameter(f"{ascii(value)} is not PATH=SOURCE, such as SKILL.md=./new.md.")
@@ -338,15 +441,29 @@ def file_source(value: str) -> tuple[str, bytes]:
 
 @command("update")
 @click.argument("ref", type=REF)
-@click.option("--file", "files", type=file_source, multiple=True, metavar="PATH=SOURCE", help="Replace or add a file.")
 @click.option(
-    "--edit", "edits", nargs=3, multiple=True, metavar="PATH OLD NEW", help="Replace OLD, which stands there once."
+    "--file",
+    "files",
+    type=file_source,
+    multiple=True,
+    metavar="PATH=SOURCE",
+    help="Replace or add a file.",
+)
+@click.option(
+    "--edit",
+    "edits",
+    nargs=3,
+    multiple=True,
+    metavar="PATH OLD NEW",
+    help="Replace OLD, which stands there once.",
 )
 @click.option("--delete", "deleted", multiple=True, metavar="PATH", help="Delete a file.")
 @click.option("--editor", is_flag=True, help="Open a file of it in $EDITOR.")
 @click.option("--path", metavar="PATH", help="The file for --editor; default its main file.")
 @click.option("--create", is_flag=True, help="The resource is new.")
-@click.option("--copy-of", type=REF, metavar="REF", help="With --create: start as a copy of this one.")
+@click.option(
+    "--copy-of", type=REF, metavar="REF", help="With --create: start as a copy of this one."
+)
 @click.option("--propose", is_flag=True, help="Change nothing yet; put it into the inbox.")
 @expect_option
 @reason_option("edited on the command line")
@@ -374,7 +491,11 @@ def update_command(
     # Closed first on an error, so that the text of an editor is saved.
     with state.library() as (library, caller), contextlib.ExitStack() as stack:
         if editor:
-            start = new_text(ref, path) if options["create"] else stored_text(library, caller, ref, path, expect)
+            start = (
+                new_text(ref, path)
+                if options["create"]
+                else stored_text(library, caller, ref, path, expect)
+            )
             edited = open_editor(start)
             stack.enter_context(keep_when_refused([edited]))
             contents, expect = {edited.path: edited.data}, edited.version
@@ -393,7 +514,9 @@ def update_command(
     return Output(updated, show_updated)
 
 
-def _contents(files: tuple[tuple[str, bytes], ...], deleted: tuple[str, ...]) -> dict[str, bytes | None]:
+def _contents(
+    files: tuple[tuple[str, bytes], ...], deleted: tuple[str, ...]
+) -> dict[str, bytes | None]:
     paths = [*(path for path, _ in files), *deleted]
     twice = [path for path in paths if paths.count(path) > 1]
     if twice:

@@ -90,24 +90,31 @@ else:
             "config_files": "read_configuration",
             "hook_files": "has_hooks",
             "memory_files": (
-                "MemoryCopy TITLES copy_statuses disable_copies enable_copies installed_clients memory_text "
-                "read_enabled_copies strip_block"
+                "MemoryCopy TITLES copy_statuses disable_copies enable_copies "
+                "installed_clients memory_text read_enabled_copies strip_block"
             ),
-            "other_lists": "CutList choose_for_client cut_lists is_of_other_client take_out_of_client",
+            "other_lists": (
+                "CutList choose_for_client cut_lists is_of_other_client take_out_of_client"
+            ),
             "paste_forms": "PASTED entry_forms",
             "project_memory": (
-                "MemoryProject disable_project_files enable_project_file memory_project project_file_statuses "
-                "project_files project_memory_files refresh_memory_files tracking_in_project"
+                "MemoryProject disable_project_files enable_project_file memory_project "
+                "project_file_statuses project_files project_memory_files "
+                "refresh_memory_files tracking_in_project"
             ),
             "registration": (
-                "ClientConnection ConfigurationEntry check_lasting configuration_entry connect disconnect "
-                "entry_home is_ours run_client server_start strict_json_warnings"
+                "ClientConnection ConfigurationEntry check_lasting configuration_entry "
+                "connect disconnect entry_home is_ours run_client server_start "
+                "strict_json_warnings"
             ),
-            "registry": "CODEX HeardCall VSCODE WAITS_SECONDS add_client_log all_clients has_hosts read_client_log",
+            "registry": (
+                "CODEX HeardCall VSCODE WAITS_SECONDS add_client_log all_clients has_hosts "
+                "read_client_log"
+            ),
             "skill_list": (
-                "ClientList ListChange MeasuredList SHORTEN choose_collection chosen_lists client_lists "
-                "crowded_list list_on_disk listed_skills measure_list project_list room_of_projects take_out "
-                "unlisted_newcomers"
+                "ClientList ListChange MeasuredList SHORTEN choose_collection chosen_lists "
+                "client_lists crowded_list list_on_disk listed_skills measure_list "
+                "project_list room_of_projects take_out unlisted_newcomers"
             ),
         },
     )

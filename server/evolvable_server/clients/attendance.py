@@ -1,11 +1,11 @@
 """Whether an answer to a question in the client can be a person's.
 
-Claude Code has hooks that answer the questions of a server before a person sees them, and a repository can bring such a
-hook. A server that an agent's shell started is asked by that agent. In both cases, and where Claude Code runs without a
-person, an "accept" publishes nothing.
+Claude Code has hooks that answer the questions of a server before a person sees them, and a
+repository can bring such a hook. A server that an agent's shell started is asked by that agent. In
+both cases, and where Claude Code runs without a person, an "accept" publishes nothing.
 
-What this cannot see: a hook that is named by a command-line option, and an agent's shell that unsets its variables.
-Locked approvals hold against both.
+What this cannot see: a hook that is named by a command-line option, and an agent's shell that
+unsets its variables. Locked approvals hold against both.
 """
 
 import contextlib
@@ -32,25 +32,38 @@ SHELL_MARKS = (
     "FACTORY_EXEC_TARGET_AUTONOMY",
     *(name for name, client in MARKS.items() if client == "codex"),
 )
-"""What the clients set in their agents' shells and not in the environment of a server that they start themselves.
+"""What the clients set in their agents' shells and not in the environment of a server that they
+start themselves.
 
-OpenCode, Gemini CLI, and Droid on a terminal, set nothing of their own in a shell that their servers do not get too.
+OpenCode, Gemini CLI, and Droid on a terminal, set nothing of their own in a shell that their
+servers do not get too.
 """
 
 MAX_BYTES = 1_000_000
 """Of a file of settings that is read for hooks; a longer one counts as if it had one."""
 
 # Folders of the settings of an administrator, by system.
-_MANAGED = ("/etc/claude-code", "/Library/Application Support/ClaudeCode", "C:/Program Files/ClaudeCode")
-_KEY_OF_HOOKS = re.compile(r"""(?m)Elicitation|(?:^|[{,])\s*["']?hooks["']?\s*:|"[^"\n]*\\[^"\n]*"\s*:""")
-"""A key in frontmatter that cannot be read and may be `hooks`; a word in its description is none."""
+_MANAGED = (
+    "/etc/claude-code",
+    "/Library/Application Support/ClaudeCode",
+    "C:/Program Files/ClaudeCode",
+)
+_KEY_OF_HOOKS = re.compile(
+    r"""(?m)Elicitation|(?:^|[{,])\s*["']?hooks["']?\s*:|"[^"\n]*\\[^"\n]*"\s*:"""
+)
+"""A key in frontmatter that cannot be read and may be `hooks`; a word in its
+description is none.
+"""
 
 # Files whose frontmatter may name hooks.
 _HEADED = ("skills/*/SKILL.md", "agents/**/*.md", "commands/**/*.md")
 
 
-def why_unattended(environment: Mapping[str, str] = os.environ, project: Path | None = None) -> str | None:
-    """Return why no answer in the client that started this process counts as a person's, None when it may.
+def why_unattended(
+    environment: Mapping[str, str] = os.environ, project: Path | None = None
+) -> str | None:
+    """Return why no answer in the client that started this process counts as a person's, None when
+    it may.
 
     project: the folder that is open in the client, by default the working directory.
     """
@@ -67,7 +80,10 @@ def why_unattended(environment: Mapping[str, str] = os.environ, project: Path | 
     own = [home / ".claude" if home else None, Path(config) if config else None]
     try:
         opened = [project or Path.cwd(), Path(project_dir) if project_dir else None]
-        found = next(answering_hooks(list(filter(None, opened)), list(filter(None, own))), None)
+        found = next(
+            answering_hooks(list(filter(None, opened)), list(filter(None, own))),
+            None,
+        )
     except OSError as error:
         # The safe answer: what cannot be read may name such a hook.
         return f"the client's settings cannot be read ({error})"
@@ -82,23 +98,39 @@ def answering_hooks(opened: list[Path], own: list[Path]) -> Iterator[Path]:
         own: The client's own folders of configuration.
     """
     folders = dict.fromkeys(
-        [*own, *(above / ".claude" for directory in opened for above in (directory, *directory.parents))]
+        [
+            *own,
+            *(
+                above / ".claude"
+                for directory in opened
+                for above in (directory, *directory.parents)
+            ),
+        ]
     )
     for folder in folders:
         settings = (folder / "settings.json", folder / "settings.local.json")
         headed = itertools.chain.from_iterable(folder.glob(pattern) for pattern in _HEADED)
         yield from (path for path in settings if _has_answering_hook(path))
         yield from (path for path in headed if _has_answering_hook(path))
-    managed = itertools.chain.from_iterable(Path(folder).glob("managed-settings*/**/*.json") for folder in _MANAGED)
+    managed = itertools.chain.from_iterable(
+        Path(folder).glob("managed-settings*/**/*.json") for folder in _MANAGED
+    )
     single = (Path(folder) / "managed-settings.json" for folder in _MANAGED)
     yield from (path for path in itertools.chain(managed, single) if _has_answering_hook(path))
     plugins = itertools.chain.from_iterable(folder.glob("plugins/**/*.json") for folder in own)
     # Packages of a plugin are no settings, and may be tens of thousands of files.
-    yield from (path for path in plugins if "node_modules" not in path.parts and _plugin_has_answering_hook(path))
+    yield from (
+        path
+        for path in plugins
+        if "node_modules" not in path.parts and _plugin_has_answering_hook(path)
+    )
 
 
 def _plugin_has_answering_hook(path: Path) -> bool:
-    """Return whether a file of a plugin names such a hook. Most are no settings: what cannot be read needs the word."""
+    """Return whether a file of a plugin names such a hook.
+
+    Most are no settings: what cannot be read needs the word.
+    """
     with contextlib.suppress(OSError):
         data = read_regular(path)
         # JSON may spell the word with escapes.
@@ -148,5 +180,7 @@ def _names_event(value: object) -> bool:
     """Return whether a mapping has one of the events as a key below `hooks`, at any depth."""
     if isinstance(value, Mapping):
         hooks = value.get("hooks")
-        return (isinstance(hooks, Mapping) and not EVENTS.isdisjoint(hooks)) or any(map(_names_event, value.values()))
+        return (isinstance(hooks, Mapping) and not EVENTS.isdisjoint(hooks)) or any(
+            map(_names_event, value.values())
+        )
     return isinstance(value, list) and any(map(_names_event, value))

@@ -1,4 +1,5 @@
-"""Read and write the configuration files of other programs: whole, with a backup, and only files that can be read.
+"""Read and write the configuration files of other programs: whole, with a backup, and only files
+that can be read.
 
 Of a TOML text single keys are changed; every other line stays as it is (of JSON see `json_edit`).
 """
@@ -14,7 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evolvable_server.clients.json_edit import EMPTY, JsonError, edit_json, line_and_column, parse_jsonc
+from evolvable_server.clients.json_edit import (
+    EMPTY,
+    JsonError,
+    edit_json,
+    line_and_column,
+    parse_jsonc,
+)
 from evolvable_store import read_regular
 from evolvable_store.errors import Conflict, EvolvableError, Invalid
 from evolvable_store.workingcopy import link_out_of_repository
@@ -25,8 +32,9 @@ from evolvable_store.workingcopy import link_out_of_repository
 def edit_toml(text: str, path: tuple[str, str], value: dict[str, Any] | None) -> str:
     """Return the text with the table `value` at `path`; None removes the table.
 
-    Of an existing table only the keys that differ are touched; a new one comes last. Raise ValueError for a text that
-    is no TOML, and when the result would not hold exactly what it should, or lack a comment.
+    Of an existing table only the keys that differ are touched; a new one comes last. Raise
+    ValueError for a text that is no TOML, and when the result would not hold exactly what it
+    should, or lack a comment.
     """
     before = tomllib.loads(text)
     expected = _with(before, path, value)
@@ -45,7 +53,8 @@ def edit_toml(text: str, path: tuple[str, str], value: dict[str, Any] | None) ->
                 del document[outer][name]
                 after = document.as_string()
         elif name in before.get(outer, {}):
-            # A table without a header of its own gets new tables inline: a header would belong to the table above.
+            # A table without a header of its own gets new tables inline: a header would belong to
+            # the table above.
             has_header = any(map(_header(outer, name).match, text.splitlines()))
             _update(document[outer][name], value, inline=not has_header)
             after = document.as_string()
@@ -69,7 +78,9 @@ def _parse_document(text: str) -> Any:
         raise ValueError(f"it cannot be edited: {error}") from error
 
 
-def _with(before: dict[str, Any], path: tuple[str, str], value: dict[str, Any] | None) -> dict[str, Any]:
+def _with(
+    before: dict[str, Any], path: tuple[str, str], value: dict[str, Any] | None
+) -> dict[str, Any]:
     outer, name = path
     tables = dict(before.get(outer, {}))
     if value is None:
@@ -83,7 +94,9 @@ def _with(before: dict[str, Any], path: tuple[str, str], value: dict[str, Any] |
 
 
 def _append_table(text: str, document: Any, outer: str, name: str, value: dict[str, Any]) -> str:
-    """Return the text with a new table at its end; inside, when the tables are written on one line."""
+    """Return the text with a new table at its end; inside, when the tables are written
+    on one line.
+    """
     import tomlkit
     from tomlkit.items import InlineTable
 
@@ -123,7 +136,8 @@ def _header(outer: str, name: str) -> re.Pattern[str]:
 def _without_lines(text: str, outer: str, name: str) -> str:
     """Return the text without a table, the same text when it has no header of its own.
 
-    Comments between its keys go with them; those after its last key stay, they belong to what follows.
+    Comments between its keys go with them; those after its last key stay, they belong to what
+    follows.
     """
     header = _header(outer, name)
     lines = text.splitlines(keepends=True)
@@ -132,9 +146,21 @@ def _without_lines(text: str, outer: str, name: str) -> str:
         return text
     # From the end, so that the numbers of earlier lines stay right.
     for start in reversed(starts):
-        end = next((at for at in range(start + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
+        end = next(
+            (
+                at
+                for at in range(
+                    start + 1,
+                    len(lines),
+                )
+                if lines[at].lstrip().startswith("[")
+            ),
+            len(lines),
+        )
         # Blank lines and comments before the next header belong to that one.
-        while end > start + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
+        while end > start + 1 and (
+            not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")
+        ):
             end -= 1
         while end < len(lines) and not lines[end].strip():
             end += 1
@@ -153,7 +179,9 @@ def _with_newlines_of(before: str, after: str) -> str:
 
 
 def _verify(comments: str, after: str, expected: dict[str, Any]) -> None:
-    """Raise ValueError unless the text holds what it should, and every comment line of `comments`."""
+    """Raise ValueError unless the text holds what it should, and every comment line of
+    `comments`.
+    """
     try:
         found = tomllib.loads(after)
     except tomllib.TOMLDecodeError as error:
@@ -172,7 +200,10 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 class ConfigurationBroken(Invalid):
-    """A configuration file cannot be read as what it should be. line and column count from 1; 0: not known."""
+    """A configuration file cannot be read as what it should be.
+
+    line and column count from 1; 0: not known.
+    """
 
     def __init__(self, path: Path, what: str, line: int = 0, column: int = 0) -> None:
         where = f" at line {line}, column {column}" if line else ""
@@ -189,7 +220,10 @@ class ConfigurationNotWritten(EvolvableError):
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A configuration file as it was read. text: '' when it is absent. loose: what strict JSON does not have."""
+    """A configuration file as it was read.
+
+    text: '' when it is absent. loose: what strict JSON does not have.
+    """
 
     path: Path
     data: bytes | None
@@ -199,7 +233,8 @@ class Configuration:
 
 
 def read_configuration(path: Path) -> Configuration:
-    """Return a file as it is; TOML by its name, else JSON, with comments or without. An absent or empty one is empty.
+    """Return a file as it is; TOML by its name, else JSON, with comments or without. An absent or
+    empty one is empty.
 
     Raise ConfigurationBroken, ConfigurationNotWritten when it cannot be read.
     """
@@ -239,7 +274,8 @@ def _read_data(path: Path) -> bytes | None:
         return None
     except OSError as error:
         raise ConfigurationNotWritten(
-            f"{path} cannot be read: {error.strerror}.", "Check that it is a file, and its permissions."
+            f"{path} cannot be read: {error.strerror}.",
+            "Check that it is a file, and its permissions.",
         ) from error
 
 
@@ -250,7 +286,14 @@ def _toml(path: Path, text: str) -> tuple[dict[str, object], None]:
         what, _, place = str(error).partition(" (at ")
         # tomllib puts the place at the end of its message.
         found = re.fullmatch(r"line (\d+), column (\d+)\)", place)
-        line, column = (int(found[1]), int(found[2])) if found else line_and_column(text, len(text))
+        line, column = (
+            (int(found[1]), int(found[2]))
+            if found
+            else line_and_column(
+                text,
+                len(text),
+            )
+        )
         raise ConfigurationBroken(path, what.lower(), line, column) from None
 
 
@@ -258,12 +301,26 @@ def _json(path: Path, text: str) -> tuple[dict[str, object], tuple[str, int, int
     with report_edit_errors(path, text):
         document = parse_jsonc(text)
     if not isinstance(document.root.value, dict):
-        raise ConfigurationBroken(path, "it should be an object in braces", *line_and_column(text, document.root.start))
-    loose = (document.loose[0], *line_and_column(text, document.loose[1])) if document.loose else None
+        raise ConfigurationBroken(
+            path, "it should be an object in braces", *line_and_column(text, document.root.start)
+        )
+    loose = (
+        (
+            document.loose[0],
+            *line_and_column(
+                text,
+                document.loose[1],
+            ),
+        )
+        if document.loose
+        else None
+    )
     return document.root.value, loose
 
 
-def edit_configuration(found: Configuration, path: tuple[str, ...], value: dict[str, object] | None) -> str:
+def edit_configuration(
+    found: Configuration, path: tuple[str, ...], value: dict[str, object] | None
+) -> str:
     """Return the text of a file with an entry in it, or without it; everything else as it is.
 
     Raise ConfigurationBroken when there is no way to do that without touching anything else.
@@ -278,7 +335,9 @@ def edit_configuration(found: Configuration, path: tuple[str, ...], value: dict[
 
 @contextlib.contextmanager
 def report_edit_errors(path: Path, text: str) -> Iterator[None]:
-    """Raise ConfigurationBroken for what parsing and editing a text in the body raises, with its line where known."""
+    """Raise ConfigurationBroken for what parsing and editing a text in the body raises, with its
+    line where known.
+    """
     try:
         yield
     except JsonError as error:
@@ -290,17 +349,24 @@ def report_edit_errors(path: Path, text: str) -> Iterator[None]:
 def write_configuration(
     found: Configuration, text: str | bytes, *, private: bool, stamp: str, backup: bool = True
 ) -> Path | None:
-    """Put `text` in the place of a file, at once and with its mode; return the backup beside it, None for a new file.
+    """Put `text` in the place of a file, at once and with its mode; return the backup beside it,
+    None for a new file.
 
-    Where the path is a link, what it points to is replaced. private: a new file is for its owner alone. backup: whether
-    one is made. Raise Conflict when another program wrote the file since it was read, ConfigurationNotWritten.
+    Where the path is a link, what it points to is replaced. private: a new file is for its owner
+    alone. backup: whether one is made. Raise Conflict when another program wrote the file since it
+    was read, ConfigurationNotWritten.
     """
     target = _target(found.path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         # The copy first: it is on disk before the file changes.
         copy = _back_up(found, target, stamp) if found.data is not None and backup else None
-        _replace(found, target, text if isinstance(text, bytes) else text.encode("utf-8"), 0o600 if private else None)
+        _replace(
+            found,
+            target,
+            text if isinstance(text, bytes) else text.encode("utf-8"),
+            0o600 if private else None,
+        )
     except OSError as error:
         raise ConfigurationNotWritten(
             f"{found.path} cannot be written: {error.strerror}.",
@@ -310,14 +376,17 @@ def write_configuration(
 
 
 def _target(path: Path) -> Path:
-    """Return the file that a path leads to. Raise ConfigurationNotWritten for a link that leads out of a repository.
+    """Return the file that a path leads to. Raise ConfigurationNotWritten for a link that leads out
+    of a repository.
 
-    A person's own link, as into a folder of dotfiles, is followed; one that a repository brings decides nothing.
+    A person's own link, as into a folder of dotfiles, is followed; one that a repository brings
+    decides nothing.
     """
     if leaving := link_out_of_repository(path):
         link, repository = leaving
         raise ConfigurationNotWritten(
-            f"{link} is a symbolic link that leads out of the repository {repository}; it is not written through.",
+            f"{link} is a symbolic link that leads out of the repository {repository}; it is not "
+            "written through.",
             "Remove the link, or name another scope.",
         )
     return Path(os.path.realpath(path))
@@ -331,7 +400,8 @@ def back_up_configuration(found: Configuration, stamp: str) -> Path | None:
         return _back_up(found, _target(found.path), stamp)
     except OSError as error:
         raise ConfigurationNotWritten(
-            f"{found.path} cannot be backed up: {error.strerror}.", "Check the permissions of its folder."
+            f"{found.path} cannot be backed up: {error.strerror}.",
+            "Check the permissions of its folder.",
         ) from error
 
 
@@ -356,7 +426,10 @@ def _replace(found: Configuration, target: Path, data: bytes, mode: int | None) 
         _write_new(beside, data, mode)
         # As late as possible: what another program wrote meanwhile must not be lost.
         if _read_data(target) != found.data:
-            raise Conflict(f"{found.path} was written by another program just now.", "Nothing changed; try again.")
+            raise Conflict(
+                f"{found.path} was written by another program just now.",
+                "Nothing changed; try again.",
+            )
         os.replace(beside, target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -366,12 +439,15 @@ def _replace(found: Configuration, target: Path, data: bytes, mode: int | None) 
 
 def _write_new(path: Path, data: bytes, mode: int | None) -> None:
     # O_BINARY: without it, Windows changes line ends.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode or 0o666)
+    descriptor = os.open(
+        path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode or 0o666
+    )
     with open(descriptor, "wb") as file:
         # The umask has taken bits away when the file was made.
         if mode is not None and hasattr(os, "fchmod"):
             os.fchmod(descriptor, mode)
         file.write(data)
         file.flush()
-        # Before the rename: after a power cut the file is the old or the new one, never an empty one.
+        # Before the rename: after a power cut the file is the old or the new one, never an empty
+        # one.
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
 """The hooks of a client that `connect --hooks` writes and `disconnect` takes out.
 
-A client has them in a file of their own, which is written whole, or as items of lists in its settings, where everything
-else stays as it is.
+A client has them in a file of their own, which is written whole, or as items of lists in its
+settings, where everything else stays as it is.
 """
 
 import json
@@ -33,8 +33,9 @@ class NotOurHooks(Refused):
 class HookForm:
     """How a client has hooks.
 
-    file: below a folder of `Machine`. events: its names of the events that act. style: `copilot` and `opencode` are
-    files of our own; `claude` is Claude Code's form in a file of settings. timeout: in the client's unit.
+    file: below a folder of `Machine`. events: its names of the events that act. style: `copilot`
+    and `opencode` are files of our own; `claude` is Claude Code's form in a file of settings.
+    timeout: in the client's unit.
     """
 
     file: str
@@ -45,12 +46,18 @@ class HookForm:
 
 FORMS: Mapping[str, HookForm] = {
     "copilot": HookForm(
-        "copilot/hooks/evolvable.json", "copilot", ("userPromptSubmitted", "postToolUse", "agentStop", "sessionEnd")
+        "copilot/hooks/evolvable.json",
+        "copilot",
+        ("userPromptSubmitted", "postToolUse", "agentStop", "sessionEnd"),
     ),
     # Qwen Code counts in milliseconds, the others in seconds.
-    "qwen": HookForm("user/.qwen/settings.json", "claude", ("UserPromptSubmit", "PostToolUse", "Stop"), 10_000),
+    "qwen": HookForm(
+        "user/.qwen/settings.json", "claude", ("UserPromptSubmit", "PostToolUse", "Stop"), 10_000
+    ),
     "droid": HookForm(
-        "user/.factory/settings.json", "claude", ("UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd")
+        "user/.factory/settings.json",
+        "claude",
+        ("UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd"),
     ),
     "opencode": HookForm("settings/opencode/plugins/evolvable.js", "opencode"),
 }
@@ -75,13 +82,30 @@ class HookCommand:
         # cmd.exe has no `env`. Quotes around the whole assignment keep its special characters.
         if sys.platform == "win32":
             sets = [f'set "{key}={value}"&& ' for key, value in self.env.items()]
-            return "".join([*sets, " ".join(f'"{word}"' for word in words)])
-        return shlex.join([*(["env"] if self.env else []), *(f"{k}={v}" for k, v in self.env.items()), *words])
+            return "".join(
+                [
+                    *sets,
+                    " ".join(f'"{word}"' for word in words),
+                ]
+            )
+        return shlex.join(
+            [
+                *(["env"] if self.env else []),
+                *(f"{k}={v}" for k, v in self.env.items()),
+                *words,
+            ]
+        )
 
     def powershell(self, *more: str) -> str:
         """Return the command for PowerShell."""
         sets = [f"$env:{key} = {_quote(value)}; " for key, value in self.env.items()]
-        return "".join([*sets, "& ", " ".join(map(_quote, (*self.words, *more)))])
+        return "".join(
+            [
+                *sets,
+                "& ",
+                " ".join(map(_quote, (*self.words, *more))),
+            ]
+        )
 
 
 def _quote(text: str) -> str:
@@ -90,7 +114,9 @@ def _quote(text: str) -> str:
 
 
 def hook_command(start: Start) -> HookCommand:
-    """Return what runs the hooks of the installation and over the library that a server's start names."""
+    """Return what runs the hooks of the installation and over the library that a server's start
+    names.
+    """
     # A client starts hooks without the variables of the server's entry.
     env = {key: start.env[key] for key in (HOME, CONFIG) if key in start.env}
     server = Path(start.command)
@@ -98,7 +124,9 @@ def hook_command(start: Start) -> HookCommand:
     if program.is_file():
         return HookCommand((str(program),), env)
     # Without the script, this Python runs the module; -P keeps a project's modules out.
-    return HookCommand((sys.executable, "-P", "-c", "from evolvable_server.hooks.command import main; main()"), env)
+    return HookCommand(
+        (sys.executable, "-P", "-c", "from evolvable_server.hooks.command import main; main()"), env
+    )
 
 
 def hooks_path(machine: Machine, client: str) -> Path | None:
@@ -111,10 +139,13 @@ def hooks_path(machine: Machine, client: str) -> Path | None:
     return folder / rest
 
 
-def write_hooks(machine: Machine, client: str, start: Start, stamp: str, *, dry_run: bool = False) -> bool:
+def write_hooks(
+    machine: Machine, client: str, start: Start, stamp: str, *, dry_run: bool = False
+) -> bool:
     """Write the hooks of a client that has a form; return whether its file changed.
 
-    Raise NotOurHooks, and what reading and writing a configuration raise; the file is then as it was.
+    Raise NotOurHooks, and what reading and writing a configuration raise; the file is then as it
+    was.
     """
     form, path, command = FORMS[client], hooks_path(machine, client), hook_command(start)
     assert path is not None
@@ -129,7 +160,9 @@ def write_hooks(machine: Machine, client: str, start: Start, stamp: str, *, dry_
         return False
     if not dry_run:
         # A file of our own can be made again; settings of a person cannot.
-        config_files.write_configuration(found, text, private=True, stamp=stamp, backup=form.style == "claude")
+        config_files.write_configuration(
+            found, text, private=True, stamp=stamp, backup=form.style == "claude"
+        )
     return True
 
 
@@ -160,7 +193,10 @@ def _is_own(data: bytes) -> bool:
 
 def _check_own(found: config_files.Configuration) -> None:
     if found.data is not None and not _is_own(found.data):
-        raise NotOurHooks(f"{found.path} holds no hooks of ours.", "It was left alone; move it away, and try again.")
+        raise NotOurHooks(
+            f"{found.path} holds no hooks of ours.",
+            "It was left alone; move it away, and try again.",
+        )
 
 
 def _own_file(form: HookForm, command: HookCommand, client: str) -> str:
@@ -183,12 +219,23 @@ def _own_file(form: HookForm, command: HookCommand, client: str) -> str:
     return json.dumps({"version": 1, "hooks": hooks}, indent=2, ensure_ascii=False) + "\n"
 
 
-def _with_items(found: config_files.Configuration, form: HookForm, command: HookCommand, client: str) -> str:
-    """Return the text of settings with one item of ours in the list of each event; older ones of ours are replaced."""
+def _with_items(
+    found: config_files.Configuration, form: HookForm, command: HookCommand, client: str
+) -> str:
+    """Return the text of settings with one item of ours in the list of each event; older ones of
+    ours are replaced.
+    """
     items = {event: _item(form, command.shell(event, client)) for event in form.events}
     hooks = found.values.get("hooks")
     lists = hooks if isinstance(hooks, dict) else {}
-    if all(isinstance(lists.get(event), list) and item in lists[event] for event, item in items.items()):
+    if all(
+        isinstance(
+            lists.get(event),
+            list,
+        )
+        and item in lists[event]
+        for event, item in items.items()
+    ):
         return found.text
     text = _without_items(found, form) if found.text.strip("\ufeff \t\r\n") else EMPTY
     with config_files.report_edit_errors(found.path, found.text):
@@ -198,7 +245,10 @@ def _with_items(found: config_files.Configuration, form: HookForm, command: Hook
 
 
 def _item(form: HookForm, command: str) -> dict[str, Any]:
-    return {"matcher": "*", "hooks": [{"type": "command", "command": command, "timeout": form.timeout}]}
+    return {
+        "matcher": "*",
+        "hooks": [{"type": "command", "command": command, "timeout": form.timeout}],
+    }
 
 
 def _without_items(found: config_files.Configuration, form: HookForm) -> str:

@@ -1,6 +1,8 @@
-"""Change single members of a JSON text, with or without comments, and leave every other character as it is.
+"""Change single members of a JSON text, with or without comments, and leave every other character
+as it is.
 
-No light library for Python 3.11 does that: json-five drops speed and the layout of what is added, jsonc-edit runs Node.
+No light library for Python 3.11 does that: json-five drops speed and the layout of what is added,
+jsonc-edit runs Node.
 """
 
 import json
@@ -14,7 +16,8 @@ from typing import Any
 MAX_DEPTH = 200
 """How deep objects and arrays may lie in each other."""
 
-# Comments and strings first, because marks inside of them are none. Characters between the tokens are passed over.
+# Comments and strings first, because marks inside of them are none. Characters between the tokens
+# are passed over.
 _TOKEN = re.compile(
     r"""(?P<comment>//[^\r\n]*|/\*.*?\*/)
       | (?P<string>"(?:[^"\\\r\n]|\\.)*")
@@ -95,14 +98,20 @@ class JsonMember:
 
 @dataclass(frozen=True, slots=True)
 class JsoncDocument:
-    """A text as it was read. loose: the first thing that strict JSON does not have, and where it stands."""
+    """A text as it was read.
+
+    loose: the first thing that strict JSON does not have, and where it stands.
+    """
 
     root: JsonNode
     loose: tuple[str, int] | None
 
 
 def parse_jsonc(text: str) -> JsoncDocument:
-    """Return what a text holds. Comments and commas before a closing bracket are allowed. Raise JsonError."""
+    """Return what a text holds.
+
+    Comments and commas before a closing bracket are allowed. Raise JsonError.
+    """
     source = _Source(text)
     return JsoncDocument(source.root(), source.loose)
 
@@ -114,7 +123,9 @@ def line_and_column(text: str, at: int) -> tuple[int, int]:
 
 
 class _Source:
-    """A text whose comments, and in `strict` the commas before a closing bracket too, are blanks of the same length."""
+    """A text whose comments, and in `strict` the commas before a closing bracket too, are blanks of
+    the same length.
+    """
 
     def __init__(self, text: str) -> None:
         self.loose: tuple[str, int] | None = None
@@ -160,7 +171,8 @@ class _Source:
                 raise json.JSONDecodeError("Extra data", self.strict, rest)
         except json.JSONDecodeError as error:
             message = next(
-                (message for begin, message in _MESSAGES.items() if error.msg.startswith(begin)), error.msg.lower()
+                (message for begin, message in _MESSAGES.items() if error.msg.startswith(begin)),
+                error.msg.lower(),
             )
             # An error at the very end means that the text breaks off.
             ended = _after_space(self.strict, error.pos) == len(self.strict)
@@ -213,10 +225,12 @@ EMPTY = "{}\n"
 
 
 def edit_json(text: str, path: tuple[str, ...], value: Any) -> str:
-    """Return the text with `value` at `path`; None takes the member out. Missing objects on the way are made.
+    """Return the text with `value` at `path`; None takes the member out. Missing objects on the way
+    are made.
 
-    Of an object that is there only the members that differ are touched. Raise JsonError, and ValueError when something
-    else than an object is on the way, or the result does not hold exactly what it should.
+    Of an object that is there only the members that differ are touched. Raise JsonError, and
+    ValueError when something else than an object is on the way, or the result does not hold exactly
+    what it should.
     """
     root = parse_jsonc(text).root
     steps = _steps(root, path, value)
@@ -243,8 +257,19 @@ def _merge_at(value: Any, path: tuple[str, ...], new: Any) -> Any:
     below = value.get(key, {} if rest else None)
     if not rest and isinstance(below, dict) and isinstance(new, dict):
         # Keys that are there keep their order; new ones come behind them.
-        merged = {k: _merge_at(below, (k,), new[k])[k] for k in below if k in new}
-        return {**value, key: {**merged, **{k: v for k, v in new.items() if k not in below}}}
+        merged = {
+            k: _merge_at(
+                below,
+                (k,),
+                new[k],
+            )[k]
+            for k in below
+            if k in new
+        }
+        return {
+            **value,
+            key: {**merged, **{k: v for k, v in new.items() if k not in below}},
+        }
     return {**value, key: _merge_at(below, rest, new)}
 
 
@@ -278,7 +303,11 @@ def _differences(node: JsonNode, path: tuple[str, ...], value: Any) -> list[Json
     steps: list[JsonStep] = [((*path, key), None) for key in node.value if key not in value]
     for key, new in value.items():
         member = node.member(key)
-        steps += [((*path, key), new)] if member is None else _differences(member.value, (*path, key), new)
+        steps += (
+            [((*path, key), new)]
+            if member is None
+            else _differences(member.value, (*path, key), new)
+        )
     return steps
 
 
@@ -294,12 +323,17 @@ def _apply_step(text: str, path: tuple[str, ...], value: Any) -> str:
     if value is None:
         return _remove_part(text, node, member) if member else text
     if member is not None:
-        return text[: member.value.start] + _format_value(text, document, node, value) + text[member.end :]
+        return (
+            text[: member.value.start]
+            + _format_value(text, document, node, value)
+            + text[member.end :]
+        )
     return _add_part(text, document, node, path[-1], value)
 
 
 def add_json_item(text: str, path: tuple[str, ...], value: Any) -> str:
-    """Return the text with `value` behind the other items of the list at `path`, which is made where it is missing.
+    """Return the text with `value` behind the other items of the list at `path`, which is made
+    where it is missing.
 
     Raise JsonError, and ValueError when something else than a list is there.
     """
@@ -313,7 +347,8 @@ def add_json_item(text: str, path: tuple[str, ...], value: Any) -> str:
 
 
 def remove_json_items(text: str, path: tuple[str, ...], is_out: Callable[[Any], bool]) -> str:
-    """Return the text without some items of the list at `path`; without the list, and the objects that only held it.
+    """Return the text without some items of the list at `path`; without the list, and the objects
+    that only held it.
 
     Raise JsonError, and ValueError when the result would not hold what it should.
     """
@@ -324,7 +359,11 @@ def remove_json_items(text: str, path: tuple[str, ...], is_out: Callable[[Any], 
         return text
     if len(out) == len(items):
         root = parse_jsonc(text).root
-        while (above := _node_at(root, path[:-1])) is not None and above is not root and len(above.parts) == 1:
+        while (
+            (above := _node_at(root, path[:-1])) is not None
+            and above is not root
+            and len(above.parts) == 1
+        ):
             path = path[:-1]
         return edit_json(text, path, None)
     # From the end, so that the numbers of the other items stay right.
@@ -353,7 +392,9 @@ def _check_list(text: str, path: tuple[str, ...], expected: list[Any]) -> str:
     return text
 
 
-def _add_part(text: str, document: JsoncDocument, node: JsonNode, key: str | None, value: Any) -> str:
+def _add_part(
+    text: str, document: JsoncDocument, node: JsonNode, key: str | None, value: Any
+) -> str:
     """Return the text with a member of an object, or an item of a list, whose key is None."""
     written = _format_value(text, document, node, value)
     line = written if key is None else f"{json.dumps(key, ensure_ascii=False)}: {written}"
@@ -371,7 +412,9 @@ def _add_part(text: str, document: JsoncDocument, node: JsonNode, key: str | Non
 
 
 def _fill_empty(text: str, document: JsoncDocument, node: JsonNode, line: str) -> str:
-    """Return the text with a first member in an empty object or list; what stands in it are comments at most."""
+    """Return the text with a first member in an empty object or list; what stands in it are
+    comments at most.
+    """
     inside = text[node.start + 1 : node.end - 1].rstrip()
     newline, outer = _newline(text), _indent_at(text, node.start)
     if not inside and _is_inline(text, document):
@@ -387,7 +430,11 @@ def _remove_part(text: str, node: JsonNode, member: JsonMember) -> str:
     end = member.end if member.comma is None else member.comma + 1
     before = members[at - 1] if at else None
     start = member.start
-    if len(members) == 1 and not text[node.start + 1 : start].strip() and not text[end : node.end - 1].strip():
+    if (
+        len(members) == 1
+        and not text[node.start + 1 : start].strip()
+        and not text[end : node.end - 1].strip()
+    ):
         return f"{text[: node.start + 1]}{text[node.end - 1 :]}"
     line_start = text.rfind("\n", 0, start) + 1
     blank_before = not text[line_start:start].strip()
@@ -418,7 +465,10 @@ def _format_value(text: str, document: JsoncDocument, node: JsonNode, value: Any
         return json.dumps(value, ensure_ascii=False)
     unit = _unit(text, document)
     indent = members if members is not None else _indent_at(text, node.start) + unit
-    return json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", _newline(text) + indent)
+    return json.dumps(value, ensure_ascii=False, indent=unit).replace(
+        "\n",
+        _newline(text) + indent,
+    )
 
 
 def _is_inline(text: str, document: JsoncDocument) -> bool:
@@ -431,7 +481,9 @@ def _unit(text: str, document: JsoncDocument) -> str:
 
 
 def _indent_of_members(text: str, node: JsonNode) -> str | None:
-    """Return what the last member's line begins with; None when members stand side by side or there are none."""
+    """Return what the last member's line begins with; None when members stand side by side or there
+    are none.
+    """
     for member in reversed(node.parts):
         indent = text[text.rfind("\n", 0, member.start) + 1 : member.start]
         if "\n" in text[node.start : member.start] and not indent.strip(" \t"):
@@ -446,7 +498,9 @@ def _indent_at(text: str, at: int) -> str:
 
 
 def _end_of_remarks(text: str, at: int) -> int:
-    """Return where the comments end that begin on this line: they belong to what stands before them."""
+    """Return where the comments end that begin on this line: they belong to what stands before
+    them.
+    """
     end = at
     while True:
         while at < len(text) and text[at] in " \t":

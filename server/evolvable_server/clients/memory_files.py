@@ -1,10 +1,10 @@
 """Write the memories of the user where clients read them at their start.
 
-Claude Code reads a rule of its own; Codex, OpenCode and Droid read a block of AGENTS.md, Copilot CLI one of its
-instructions, Qwen Code one of QWEN.md.
-All are files of the person's account. The block is at the beginning of the file, where it needs no line end before it;
-every byte beside it stays. Off until a person switches it on; a file in the library's folder lists the clients for
-which it is on. `project_memory` does the same in a file of a project.
+Claude Code reads a rule of its own; Codex, OpenCode and Droid read a block of AGENTS.md, Copilot
+CLI one of its instructions, Qwen Code one of QWEN.md. All are files of the person's account. The
+block is at the beginning of the file, where it needs no line end before it; every byte beside it
+stays. Off until a person switches it on; a file in the library's folder lists the clients for which
+it is on. `project_memory` does the same in a file of a project.
 """
 
 import contextlib
@@ -43,7 +43,9 @@ class BrokenBlock(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BlockParts:
-    """A file: what stands before the block, the block with its line ends, None without one, and what stands behind."""
+    """A file: what stands before the block, the block with its line ends, None without one, and
+    what stands behind.
+    """
 
     before: bytes
     block: bytes | None
@@ -51,7 +53,10 @@ class BlockParts:
 
 
 def split_at_block(data: bytes) -> BlockParts:
-    """Return the parts of a file. Raise BrokenBlock when it has half a block or two, or is no text of bytes."""
+    """Return the parts of a file.
+
+    Raise BrokenBlock when it has half a block or two, or is no text of bytes.
+    """
     if data.startswith(_WIDE):
         raise BrokenBlock("it is UTF-16, and not UTF-8", 1)
     at, begun, ended = 0, list[tuple[int, int]](), list[tuple[int, int]]()
@@ -92,8 +97,14 @@ def format_block(text: str, end: bytes) -> bytes:
     """Return the block that says `text`, its lines ended so."""
     body = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
     # A memory must not be able to end its block.
-    lines = body.replace("<!-- evolvable memory", "<!- evolvable memory").encode("utf-8", "replace").split(b"\n")
-    return end.join([BEGIN + b"; written by Evolvable, what is changed in here is lost -->", *lines, END, b""])
+    lines = (
+        body.replace("<!-- evolvable memory", "<!- evolvable memory")
+        .encode("utf-8", "replace")
+        .split(b"\n")
+    )
+    return end.join(
+        [BEGIN + b"; written by Evolvable, what is changed in here is lost -->", *lines, END, b""]
+    )
 
 
 TITLES = {
@@ -110,9 +121,10 @@ TITLES = {
 class MemoryCopy:
     """One client's copy. state: off, current, behind, or broken with the reason in `why`.
 
-    written: whether its file was changed just now. backup: the file as it was, None where none was made.
-    warning: why the client does not read it even so, '' when it does. project: the folder of the project in whose file
-    the project's own memory stands, '' for a file of the account; git: how git treats that file.
+    written: whether its file was changed just now. backup: the file as it was, None where none was
+    made. warning: why the client does not read it even so, '' when it does. project: the folder of
+    the project in whose file the project's own memory stands, '' for a file of the account; git:
+    how git treats that file.
     """
 
     client: str
@@ -130,7 +142,9 @@ class MemoryCopy:
 def memory_file_paths(machine: Machine) -> dict[str, Path]:
     """Return the file of each client that it reads at the start of every session."""
     return {
-        "claude-code": (machine.claude or machine.user / ".claude") / "rules" / "evolvable-memory.md",
+        "claude-code": (machine.claude or machine.user / ".claude")
+        / "rules"
+        / "evolvable-memory.md",
         "codex": machine.codex / "AGENTS.md",
         "copilot": machine.copilot / "copilot-instructions.md",
         "opencode": machine.settings / "opencode" / "AGENTS.md",
@@ -148,11 +162,15 @@ def installed_clients(machine: Machine) -> list[str]:
 
 
 def read_enabled_copies(home: Path) -> dict[str, tuple[Path, bool]]:
-    """Return where memories are checked out for which clients, and whether the file was made for it."""
+    """Return where memories are checked out for which clients, and whether the file was made for
+    it.
+    """
     record = read_record(home)
     try:
         return {
-            client: (Path(entry["path"]), bool(entry["made"])) for client, entry in record.items() if client in TITLES
+            client: (Path(entry["path"]), bool(entry["made"]))
+            for client, entry in record.items()
+            if client in TITLES
         }
     except (KeyError, TypeError):
         return {}
@@ -160,18 +178,21 @@ def read_enabled_copies(home: Path) -> dict[str, tuple[Path, bool]]:
 
 def lock_copies(home: Path) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of all copies of a library while the body runs. Raise LibraryBusy."""
-    # Of two commands at once one would forget the file that the other notes, and `off` would not find it. An update
-    # that began before `off` would write the block again, and an older text would replace a newer one.
+    # Of two commands at once one would forget the file that the other notes, and `off` would not
+    # find it. An update that began before `off` would write the block again, and an older text
+    # would replace a newer one.
     place = home / "locks"
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     return exclusive(place / "memories.lock", _LOCK_SECONDS, "the memories of the clients")
 
 
-def enable_copies(home: Path, machine: Machine, clients: Sequence[str], text: str) -> list[MemoryCopy]:
+def enable_copies(
+    home: Path, machine: Machine, clients: Sequence[str], text: str
+) -> list[MemoryCopy]:
     """Write `text` where these clients read it, and have it kept up to date from now on.
 
-    Of a file that was there a copy is kept beside it. Raise ConfigurationBroken, ConfigurationNotWritten, Conflict,
-    LibraryBusy; what was written before stays.
+    Of a file that was there a copy is kept beside it. Raise ConfigurationBroken,
+    ConfigurationNotWritten, Conflict, LibraryBusy; what was written before stays.
     """
     with lock_copies(home):
         return _enable(home, machine, clients, text)
@@ -240,7 +261,10 @@ def copy_statuses(home: Path, machine: Machine, text: str) -> list[MemoryCopy]:
                 data = config_files.read_raw_configuration(path).data or b""
                 state = "current" if with_block(data, text) == data else "behind"
             except (EvolvableError, BrokenBlock) as error:
-                state, why = "broken", error.text if isinstance(error, EvolvableError) else str(error)
+                state, why = (
+                    "broken",
+                    error.text if isinstance(error, EvolvableError) else str(error),
+                )
         found.append(_copy(client, path, state, why))
     return found
 
@@ -253,10 +277,13 @@ def strip_block(text: str) -> str:
         return text
 
 
-def write_block(path: Path, text: str, *, backup: bool, private: bool = True) -> tuple[bool, Path | None]:
+def write_block(
+    path: Path, text: str, *, backup: bool, private: bool = True
+) -> tuple[bool, Path | None]:
     """Have the block of a file say `text`; return whether it was changed, and its backup.
 
-    private: a new file is for its owner alone. Raise ConfigurationBroken, ConfigurationNotWritten, Conflict.
+    private: a new file is for its owner alone. Raise ConfigurationBroken, ConfigurationNotWritten,
+    Conflict.
     """
     for last in (False, True):
         found = config_files.read_raw_configuration(path)
@@ -274,7 +301,8 @@ def write_block(path: Path, text: str, *, backup: bool, private: bool = True) ->
 
 
 def remove_block(path: Path, was_created: bool, *, backup: bool = True) -> tuple[bool, Path | None]:
-    """Take the block out of a file; return whether it was changed, and its backup. Raise as `write_block`.
+    """Take the block out of a file; return whether it was changed, and its backup. Raise as
+    `write_block`.
 
     was_created: the file was made for the block, and goes with it when nothing else is in it.
     """
@@ -289,7 +317,9 @@ def remove_block(path: Path, was_created: bool, *, backup: bool = True) -> tuple
             path.unlink()
         return True, None
     stamp = time.strftime("%Y%m%dT%H%M%S")
-    return True, config_files.write_configuration(found, data, private=True, stamp=stamp, backup=backup)
+    return True, config_files.write_configuration(
+        found, data, private=True, stamp=stamp, backup=backup
+    )
 
 
 def _change_block(path: Path, change: Callable[[bytes], bytes], data: bytes) -> bytes:
@@ -300,10 +330,25 @@ def _change_block(path: Path, change: Callable[[bytes], bytes], data: bytes) -> 
 
 
 def _copy(
-    client: str, path: Path, state: str, why: str = "", *, written: bool = False, backup: Path | None = None
+    client: str,
+    path: Path,
+    state: str,
+    why: str = "",
+    *,
+    written: bool = False,
+    backup: Path | None = None,
 ) -> MemoryCopy:
     backup_path = str(backup) if backup else None
-    return MemoryCopy(client, TITLES[client], str(path), state, why, written, backup_path, unread_warning(client, path))
+    return MemoryCopy(
+        client,
+        TITLES[client],
+        str(path),
+        state,
+        why,
+        written,
+        backup_path,
+        unread_warning(client, path),
+    )
 
 
 def unread_warning(client: str, path: Path) -> str:
@@ -318,12 +363,19 @@ def _write_enabled(home: Path, on: Mapping[str, tuple[Path, bool]]) -> None:
     # The same record holds the files of projects.
     others = {name: entry for name, entry in read_record(home).items() if name not in TITLES}
     write_record(
-        home, others | {client: {"path": str(path), "made": was_created} for client, (path, was_created) in on.items()}
+        home,
+        others
+        | {
+            client: {"path": str(path), "made": was_created}
+            for client, (path, was_created) in on.items()
+        },
     )
 
 
 def read_record(home: Path) -> dict[str, Any]:
-    """Return what the file in the library's folder says of the copies that are switched on; nothing if unreadable."""
+    """Return what the file in the library's folder says of the copies that are switched on; nothing
+    if unreadable.
+    """
     try:
         record = json.loads(read_regular(home / MEMORY_COPIES))
     except (OSError, ValueError, RecursionError):

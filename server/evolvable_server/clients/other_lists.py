@@ -1,7 +1,8 @@
-"""The lists of skills of Codex and Copilot CLI: what each cuts, and which skills of a collection it lists.
+"""The lists of skills of Codex and Copilot CLI: what each cuts, and which skills of a collection it
+lists.
 
-The room was measured with Codex 0.169.0 and Copilot CLI 1.0.102; docs/clients.md says how. What is written into their
-settings names skills alone, and goes again byte for byte.
+The room was measured with Codex 0.169.0 and Copilot CLI 1.0.102; docs/clients.md says how. What is
+written into their settings names skills alone, and goes again byte for byte.
 """
 
 import json
@@ -14,7 +15,13 @@ from pathlib import Path
 from evolvable_server.clients import config_files
 from evolvable_server.clients.config_files import Configuration
 from evolvable_server.clients.json_edit import EMPTY, add_json_item, remove_json_items
-from evolvable_server.clients.skill_list import ListChange, choice_of, difference, lock_lists, write_choice
+from evolvable_server.clients.skill_list import (
+    ListChange,
+    choice_of,
+    difference,
+    lock_lists,
+    write_choice,
+)
 from evolvable_server.config import Machine
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import USER_SCOPE, Kind
@@ -30,14 +37,18 @@ COPILOT_ROOM = 15_000
 
 # What each client writes around a name and a description. Codex's line has the name twice.
 _CODEX_LINE = len("- :  (file: r0//SKILL.md)\n")
-_COPILOT_ENTRY = len("<skill>\n  <name></name>\n  <description></description>\n  <location>user</location>\n</skill>\n")
+_COPILOT_ENTRY = len(
+    "<skill>\n  <name></name>\n  <description></description>\n  <location>user</location>\n"
+    "</skill>\n"
+)
 _OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
 class CutList:
-    """What a client's list holds. size: characters if nothing were cut; cut: the skills that lose some or all of their
-    description; hidden: those that it does not list."""
+    """What a client's list holds. size: characters if nothing were cut; cut: the skills that lose
+    some or all of their description; hidden: those that it does not list.
+    """
 
     title: str
     skills: int
@@ -52,12 +63,18 @@ class CutList:
         """How full it is, in a line."""
         loss = f"{len(self.cut):,} {self.how}" if self.cut else "all keep their description"
         rest = f"; it does not list {len(self.hidden):,} more" if self.hidden else ""
-        return f"{self.skills:,} skills, {self.size:,} of {self.room:,} characters: {loss} in {self.title}{rest}"
+        return (
+            f"{self.skills:,} skills, {self.size:,} of {self.room:,} characters: {loss} in "
+            f"{self.title}{rest}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class OtherClient:
-    """A client whose list is cut by a rule of its own. settings: its file; folders: of skills, which it reads."""
+    """A client whose list is cut by a rule of its own.
+
+    settings: its file; folders: of skills, which it reads.
+    """
 
     name: str
     title: str
@@ -82,7 +99,9 @@ def _measure_codex(skills: Sequence[ListedSkill]) -> tuple[int, int, Sequence[Li
 
 
 def _measure_copilot(skills: Sequence[ListedSkill]) -> tuple[int, int, Sequence[ListedSkill], str]:
-    """Copilot CLI describes skills in the order of their names while there is room, and names the others alone."""
+    """Copilot CLI describes skills in the order of their names while there is room, and names the
+    others alone.
+    """
     ordered, used = sorted(skills, key=lambda skill: skill.name), 0
     sizes = [_COPILOT_ENTRY + len(skill.name) + skill.description for skill in ordered]
     for number, size in enumerate(sizes):
@@ -128,7 +147,9 @@ def cut_lists(library: Library, machine: Machine) -> list[CutList]:
 
 
 def _disabled_in(settings: Path) -> set[str]:
-    """Return the names of the skills that settings switch off; what cannot be read switches off none."""
+    """Return the names of the skills that settings switch off; what cannot be read switches off
+    none.
+    """
     with suppress(EvolvableError):
         return _disabled_skills(config_files.read_configuration(settings))
     return set()
@@ -136,9 +157,17 @@ def _disabled_in(settings: Path) -> set[str]:
 
 def _skills_of(library: Library, client: OtherClient, machine: Machine) -> list[ListedSkill]:
     places = {path.resolve() for path in client.folders(machine)}
-    watched: Iterable[WatchedFolder] = (candidate for candidate in library.folders() if candidate.kind is Kind.SKILL)
-    own = [candidate for candidate in watched if candidate.path in places and candidate.scope == USER_SCOPE]
-    return list({skill.name: skill for folder in own for skill in read_skills(library, folder)}.values())
+    watched: Iterable[WatchedFolder] = (
+        candidate for candidate in library.folders() if candidate.kind is Kind.SKILL
+    )
+    own = [
+        candidate
+        for candidate in watched
+        if candidate.path in places and candidate.scope == USER_SCOPE
+    ]
+    return list(
+        {skill.name: skill for folder in own for skill in read_skills(library, folder)}.values()
+    )
 
 
 def _disabled_skills(found: Configuration) -> set[str]:
@@ -153,12 +182,19 @@ def _disabled_skills(found: Configuration) -> set[str]:
 
 
 def choose_for_client(
-    library: Library, caller: Caller, machine: Machine, client: str, name: str, *, dry_run: bool = False
+    library: Library,
+    caller: Caller,
+    machine: Machine,
+    client: str,
+    name: str,
+    *,
+    dry_run: bool = False,
 ) -> ListChange:
     """Have a client list the skills of one collection alone; '' has it list every skill again.
 
-    A copy of the settings as they were is kept beside them. Raise Refused for anybody but a person, NotFound for the
-    collection, InvalidArgument where no folder of the client is watched, and what reading and writing settings raise.
+    A copy of the settings as they were is kept beside them. Raise Refused for anybody but a person,
+    NotFound for the collection, InvalidArgument where no folder of the client is watched, and what
+    reading and writing settings raise.
     """
     check_may_decide(caller, "decide what a client lists")
     with lock_lists(library):
@@ -166,13 +202,21 @@ def choose_for_client(
 
 
 def _choose(
-    library: Library, caller: Caller, machine: Machine, client: OtherClient, name: str, *, dry_run: bool
+    library: Library,
+    caller: Caller,
+    machine: Machine,
+    client: OtherClient,
+    name: str,
+    *,
+    dry_run: bool,
 ) -> ListChange:
     chosen = find_collection(library, name).ids if name else frozenset()
     skills, settings = _skills_of(library, client, machine), client.settings(machine)
     if not skills:
         where = " or ".join(map(str, client.folders(machine)))
-        raise InvalidArgument(f"No skill is watched in {where}, which {client.title} reads.", "`evolvable init` does.")
+        raise InvalidArgument(
+            f"No skill is watched in {where}, which {client.title} reads.", "`evolvable init` does."
+        )
     before = choice_of(library, settings)
     found = config_files.read_configuration(settings)
     # Our earlier entries first: what is left is the person's own.
@@ -180,11 +224,19 @@ def _choose(
     own = _disabled_skills(config_files.parse_configuration(found.path, text))
     plan = sorted({skill.name for skill in skills if skill.id not in chosen} - own) if name else []
     text = _disable_skills(text, found.path, plan)
-    config_files.parse_configuration(found.path, text)  # such as tables beside an inline one: refused
+    # Such as tables beside an inline one: refused.
+    config_files.parse_configuration(found.path, text)
     hidden = sorted({skill.name for skill in skills} & {*own, *plan})
     listed_names = sorted({skill.name for skill in skills} - set(hidden))
     diff = difference(settings, found.text, text)
-    change = ListChange(str(settings), name, listed_names, hidden, sorted(own & {skill.name for skill in skills}), diff)
+    change = ListChange(
+        str(settings),
+        name,
+        listed_names,
+        hidden,
+        sorted(own & {skill.name for skill in skills}),
+        diff,
+    )
     if dry_run:
         return change
     choice = ListingChoice(settings, name, dict.fromkeys(plan, (_OFF,)), library.store.now())
@@ -194,11 +246,16 @@ def _choose(
 
 
 def take_out_of_client(choice: ListingChoice) -> None:
-    """Take what was written for a collection out of the settings of Codex or Copilot CLI. Raise as `take_out`."""
+    """Take what was written for a collection out of the settings of Codex or Copilot CLI.
+
+    Raise as `take_out`.
+    """
     found = config_files.read_configuration(choice.settings)
     text = _remove_written(found.text, found.path, choice.written)
     if text != found.text:
-        config_files.write_configuration(found, text, private=False, stamp=time.strftime("%Y%m%dT%H%M%S"))
+        config_files.write_configuration(
+            found, text, private=False, stamp=time.strftime("%Y%m%dT%H%M%S")
+        )
 
 
 def is_of_other_client(choice: ListingChoice) -> bool:

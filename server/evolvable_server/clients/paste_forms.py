@@ -1,4 +1,6 @@
-"""The entry of our server to paste, for a client that `connect` does not know or whose file it does not edit."""
+"""The entry of our server to paste, for a client that `connect` does not know or whose file it does
+not edit.
+"""
 
 import json
 from collections.abc import Mapping
@@ -18,9 +20,11 @@ _FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class PastedClient:
-    """A client whose configuration is YAML with a person's comments, so that the person pastes the entry.
+    """A client whose configuration is YAML with a person's comments, so that the person pastes the
+    entry.
 
-    file: its configuration below the home folder. environment: variables of the entry where none are named.
+    file: its configuration below the home folder. environment: variables of the entry where none
+    are named.
     """
 
     title: str
@@ -47,7 +51,9 @@ PASTED = {
 
 
 def entry_forms(name: str, start: Start) -> str:
-    """Return the entry of this name in each form, with a line above it that says which clients have it so."""
+    """Return the entry of this name in each form, with a line above it that says which clients have
+    it so.
+    """
     return "\n\n".join(f"{about}\n\n{_entry(form, name, start)}" for about, form in _FORMS)
 
 
@@ -58,12 +64,25 @@ def _entry(form: str, name: str, start: Start) -> str:
     # OpenCode's form: the command is a list.
     if form == "mcp":
         environment = {"environment": dict(start.env)} if start.env else {}
-        entry = {"type": "local", "command": [start.command, *start.args], **environment, "enabled": True}
+        entry = {
+            "type": "local",
+            "command": [start.command, *start.args],
+            **environment,
+            "enabled": True,
+        }
     return json.dumps({form: {name: entry}}, indent=2, ensure_ascii=False)
 
 
 def _yaml(name: str, start: Start) -> str:
-    """Return the entry as YAML; a value of JSON is one of YAML too, and needs no rules for quotes."""
+    """Return the entry as YAML; a value of JSON is one of YAML too, and needs no rules
+    for quotes.
+    """
     values = {"name": name, "type": "stdio", **start.entry()}
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
-    return "\n".join(["mcpServers:", f"  - {lines[0]}", *(f"    {line}" for line in lines[1:])])
+    return "\n".join(
+        [
+            "mcpServers:",
+            f"  - {lines[0]}",
+            *(f"    {line}" for line in lines[1:]),
+        ]
+    )

@@ -1,8 +1,9 @@
 """Write the memory of a project into the files of that project that clients read at their start.
 
-Only `memory:MEMORY` of the project's own scope goes there, in the marked block of `memory_files`, after a person said
-yes to that file and to how git treats it. A pull may replace such a file by a link, damage its block, or have git
-track it: then nothing is written, and the person is told. No backup is put into a project.
+Only `memory:MEMORY` of the project's own scope goes there, in the marked block of `memory_files`,
+after a person said yes to that file and to how git treats it. A pull may replace such a file by a
+link, damage its block, or have git track it: then nothing is written, and the person is told. No
+backup is put into a project.
 """
 
 import os
@@ -28,7 +29,13 @@ from evolvable_server.clients.memory_files import (
     write_record,
 )
 from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryBusy, Refused
-from evolvable_store.workingcopy import GitTracking, Projects, main_folder, read_git_tracking, surroundings_of
+from evolvable_store.workingcopy import (
+    GitTracking,
+    Projects,
+    main_folder,
+    read_git_tracking,
+    surroundings_of,
+)
 from evolvable_tools import Library
 from evolvable_tools.verbs import project_memory
 
@@ -45,7 +52,10 @@ class MemoryProject:
 
 @dataclass(frozen=True, slots=True)
 class ProjectMemoryFile:
-    """A file of a project that holds its memory. git: how git treated it when the person said yes."""
+    """A file of a project that holds its memory.
+
+    git: how git treated it when the person said yes.
+    """
 
     path: Path
     folder: Path
@@ -55,13 +65,16 @@ class ProjectMemoryFile:
 
 
 def memory_project(library: Library, directory: Path) -> MemoryProject:
-    """Return the nearest project around a directory. Raise InvalidArgument for none, Refused in a linked work tree.
+    """Return the nearest project around a directory. Raise InvalidArgument for none, Refused in a
+    linked work tree.
 
-    No setting names its scope: one that a repository brings would have another project's memory written into it.
+    No setting names its scope: one that a repository brings would have another project's memory
+    written into it.
     """
     if main := main_folder(Path(os.path.realpath(directory))):
         raise Refused(
-            f"{directory} lies in a linked work tree of git, which has the memory of the main one; nothing changed.",
+            f"{directory} lies in a linked work tree of git, which has the memory of the main "
+            "one; nothing changed.",
             f"Write it there: cd {main}",
         )
     projects = Projects(library.store, Path.home())
@@ -69,12 +82,15 @@ def memory_project(library: Library, directory: Path) -> MemoryProject:
         if scope := projects.scope_of(place):
             return MemoryProject(place, scope)
     raise InvalidArgument(
-        f"{directory} is no project of this library.", "`evolvable init` imports its skills and makes it one."
+        f"{directory} is no project of this library.",
+        "`evolvable init` imports its skills and makes it one.",
     )
 
 
 def project_files(folder: Path, clients: Iterable[str]) -> dict[Path, tuple[str, ...]]:
-    """Return the files of a project that these clients read at their start, each with its clients."""
+    """Return the files of a project that these clients read at their start, each with
+    its clients.
+    """
     found: dict[Path, list[str]] = {}
     for client in clients:
         found.setdefault(folder / _file_name(folder, client), []).append(client)
@@ -89,7 +105,11 @@ def project_files(folder: Path, clients: Iterable[str]) -> dict[Path, tuple[str,
 def _file_name(folder: Path, client: str) -> str:
     has_claude, has_agents = ((folder / name).exists() for name in ("CLAUDE.md", "AGENTS.md"))
     if client == "claude-code":
-        return ".claude/CLAUDE.md" if not has_claude and (folder / ".claude/CLAUDE.md").exists() else "CLAUDE.md"
+        return (
+            ".claude/CLAUDE.md"
+            if not has_claude and (folder / ".claude/CLAUDE.md").exists()
+            else "CLAUDE.md"
+        )
     if client == "opencode" and has_claude and not has_agents:
         return "CLAUDE.md"  # which it reads only where there is no AGENTS.md
     return "QWEN.md" if client == "qwen" else "AGENTS.md"
@@ -102,7 +122,11 @@ def project_memory_files(home: Path) -> list[ProjectMemoryFile]:
         try:
             # Clients that this version does not know are left out.
             clients = tuple(name for name in row["clients"] if name in TITLES)
-            folder, was_created, git = Path(row["folder"]), bool(row["made"]), GitTracking(row["git"])
+            folder, was_created, git = (
+                Path(row["folder"]),
+                bool(row["made"]),
+                GitTracking(row["git"]),
+            )
         except (KeyError, TypeError, ValueError):
             continue
         if clients:
@@ -111,27 +135,39 @@ def project_memory_files(home: Path) -> list[ProjectMemoryFile]:
 
 
 def tracking_in_project(folder: Path, path: Path) -> GitTracking:
-    """Return how git treats a file of a project. Raise ConfigurationNotWritten for a path that leads out of it."""
+    """Return how git treats a file of a project.
+
+    Raise ConfigurationNotWritten for a path that leads out of it.
+    """
     real, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
     if not root.is_dir():
         raise config_files.ConfigurationNotWritten(
-            f"The project's folder {folder} is not there.", "`evolvable client memory off --project` forgets it."
+            f"The project's folder {folder} is not there.",
+            "`evolvable client memory off --project` forgets it.",
         )
     if not real.is_relative_to(root) or ".git" in real.relative_to(root).parts:
         # A file in .git is git's own: a hook there would run.
         raise config_files.ConfigurationNotWritten(
-            f"{path} is a symbolic link that leads out of the project {folder}; nothing was written through it.",
+            f"{path} is a symbolic link that leads out of the project {folder}; nothing was "
+            "written through it.",
             "Remove the link.",
         )
-    # Git may track the link, its target or both. GitTracking lists the way that more people read first.
+    # Git may track the link, its target or both. GitTracking lists the way that more people read
+    # first.
     ways = {read_git_tracking(real), read_git_tracking(root / path.relative_to(folder))}
     return next(way for way in GitTracking if way in ways)
 
 
 def enable_project_file(
-    home: Path, project: MemoryProject, path: Path, clients: Sequence[str], text: str, git: GitTracking
+    home: Path,
+    project: MemoryProject,
+    path: Path,
+    clients: Sequence[str],
+    text: str,
+    git: GitTracking,
 ) -> MemoryCopy:
-    """Write `text` into a file of a project, and have it kept up to date. git: what the person said yes to.
+    """Write `text` into a file of a project, and have it kept up to date. git: what the person said
+    yes to.
 
     Raise ConfigurationBroken, ConfigurationNotWritten, Conflict, LibraryBusy; then nothing changed.
     """
@@ -140,7 +176,12 @@ def enable_project_file(
 
 
 def _enable(
-    home: Path, project: MemoryProject, path: Path, clients: Sequence[str], text: str, git: GitTracking
+    home: Path,
+    project: MemoryProject,
+    path: Path,
+    clients: Sequence[str],
+    text: str,
+    git: GitTracking,
 ) -> MemoryCopy:
     on = {file.path: file for file in project_memory_files(home)}
     before = on.get(path)
@@ -148,7 +189,11 @@ def _enable(
     was_created = before.was_created if before is not None else not os.path.lexists(path)
     both = tuple(dict.fromkeys((*(before.clients if before is not None else ()), *clients)))
     entry = ProjectMemoryFile(path, project.folder, both, was_created, git)
-    _write_entries(home, [*(file for file in on.values() if file.path != path), entry])  # first, so that `off` finds it
+    # First, so that `off` finds it.
+    _write_entries(
+        home,
+        [*(file for file in on.values() if file.path != path), entry],
+    )
     try:
         written = _write(entry, text)
     except EvolvableError:
@@ -158,8 +203,11 @@ def _enable(
     return _status(entry, "current", written=written)
 
 
-def disable_project_files(home: Path, directory: Path | None, clients: Sequence[str] = ()) -> list[MemoryCopy]:
-    """Take the memory out of the files of the project around a directory, or of every one. Raise as above.
+def disable_project_files(
+    home: Path, directory: Path | None, clients: Sequence[str] = ()
+) -> list[MemoryCopy]:
+    """Take the memory out of the files of the project around a directory, or of every one. Raise as
+    above.
 
     clients: only out of the files that one of these reads.
     """
@@ -189,7 +237,10 @@ def _disable(home: Path, entry: ProjectMemoryFile) -> MemoryCopy:
 
 
 def refresh_project_files(home: Path, library: Library) -> list[MemoryCopy]:
-    """Update the files of projects; return those that were changed or could not be. As `refresh_copies`."""
+    """Update the files of projects; return those that were changed or could not be.
+
+    As `refresh_copies`.
+    """
     done = []
     for entry in project_memory_files(home):
         try:
@@ -218,7 +269,10 @@ def project_file_statuses(home: Path, library: Library) -> list[MemoryCopy]:
 
 
 def refresh_memory_files(home: Path, library: Library) -> list[MemoryCopy]:
-    """Update the copies; return those that were changed or could not be. Off, it reads nothing of the library."""
+    """Update the copies; return those that were changed or could not be.
+
+    Off, it reads nothing of the library.
+    """
     if not read_record(home):
         return []
     try:
@@ -257,10 +311,19 @@ def _write(entry: ProjectMemoryFile, text: str) -> bool:
     return write_block(entry.path, text, backup=False, private=False)[0]
 
 
-def _status(entry: ProjectMemoryFile, state: str, why: str = "", *, written: bool = False) -> MemoryCopy:
+def _status(
+    entry: ProjectMemoryFile, state: str, why: str = "", *, written: bool = False
+) -> MemoryCopy:
     titles = [TITLES[client] for client in entry.clients]
-    title = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
-    warning = next(filter(None, (unread_warning(client, entry.path) for client in entry.clients)), "")
+    title = " and ".join(
+        filter(
+            None,
+            (", ".join(titles[:-1]), titles[-1]),
+        )
+    )
+    warning = next(
+        filter(None, (unread_warning(client, entry.path) for client in entry.clients)), ""
+    )
     return MemoryCopy(
         ",".join(entry.clients),
         title,

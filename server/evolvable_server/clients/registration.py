@@ -1,7 +1,8 @@
-"""Connect a client to this server and disconnect it: one entry in its configuration, and no other change.
+"""Connect a client to this server and disconnect it: one entry in its configuration, and no other
+change.
 
-Clients start the server with absolute paths, because they share neither folder nor PATH. Claude Code's own command adds
-the entry where its file allows that.
+Clients start the server with absolute paths, because they share neither folder nor PATH. Claude
+Code's own command adds the entry where its file allows that.
 """
 
 import difflib
@@ -29,7 +30,9 @@ PATIENCE_SECONDS = 60
 
 
 def keeps_formatting(found: Configuration) -> bool:
-    """Return whether Claude Code, which rewrites its files, would leave the form of this one as it is."""
+    """Return whether Claude Code, which rewrites its files, would leave the form of this one as it
+    is.
+    """
     if found.data is None:
         return True
     # The form in which Claude Code writes its files.
@@ -58,46 +61,60 @@ def run_client(machine: Machine, command: list[str]) -> str | None:
 
 
 CACHE_TAG = "CACHEDIR.TAG"
-"""A file that marks a folder as a cache (bford.info/cachedir). uv and pipx put it at the top of theirs."""
+"""A file that marks a folder as a cache (bford.info/cachedir).
+
+uv and pipx put it at the top of theirs.
+"""
 
 _UNTAGGED = "/pipx/.cache/"
 """Where `pipx run` put its environments before it tagged them."""
 
 
 class PassingProgram(Refused):
-    """This program lies where it is cleared away some day; a configuration that named it would break."""
+    """This program lies where it is cleared away some day; a configuration that named it would
+    break.
+    """
 
 
 def check_lasting(start: Start) -> None:
-    """Raise PassingProgram for a program in a cache, as `uvx`, `uv run --with` and `pipx run` put it.
+    """Raise PassingProgram for a program in a cache, as `uvx`, `uv run --with` and `pipx run` put
+    it.
 
-    Virtual environments are tagged as caches themselves, also lasting ones: only the folders above one count.
+    Virtual environments are tagged as caches themselves, also lasting ones: only the folders above
+    one count.
     """
     folder = Path(start.command).parent
     # As named and as resolved: a link may lead into a cache.
     above = {*folder.parent.parents, *folder.resolve().parent.parents}
     if _UNTAGGED in folder.as_posix() or any((place / CACHE_TAG).is_file() for place in above):
         raise PassingProgram(
-            f"{start.command} lies in a cache, which is cleared away some day, so no client is given this path.",
-            "In a clone of the repository, `uv tool install .` or `pipx install .` installs the program for good; then "
-            "connect again.",
+            f"{start.command} lies in a cache, which is cleared away some day, so no client is "
+            "given this path.",
+            "In a clone of the repository, `uv tool install .` or `pipx install .` installs the "
+            "program for good; then connect again.",
         )
 
 
 def server_start(home: Path, env: dict[str, str] | None = None) -> Start:
-    """Return the start of the server over the library in `home`, which is named only when it is not the usual one.
+    """Return the start of the server over the library in `home`, which is named only when it is not
+    the usual one.
 
     A second file of settings that this process has is named too.
     """
-    script = Path(sysconfig.get_path("scripts")) / ("evolvable.exe" if sys.platform == "win32" else "evolvable")
+    script = Path(sysconfig.get_path("scripts")) / (
+        "evolvable.exe" if sys.platform == "win32" else "evolvable"
+    )
     place = {} if home == read_config({}).home else {HOME: str(home)}
     second = {CONFIG: path} if (path := second_config()) else {}
     # What the person names counts before ours.
     variables = {**place, **second, **(env or {})}
     if script.is_file():
         return Start(str(script.absolute()), ("serve",), variables)
-    # -P: started in a project's folder, Python must not import that project's modules instead of ours.
-    return Start(str(Path(sys.executable).absolute()), ("-P", "-m", "evolvable_server", "serve"), variables)
+    # -P: started in a project's folder, Python must not import that project's modules instead of
+    # ours.
+    return Start(
+        str(Path(sys.executable).absolute()), ("-P", "-m", "evolvable_server", "serve"), variables
+    )
 
 
 NAME = "evolvable"
@@ -112,11 +129,13 @@ class NotOurs(Refused):
 
 @dataclass(frozen=True, slots=True)
 class ClientConnection:
-    """What was done. done: connected, updated, unchanged, disconnected, or absent when there was nothing to take out.
+    """What was done. done: connected, updated, unchanged, disconnected, or absent when there was
+    nothing to take out.
 
-    written: whether a file changed; not in a dry run. by: the client's own command where that did it, else ''.
-    diff: what changed in the file, or would. backup: the file as it was before, None when there was none.
-    hooks: the file whose hooks were written or taken out with it, or would be; '' for none.
+    written: whether a file changed; not in a dry run. by: the client's own command where that did
+    it, else ''. diff: what changed in the file, or would. backup: the file as it was before, None
+    when there was none. hooks: the file whose hooks were written or taken out with it, or would be;
+    '' for none.
     """
 
     client: str
@@ -147,24 +166,39 @@ class ConfigurationEntry:
     path: Path
 
 
-def configuration_entry(machine: Machine, client: Client, scope: str, name: str = NAME) -> ConfigurationEntry:
-    """Return where an entry belongs. Raise InvalidArgument for a name or a scope that the client does not have."""
+def configuration_entry(
+    machine: Machine, client: Client, scope: str, name: str = NAME
+) -> ConfigurationEntry:
+    """Return where an entry belongs.
+
+    Raise InvalidArgument for a name or a scope that the client does not have.
+    """
     if not _NAME.fullmatch(name):
         raise InvalidArgument(
-            f"{ascii(name[:80])} cannot be the name of a server.", "Use up to 60 letters, digits, - and _ of ASCII."
+            f"{ascii(name[:80])} cannot be the name of a server.",
+            "Use up to 60 letters, digits, - and _ of ASCII.",
         )
     path = client.file(machine, scope)
     if path is None:
-        raise InvalidArgument(f"{client.title} has no configuration of a {scope}.", "Leave --scope out.")
+        raise InvalidArgument(
+            f"{client.title} has no configuration of a {scope}.", "Leave --scope out."
+        )
     return ConfigurationEntry(machine, client, scope, name, path)
 
 
 def read_entry(place: ConfigurationEntry, found: Configuration) -> Mapping[str, Any] | None:
-    """Return the entry that is there, None without one. Raise ConfigurationBroken when it is no object."""
+    """Return the entry that is there, None without one.
+
+    Raise ConfigurationBroken when it is no object.
+    """
     table = found.values.get(place.client.table)
     entry = table.get(place.name) if isinstance(table, dict) else None
     if not isinstance(table, dict | None) or not isinstance(entry, dict | None):
-        key = place.client.table if not isinstance(table, dict | None) else f"{place.client.table}.{place.name}"
+        key = (
+            place.client.table
+            if not isinstance(table, dict | None)
+            else f"{place.client.table}.{place.name}"
+        )
         raise config_files.ConfigurationBroken(place.path, f"{key} in it is no object")
     return entry
 
@@ -186,18 +220,28 @@ def is_ours(entry: Mapping[str, Any]) -> bool:
     # By the form of the path and not by this system: WSL and Windows share files.
     program = PureWindowsPath(command).name if "\\" in command else PurePosixPath(command).name
     words = [str(word) for word in args] if isinstance(args, list) else []
-    return program.lower().removesuffix(".exe") == "evolvable" or "evolvable" in words or "evolvable_server" in words
+    return (
+        program.lower().removesuffix(".exe") == "evolvable"
+        or "evolvable" in words
+        or "evolvable_server" in words
+    )
 
 
 def connect(
-    place: ConfigurationEntry, start: Start, *, dry_run: bool = False, trust: bool = False, hooks: bool = False
+    place: ConfigurationEntry,
+    start: Start,
+    *,
+    dry_run: bool = False,
+    trust: bool = False,
+    hooks: bool = False,
 ) -> ClientConnection:
-    """Make the entry start our server so, and keep the other settings of the person. The second time nothing changes.
+    """Make the entry start our server so, and keep the other settings of the person. The second
+    time nothing changes.
 
     trust: all tools of it run unasked. hooks: the client's hooks are written too.
 
-    Raise NotOurs, PassingProgram, InvalidArgument for a start that is no Unicode, and what reading and writing the file
-    raise; the file is then as it was.
+    Raise NotOurs, PassingProgram, InvalidArgument for a start that is no Unicode, and what reading
+    and writing the file raise; the file is then as it was.
     """
     _check_text(start)
     check_lasting(start)
@@ -206,12 +250,14 @@ def connect(
     _check_ours(place, current)
     if trust and not place.client.trusting:
         raise InvalidArgument(
-            f"An entry of {place.client.title} cannot say that its tools run unasked.", "Allow them there."
+            f"An entry of {place.client.title} cannot say that its tools run unasked.",
+            "Allow them there.",
         )
     if hooks and (place.scope != USER or not hook_files.has_hooks(place.client.name)):
         raise InvalidArgument(
             f"{place.client.title} gets no hooks from `connect` for the scope {place.scope}.",
-            "Leave --hooks out; Claude Code and Codex get theirs with the plugin (`evolvable setup --plugin`).",
+            "Leave --hooks out; Claude Code and Codex get theirs with the plugin (`evolvable "
+            "setup --plugin`).",
         )
     entry = place.client.merge_entry(current, start, frozenset({HOME, CONFIG})) | (
         dict(place.client.trusting) if trust else {}
@@ -220,8 +266,12 @@ def connect(
     if entry == current:
         done = _connection(place, "unchanged", entry, warnings)
     else:
-        done = _write_entry(place, found, entry, "connected" if current is None else "updated", warnings, dry_run)
-    if hooks and hook_files.write_hooks(place.machine, place.client.name, start, _stamp(), dry_run=dry_run):
+        done = _write_entry(
+            place, found, entry, "connected" if current is None else "updated", warnings, dry_run
+        )
+    if hooks and hook_files.write_hooks(
+        place.machine, place.client.name, start, _stamp(), dry_run=dry_run
+    ):
         return replace(done, hooks=str(hook_files.hooks_path(place.machine, place.client.name)))
     return done
 
@@ -237,7 +287,9 @@ def disconnect(place: ConfigurationEntry, *, dry_run: bool = False) -> ClientCon
         done = _write_entry(place, found, None, "disconnected", [], dry_run)
     name = place.client.name
     # `connect` writes hooks for the user alone.
-    if place.scope == USER and hook_files.remove_hooks(place.machine, name, _stamp(), dry_run=dry_run):
+    if place.scope == USER and hook_files.remove_hooks(
+        place.machine, name, _stamp(), dry_run=dry_run
+    ):
         return replace(done, hooks=str(hook_files.hooks_path(place.machine, name)))
     return done
 
@@ -252,7 +304,8 @@ def _check_text(start: Start) -> None:
             text.encode("utf-8")
         except UnicodeEncodeError:
             raise InvalidArgument(
-                f"{ascii(text[:200])} is not Unicode, and configuration files are.", "Give the folder another name."
+                f"{ascii(text[:200])} is not Unicode, and configuration files are.",
+                "Give the folder another name.",
             ) from None
 
 
@@ -276,7 +329,9 @@ def _write_entry(
     path = (place.client.table, place.name)
     # Before the client's own command runs: its failure leaves this text to be written.
     text = config_files.edit_configuration(found, path, entry)
-    result = replace(_connection(place, done, entry, warnings), diff=_diff(place.path, found.text, text))
+    result = replace(
+        _connection(place, done, entry, warnings), diff=_diff(place.path, found.text, text)
+    )
     by = _own_command(place, found, entry, done)
     if dry_run:
         return replace(result, by=" ".join(by), written=False)
@@ -286,7 +341,16 @@ def _write_entry(
         backup = config_files.back_up_configuration(found, stamp)
         failure = run_client(place.machine, by) or _missing(place, found, entry)
         if failure is None:
-            return replace(result, by=" ".join(["claude", *by[1:3]]), backup=str(backup) if backup else None)
+            return replace(
+                result,
+                by=" ".join(
+                    [
+                        "claude",
+                        *by[1:3],
+                    ]
+                ),
+                backup=str(backup) if backup else None,
+            )
         result.warnings.append(f"`claude mcp` failed, so the file was edited: {failure}")
         # The command may have written something before it failed.
         found = config_files.read_configuration(place.path)
@@ -295,22 +359,39 @@ def _write_entry(
     return replace(result, backup=str(backup) if backup else None)
 
 
-def _own_command(place: ConfigurationEntry, found: Configuration, entry: dict[str, Any] | None, done: str) -> list[str]:
-    """Return the client's own command for this change; [] where it has none, or would lose what a person wrote."""
+def _own_command(
+    place: ConfigurationEntry, found: Configuration, entry: dict[str, Any] | None, done: str
+) -> list[str]:
+    """Return the client's own command for this change; [] where it has none, or would lose what a
+    person wrote.
+    """
     program = shutil.which("claude", path=place.machine.programs)
     # It has no command that changes an entry which is there.
-    if place.client.name != "claude-code" or done == "updated" or not program or not keeps_formatting(found):
+    if (
+        place.client.name != "claude-code"
+        or done == "updated"
+        or not program
+        or not keeps_formatting(found)
+    ):
         return []
-    change = ["remove", place.name] if entry is None else ["add-json", place.name, json.dumps(entry)]
+    change = (
+        ["remove", place.name] if entry is None else ["add-json", place.name, json.dumps(entry)]
+    )
     return [program, "mcp", *change, "-s", place.scope]
 
 
-def _missing(place: ConfigurationEntry, before: Configuration, entry: dict[str, Any] | None) -> str | None:
-    """Return what another program's change did not do, or did besides; None when all is as it should be."""
+def _missing(
+    place: ConfigurationEntry, before: Configuration, entry: dict[str, Any] | None
+) -> str | None:
+    """Return what another program's change did not do, or did besides; None when all is as it
+    should be.
+    """
     after = config_files.read_configuration(place.path)
     now, table = read_entry(place, after), place.client.table
     # The client may have added keys of its own to the entry.
-    if (now is None) != (entry is None) or (entry and any(now and now.get(key) != entry[key] for key in entry)):
+    if (now is None) != (entry is None) or (
+        entry and any(now and now.get(key) != entry[key] for key in entry)
+    ):
         return "the entry is not as it should be"
     servers, left = before.values.get(table), after.values.get(table)
     lost = [key for key in before.values if key not in after.values and key != table]
@@ -339,14 +420,24 @@ def _connection(
         diff="",
         backup=None,
         warnings=warnings,
-        notes=[note.format(name=place.name) for note in client.notes.get(place.scope, ())] if connected else [],
+        notes=[
+            note.format(name=place.name)
+            for note in client.notes.get(
+                place.scope,
+                (),
+            )
+        ]
+        if connected
+        else [],
         check=client.check(place.scope, place.name) if connected else [],
     )
 
 
 def _diff(path: Path, before: str, after: str) -> str:
     """Return what changes, without the lines around it: they may hold the keys of other servers."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), n=0, lineterm="")
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), str(path), str(path), n=0, lineterm=""
+    )
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -356,8 +447,8 @@ def strict_json_warnings(client: Client, found: Configuration) -> list[str]:
         return []
     what, line, column = found.loose
     return [
-        f"{found.path} has {what} at line {line}, column {column}, and {client.title} reads only strict JSON: it "
-        "ignores the whole file until that is taken out."
+        f"{found.path} has {what} at line {line}, column {column}, and {client.title} reads only "
+        "strict JSON: it ignores the whole file until that is taken out."
     ]
 
 

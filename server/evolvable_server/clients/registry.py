@@ -1,7 +1,8 @@
-"""The clients: where each keeps its configuration, how our entry is written, and which of them have called.
+"""The clients: where each keeps its configuration, how our entry is written, and which of them have
+called.
 
-Calls are noted in small files beside the library, after the first answer. Each file is written whole and replaced at
-once, so any number of processes may write it; the last one counts.
+Calls are noted in small files beside the library, after the first answer. Each file is written
+whole and replaced at once, so any number of processes may write it; the last one counts.
 """
 
 import contextlib
@@ -35,7 +36,11 @@ WAITS_SECONDS = 1.0
 
 
 def _claude_code_file(machine: Machine, scope: str) -> Path:
-    return machine.project / ".mcp.json" if scope == PROJECT else (machine.claude or machine.user) / ".claude.json"
+    return (
+        machine.project / ".mcp.json"
+        if scope == PROJECT
+        else (machine.claude or machine.user) / ".claude.json"
+    )
 
 
 def _codex_file(machine: Machine, scope: str) -> Path:
@@ -56,7 +61,9 @@ def _claude_desktop_file(machine: Machine, scope: str) -> Path | None:
 
 
 def _package_folder(machine: Machine) -> Path | None:
-    """Return the folder of an app that was installed as a package (MSIX): it does not see %APPDATA%."""
+    """Return the folder of an app that was installed as a package (MSIX): it does not see
+    %APPDATA%.
+    """
     packages = [path / "LocalCache/Roaming" for path in machine.local.glob("Packages/Claude_*")]
     found = sorted(path / "Claude" for path in packages if path.is_dir())
     # A folder with the file counts before one that could hold it.
@@ -88,7 +95,11 @@ _FILES: Mapping[str, Callable[[Machine, str], Path | None]] = {
 
 
 def _claude_code_folders(machine: Machine, scope: str) -> Mapping[Kind, Path]:
-    own = machine.project / ".claude" if scope == PROJECT else machine.claude or machine.user / ".claude"
+    own = (
+        machine.project / ".claude"
+        if scope == PROJECT
+        else machine.claude or machine.user / ".claude"
+    )
     return {Kind.SKILL: own / "skills", Kind.AGENT: own / "agents"}
 
 
@@ -116,28 +127,39 @@ def _file_in_table(names: Mapping[str, Sequence[str]], machine: Machine, scope: 
     return next((place for place in places if place.is_file()), places[0] if places else None)
 
 
-def _folders_in_table(names: Mapping[str, str], machine: Machine, scope: str) -> Mapping[Kind, Path]:
+def _folders_in_table(
+    names: Mapping[str, str], machine: Machine, scope: str
+) -> Mapping[Kind, Path]:
     return {Kind.SKILL: _place(machine, names[scope])} if scope in names else {}
 
 
 def _client(name: str, values: dict[str, Any]) -> Client:
-    """Return a client as its table describes it, with the functions of this module where places need more."""
+    """Return a client as its table describes it, with the functions of this module where places
+    need more.
+    """
     files, skills = values.pop("files", None), values.pop("skills", None)
     folders = partial(_folders_in_table, skills) if skills else _FOLDERS.get(name)
     file = partial(_file_in_table, files) if files else _FILES[name]
     # What is left in the table are fields of Client.
-    return Client(name=name, file=file, folders=folders, **values | {"called": tuple(values["called"])})
+    return Client(
+        name=name, file=file, folders=folders, **values | {"called": tuple(values["called"])}
+    )
 
 
 CLIENTS = {
     name: _client(name, values)
-    for name, values in tomllib.loads(Path(__file__).with_name("clients.toml").read_text(encoding="utf-8")).items()
+    for name, values in tomllib.loads(
+        Path(__file__).with_name("clients.toml").read_text(encoding="utf-8")
+    ).items()
 }
 """Each client by its name."""
 
 
 def all_clients() -> Mapping[str, Client]:
-    """Return the clients with those of plugins, which replace none. Metadata of distributions is read."""
+    """Return the clients with those of plugins, which replace none.
+
+    Metadata of distributions is read.
+    """
     more = {client.name: client for part in plugins.all_hooks().clients() for client in part}
     return {**more, **CLIENTS}
 
@@ -199,11 +221,14 @@ class ClientLogFile:
         self._folder = home / FOLDER
         self._last: dict[tuple[str, str], float] = {}
 
-    async def note(self, ctx: "ServerRequestContext[Any, Any]", call_next: "CallNext") -> "HandlerResult":
+    async def note(
+        self, ctx: "ServerRequestContext[Any, Any]", call_next: "CallNext"
+    ) -> "HandlerResult":
         """Middleware: answers first, then has a thread write who asked."""
         answer = await call_next(ctx)
         if ctx.method in EVENTS:
-            with contextlib.suppress(Exception):  # whatever a client says of itself, it has its answer
+            # Whatever a client says of itself, it has its answer.
+            with contextlib.suppress(Exception):
                 self._note(ctx)
         return answer
 
@@ -213,7 +238,11 @@ class ClientLogFile:
         if event == CHANNEL and not _is_of_channel(ctx):
             return
         last_noted = self._last.get((name, event))
-        if not name or name.startswith(OURS) or (last_noted is not None and now - last_noted < AGAIN_SECONDS):
+        if (
+            not name
+            or name.startswith(OURS)
+            or (last_noted is not None and now - last_noted < AGAIN_SECONDS)
+        ):
             return
         if len(self._last) >= MAX_FILES:
             # A client with a new name for every call would fill the table.
@@ -222,11 +251,15 @@ class ClientLogFile:
         self._last[name, event] = now
         at = datetime.now(UTC).isoformat(timespec="seconds")
         call = HeardCall(name, version, str(ctx.protocol_version)[:40], event, at)
-        threading.Thread(target=_write, args=(self._folder, call), name="callers", daemon=True).start()
+        threading.Thread(
+            target=_write, args=(self._folder, call), name="callers", daemon=True
+        ).start()
 
 
 def _is_of_channel(ctx: "ServerRequestContext[Any, Any]") -> bool:
-    """Return whether a request is answered with what hosts see; another URI names a version, or no skill."""
+    """Return whether a request is answered with what hosts see; another URI names a version, or no
+    skill.
+    """
     uri = str((ctx.params or {}).get("uri") or _SKILL)
     return uri.startswith(_SKILL) and not uri.startswith(_OF_A_VERSION)
 
@@ -244,7 +277,14 @@ def _client_identity(ctx: "ServerRequestContext[Any, Any]") -> tuple[str, str]:
 def _write(folder: Path, call: HeardCall) -> None:
     """Write one file; a place that cannot be written is no reason to bother a client."""
     # A client's name may hold any character, a path separator too.
-    stem = re.sub(r"[^a-z0-9]+", "-", call.client.lower()).strip("-")[:60] or "unnamed"
+    stem = (
+        re.sub(
+            r"[^a-z0-9]+",
+            "-",
+            call.client.lower(),
+        ).strip("-")[:60]
+        or "unnamed"
+    )
     target = folder / f"client-{stem}.{call.event}.json"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,6 +1,8 @@
-"""Which skills Claude Code lists by itself: its setting `skillOverrides`, written from a collection of the library.
+"""Which skills Claude Code lists by itself: its setting `skillOverrides`, written from a collection
+of the library.
 
-The skills stay in their folders, and a person can still call each by its name. What a person set there by hand stays.
+The skills stay in their folders, and a person can still call each by its name. What a person set
+there by hand stays.
 """
 
 import contextlib
@@ -35,7 +37,9 @@ KEY = "skillOverrides"
 """Claude Code's setting: skill -> how it is listed. It knows the setting since 2.1.129."""
 
 SHORTEN = "evolvable setup --take shorten"
-"""What makes a collection of the skills that keep their description, and has Claude Code list it."""
+"""What makes a collection of the skills that keep their description, and has Claude
+Code list it.
+"""
 
 # Longer than a choice takes; a command does not wait for one that hangs.
 _LOCK_SECONDS = 10
@@ -45,8 +49,8 @@ _LOCK_SECONDS = 10
 class ClientList:
     """One list of skills of Claude Code. project: '' for the list that it has in every project.
 
-    settings: the person's own file that decides about it. below: files that count less, the weakest first. folders:
-    the watched folders whose skills it holds.
+    settings: the person's own file that decides about it. below: files that count less, the weakest
+    first. folders: the watched folders whose skills it holds.
     """
 
     project: str
@@ -56,8 +60,12 @@ class ClientList:
 
     @property
     def title(self) -> str:
-        """Where it counts, in words: by the scope of the project's skills, or by its folder where it has none."""
-        scope = next((folder.scope for folder in self.folders if folder.scope != USER_SCOPE), self.project)
+        """Where it counts, in words: by the scope of the project's skills, or by its folder where
+        it has none.
+        """
+        scope = next(
+            (folder.scope for folder in self.folders if folder.scope != USER_SCOPE), self.project
+        )
         return f"in the project {scope}" if self.project else "in every project"
 
 
@@ -65,8 +73,9 @@ class ClientList:
 class ListChange:
     """What a choice did to a client's settings. collection: '' when every skill is listed again.
 
-    listed, hidden: the skills, by name. kept: those about which the person's own setting decides. diff: of the file.
-    backup: the file as it was, None for a new one. written: whether the file changed.
+    listed, hidden: the skills, by name. kept: those about which the person's own setting decides.
+    diff: of the file. backup: the file as it was, None for a new one. written: whether the file
+    changed.
     """
 
     settings: str
@@ -80,12 +89,16 @@ class ListChange:
 
 
 def client_lists(folders: Sequence[WatchedFolder], machine: Machine) -> list[ClientList]:
-    """Return the lists of Claude Code that watched folders are part of: that of every project first."""
+    """Return the lists of Claude Code that watched folders are part of: that of every project
+    first.
+    """
     home = (machine.claude or machine.user / ".claude").absolute()
     skills = [folder for folder in folders if folder.kind is Kind.SKILL]
     # A watched folder is noted without links; a person's ~/.claude may be one.
     own = tuple(
-        folder for folder in skills if folder.path == (home / "skills").resolve() and folder.scope == USER_SCOPE
+        folder
+        for folder in skills
+        if folder.path == (home / "skills").resolve() and folder.scope == USER_SCOPE
     )
     found = [ClientList("", home / "settings.json", (), own)] if own else []
     for folder in skills:
@@ -95,7 +108,10 @@ def client_lists(folders: Sequence[WatchedFolder], machine: Machine) -> list[Cli
 
 
 def project_list(folders: Sequence[WatchedFolder], machine: Machine) -> ClientList:
-    """Return the list of the open project, which may have no skills of its own. Raise InvalidArgument without any."""
+    """Return the list of the open project, which may have no skills of its own.
+
+    Raise InvalidArgument without any.
+    """
     lists, project = client_lists(folders, machine), machine.project.resolve()
     for client_list in lists:
         if client_list.project and client_list.settings.parent.parent == project:
@@ -106,12 +122,18 @@ def project_list(folders: Sequence[WatchedFolder], machine: Machine) -> ClientLi
         raise InvalidArgument("No folder of skills that Claude Code reads is watched.", hint)
     # There, the settings of the project would be those of the user.
     if project == machine.user.resolve():
-        raise InvalidArgument(f"{project} is your home folder, and no project.", "Leave out --project.")
+        raise InvalidArgument(
+            f"{project} is your home folder, and no project.", "Leave out --project."
+        )
     return _of_project(project, (machine.claude or machine.user / ".claude").absolute(), own)
 
 
-def chosen_lists(library: Library, machine: Machine) -> list[tuple[ClientList, ListingChoice | None]]:
-    """Return the lists of Claude Code, each with what was chosen for it; that of the open project where it has one."""
+def chosen_lists(
+    library: Library, machine: Machine
+) -> list[tuple[ClientList, ListingChoice | None]]:
+    """Return the lists of Claude Code, each with what was chosen for it; that of the open project
+    where it has one.
+    """
     choices = {choice.settings: choice for choice in library.store.backend.collections.choices()}
     found = client_lists(library.folders(), machine)
     with suppress(InvalidArgument):
@@ -124,7 +146,8 @@ def chosen_lists(library: Library, machine: Machine) -> list[tuple[ClientList, L
 def _of_project(
     project: Path, home: Path, own: tuple[WatchedFolder, ...], folder: WatchedFolder | None = None
 ) -> ClientList:
-    # In the order in which Claude Code applies them: the user's, the project's, then the local ones.
+    # In the order in which Claude Code applies them: the user's, the project's, then the local
+    # ones.
     below = (home / "settings.json", project / ".claude/settings.json")
     folders = (*own, *([folder] if folder is not None else []))
     return ClientList(str(project), project / ".claude/settings.local.json", below, folders)
@@ -158,7 +181,9 @@ class MeasuredList:
 
 
 def crowded_list(library: Library, machine: Machine) -> MeasuredList | None:
-    """Return the list in which skills lose their description: that of every project, else that of the open one."""
+    """Return the list in which skills lose their description: that of every project, else that of
+    the open one.
+    """
     project = str(machine.project.resolve())
     for where in client_lists(library.folders(), machine):
         if where.project in ("", project):
@@ -169,7 +194,9 @@ def crowded_list(library: Library, machine: Machine) -> MeasuredList | None:
 
 
 def room_of_projects(library: Library, machine: Machine) -> int:
-    """Return the characters that a project's own skills add to the list of every project, in the fullest project."""
+    """Return the characters that a project's own skills add to the list of every project, in the
+    fullest project.
+    """
     sizes = [0]
     for where in client_lists(library.folders(), machine):
         overrides = read_overrides(*where.below, where.settings)
@@ -177,24 +204,43 @@ def room_of_projects(library: Library, machine: Machine) -> int:
         skills = [skill for folder in own for skill in read_skills(library, folder)]
         # One more for the line end between two entries.
         sizes.append(
-            sum(listed.size + 1 for listed in skills if overrides.get(listed.name, Shown.WHOLE) is Shown.WHOLE)
+            sum(
+                listed.size + 1
+                for listed in skills
+                if overrides.get(listed.name, Shown.WHOLE) is Shown.WHOLE
+            )
         )
     return max(sizes)
 
 
 def list_on_disk(machine: Machine) -> MeasuredList:
-    """Return the list of every project as its folder is now, whether the library watches that or not."""
+    """Return the list of every project as its folder is now, whether the library watches that or
+    not.
+    """
     home = (machine.claude or machine.user / ".claude").absolute()
-    where, skills = ClientList("", home / "settings.json", (), ()), list[ListedSkill]()
+    where, skills = (
+        ClientList(
+            "",
+            home / "settings.json",
+            (),
+            (),
+        ),
+        list[ListedSkill](),
+    )
     for number, name in enumerate(discover(str(home / "skills"), Kind.SKILL).directories):
         with suppress(OSError, EvolvableError):
             data = read_regular(home / "skills" / name / main_file(Kind.SKILL, name), MAX_FILE)
-            skills.append(ListedSkill(number, name, name, len(summarize(parse_document(data)).description), 0))
+            skills.append(
+                ListedSkill(number, name, name, len(summarize(parse_document(data)).description), 0)
+            )
     return MeasuredList(where, skills, measure_list(where, skills))
 
 
 def read_overrides(*files: Path) -> dict[str, Shown]:
-    """Return how the files say that skills are listed; a later file counts more. A file that is broken says nothing."""
+    """Return how the files say that skills are listed; a later file counts more.
+
+    A file that is broken says nothing.
+    """
     found: dict[str, Shown] = {}
     for path in files:
         try:
@@ -215,8 +261,9 @@ def choose_collection(
 ) -> ListChange:
     """Have a client list the skills of one collection alone; '' has it list every skill again.
 
-    A copy of the settings as they were is kept beside them. Raise Refused for anybody but a person, NotFound for the
-    collection, ConfigurationBroken, ConfigurationNotWritten, Conflict, LibraryBusy; then the settings are as they were.
+    A copy of the settings as they were is kept beside them. Raise Refused for anybody but a person,
+    NotFound for the collection, ConfigurationBroken, ConfigurationNotWritten, Conflict,
+    LibraryBusy; then the settings are as they were.
     """
     check_may_decide(caller, "decide what a client lists")
     # A trial run makes no lock file.
@@ -226,13 +273,16 @@ def choose_collection(
 
 def lock_lists(library: Library) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of the choices of lists while the body runs."""
-    # Of two commands at once one would forget what the other notes, and its settings would count as the person's own.
+    # Of two commands at once one would forget what the other notes, and its settings would count as
+    # the person's own.
     place = library.store.home / "locks"
     place.mkdir(mode=0o700, exist_ok=True)
     return exclusive(place / "listing.lock", _LOCK_SECONDS, "what a client lists")
 
 
-def _choose(library: Library, caller: Caller, where: ClientList, name: str, *, dry_run: bool) -> ListChange:
+def _choose(
+    library: Library, caller: Caller, where: ClientList, name: str, *, dry_run: bool
+) -> ListChange:
     chosen = find_collection(library, name).ids if name else frozenset()
     before = choice_of(library, where.settings)
     found = config_files.read_configuration(where.settings)
@@ -252,8 +302,17 @@ def _choose(library: Library, caller: Caller, where: ClientList, name: str, *, d
 
 
 def choice_of(library: Library, settings: Path) -> ListingChoice | None:
-    """Return what was chosen for the list that a file of settings decides about, None for nothing."""
-    return next((choice for choice in library.store.backend.collections.choices() if choice.settings == settings), None)
+    """Return what was chosen for the list that a file of settings decides about, None
+    for nothing.
+    """
+    return next(
+        (
+            choice
+            for choice in library.store.backend.collections.choices()
+            if choice.settings == settings
+        ),
+        None,
+    )
 
 
 def write_choice(
@@ -265,14 +324,21 @@ def write_choice(
     *,
     private: bool,
 ) -> str | None:
-    """Write a client's settings and note the choice; return the copy of the file as it was, None for a new one.
+    """Write a client's settings and note the choice; return the copy of the file as it was, None
+    for a new one.
 
-    before: what was chosen until now. Raise as `choose_collection`; then settings and choice are as they were.
+    before: what was chosen until now. Raise as `choose_collection`; then settings and choice are as
+    they were.
     """
     backend = library.store.backend.collections
     if choice.collection:
-        # Noted first, with what is there now, so that after a kill at any point the settings can be taken out again.
-        backend.choose(replace(choice, written=_merge_written(before.written if before else {}, choice.written)))
+        # Noted first, with what is there now, so that after a kill at any point the settings can be
+        # taken out again.
+        backend.choose(
+            replace(
+                choice, written=_merge_written(before.written if before else {}, choice.written)
+            )
+        )
     backup = None
     try:
         if text != found.text:
@@ -292,11 +358,20 @@ def write_choice(
 def _own(found: Configuration, choice: ListingChoice | None) -> dict[str, object]:
     """Return the settings of skills that a person added."""
     overrides = _overrides(found)
-    return {skill: value for skill, value in overrides.items() if choice is None or not choice.is_added(skill, value)}
+    return {
+        skill: value
+        for skill, value in overrides.items()
+        if choice is None or not choice.is_added(skill, value)
+    }
 
 
-def _merge_written(before: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-    return {skill: sorted({*before.get(skill, ()), *after.get(skill, ())}) for skill in before.keys() | after.keys()}
+def _merge_written(
+    before: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]]
+) -> dict[str, Sequence[str]]:
+    return {
+        skill: sorted({*before.get(skill, ()), *after.get(skill, ())})
+        for skill in before.keys() | after.keys()
+    }
 
 
 def _restore(library: Library, settings: Path, before: ListingChoice | None) -> None:
@@ -308,14 +383,18 @@ def _restore(library: Library, settings: Path, before: ListingChoice | None) -> 
 
 
 def take_out(choice: ListingChoice) -> None:
-    """Take what was written for a collection out of a client's settings; a copy of the file is kept beside it.
+    """Take what was written for a collection out of a client's settings; a copy of the file is kept
+    beside it.
 
-    Raise ConfigurationBroken, ConfigurationNotWritten, Conflict; then the settings are as they were.
+    Raise ConfigurationBroken, ConfigurationNotWritten, Conflict; then the settings are as they
+    were.
     """
     found = config_files.read_configuration(choice.settings)
     text = _with_overrides(found, _own(found, choice))
     if text != found.text:
-        config_files.write_configuration(found, text, private=False, stamp=time.strftime("%Y%m%dT%H%M%S"))
+        config_files.write_configuration(
+            found, text, private=False, stamp=time.strftime("%Y%m%dT%H%M%S")
+        )
 
 
 def _with_overrides(found: Configuration, overrides: Mapping[str, object]) -> str:
@@ -333,30 +412,48 @@ def _change(
     own: Mapping[str, object],
 ) -> ListChange:
     names = sorted({skill.name for skill in skills})
-    hidden = [skill_name for skill_name in names if overrides.get(skill_name) in (Shown.PERSON, Shown.NEVER)]
+    hidden = [
+        skill_name
+        for skill_name in names
+        if overrides.get(skill_name) in (Shown.PERSON, Shown.NEVER)
+    ]
     listed_names = [skill_name for skill_name in names if skill_name not in set(hidden)]
     return ListChange(
-        str(where.settings), name, listed_names, hidden, [skill_name for skill_name in names if skill_name in own], ""
+        str(where.settings),
+        name,
+        listed_names,
+        hidden,
+        [skill_name for skill_name in names if skill_name in own],
+        "",
     )
 
 
 def difference(path: Path, before: str, after: str) -> str:
     """Return what changes, without the lines around it: settings may hold keys."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), n=0, lineterm="")
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), str(path), str(path), n=0, lineterm=""
+    )
     return "".join(f"{line}\n" for line in lines)
 
 
 def unlisted_newcomers(library: Library, where: ClientList, choice: ListingChoice) -> list[str]:
-    """Return the skills that are listed beside a collection: they came, or left it, after it was chosen."""
+    """Return the skills that are listed beside a collection: they came, or left it, after it was
+    chosen.
+    """
     members = library.store.backend.collections.members().get(choice.collection, ())
     overrides = read_overrides(*where.below, where.settings)
-    own = {name for name, value in read_overrides(where.settings).items() if not choice.is_added(name, value)}
+    own = {
+        name
+        for name, value in read_overrides(where.settings).items()
+        if not choice.is_added(name, value)
+    }
     skills = listed_skills(library, where)
     wanted_names = {skill.name for skill in skills if skill.id in set(members)} | own
     return sorted(
         {
             candidate.name
             for candidate in skills
-            if candidate.name not in wanted_names and overrides.get(candidate.name) in (None, Shown.WHOLE)
+            if candidate.name not in wanted_names
+            and overrides.get(candidate.name) in (None, Shown.WHOLE)
         }
     )

@@ -1,7 +1,8 @@
-"""Hooks of clients: offer the skill that fits a prompt, note what was opened, queue a session for review.
+"""Hooks of clients: offer the skill that fits a prompt, note what was opened, queue a session for
+review.
 
-Begin with `HookDispatcher`. `evolvable_server.hooks.command` is the program that a client runs: it passes the event
-on to the server and imports nothing that a person would wait for.
+Begin with `HookDispatcher`. `evolvable_server.hooks.command` is the program that a client runs: it
+passes the event on to the server and imports nothing that a person would wait for.
 """
 
 from evolvable_store import late_names

@@ -1,7 +1,7 @@
 """The command `evolvable-hook`, which a client runs where it cannot call the server.
 
-A client waits for it, so every import is late, and queueing a review needs the standard library alone. It always ends
-with 0: a hook must never stop a person's work.
+A client waits for it, so every import is late, and queueing a review needs the standard library
+alone. It always ends with 0: a hook must never stop a person's work.
 """
 
 import os
@@ -9,7 +9,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from evolvable_server.environment import NO_ACCOUNT_HOME, client_session, hooks_on, library_home, reviews_on
+from evolvable_server.environment import (
+    NO_ACCOUNT_HOME,
+    client_session,
+    hooks_on,
+    library_home,
+    reviews_on,
+)
 
 # Far above what clients send: a prompt, or the input of a tool.
 MAX_INPUT = 16 * 2**20
@@ -26,7 +32,9 @@ ENDED = "SessionEnd"
 
 
 def main() -> None:
-    """Run the hook `evolvable-hook [EVENT [CLIENT]]` with the payload on stdin, and end the process with 0."""
+    """Run the hook `evolvable-hook [EVENT [CLIENT]]` with the payload on stdin, and end the process
+    with 0.
+    """
     try:
         answer = run(sys.argv[1:])
         sys.stdout.write(answer)
@@ -35,14 +43,18 @@ def main() -> None:
     except BaseException as error:
         # stderr of a hook that succeeds is shown to nobody who did not ask for it.
         homeless = isinstance(error, RuntimeError) and os.path.expanduser("~") == "~"
-        message = NO_ACCOUNT_HOME if homeless else f"{type(error).__name__}: {ascii(str(error))[:300]}"
+        message = (
+            NO_ACCOUNT_HOME if homeless else f"{type(error).__name__}: {ascii(str(error))[:300]}"
+        )
         os.write(2, f"evolvable-hook: {message}\n".encode())
     # The interpreter's own end takes time, and could still fail.
     os._exit(0)
 
 
 def run(arguments: Sequence[str]) -> str:
-    """Return what the client shall read, '' for nothing; queues or notes what the event asks for."""
+    """Return what the client shall read, '' for nothing; queues or notes what the event
+    asks for.
+    """
     if not hooks_on(os.environ):
         return ""
     payload = _payload()
@@ -75,7 +87,9 @@ def run(arguments: Sequence[str]) -> str:
 
 
 def _is_plain(home: str) -> bool:
-    """Return whether a home is this account's and in no work tree; any other one is looked at with more imports."""
+    """Return whether a home is this account's and in no work tree; any other one is looked at with
+    more imports.
+    """
     folder = os.path.realpath(home)
     with suppress(OSError):
         if os.name == "posix" and os.stat(folder).st_uid != os.geteuid():

@@ -1,8 +1,8 @@
 """Answer the hooks of clients, from the running server or, without one, from the command.
 
-UserPromptSubmit gets what `skill_offers` finds for the prompt. PostToolUse notes which skill the client opened with its
-own tools, and imports what its agent wrote into a watched folder as the agent's change. A payload is untrusted: a field
-that is no text is empty.
+UserPromptSubmit gets what `skill_offers` finds for the prompt. PostToolUse notes which skill the
+client opened with its own tools, and imports what its agent wrote into a watched folder as the
+agent's change. A payload is untrusted: a field that is no text is empty.
 """
 
 import logging
@@ -49,7 +49,9 @@ _NAMES = tuple(field.name for field in fields(HookEvent))
 
 
 def parse_event(payload: Mapping[str, Any]) -> HookEvent:
-    """Return the event in a payload, whose tool's input may stand in `tool_input` or beside the rest."""
+    """Return the event in a payload, whose tool's input may stand in `tool_input` or beside the
+    rest.
+    """
     tool_input = payload.get("tool_input")
     # Fields of the payload count before an argument of the tool that has the same name.
     values = {**(tool_input if isinstance(tool_input, Mapping) else {}), **payload}
@@ -69,11 +71,13 @@ MAX_LOADED_PATHS = 20
 """Files of one command that are looked up."""
 
 
-def record_loads(library: Library, caller: Caller, event: HookEvent, offered: OfferLog) -> list[str]:
+def record_loads(
+    library: Library, caller: Caller, event: HookEvent, offered: OfferLog
+) -> list[str]:
     """Note each skill that this use of a tool opened, once in a session; return their directories.
 
-    A directory that no folder of the library holds is not ours, and nothing is noted of it. The start of an agent is
-    noted as well; it has no directory here.
+    A directory that no folder of the library holds is not ours, and nothing is noted of it. The
+    start of an agent is noted as well; it has no directory here.
     """
     noted: list[str] = []
     if event.tool_name in SUBAGENT_TOOLS:
@@ -92,7 +96,10 @@ def record_loads(library: Library, caller: Caller, event: HookEvent, offered: Of
 
 
 def _record_start(library: Library, caller: Caller, event: HookEvent, name: str) -> None:
-    """Note the start of an agent of the library. name: by which the client started it, '' for none."""
+    """Note the start of an agent of the library.
+
+    name: by which the client started it, '' for none.
+    """
     agent = AgentLocator(library, event.cwd).by_name(name) if name else None
     if agent is not None:
         _check_writable(library)
@@ -101,7 +108,9 @@ def _record_start(library: Library, caller: Caller, event: HookEvent, name: str)
 
 def _check_writable(library: Library) -> None:
     if library.store.read_only:
-        raise LibraryReadOnly(f"{library.store.home} cannot be written.", "The hook's event waits until it can.")
+        raise LibraryReadOnly(
+            f"{library.store.home} cannot be written.", "The hook's event waits until it can."
+        )
 
 
 def _opened_bindings(library: Library, event: HookEvent) -> list[Binding]:
@@ -143,24 +152,38 @@ _PATCHED = re.compile(r"^\*\*\* (?:Add File|Update File|Move to): (.+?)\s*$", re
 
 
 def record_writes(library: Library, event: HookEvent, at: str | None = None) -> list[str]:
-    """Import what this use of a tool wrote on behalf of the agent; return the directories it wrote in.
+    """Import what this use of a tool wrote on behalf of the agent; return the directories it wrote
+    in.
 
-    at: when that was, by default now. What was saved since then is not imported: it may be somebody else's.
+    at: when that was, by default now. What was saved since then is not imported: it may be somebody
+    else's.
     """
     if event.tool_name not in TOOLS:
         return []
-    paths = [event.file_path] if event.file_path else _PATCHED.findall(event.command)[:MAX_WRITTEN_PATHS]
+    paths = (
+        [event.file_path]
+        if event.file_path
+        else _PATCHED.findall(event.command)[:MAX_WRITTEN_PATHS]
+    )
     if at is not None:
-        paths = [path for path in paths if _is_older(os.path.join(event.cwd, path), datetime.fromisoformat(at))]
+        paths = [
+            path
+            for path in paths
+            if _is_older(os.path.join(event.cwd, path), datetime.fromisoformat(at))
+        ]
     identity = Identity(Principal.AGENT, f"hook:{event.client[:40] or 'client'}")
     noted = []
     for folder in library.folders():
         inside = list(_inside(folder, paths, event.cwd))
-        directories = library.working_copies.copy(folder).directories_at(inside) if inside else set()
+        directories = (
+            library.working_copies.copy(folder).directories_at(inside) if inside else set()
+        )
         if directories:
             _check_writable(library)
             sync = library.working_copies.sync_as(folder, directories, identity)
-            done = {resource.directory for resource in sync.taken} | {waiting.directory for waiting in sync.held}
+            done = {resource.directory for resource in sync.taken} | {
+                waiting.directory for waiting in sync.held
+            }
             _attribute(library, folder, directories - done, identity, at or library.store.now())
             _note_own(library, folder, directories, event.session_id)
         noted += sorted(directories)
@@ -183,7 +206,9 @@ def _is_older(path: str, at: datetime) -> bool:
     return False
 
 
-def _attribute(library: Library, folder: WatchedFolder, directories: set[str], identity: Identity, at: str) -> None:
+def _attribute(
+    library: Library, folder: WatchedFolder, directories: set[str], identity: Identity, at: str
+) -> None:
     """Say of versions that a server imported a moment before this time that the agent made them."""
     bindings = library.working_copies.bindings.of_directories(folder, directories)
     heads = library.store.backend.heads_by_id({binding.resource for binding in bindings.values()})
@@ -191,7 +216,9 @@ def _attribute(library: Library, folder: WatchedFolder, directories: set[str], i
         head = heads.get(binding.resource)
         if head is None or head.version is None or not _is_fresh(library, head, at):
             continue
-        record_maker(library.store, folder, binding.directory, head, identity, gate=library.gate, via="hook")
+        record_maker(
+            library.store, folder, binding.directory, head, identity, gate=library.gate, via="hook"
+        )
 
 
 def _note_own(library: Library, folder: WatchedFolder, directories: set[str], session: str) -> None:
@@ -199,7 +226,9 @@ def _note_own(library: Library, folder: WatchedFolder, directories: set[str], se
     if not session:
         return
     bindings = library.working_copies.bindings.of_directories(folder, directories).values()
-    for authors in library.store.backend.authorship.newest_authors([binding.resource for binding in bindings]).values():
+    for authors in library.store.backend.authorship.newest_authors(
+        [binding.resource for binding in bindings]
+    ).values():
         library.note_made(session, authors.maker.operation)
 
 
@@ -226,7 +255,10 @@ class HookDispatcher:
         self._offered = OfferLog(config.home)
 
     def answer(self, payload: Mapping[str, Any]) -> str:
-        """Return the JSON text that a client reads as the hook's output. Raise nothing: work goes on without it."""
+        """Return the JSON text that a client reads as the hook's output.
+
+        Raise nothing: work goes on without it.
+        """
         if not self._config.hooks:
             return EMPTY_ANSWER
         event = parse_event(payload)
@@ -249,23 +281,38 @@ class HookDispatcher:
         self._library.note_session(caller)
         if event.event == "UserPromptSubmit":
             # Qwen Code reports a prompt again with each request for it.
-            if event.prompt_id and caller.session and not self._offered.begin_prompt(caller.session, event.prompt_id):
+            if (
+                event.prompt_id
+                and caller.session
+                and not self._offered.begin_prompt(caller.session, event.prompt_id)
+            ):
                 return EMPTY_ANSWER
-            text = suggest_skills(self._library, caller, event.prompt, self._offered, self._library.dependencies)
+            text = suggest_skills(
+                self._library, caller, event.prompt, self._offered, self._library.dependencies
+            )
             news = self._news(caller, event)
-            suffix = f"\n{news}\nreview_inbox decides on lessons; ask the user first." if news else ""
+            suffix = (
+                f"\n{news}\nreview_inbox decides on lessons; ask the user first." if news else ""
+            )
             whole = (text + suffix).strip()
             return context_answer(event.client, event.event, whole, news) if whole else EMPTY_ANSWER
         if event.event == USED_TOOL:
             record_loads(self._library, caller, event, self._offered)
             record_writes(self._library, event)
-            self._record_waiting()  # last: a prompt is not kept waiting, and this event shows that the library records
-        elif event.event in ("Stop", "SessionEnd") and event.transcript_path and self._config.review != "off":
+            # Last: a prompt is not kept waiting, and this event shows that the library records.
+            self._record_waiting()
+        elif (
+            event.event in ("Stop", "SessionEnd")
+            and event.transcript_path
+            and self._config.review != "off"
+        ):
             enqueue(str(self._config.home), asdict(event))
         return EMPTY_ANSWER
 
     def _news(self, caller: Caller, event: HookEvent) -> str:
-        """Return what automatic reviews have to tell the person, once in a session; '' where they are off."""
+        """Return what automatic reviews have to tell the person, once in a session; '' where they
+        are off.
+        """
         if caller.session is None or not read_switch(self._config.home).covers(event.cwd):
             return ""
         from evolvable_server.auto_queue import review_news  # few switched automatic reviews on
@@ -274,11 +321,14 @@ class HookDispatcher:
         return news if news and self._offered.claim(caller.session, NEWS, "") else ""
 
     def _record_waiting(self) -> None:
-        """Record the uses of tools that the library refused at first; what it refuses again waits on."""
+        """Record the uses of tools that the library refused at first; what it refuses again waits
+        on.
+        """
         for waiting in waiting_events(self._config.home):
             event = parse_event({**waiting.payload, "hook_event_name": USED_TOOL})
             try:
-                caller = replace(self._caller_of(event), connection=None)  # that client may be another one
+                # That client may be another one.
+                caller = replace(self._caller_of(event), connection=None)
                 record_loads(self._library, caller, event, self._offered)
                 record_writes(self._library, event, waiting.at)
             # The library still refuses, and would refuse the others.
@@ -292,16 +342,20 @@ class HookDispatcher:
 
     def _caller_of(self, event: HookEvent) -> Caller:
         """Return the caller in the session and in the project that the event names."""
-        caller = replace(self._caller, session=event.session_id[:200] or None, project=event.cwd or None)
+        caller = replace(
+            self._caller, session=event.session_id[:200] or None, project=event.cwd or None
+        )
         if not event.cwd:
             return caller
         return replace(caller, scopes=scopes_seen(self._config, self._library, Path(event.cwd)))
 
 
 def _start_reviews(config: Config, payload: Mapping[str, Any]) -> None:
-    """Start the reviews that are due, as a person says something in a project where they are made by themselves.
+    """Start the reviews that are due, as a person says something in a project where they are made
+    by themselves.
 
-    Some clients tell no end of a session, and the next session may be too short for its server to look.
+    Some clients tell no end of a session, and the next session may be too short for its server to
+    look.
     """
     if payload.get("hook_event_name") == "UserPromptSubmit" and read_switch(config.home).covers(
         _text(payload.get("cwd"))
@@ -313,20 +367,31 @@ def _start_reviews(config: Config, payload: Mapping[str, Any]) -> None:
 
 
 def answer_without_server(payload: Mapping[str, Any]) -> str:
-    """Return what the client shall read, '' for nothing. Raise as Library.open: a library is not made here."""
+    """Return what the client shall read, '' for nothing.
+
+    Raise as Library.open: a library is not made here.
+    """
     config = read_config()
     # Words alone: a person waits, and an embedder would have to be found first.
     dependencies = SearchDependencies()
     listed_folders = ListedFolders(config.home)
     try:
         with Library.open(
-            config.home, registered=registered_homes, dependencies=dependencies, trusted_folders=listed_folders
+            config.home,
+            registered=registered_homes,
+            dependencies=dependencies,
+            trusted_folders=listed_folders,
         ) as library:
             caller = make_caller(config, library, Identity(Principal.AGENT, "hook"))
             client_caller = replace(caller, session=None, connection=client_connection())
             _start_reviews(config, payload)
-            if payload.get("client") == OPENCODE and payload.get("hook_event_name") == "UserPromptSubmit":
-                name_session(config.home, client_caller.connection, _text(payload.get("session_id")))
+            if (
+                payload.get("client") == OPENCODE
+                and payload.get("hook_event_name") == "UserPromptSubmit"
+            ):
+                name_session(
+                    config.home, client_caller.connection, _text(payload.get("session_id"))
+                )
             answer = HookDispatcher(config, library, client_caller).answer(payload)
     except TryAgain:  # it could not even be opened
         if config.hooks:

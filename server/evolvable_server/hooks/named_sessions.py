@@ -1,7 +1,8 @@
-"""The session that a hook of a client named last, for the server that the same client process started.
+"""The session that a hook of a client named last, for the server that the same client process
+started.
 
-A client that gives its servers no name of its session, as OpenCode, says it to its hooks. Hook and server find the
-client above them by themselves, so no caller can speak for another.
+A client that gives its servers no name of its session, as OpenCode, says it to its hooks. Hook and
+server find the client above them by themselves, so no caller can speak for another.
 """
 
 import contextlib
@@ -15,7 +16,10 @@ MAX_NAMED = 200
 
 
 def name_session(home: Path, connection: str | None, session: str) -> None:
-    """Keep the session that a client process works in. Raises nothing: without it, sessions are those of processes."""
+    """Keep the session that a client process works in.
+
+    Raises nothing: without it, sessions are those of processes.
+    """
     if not connection or not session:
         return
     place = _place(home, connection)

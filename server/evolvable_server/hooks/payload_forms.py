@@ -63,8 +63,15 @@ def usual_event(client: object, event: object) -> object:
 
 
 def context_answer(client: str, event: str, text: str, message: str = "") -> str:
-    """Return the JSON text with which a hook puts a text before the model, and a message before the person."""
+    """Return the JSON text with which a hook puts a text before the model, and a message before the
+    person.
+    """
     if client == COPILOT:
         return json.dumps({"additionalContext": text})
     message_fields = {"systemMessage": f"Evolvable: {message}"} if message else {}
-    return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}, **message_fields})
+    return json.dumps(
+        {
+            "hookSpecificOutput": {"hookEventName": event, "additionalContext": text},
+            **message_fields,
+        }
+    )

@@ -1,4 +1,5 @@
-"""The skills that a prompt is offered: one or two that fit, usually none, and each once in a session.
+"""The skills that a prompt is offered: one or two that fit, usually none, and each once in a
+session.
 
 A small file for each skill records the offer, so that no process repeats it.
 """
@@ -33,7 +34,10 @@ DAYS = 7.0
 """Days after its last offer for which a session is remembered."""
 
 NEWS = 0
-"""In place of a skill, in the offers of a session: the line of automatic reviews. No resource has this number."""
+"""In place of a skill, in the offers of a session: the line of automatic reviews.
+
+No resource has this number.
+"""
 
 # A client chooses the names of its sessions: the limits bound the number of files.
 SESSIONS, SKILLS = 200, 50
@@ -56,7 +60,10 @@ class OfferLog:
             if sum(1 for _ in os.scandir(place)) >= SKILLS:
                 return False
             # "x": of two processes at once, the one that creates the file offers the skill.
-            with open(place / str(resource), "x", encoding="utf-8") as file, _unless_written(place / str(resource)):
+            with (
+                open(place / str(resource), "x", encoding="utf-8") as file,
+                _unless_written(place / str(resource)),
+            ):
                 file.write(json.dumps({"search_id": search_id}))
                 file.flush()
             return True
@@ -64,7 +71,8 @@ class OfferLog:
             return False
 
     def begin_prompt(self, session: str, prompt_id: str) -> bool:
-        """Return whether this prompt of a session is new: Qwen Code reports one again with each request for it.
+        """Return whether this prompt of a session is new: Qwen Code reports one again with each
+        request for it.
 
         False too where that cannot be remembered, so that nothing is said twice.
         """
@@ -78,7 +86,9 @@ class OfferLog:
             return False
 
     def search_of(self, session: str, resource: int) -> str | None:
-        """Return the search after which this skill was offered to this session, None when it was not."""
+        """Return the search after which this skill was offered to this session, None when it was
+        not.
+        """
         try:
             record = json.loads(read_regular(self._place(session) / str(resource)))
         except (OSError, ValueError):
@@ -113,7 +123,9 @@ class OfferLog:
 
 @contextmanager
 def _unless_written(place: Path) -> Iterator[None]:
-    """Remove a file that the body could not write whole: on a full disk, the skill was not offered."""
+    """Remove a file that the body could not write whole: on a full disk, the skill was
+    not offered.
+    """
     try:
         yield
     except OSError:
@@ -134,13 +146,18 @@ MAX_TASK = 4_000
 
 
 def suggest_skills(
-    library: Library, caller: Caller, prompt: str, offered: OfferLog, dependencies: SearchDependencies
+    library: Library,
+    caller: Caller,
+    prompt: str,
+    offered: OfferLog,
+    dependencies: SearchDependencies,
 ) -> str:
-    """Return what a model shall be told of the skills that fit, in LIMIT characters at most; '' when none does.
+    """Return what a model shall be told of the skills that fit, in LIMIT characters at most; ''
+    when none does.
 
     With a sure verdict that is the skill to use, else those that fit in a library of any size.
-    Neither one that its session was offered before nor one that it has loaded is named. A caller without a session is
-    told nothing, as nothing could be remembered.
+    Neither one that its session was offered before nor one that it has loaded is named. A caller
+    without a session is told nothing, as nothing could be remembered.
     """
     task = prompt.strip()
     if caller.session is None or not task or task.startswith("/"):  # a command of the client
@@ -153,9 +170,15 @@ def suggest_skills(
     return _offer_text(fresh, found.search_id) if fresh else ""
 
 
-def _claim_offer(library: Library, caller: Caller, match: "Match", found: FoundSkills, offered: OfferLog) -> bool:
+def _claim_offer(
+    library: Library, caller: Caller, match: "Match", found: FoundSkills, offered: OfferLog
+) -> bool:
     head = library.store.head_or_none(Ref.parse(match.ref))
-    if head is None or caller.session is None or library.evidence.used_in(caller.session, [head.id]):
+    if (
+        head is None
+        or caller.session is None
+        or library.evidence.used_in(caller.session, [head.id])
+    ):
         return False
     if not offered.claim(caller.session, head.id, found.search_id):
         return False
@@ -168,22 +191,29 @@ def _offer_text(matches: "list[Match]", search_id: str) -> str:
     before = "From the user's Evolvable library, for this task:\n"
     after = f"\nIf it fits, open it with load_skill (search_id {search_id}) before you start."
     notices = [
-        f"; {author_words(offer.author, offer.by)}" if offer.author != AuthorKind.YOU else "" for offer in matches
+        f"; {author_words(offer.author, offer.by)}" if offer.author != AuthorKind.YOU else ""
+        for offer in matches
     ]
     names = [
-        f"- {match.ref} ({match.confidence:.0%} sure{notice})" for match, notice in zip(matches, notices, strict=True)
+        f"- {match.ref} ({match.confidence:.0%} sure{notice})"
+        for match, notice in zip(matches, notices, strict=True)
     ]
     # Three more a line: the colon, the space behind it and the line end.
     room = (LIMIT - len(before) - len(after) - sum(len(name) + 3 for name in names)) // len(matches)
-    lines = [f"{name}: {_short(match.description, room)}" for name, match in zip(names, matches, strict=True)]
+    lines = [
+        f"{name}: {_short(match.description, room)}"
+        for name, match in zip(names, matches, strict=True)
+    ]
     return f"{before}{chr(10).join(lines)}{after}"[:LIMIT]
 
 
 def _short(text: str, room: int) -> str:
-    """Return a description as one line of so many characters at most, without what steers a terminal.
+    """Return a description as one line of so many characters at most, without what steers a
+    terminal.
 
-    Nor does it keep what begins and ends a tag: clients put what a hook says between tags of their own, and the
-    author of a description must not end them and go on in the client's name. A description between marks keeps them.
+    Nor does it keep what begins and ends a tag: clients put what a hook says between tags of their
+    own, and the author of a description must not end them and go on in the client's name. A
+    description between marks keeps them.
     """
     begin, inner, end = split_marks(text)
     if begin:

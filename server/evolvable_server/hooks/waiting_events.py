@@ -1,6 +1,8 @@
-"""Uses of tools that the library could not record when a hook reported them: one file each, until the next hook.
+"""Uses of tools that the library could not record when a hook reported them: one file each, until
+the next hook.
 
-A client reports each use once. What a library refuses then, because it is busy, full or read only, would be lost.
+A client reports each use once. What a library refuses then, because it is busy, full or read only,
+would be lost.
 """
 
 import contextlib
@@ -15,7 +17,9 @@ from typing import Any
 from evolvable_store import read_regular, write_private
 
 USED_TOOL = "PostToolUse"
-"""The event that is kept: the next prompt asks for skills again, and the end of a session has a queue of its own."""
+"""The event that is kept: the next prompt asks for skills again, and the end of a session has a
+queue of its own.
+"""
 
 # A library that refuses for long must not fill the disk.
 MAX_WAITING = 500
@@ -24,10 +28,11 @@ MAX_WAITING = 500
 
 @dataclass(frozen=True, slots=True)
 class HookEvent:
-    """One event of a session. event: UserPromptSubmit, PreToolUse, PostToolUse, Stop or SessionEnd.
+    """One event of a session. event: UserPromptSubmit, PreToolUse, PostToolUse, Stop or
+    SessionEnd.
 
-    skill, file_path, command, subagent_type: what a tool was given, by the names that the clients' tools use.
-    prompt_id: what names the prompt, '' in clients that report each prompt once.
+    skill, file_path, command, subagent_type: what a tool was given, by the names that the clients'
+    tools use. prompt_id: what names the prompt, '' in clients that report each prompt once.
     """
 
     event: str = ""
@@ -60,7 +65,10 @@ class WaitingEvent:
 
 
 def keep_event(home: Path, event: HookEvent, at: str) -> None:
-    """Keep a use of a tool for the next hook. Raises nothing: where nothing can be written, it is lost."""
+    """Keep a use of a tool for the next hook.
+
+    Raises nothing: where nothing can be written, it is lost.
+    """
     folder = home / "hooks" / "waiting"
     if event.event != USED_TOOL:
         return
@@ -69,7 +77,10 @@ def keep_event(home: Path, event: HookEvent, at: str) -> None:
         if sum(1 for _ in os.scandir(folder)) < MAX_WAITING:
             text = json.dumps({"at": at, "event": asdict(event)})
             # The name sorts by time, and the number of the process keeps two processes apart.
-            write_private(folder / f"{time.time_ns():020}-{os.getpid()}.json", text)
+            write_private(
+                folder / f"{time.time_ns():020}-{os.getpid()}.json",
+                text,
+            )
 
 
 def waiting_events(home: Path) -> Iterator[WaitingEvent]:

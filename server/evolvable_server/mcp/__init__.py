@@ -1,8 +1,8 @@
 """The MCP server: tools, resources, prompts, questions to the person, notifications.
 
-Begin with `declare_tools` and `add_tool`, the tools as functions. `evolvable_server.mcp.server` has `LibraryServer`,
-`evolvable_server.mcp.call` what is known of one call: its caller, connection and permissions. `FastStart` answers
-first, before the SDK is imported.
+Begin with `declare_tools` and `add_tool`, the tools as functions. `evolvable_server.mcp.server` has
+`LibraryServer`, `evolvable_server.mcp.call` what is known of one call: its caller, connection and
+permissions. `FastStart` answers first, before the SDK is imported.
 """
 
 from evolvable_store import late_names
@@ -49,8 +49,8 @@ else:
             "delegation_tools": "add_delegation",
             "elicitation": "ConfirmationGate cut_line has_answer may_ask",
             "fast_start": (
-                "FastStart FastStartState StdioDescriptors can_start_fast claim_stdio is_pollable write_all "
-                "write_nonblocking"
+                "FastStart FastStartState StdioDescriptors can_start_fast claim_stdio "
+                "is_pollable write_all write_nonblocking"
             ),
             "lazy_tools": "add_lazy_tools",
             "lesson_gate": "LessonGate",
@@ -60,7 +60,10 @@ else:
             "resources": "add_resources",
             "results": "error_result",
             "sdk_import": "defer_modules light_sdk",
-            "tools": "ANNOTATIONS AnyRef KindText Number Propose Reason RefText add_tool declare_tools one_of",
+            "tools": (
+                "ANNOTATIONS AnyRef KindText Number Propose Reason RefText add_tool "
+                "declare_tools one_of"
+            ),
         },
     )
 

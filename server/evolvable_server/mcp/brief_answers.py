@@ -1,7 +1,7 @@
 """What an agent reads of a listing: the fields that help it to choose, within a number of bytes.
 
-The command line's `--json`, and a call with `detail`, have every field. Descriptions are cut as far as the answer's
-size asks for. A text between the marks of another author stays between them.
+The command line's `--json`, and a call with `detail`, have every field. Descriptions are cut as far
+as the answer's size asks for. A text between the marks of another author stays between them.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,9 @@ def listing_answer(listing: Listing, *, limit: int, detail: bool) -> Answer:
 
     def answer(length: int) -> Answer:
         resources = [_listing_fields(resource, length) for resource in listing.resources]
-        return {"resources": resources} | given_fields(next_cursor=listing.next_cursor or "", notice=listing.notice)
+        return {"resources": resources} | given_fields(
+            next_cursor=listing.next_cursor or "", notice=listing.notice
+        )
 
     return _within(limit * LISTED_BYTES, answer)
 
@@ -47,12 +49,23 @@ def _visible_maturity(maturity: str) -> str:
 
 
 def _cut(text: str, length: int) -> str:
-    """Return a text of at most so many bytes of UTF-8 on one line; marks around it stay and do not count."""
+    """Return a text of at most so many bytes of UTF-8 on one line; marks around it stay and do not
+    count.
+    """
     begin, line, end = _line(text)
     shortened = line
     if len(line) > length:
-        # The ellipsis takes three bytes. A cut may fall into a character of several bytes, whose rest is dropped.
-        shortened = line[: max(0, length - 3)].decode("utf-8", "ignore").rstrip().encode()
+        # The ellipsis takes three bytes. A cut may fall into a character of several bytes, whose
+        # rest is dropped.
+        shortened = (
+            line[: max(0, length - 3)]
+            .decode(
+                "utf-8",
+                "ignore",
+            )
+            .rstrip()
+            .encode()
+        )
         shortened += "…".encode() if shortened else b""
     return f"{begin}{shortened.decode()}{end}" if shortened else ""
 
@@ -65,5 +78,7 @@ def _line(text: str) -> tuple[str, bytes, str]:
 
 
 def _within(most: int, answer: Callable[[int], Answer]) -> Answer:
-    """Return the answer with the longest descriptions that has at most so many bytes, else the shortest one."""
+    """Return the answer with the longest descriptions that has at most so many bytes, else the
+    shortest one.
+    """
     return answer(first_fitting(_LENGTHS, lambda length: answer_size(answer(length)) <= most))

@@ -1,4 +1,6 @@
-"""The caller of a request: its bearer and what that may do, its session, and the caller of its verb."""
+"""The caller of a request: its bearer and what that may do, its session, and the caller of its
+verb.
+"""
 
 import contextlib
 import re
@@ -19,7 +21,10 @@ from evolvable_store.errors import InvalidRef
 from evolvable_store.resource import USER_SCOPE, check_scope, is_plugins
 from evolvable_tools import Caller
 
-Call = Callable[[str, dict[str, Any], Context[Any, Any]], Awaitable[types.CallToolResult | types.InputRequiredResult]]
+Call = Callable[
+    [str, dict[str, Any], Context[Any, Any]],
+    Awaitable[types.CallToolResult | types.InputRequiredResult],
+]
 """Calls a tool of this name with these arguments."""
 
 
@@ -32,7 +37,10 @@ def name_of(request: Any) -> str | None:
 
 
 def bearer_in(scope: Any) -> str | None:
-    """Return the same for an ASGI scope. A name of an authorization server's begins with `oauth:`."""
+    """Return the same for an ASGI scope.
+
+    A name of an authorization server's begins with `oauth:`.
+    """
     user = _user(scope)
     if user is None:
         return None
@@ -42,7 +50,9 @@ def bearer_in(scope: Any) -> str | None:
         return token.client_id
     name = token.subject or token.client_id
     # A slash separates bearer and session, and the provider chooses the name.
-    return "oauth:" + "".join(char if char.isprintable() and char not in "/\\" else "_" for char in name[:100])
+    return "oauth:" + "".join(
+        char if char.isprintable() and char not in "/\\" else "_" for char in name[:100]
+    )
 
 
 def permissions_of(request: Any) -> frozenset[Permission]:
@@ -51,7 +61,9 @@ def permissions_of(request: Any) -> frozenset[Permission]:
     # Over stdio the client is the person's own, and gates ask the person.
     if user is None:
         return frozenset(Permission)
-    permissions = frozenset(permission for permission in Permission if permission.scope in user.scopes)
+    permissions = frozenset(
+        permission for permission in Permission if permission.scope in user.scopes
+    )
     return permissions | {Permission.REPORT} if Permission.WRITE in permissions else permissions
 
 
@@ -63,12 +75,15 @@ def session_of(request: Any, session: str | None) -> str | None:
     name = name_of(request)
     if name is None:
         return client_session(session)
-    # A name of the library's tokens has no colon, so nobody is called like one of an authorization server's.
+    # A name of the library's tokens has no colon, so nobody is called like one of an authorization
+    # server's.
     return bearer_session(name if name.startswith(BEARERS) else f"token:{name}", session)
 
 
 def connection_of(request: Any, connection: str | None) -> str | None:
-    """Return the connection of a call: none for a bearer, who may be many clients on many machines."""
+    """Return the connection of a call: none for a bearer, who may be many clients on
+    many machines.
+    """
     return connection if name_of(request) is None else None
 
 
@@ -83,7 +98,8 @@ MAX_PROJECTS = 16
 
 
 def scopes_of(request: Any, own: Sequence[str]) -> tuple[str, ...]:
-    """Return the scopes that an HTTP request names for its client's directory, the user's, and those of plugins.
+    """Return the scopes that an HTTP request names for its client's directory, the user's, and
+    those of plugins.
 
     own: the scopes that the server reads, which a request without the header gets.
 
@@ -95,15 +111,29 @@ def scopes_of(request: Any, own: Sequence[str]) -> tuple[str, ...]:
     for name in header.split(",", MAX_PROJECTS)[:MAX_PROJECTS] if header else ():
         with contextlib.suppress(InvalidRef):
             found.append(check_scope(name.strip()))
-    return tuple(dict.fromkeys((*found, USER_SCOPE, *filter(is_plugins, own)))) if found else tuple(own)
+    return (
+        tuple(dict.fromkeys((*found, USER_SCOPE, *filter(is_plugins, own))))
+        if found
+        else tuple(own)
+    )
 
 
 def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSessions") -> Caller:
-    """Return the caller of a tool: an agent, known by its token over HTTP, else by the name its client gives itself."""
+    """Return the caller of a tool: an agent, known by its token over HTTP, else by the name its
+    client gives itself.
+    """
     request = context.request_context.request
     name, params = name_of(request), context.session.client_params
     # The client chooses its name, which becomes a part of `via`.
-    client = re.sub(r"[^a-z0-9]+", "-", params.client_info.name.lower()).strip("-")[:60] if params is not None else ""
+    client = (
+        re.sub(
+            r"[^a-z0-9]+",
+            "-",
+            params.client_info.name.lower(),
+        ).strip("-")[:60]
+        if params is not None
+        else ""
+    )
     via = f"token:{name}" if name is not None else f"client:{client}" if client else "mcp"
     session = sessions.of(context.request_context.meta, getattr(request, "headers", None))
     return replace(
@@ -119,7 +149,8 @@ def caller_of(caller: Caller, context: Context[Any, Any], sessions: "CallSession
 
 
 def conversation_of(caller: Caller, context: Any, sessions: "CallSessions") -> str:
-    """Return the conversation that the texts of a request go to, '' where one of several clients names no session.
+    """Return the conversation that the texts of a request go to, '' where one of several clients
+    names no session.
 
     context: the SDK's of the request.
     """
@@ -132,8 +163,9 @@ def conversation_of(caller: Caller, context: Any, sessions: "CallSessions") -> s
 
 
 def decider_of(caller: Caller, request: Any) -> Caller:
-    """Return the caller that makes a decision which the gate let pass: the person who answered the client's question,
-    or over HTTP the script whose token may approve."""
+    """Return the caller that makes a decision which the gate let pass: the person who answered the
+    client's question, or over HTTP the script whose token may approve.
+    """
     name = name_of(request)
     if name is None:
         return replace(caller, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
@@ -156,11 +188,16 @@ class CallSessions:
     """The sessions of one server's clients. Safe from any thread."""
 
     def __init__(
-        self, usual: str | None, *, shared: bool = False, hook_session: Callable[[], str | None] = lambda: None
+        self,
+        usual: str | None,
+        *,
+        shared: bool = False,
+        hook_session: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """usual: the session of a call that names none. shared: several clients call, so what one of them says of its
-        session is true of no other's call. hook_session: returns the session that a hook of the client named last in a
-        process of its own; it counts before the usual one.
+        """usual: the session of a call that names none. shared: several clients call, so what one
+        of them says of its session is true of no other's call. hook_session: returns the session
+        that a hook of the client named last in a process of its own; it counts before the usual
+        one.
         """
         self.shared = shared
         self._usual, self._hook_session = usual, hook_session
@@ -168,11 +205,15 @@ class CallSessions:
         # Guards `_announced` and `_usual`: hooks and calls come on several threads.
         self._lock = threading.Lock()
 
-    def of(self, meta: Mapping[str, Any] | None, headers: Mapping[str, str] | None = None) -> str | None:
-        """Return the session of a call with this _meta, and these headers over HTTP; None when nothing names it.
+    def of(
+        self, meta: Mapping[str, Any] | None, headers: Mapping[str, str] | None = None
+    ) -> str | None:
+        """Return the session of a call with this _meta, and these headers over HTTP; None when
+        nothing names it.
 
-        The first of these counts: the session in `x-codex-turn-metadata`, `threadId`, Droid's `assemblySessionId`,
-        the session that a hook announced for `claudecode/toolUseId`, the header `mcp-session-id`, the usual one.
+        The first of these counts: the session in `x-codex-turn-metadata`, `threadId`, Droid's
+        `assemblySessionId`, the session that a hook announced for `claudecode/toolUseId`, the
+        header `mcp-session-id`, the usual one.
         """
         meta = meta or {}
         turn = meta.get("x-codex-turn-metadata")
@@ -185,13 +226,18 @@ class CallSessions:
             announced,
             _connection(headers),
         )
-        return next((name for name in candidates if _is_session(name)), None) or self._hook_session() or self._usual
+        return (
+            next((name for name in candidates if _is_session(name)), None)
+            or self._hook_session()
+            or self._usual
+        )
 
     def note_session(self, session: str, tool_use: str = "") -> None:
-        """Note that a hook named its session, and for a hook before a tool which call it announces.
+        """Note that a hook named its session, and for a hook before a tool which call
+        it announces.
 
-        A process with one client takes it for all calls from then on: a client keeps its server when the person begins
-        another session.
+        A process with one client takes it for all calls from then on: a client keeps its server
+        when the person begins another session.
         """
         if not _is_session(session):
             return

@@ -1,7 +1,9 @@
-"""What `load_skill` says where a skill names an agent for its work, and how `delegate_skill` has the agent do it.
+"""What `load_skill` says where a skill names an agent for its work, and how `delegate_skill` has
+the agent do it.
 
-Claude Code is told to start the sub-agent that is checked out where it works. A client that lends its model can have
-the work done by it, in turns without tools. Any other client works as the agent itself, whose text it is given.
+Claude Code is told to start the sub-agent that is checked out where it works. A client that lends
+its model can have the work done by it, in turns without tools. Any other client works as the agent
+itself, whose text it is given.
 """
 
 import time
@@ -19,7 +21,8 @@ from evolvable_tools.verbs import Loaded
 DELEGATE_KEY = "evolvable/delegate"
 """In the `_meta` of an answer of load_skill: which agent the skill names."""
 
-# Each turn costs the person's tokens: this and the next limit end a model that never says that it is done.
+# Each turn costs the person's tokens: this and the next limit end a model that never says that it
+# is done.
 MAX_TURNS = 20
 """Answers of the model for one task."""
 
@@ -40,14 +43,18 @@ SCHEMA: dict[str, Any] = {
 }
 
 _RULES = (
-    "You have no tools, and nobody answers questions. The data are the task, and then what you wrote so far. Answer"
-    " with text: what you write next, and done: true once the text holds the whole result."
+    "You have no tools, and nobody answers questions. The data are the task, and then what you "
+    "wrote so far. Answer with text: what you write next, and done: true once the text holds the "
+    "whole result."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedWork:
-    """What an agent made of a task. by: its ref. finished: whether it said that it was done within its turns."""
+    """What an agent made of a task.
+
+    by: its ref. finished: whether it said that it was done within its turns.
+    """
 
     by: str
     text: str
@@ -65,8 +72,8 @@ def starts_subagent(delegation: Delegation, ctx: Context) -> bool:
 def opening_of(delegation: Delegation, loaded: Loaded, *, starts: bool, lends: bool) -> str:
     """Return how an answer begins that opens a skill with a delegate.
 
-    starts: whether the client starts the agent itself; otherwise the agent's text is in the answer. lends: whether the
-    client lends its model.
+    starts: whether the client starts the agent itself; otherwise the agent's text is in the answer.
+    lends: whether the client lends its model.
     """
     if starts:
         return start_text(delegation, f"{loaded.ref}@{loaded.version}")
@@ -81,13 +88,16 @@ def status_text(delegate: DelegateStatus) -> str:
 
 
 def as_result(text: str, loaded: Loaded) -> CallToolResult:
-    """Return a document as the result of a tool: plain text, and in `_meta` the agent that the skill names.
+    """Return a document as the result of a tool: plain text, and in `_meta` the agent that the
+    skill names.
 
     The line that says what the reader's agent changed is a block of its own.
     """
     meta = {DELEGATE_KEY: asdict(loaded.delegate)} if loaded.delegate is not None else None
     texts = [text, loaded.provenance] if loaded.provenance else [text]
-    return CallToolResult(content=[TextContent(type="text", text=part) for part in texts], _meta=meta)
+    return CallToolResult(
+        content=[TextContent(type="text", text=part) for part in texts], _meta=meta
+    )
 
 
 _ELSE = "Call load_skill, and do the work yourself."
@@ -96,18 +106,28 @@ _ELSE = "Call load_skill, and do the work yourself."
 def check_request(model: LanguageModel | None, task: str) -> LanguageModel:
     """Return the model that an agent can be run with on a task. Raise InvalidArgument."""
     if model is None:
-        raise InvalidArgument("This client lends no model (sampling), so no agent can be run here.", _ELSE)
+        raise InvalidArgument(
+            "This client lends no model (sampling), so no agent can be run here.", _ELSE
+        )
     if not task.strip() or len(task) > MAX_TASK:
         raise InvalidArgument(
-            f"delegate_skill needs the task, in 1 to {MAX_TASK:,} characters.", "Say in task what is to be done."
+            f"delegate_skill needs the task, in 1 to {MAX_TASK:,} characters.",
+            "Say in task what is to be done.",
         )
     return model
 
 
 def run_delegate(
-    library: Library, model: LanguageModel, delegation: Delegation | None, skill_text: str, task: str
+    library: Library,
+    model: LanguageModel,
+    delegation: Delegation | None,
+    skill_text: str,
+    task: str,
 ) -> FinishedWork:
-    """Have an agent do a skill's work on a task by a client's model. Raise InvalidArgument, ProviderError."""
+    """Have an agent do a skill's work on a task by a client's model.
+
+    Raise InvalidArgument, ProviderError.
+    """
     if delegation is None:
         raise InvalidArgument("No agent can be given the work of this skill.", _ELSE)
     # Secrets are taken out of all that the client's model reads.

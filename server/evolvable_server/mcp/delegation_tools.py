@@ -1,6 +1,7 @@
 """The tool that has the agent of a skill do a task by the client's model, listed only on request.
 
-It is a tool of its own, because `load_skill` reads: clients that run without a person refuse what does more.
+It is a tool of its own, because `load_skill` reads: clients that run without a person refuse what
+does more.
 """
 
 from dataclasses import replace
@@ -31,17 +32,23 @@ class DelegationTools:
         task: Annotated[str, Field(description="what is to be done, at most 50,000 characters")],
         ctx: Context,
         version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
-        search_id: Annotated[str | None, Field(description="from find_skill, when it led here")] = None,
+        search_id: Annotated[
+            str | None, Field(description="from find_skill, when it led here")
+        ] = None,
     ) -> types.CallToolResult:
-        """Have the agent that a skill names do a task by the model that you lend (MCP sampling), in at most 20 turns
-        without tools. Returns what the agent wrote, and the use_id to report the outcome with."""
+        """Have the agent that a skill names do a task by the model that you lend (MCP sampling), in
+        at most 20 turns without tools. Returns what the agent wrote, and the use_id to report the
+        outcome with.
+        """
         model = delegated_work.check_request(sampling_model(ctx), task)
         caller = caller_of(self._caller, ctx, self._sessions)
         self._library.note_session(caller)
         # The delegate reads the skill, not the client.
         unread = replace(caller, conversation="")
         task_type = _label_of(self._library, task)
-        loaded = load_skill(self._library, unread, ref, version=version, search_id=search_id, task_type=task_type)
+        loaded = load_skill(
+            self._library, unread, ref, version=version, search_id=search_id, task_type=task_type
+        )
         loaded = resources.redact_loaded(self._library, self._caller, loaded)
         found = load_delegate(self._library, caller, loaded, task_type)
         work = delegated_work.run_delegate(self._library, model, found, loaded.text or "", task)
@@ -58,7 +65,9 @@ def _label_of(library: Library, task: str) -> str:
     return task_label(library, task)
 
 
-def add_delegation(server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions) -> None:
+def add_delegation(
+    server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions
+) -> None:
     """Add the tool."""
     for spec in declare_tools(DelegationTools(library, caller, sessions), "delegation"):
         add_tool(server, spec)

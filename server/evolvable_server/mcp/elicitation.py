@@ -1,12 +1,12 @@
 """Ask the person at the client for a yes, and act on changes and decisions only after one.
 
-`confirm` puts the question: in the protocol with a handshake in the middle of the call, in the modern protocol by
-ending the call, which the client then repeats with the answer. Clients without a person answer by themselves
-(`claude -p` cancels, `codex exec` declines).
+`confirm` puts the question: in the protocol with a handshake in the middle of the call, in the
+modern protocol by ending the call, which the client then repeats with the answer. Clients without a
+person answer by themselves (`claude -p` cancels, `codex exec` declines).
 
-A `ConfirmationGate` asks before the call. The `ApprovalGate` makes the call first: `approval_policy` decides there
-which change becomes a proposal, which no answer, client or crash can lose. Only "accept" publishes the proposal;
-otherwise the agent reads where it waits.
+A `ConfirmationGate` asks before the call. The `ApprovalGate` makes the call first:
+`approval_policy` decides there which change becomes a proposal, which no answer, client or crash
+can lose. Only "accept" publishes the proposal; otherwise the agent reads where it waits.
 """
 
 import json
@@ -45,10 +45,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Most clients show a form without a field as the question with buttons. VS Code shows one question for each field, and
-# of a form without any nothing, while the call waits. So it gets one field, in which only a chosen yes counts: who
-# skips the question there accepts the form without a value. Codex gets the same form: with the approval policy `never`
-# and no sandbox it accepts every form without a field, and no person sees the question.
+# Most clients show a form without a field as the question with buttons. VS Code shows one question
+# for each field, and of a form without any nothing, while the call waits. So it gets one field, in
+# which only a chosen yes counts: who skips the question there accepts the form without a value.
+# Codex gets the same form: with the approval policy `never` and no sandbox it accepts every form
+# without a field, and no person sees the question.
 _FIELD = "approve"
 _NO_FIELD: dict[str, Any] = {"type": "object", "properties": {}}
 _NO, _YES = "no", "yes"  # VS Code preselects the first
@@ -83,7 +84,8 @@ async def confirm(
         state: What the client hands back with the answer, as `context.request_state`.
 
     Returns:
-        accept, decline or cancel; Unattended when no answer can be a person's; None when the client cannot be asked or
+        accept, decline or cancel; Unattended when no answer can be a person's; None when the client
+        cannot be asked or
         gives no readable answer; an InputRequiredResult when the call has to end with the question.
     """
     if not has_answer(context) and not may_ask(context):
@@ -96,22 +98,34 @@ async def confirm(
         return _action(context, (context.input_responses or {}).get(key))
     message, form = _message_and_form(context, await run_sync(question))
     if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        request = types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=form))
+        request = types.ElicitRequest(
+            params=types.ElicitRequestFormParams(message=message, requested_schema=form)
+        )
         return types.InputRequiredResult(input_requests={key: request}, request_state=state)
     # A connection without a way back during a call.
     if not context.session.can_send_request:
         return None
     try:
-        return _action(context, await context.session.elicit_form(message, form, context.request_id))
+        return _action(
+            context, await context.session.elicit_form(message, form, context.request_id)
+        )
     # A client that cannot answer must not make the call fail.
-    except (MCPError, ValidationError, RuntimeError, ClosedResourceError, BrokenResourceError) as error:
+    except (
+        MCPError,
+        ValidationError,
+        RuntimeError,
+        ClosedResourceError,
+        BrokenResourceError,
+    ) as error:
         log.warning("the client did not answer a question: %s", ascii(str(error))[:200])
         return None
 
 
 def has_answer(context: Context[Any, Any]) -> bool:
     """Return whether this call repeats one that ended with a question."""
-    return context.protocol_version in MODERN_PROTOCOL_VERSIONS and context.request_state is not None
+    return (
+        context.protocol_version in MODERN_PROTOCOL_VERSIONS and context.request_state is not None
+    )
 
 
 def _action(context: Context[Any, Any], answer: Any) -> str | None:
@@ -126,13 +140,19 @@ def _action(context: Context[Any, Any], answer: Any) -> str | None:
 
 
 def _message_and_form(context: Context[Any, Any], question: str) -> tuple[str, dict[str, Any]]:
-    """Return the message and the form of a question. VS Code renders Markdown, so there the message is a code block."""
+    """Return the message and the form of a question.
+
+    VS Code renders Markdown, so there the message is a code block.
+    """
     if _is_client(CODEX, context):
         return question, _ONE_FIELD
     if not _is_client(VSCODE, context):
         return question, _NO_FIELD
     # A longer fence than any in the text, so that no text can end the block.
-    ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", question)), default=0))
+    ticks = "`" * max(
+        3,
+        1 + max(map(len, re.findall("`+", question)), default=0),
+    )
     return f"{ticks}diff\n{question}\n{ticks}", _ONE_FIELD
 
 
@@ -146,7 +166,9 @@ asked_about: ContextVar[str] = ContextVar("asked_about", default="")
 
 
 class ConfirmationGate(ABC):
-    """A decision that needs a person's yes before the call; over HTTP the bearer's permission replaces the person."""
+    """A decision that needs a person's yes before the call; over HTTP the bearer's permission
+    replaces the person.
+    """
 
     locked: bool = False
     """Whether approvals are locked: then no answer in a client decides anything."""
@@ -155,14 +177,18 @@ class ConfirmationGate(ABC):
     """Name of the question between two calls of the modern protocol."""
 
     unconfirmed: str
-    """What an agent reads without a yes, after the reason: what only a person does, and what stays; never a command."""
+    """What an agent reads without a yes, after the reason: what only a person does, and what stays;
+    never a command.
+    """
 
     @abstractmethod
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call needs a yes."""
 
     def shown_state(self, arguments: Mapping[str, Any]) -> str:
-        """Return what the call can check after a yes, so that the yes is for what the question showed."""
+        """Return what the call can check after a yes, so that the yes is for what the question
+        showed.
+        """
         return self.key
 
     @abstractmethod
@@ -176,13 +202,20 @@ class ConfirmationGate(ABC):
         if self.locked:
             return self._refuse("Approvals are locked, so no answer in a client decides")
         if not has_answer(context) and not may_ask(context):
-            if name_of(context.request_context.request) is not None:  # its permission replaces the person
+            # Its permission replaces the person.
+            if name_of(context.request_context.request) is not None:
                 return await call(tool, arguments, context)
             return self._refuse("No person can be asked through this client")
         try:
             # So that a yes is for nothing else. In the modern protocol the client hands it back.
-            state = context.request_state if has_answer(context) else await run_sync(self.shown_state, arguments)
-            answer = await confirm(context, self.key, partial(self.question, arguments), state or "")
+            state = (
+                context.request_state
+                if has_answer(context)
+                else await run_sync(self.shown_state, arguments)
+            )
+            answer = await confirm(
+                context, self.key, partial(self.question, arguments), state or ""
+            )
         except EvolvableError as error:
             return error_result(error.text)
         if isinstance(answer, types.InputRequiredResult):
@@ -200,7 +233,9 @@ class ConfirmationGate(ABC):
 
 
 def cut_line(text: str, most: int) -> str:
-    """Return a foreign text as one printable line of at most `most` characters, and an ellipsis when it was longer."""
+    """Return a foreign text as one printable line of at most `most` characters, and an ellipsis
+    when it was longer.
+    """
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return line if len(line) <= most else f"{line[:most]}…"
 
@@ -214,7 +249,10 @@ class ProposalGate(ConfirmationGate):
     """Asks the person at the client before a decision about proposals."""
 
     key = "decide"
-    unconfirmed = "only a person decides about proposals. Nothing changed; it waits in the inbox for a person."
+    unconfirmed = (
+        "only a person decides about proposals. Nothing changed; it waits in the inbox "
+        "for a person."
+    )
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -227,27 +265,47 @@ class ProposalGate(ConfirmationGate):
     def shown_state(self, arguments: Mapping[str, Any]) -> str:
         """Return the versions that the question shows the proposals with, as JSON."""
         ids = _proposal_ids(arguments)
-        self._library.take_in([self._library.store.backend.proposals.get(identity).ref for identity in ids])
+        self._library.take_in(
+            [self._library.store.backend.proposals.get(identity).ref for identity in ids]
+        )
         return json.dumps(verbs.seen_versions(self._library, ids))
 
     def question(self, arguments: Mapping[str, Any]) -> str:
         """Return the question. Text of others is cut, and has lines of its own."""
         ids, files = _proposal_ids(arguments), files_asked_about(arguments)
-        lines = [f"{str(arguments['action']).capitalize()} {len(ids)} proposed change{'s' * (len(ids) != 1)}?"]
+        lines = [
+            (
+                f"{str(arguments['action']).capitalize()} {len(ids)} proposed "
+                f"change{'s' * (len(ids) != 1)}?"
+            )
+        ]
         for identity in ids[:MAX_ASKED]:
             proposal = verbs.show_proposal(self._library, identity)
             lines.append(f"{identity}. {proposal.ref}: {cut_line(proposal.reason, 200)}")
             if proposal.grounds is not None:
                 lines += [
-                    f"   {q.origin}, turn {q.turn}: “{cut_line(q.quote, 120)}”" for q in proposal.grounds.evidence[:3]
+                    f"   {q.origin}, turn {q.turn}: “{cut_line(q.quote, 120)}”"
+                    for q in proposal.grounds.evidence[:3]
                 ]
-            lines += [f"   scan: {cut_line(str(finding), 200)}" for finding in proposal.findings[:3]]
-            lines += [f"   {cut_line(proposal.blocked, 400)}"] * bool(proposal.blocked and not files)
+            lines += [
+                f"   scan: {cut_line(str(finding), 200)}" for finding in proposal.findings[:3]
+            ]
+            lines += [f"   {cut_line(proposal.blocked, 400)}"] * bool(
+                proposal.blocked and not files
+            )
             lines += [f"   It is merged with version {proposal.head}."] * (
                 proposal.head != (proposal.base or None) and not proposal.blocked
             )
             # The differences share the space, so that the question stays readable.
-            lines.append((proposal.diff or "")[: 3_000 // min(len(ids), MAX_ASKED)])
+            lines.append(
+                (proposal.diff or "")[
+                    : 3_000
+                    // min(
+                        len(ids),
+                        MAX_ASKED,
+                    )
+                ]
+            )
         if files:
             lines.append(f"With other files than proposed: {cut_line(', '.join(files), 200)}")
             lines += [f"{path}:\n{str(text)[:1_500]}" for path, text in list(files.items())[:4]]
@@ -260,7 +318,9 @@ def _proposal_ids(fields: Mapping[str, Any]) -> list[int]:
     try:
         return [int(identity) for identity in several or ([single] if single is not None else [])]
     except (TypeError, ValueError):
-        raise InvalidArgument("proposal_id is a number.", "review_inbox without arguments lists them.") from None
+        raise InvalidArgument(
+            "proposal_id is a number.", "review_inbox without arguments lists them."
+        ) from None
 
 
 CHANGES = frozenset({"update_resource", "remove_resource", "restore_resource", "undo"})
@@ -293,7 +353,10 @@ class ApprovalGate:
         self._library, self._caller, self._sessions = library, caller, sessions
 
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether this call may lead to a change that waits. A call that only proposes is not asked about."""
+        """Return whether this call may lead to a change that waits.
+
+        A call that only proposes is not asked about.
+        """
         # The arguments are not validated yet, and some clients write booleans as texts or numbers.
         return tool in CHANGES and arguments.get("propose") not in (True, "true", 1)
 
@@ -316,8 +379,13 @@ class ApprovalGate:
                 return result
             # Nothing can be approved here, so no question is put.
             if self._library.lock is not None:
-                return _kept_result(proposed, "Approvals are locked, so no answer in a client decides. Nothing changed")
-        answer = await confirm(context, _KEY, partial(self._question, tool, proposed), json.dumps(proposed))
+                return _kept_result(
+                    proposed,
+                    "Approvals are locked, so no answer in a client decides. Nothing changed",
+                )
+        answer = await confirm(
+            context, _KEY, partial(self._question, tool, proposed), json.dumps(proposed)
+        )
         if isinstance(answer, types.InputRequiredResult):
             return answer
         if answer != "accept":
@@ -328,22 +396,37 @@ class ApprovalGate:
         """Return the question. Text of an agent is cut, and has a line of its own."""
         ids = _proposal_ids(proposed)
         proposals = [verbs.show_proposal(self._library, identity) for identity in ids[:MAX_SHOWN]]
-        actions = {"restore_resource": "bring back an old version of", "undo": "take back a change of"}
+        actions = {
+            "restore_resource": "bring back an old version of",
+            "undo": "take back a change of",
+        }
         lines = []
         for proposal in proposals:
-            verb = "remove" if proposal.removes else actions.get(tool, "change" if proposal.base else "create")
+            verb = (
+                "remove"
+                if proposal.removes
+                else actions.get(tool, "change" if proposal.base else "create")
+            )
             lines.append(
-                f"An agent wants to {verb} {proposal.ref}" + (f" (version {proposal.base})." if proposal.base else ".")
+                f"An agent wants to {verb} {proposal.ref}"
+                + (f" (version {proposal.base})." if proposal.base else ".")
             )
         more = len(ids) - len(proposals)
         lines += [f"And {more} more."] * (more > 0)
         lines.append(f"Its reason: {cut_line(proposals[0].reason, MAX_REASON)}")
-        worst = [found for proposal in proposals for found in _worst_first(proposal.findings)[:MAX_SHOWN]]
+        worst = [
+            found for proposal in proposals for found in _worst_first(proposal.findings)[:MAX_SHOWN]
+        ]
         lines += [f"A scan found: {cut_line(str(found), MAX_REASON)}" for found in worst]
         changes = "\n".join(proposal.diff or "" for proposal in proposals if not proposal.removes)
         if changes:
             lines.append(changes[:MAX_DIFF] + ("\n[cut]" if len(changes) > MAX_DIFF else ""))
-        return "\n".join([*lines, f"If you do not accept, nothing changes and it waits as {_name_proposals(ids)}."])
+        return "\n".join(
+            [
+                *lines,
+                f"If you do not accept, nothing changes and it waits as {_name_proposals(ids)}.",
+            ]
+        )
 
     async def _publish(
         self, proposed: dict[str, Any], arguments: Mapping[str, Any], context: Context[Any, Any]
@@ -353,19 +436,27 @@ class ApprovalGate:
             ids = _proposal_ids(proposed)
             decided = await run_sync(verbs.approve_as_asked, self._library, ids, _HOW, conversation)
         except EvolvableError as error:
-            return _kept_result(proposed, f"It was approved, but could not be made: {error.text} Nothing changed")
+            return _kept_result(
+                proposed, f"It was approved, but could not be made: {error.text} Nothing changed"
+            )
         result = _approved_result(proposed, decided)
         # The result of an undo lists the operations that it took back.
         if "undid" in result:
             result["undid"] = await run_sync(
-                verbs.operations_undone, self._library, arguments.get("operation"), arguments.get("session")
+                verbs.operations_undone,
+                self._library,
+                arguments.get("operation"),
+                arguments.get("session"),
             )
         return structured_result(result)
 
 
 def _approved_result(proposed: dict[str, Any], decided: "Sequence[Decided]") -> dict[str, Any]:
     """Return the result of the call as it is after its approval."""
-    warnings = [*_without_waiting(proposed["warnings"]), *(text for decision in decided for text in decision.warnings)]
+    warnings = [
+        *_without_waiting(proposed["warnings"]),
+        *(text for decision in decided for text in decision.warnings),
+    ]
     if "proposal_ids" in proposed:
         restored = [
             f"{decision.ref}@{decision.version}" if decision.version else f"{decision.ref} removed"
@@ -377,17 +468,25 @@ def _approved_result(proposed: dict[str, Any], decided: "Sequence[Decided]") -> 
             "warnings": warnings,
             "waiting": [],
         }
-    return proposed | {"operation": decided[0].operation, "version": decided[0].version, "warnings": warnings}
+    return proposed | {
+        "operation": decided[0].operation,
+        "version": decided[0].version,
+        "warnings": warnings,
+    }
 
 
 def _kept_result(proposed: dict[str, Any], why: str) -> types.CallToolResult:
     proposals = _name_proposals(_proposal_ids(proposed))
     where = f"{why}; the change waits in the inbox for a person, as {proposals}. Go on without it."
-    return structured_result(proposed | {"warnings": [*_without_waiting(proposed["warnings"]), where]})
+    return structured_result(
+        proposed | {"warnings": [*_without_waiting(proposed["warnings"]), where]}
+    )
 
 
 def _without_waiting(warnings: Sequence[str]) -> list[str]:
-    """Return the warnings without the one that says that nothing changed, which the answer says better."""
+    """Return the warnings without the one that says that nothing changed, which the answer says
+    better.
+    """
     return [line for line in warnings if not line.startswith(_NOTHING)]
 
 
@@ -396,19 +495,32 @@ def _name_proposals(ids: Sequence[int]) -> str:
 
 
 def _worst_first(findings: "Sequence[Finding]") -> "list[Finding]":
-    """Return the findings in the order of reading, because clients show the first lines of a question alone.
+    """Return the findings in the order of reading, because clients show the first lines of a
+    question alone.
 
-    Of equal severity, findings in a line of a file precede capabilities of the resource, and what a command does
-    precedes where it connects to.
+    Of equal severity, findings in a line of a file precede capabilities of the resource, and what a
+    command does precedes where it connects to.
     """
-    ranks = {severity: rank for rank, severity in enumerate(type(findings[0].severity))} if findings else {}
+    ranks = (
+        {severity: rank for rank, severity in enumerate(type(findings[0].severity))}
+        if findings
+        else {}
+    )
     return sorted(
-        findings, key=lambda found: (ranks[found.severity], not found.path, not found.rule.startswith("command."))
+        findings,
+        key=lambda found: (
+            ranks[found.severity],
+            not found.path,
+            not found.rule.startswith("command."),
+        ),
     )
 
 
-def unseen_in(library: Library, caller: Caller, ref: str, version: object = None) -> "UnseenChange | None":
-    """Return what nobody looked at in the resource that a call names, None where there is nothing to ask about.
+def unseen_in(
+    library: Library, caller: Caller, ref: str, version: object = None
+) -> "UnseenChange | None":
+    """Return what nobody looked at in the resource that a call names, None where there is nothing
+    to ask about.
 
     version: that the call names; only of the newest a person is asked.
     """
@@ -417,7 +529,11 @@ def unseen_in(library: Library, caller: Caller, ref: str, version: object = None
     except EvolvableError:
         return None  # the call says why
     head = library.store.head_or_none(parsed_ref.at(None), caller.scopes)
-    if head is None or head.version is None or (version or parsed_ref.version or head.latest) != head.latest:
+    if (
+        head is None
+        or head.version is None
+        or (version or parsed_ref.version or head.latest) != head.latest
+    ):
         return None
     return verbs.unseen_change(library, caller, head)
 

@@ -1,10 +1,12 @@
-"""Claim stdin and stdout for the protocol, and answer a client's first requests before the server exists.
+"""Claim stdin and stdout for the protocol, and answer a client's first requests before the server
+exists.
 
-Importing the SDK takes most of the time until the first answer, and Codex goes without a server that needs more than a
-second. A client that asks which protocol is served, and has no answer in time, begins the older handshake, which the
-SDK refuses once it has read the question. The answers are files beside this module, which tests compare with the SDK's.
-The transport then gets all that was read. It hands the SDK everything but the answered questions and list of tools, and
-drops the SDK's answer to the handshake.
+Importing the SDK takes most of the time until the first answer, and Codex goes without a server
+that needs more than a second. A client that asks which protocol is served, and has no answer in
+time, begins the older handshake, which the SDK refuses once it has read the question. The answers
+are files beside this module, which tests compare with the SDK's. The transport then gets all that
+was read. It hands the SDK everything but the answered questions and list of tools, and drops the
+SDK's answer to the handshake.
 """
 
 import contextlib
@@ -25,7 +27,9 @@ if sys.platform != "win32":
 
 @dataclass(frozen=True, slots=True)
 class StdioDescriptors:
-    """Two descriptors that only the transport knows: where frames come from and where replies go."""
+    """Two descriptors that only the transport knows: where frames come from and where
+    replies go.
+    """
 
     source: int
     sink: int
@@ -34,11 +38,13 @@ class StdioDescriptors:
 def claim_stdio() -> StdioDescriptors:
     """Return the wire; from then on the process's stdin is empty and its stdout is stderr.
 
-    A handler, a library or a child that prints does not tear a frame. A stream that was closed when the process
-    started counts as empty.
+    A handler, a library or a child that prints does not tear a frame. A stream that was closed when
+    the process started counts as empty.
     """
     # Python sets a stream to None whose descriptor was closed at the start.
-    wire = StdioDescriptors(_copy(0, sys.__stdin__ is not None), _copy(1, sys.__stdout__ is not None))
+    wire = StdioDescriptors(
+        _copy(0, sys.__stdin__ is not None), _copy(1, sys.__stdout__ is not None)
+    )
     nothing = os.open(os.devnull, os.O_RDWR)
     _point(0, nothing)
     _point(1, 2 if sys.__stderr__ is not None else nothing)
@@ -54,7 +60,9 @@ def write_all(sink: int, data: bytes) -> None:
 
 
 def is_pollable(fd: int) -> bool:
-    """Return whether the system tells when the descriptor is ready, as it does for pipes and sockets."""
+    """Return whether the system tells when the descriptor is ready, as it does for pipes and
+    sockets.
+    """
     mode = os.fstat(fd).st_mode
     return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
@@ -78,7 +86,8 @@ def _copy(fd: int, is_open: bool) -> int:
     if not is_open:
         return os.open(os.devnull, os.O_RDWR)
     if sys.platform != "win32":
-        # Above the standard three: a copy that lands on a closed stderr would be written to by every warning.
+        # Above the standard three: a copy that lands on a closed stderr would be written to by
+        # every warning.
         copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
         # The flag belongs to the open file, which the client may share and have changed.
         os.set_blocking(copy, True)
@@ -90,7 +99,8 @@ def _point(fd: int, target: int) -> None:
     with suppress(OSError):
         os.dup2(target, fd)
     if sys.platform == "win32":
-        from mcp.os.win32.utilities import rebind_std_handle_to_fd  # start time: the SDK is needed on Windows alone
+        # Start time: the SDK is needed on Windows alone.
+        from mcp.os.win32.utilities import rebind_std_handle_to_fd
 
         with suppress(OSError):
             rebind_std_handle_to_fd(fd)
@@ -111,7 +121,9 @@ _MAX_READ = 64 * 1024  # bytes; a client that has said more has to wait
 
 @dataclass(frozen=True, slots=True)
 class FastStartState:
-    """What happened before the SDK was there: the bytes that were read, and the ids that were answered, in order."""
+    """What happened before the SDK was there: the bytes that were read, and the ids that were
+    answered, in order.
+    """
 
     read: bytes = b""
     answered: tuple[int | str, ...] = ()
@@ -161,7 +173,10 @@ class FastStart:
                         return
 
     def _takes(self, line: bytes) -> bool:
-        """Answer one line; return whether the next may be answered too. Raise ValueError for what is no message."""
+        """Answer one line; return whether the next may be answered too.
+
+        Raise ValueError for what is no message.
+        """
         if b"\\u" in line:  # may stand for what is no character, which the SDK refuses
             return False
         # Python reads NaN, which is no JSON.
@@ -169,7 +184,9 @@ class FastStart:
         if not isinstance(frame, dict) or frame.get("jsonrpc") != "2.0":
             return False
         if "id" not in frame:
-            self._initialized |= self._greeted and frame.get("method") == "notifications/initialized"
+            self._initialized |= (
+                self._greeted and frame.get("method") == "notifications/initialized"
+            )
             return self._greeted
         result = self._result(frame)
         if result is None:
@@ -177,7 +194,10 @@ class FastStart:
         reply = {"jsonrpc": "2.0", "id": frame["id"], "result": result}
         # Before it is written: an answer that was written in part must not be given again.
         self._answered.append(frame["id"])
-        write_all(self._sink, json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        write_all(
+            self._sink,
+            json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode() + b"\n",
+        )
         return True
 
     def _result(self, frame: dict[str, Any]) -> dict[str, Any] | None:
@@ -188,7 +208,10 @@ class FastStart:
             return None
         if method == "initialize" and not self._greeted and _is_greeting(params):
             self._greeted = True
-            return {**json.loads(HANDSHAKE.read_bytes()), "protocolVersion": params["protocolVersion"]}
+            return {
+                **json.loads(HANDSHAKE.read_bytes()),
+                "protocolVersion": params["protocolVersion"],
+            }
         if method == "server/discover" and not self._greeted and _is_enveloped(params):
             return read_discovery()
         # A cursor asks for a page that only the SDK knows.
@@ -201,12 +224,20 @@ def read_discovery() -> dict[str, Any]:
     """Return the answer to `server/discover`."""
     handshake = json.loads(HANDSHAKE.read_bytes())
     about = {f"{_ENVELOPE}serverInfo": handshake["serverInfo"]}
-    return {**json.loads(DISCOVERY.read_bytes()), "instructions": handshake["instructions"], "_meta": about}
+    return {
+        **json.loads(DISCOVERY.read_bytes()),
+        "instructions": handshake["instructions"],
+        "_meta": about,
+    }
 
 
 def can_start_fast() -> bool:
-    """Return whether there are a stdin and a stdout that can be waited for, and a client at the other end."""
-    return sys.platform != "win32" and None not in (sys.__stdin__, sys.__stdout__) and not os.isatty(0)
+    """Return whether there are a stdin and a stdout that can be waited for, and a client at the
+    other end.
+    """
+    return (
+        sys.platform != "win32" and None not in (sys.__stdin__, sys.__stdout__) and not os.isatty(0)
+    )
 
 
 def _is_greeting(params: dict[str, Any]) -> bool:
@@ -214,12 +245,20 @@ def _is_greeting(params: dict[str, Any]) -> bool:
 
 
 def _is_enveloped(params: dict[str, Any]) -> bool:
-    """Return whether these are the parameters of a question of the stateless protocol, and no others."""
+    """Return whether these are the parameters of a question of the stateless protocol, and no
+    others.
+    """
     meta = params.get("_meta")
     if params.keys() != {"_meta"} or not isinstance(meta, dict):
         return False
-    names = {f"{_ENVELOPE}{name}" for name in ("protocolVersion", "clientInfo", "clientCapabilities")}
-    return meta.keys() == names and _is_client(meta, _ENVELOPE) and meta[f"{_ENVELOPE}protocolVersion"] == _STATELESS
+    names = {
+        f"{_ENVELOPE}{name}" for name in ("protocolVersion", "clientInfo", "clientCapabilities")
+    }
+    return (
+        meta.keys() == names
+        and _is_client(meta, _ENVELOPE)
+        and meta[f"{_ENVELOPE}protocolVersion"] == _STATELESS
+    )
 
 
 def _is_client(params: dict[str, Any], prefix: str) -> bool:
@@ -227,7 +266,9 @@ def _is_client(params: dict[str, Any], prefix: str) -> bool:
     client = params.get(f"{prefix}clientInfo")
     capabilities = params.get(f"{prefix}clientCapabilities" if prefix else "capabilities")
     has_name = (
-        isinstance(client, dict) and isinstance(client.get("name"), str) and isinstance(client.get("version"), str)
+        isinstance(client, dict)
+        and isinstance(client.get("name"), str)
+        and isinstance(client.get("version"), str)
     )
     return has_name and isinstance(capabilities, dict)
 

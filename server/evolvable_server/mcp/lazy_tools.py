@@ -23,18 +23,26 @@ TOOLS_FILE = Path(__file__).with_name("tools.json")
 
 
 class LazyTools:
-    """What is listed of some tools, and how they are made. declared: yields them in the list's order.
+    """What is listed of some tools, and how they are made. declared: yields them in the list's
+    order.
 
-    small: only those of SMALL_TOOLS are there, and listed with the arguments that it names. They take the others too.
+    small: only those of SMALL_TOOLS are there, and listed with the arguments that it names. They
+    take the others too.
     """
 
     def __init__(
-        self, server: LibraryServer, declared: Callable[[], "Iterator[ToolSpec]"], *, small: bool = False
+        self,
+        server: LibraryServer,
+        declared: Callable[[], "Iterator[ToolSpec]"],
+        *,
+        small: bool = False,
     ) -> None:
         self._server, self.declared = server, declared
         tools = json.loads(TOOLS_FILE.read_text(encoding="utf-8"))
         tools = [tool for tool in tools if tool["name"] in SMALL_TOOLS] if small else tools
-        self.schemas: dict[str, dict[str, Any]] = {tool["name"]: tool["inputSchema"] for tool in tools}
+        self.schemas: dict[str, dict[str, Any]] = {
+            tool["name"]: tool["inputSchema"] for tool in tools
+        }
         self._tools = [small_tool(tool) for tool in tools] if small else tools
         self._waiting = set(self.schemas)
 
@@ -49,7 +57,10 @@ class LazyTools:
             return
         from evolvable_server.mcp.tools import add_tool
 
-        add_tool(self._server, next(spec for spec in self.declared() if spec.tool.name == name))
+        add_tool(
+            self._server,
+            next(spec for spec in self.declared() if spec.tool.name == name),
+        )
         self._waiting.discard(name)
 
 
@@ -65,14 +76,16 @@ def add_lazy_tools(
 ) -> None:
     """Add the tools over a library and those around reviews.
 
-    settings: made when they are first needed. delegates: the server has `delegate_skill` too. small: the small group.
+    settings: made when they are first needed. delegates: the server has `delegate_skill` too.
+    small: the small group.
     """
 
     @cache
     def tools() -> "Tools":
         from evolvable_server.mcp.tools import Tools
 
-        return Tools(library, caller, sessions, delegates=delegates)  # one: a search leaves its task type for a load
+        # One: a search leaves its task type for a load.
+        return Tools(library, caller, sessions, delegates=delegates)
 
     def declare_all() -> "Iterator[ToolSpec]":
         from evolvable_server.mcp.tools import declare_tools

@@ -1,7 +1,8 @@
-"""Ask the person at the client about the lessons that wait, once in a session, as its agent looks for a skill.
+"""Ask the person at the client about the lessons that wait, once in a session, as its agent looks
+for a skill.
 
-Only where the person switched automatic reviews on. A yes makes the lessons; after another answer they wait in the
-inbox, and no client asks about them again.
+Only where the person switched automatic reviews on. A yes makes the lessons; after another answer
+they wait in the inbox, and no client asks about them again.
 """
 
 import json
@@ -31,7 +32,9 @@ MOST_ASKED = 3
 """Lessons of one question."""
 
 MAX_DIFF = 800
-"""Characters of the difference of one lesson in the question; a longer one is decided where all of it is shown."""
+"""Characters of the difference of one lesson in the question; a longer one is decided where all of
+it is shown.
+"""
 
 _KEY, _LESSONS = "lessons", "lessons"
 
@@ -49,7 +52,9 @@ class LessonGate(LookGate):
         """Return whether this call begins a search, and lessons may wait."""
         return tool == "find_skill" and bool(read_switch(self._library.store.home).projects)
 
-    async def call(self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call) -> Result:
+    async def call(
+        self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
+    ) -> Result:
         """Ask where lessons wait, then make the call."""
         caller = self._find_caller(context)
         if self._can_ask(context):
@@ -60,8 +65,12 @@ class LessonGate(LookGate):
                     return ended
         return await call(tool, arguments, context)
 
-    def _shown_versions(self, caller: Caller, context: Context[Any, Any]) -> "dict[int, int | None]":
-        """Return the lessons that a question of this call shows, each with the version it is shown with."""
+    def _shown_versions(
+        self, caller: Caller, context: Context[Any, Any]
+    ) -> "dict[int, int | None]":
+        """Return the lessons that a question of this call shows, each with the version it is shown
+        with.
+        """
         if has_answer(context):
             state = json.loads(context.request_state or "{}")
             return {int(number): version for number, version in state.get(_LESSONS, {}).items()}
@@ -76,8 +85,12 @@ class LessonGate(LookGate):
     async def _ask_lessons(
         self, context: Context[Any, Any], caller: Caller, versions: "dict[int, int | None]"
     ) -> types.InputRequiredResult | None:
-        state = json.dumps({_LESSONS: {str(number): version for number, version in versions.items()}})
-        answer = await confirm(context, _KEY, lambda: lessons_question(self._proposals(versions)), state)
+        state = json.dumps(
+            {_LESSONS: {str(number): version for number, version in versions.items()}}
+        )
+        answer = await confirm(
+            context, _KEY, lambda: lessons_question(self._proposals(versions)), state
+        )
         if isinstance(answer, types.InputRequiredResult):
             return answer
         if answer == "accept":
@@ -87,23 +100,34 @@ class LessonGate(LookGate):
             await run_sync(note_declined, self._library.store.home, list(versions))
         return None
 
-    def _proposals(self, versions: "Mapping[int, int | None] | None" = None) -> "list[WaitingProposal]":
-        """Return the lessons to ask about: none that was declined, is blocked, that the scan asks about, or whose
-        difference is longer than a question shows."""
+    def _proposals(
+        self, versions: "Mapping[int, int | None] | None" = None
+    ) -> "list[WaitingProposal]":
+        """Return the lessons to ask about: none that was declined, is blocked, that the scan asks
+        about, or whose difference is longer than a question shows.
+        """
         home = self._library.store.home
         waiting = [lesson.proposal_id for lesson in verbs.waiting_lessons(self._library)]
-        numbers = [number for number in waiting if (number in versions if versions else not was_declined(home, number))]
+        numbers = [
+            number
+            for number in waiting
+            if (number in versions if versions else not was_declined(home, number))
+        ]
         # One equal line around a change, so that more lessons fit into the question.
         found = (verbs.show_proposal(self._library, number, context=1) for number in numbers)
         whole = (proposal for proposal in found if len(proposal.diff or "") <= MAX_DIFF)
-        return [proposal for proposal in whole if not proposal.blocked and not proposal.findings][:MOST_ASKED]
+        return [proposal for proposal in whole if not proposal.blocked and not proposal.findings][
+            :MOST_ASKED
+        ]
 
     def _approve(self, caller: Caller, versions: "Mapping[int, int | None]") -> None:
         person = replace(caller, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
         for number, version in versions.items():
             seen = {number: version}
             try:
-                verbs.approve_together(self._library, person, [number], "", "approved in the client", seen=seen)
+                verbs.approve_together(
+                    self._library, person, [number], "", "approved in the client", seen=seen
+                )
             except EvolvableError as error:
                 log.info("a lesson stays in the inbox: %s", error)
 
@@ -114,7 +138,13 @@ def lessons_question(lessons: "Sequence[WaitingProposal]") -> str:
     for lesson in lessons:
         lines.append(f"{lesson.ref}: {cut_line(lesson.reason, 200)}")
         quotes = lesson.grounds.evidence[:1] if lesson.grounds is not None else []
-        lines += [f"   {quote.origin}, turn {quote.turn}: “{cut_line(quote.quote, 120)}”" for quote in quotes]
+        lines += [
+            f"   {quote.origin}, turn {quote.turn}: “{cut_line(quote.quote, 120)}”"
+            for quote in quotes
+        ]
         lines.append(lesson.diff or "")
-    lines.append("If you accept, they become versions, which undo takes back. If you do not, they wait in the inbox.")
+    lines.append(
+        "If you accept, they become versions, which undo takes back. If you do not, they wait in "
+        "the inbox."
+    )
     return "\n".join(lines)

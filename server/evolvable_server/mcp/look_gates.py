@@ -1,8 +1,8 @@
 """Ask the person at the client about what an agent created or changed: a yes makes it looked at.
 
-A created resource or file works at once in its own session, and is asked about once, after the call. With `confirm =
-"session"` a change that nobody looked at is asked about at the first load in a session. Every other answer than yes
-leaves all as it is.
+A created resource or file works at once in its own session, and is asked about once, after the
+call. With `confirm = "session"` a change that nobody looked at is asked about at the first load in
+a session. Every other answer than yes leaves all as it is.
 """
 
 import json
@@ -42,7 +42,9 @@ MAX_NAMES = 200
 """Characters of the names of new files in a question."""
 
 _LOOKED, _RESULT = "looked", "result"
-"""In the state of a question: the ref and the tree that it shows, and the result of the call that led to it."""
+"""In the state of a question: the ref and the tree that it shows, and the result of the call that
+led to it.
+"""
 
 
 class LookGate:
@@ -55,14 +57,23 @@ class LookGate:
         return caller_of(self._caller, context, self._sessions)
 
     def _can_ask(self, context: Context[Any, Any]) -> bool:
-        """Return whether a yes would be that of the library's person: no bearer over HTTP stands for them."""
+        """Return whether a yes would be that of the library's person: no bearer over HTTP stands
+        for them.
+        """
         bearer = name_of(context.request_context.request)
-        return bearer is None and self._library.lock is None and (has_answer(context) or may_ask(context))
+        return (
+            bearer is None
+            and self._library.lock is None
+            and (has_answer(context) or may_ask(context))
+        )
 
     async def _ask(
         self, context: Context[Any, Any], caller: Caller, question: str, state: dict[str, Any]
     ) -> types.InputRequiredResult | None:
-        """Ask, and record a yes. Return the result that ends a call with the question, None after the answer."""
+        """Ask, and record a yes.
+
+        Return the result that ends a call with the question, None after the answer.
+        """
         answer = await confirm(context, _KEY, lambda: question, json.dumps(state))
         if isinstance(answer, types.InputRequiredResult):
             return answer
@@ -72,9 +83,13 @@ class LookGate:
 
 
 class CreationGate(LookGate):
-    """Asks once about a resource or a file that an agent created, after the call that created it."""
+    """Asks once about a resource or a file that an agent created, after the call that
+    created it.
+    """
 
-    def __init__(self, library: Library, caller: Caller, sessions: CallSessions, approval: ApprovalGate) -> None:
+    def __init__(
+        self, library: Library, caller: Caller, sessions: CallSessions, approval: ApprovalGate
+    ) -> None:
         """approval: asks about what waits, before a resource is there."""
         super().__init__(library, caller, sessions)
         self._approval = approval
@@ -83,7 +98,9 @@ class CreationGate(LookGate):
         """Return whether this call may create a resource or a file."""
         return tool == "update_resource" and self._approval.asks(tool, arguments)
 
-    async def call(self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call) -> Result:
+    async def call(
+        self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
+    ) -> Result:
         """Make the call; where it created what nobody looked at, ask."""
         state = json.loads(context.request_state or "{}") if has_answer(context) else {}
         caller = self._find_caller(context)
@@ -102,20 +119,31 @@ class CreationGate(LookGate):
             return result
         question = await run_sync(_question, unseen, created)
         return (
-            await self._ask(context, caller, question, {_LOOKED: {unseen.ref: unseen.tree}, _RESULT: content}) or result
+            await self._ask(
+                context, caller, question, {_LOOKED: {unseen.ref: unseen.tree}, _RESULT: content}
+            )
+            or result
         )
 
-    def _created_files(self, caller: Caller, content: Mapping[str, Any]) -> "tuple[UnseenChange | None, list[str]]":
-        """Return what nobody looked at in the resource that a call changed, and the files that the call created."""
+    def _created_files(
+        self, caller: Caller, content: Mapping[str, Any]
+    ) -> "tuple[UnseenChange | None, list[str]]":
+        """Return what nobody looked at in the resource that a call changed, and the files that the
+        call created.
+        """
         ref, before = Ref.parse(str(content["ref"])).at(None), content.get("previous_version")
         head = self._library.store.head(ref, caller.scopes)
         old = self._library.store.manifest(head, before) if before else {}
         created = [path for path in content["changed"] if path not in old]
-        return (unseen_in(self._library, caller, str(ref), content["version"]) if created else None), created
+        return (
+            unseen_in(self._library, caller, str(ref), content["version"]) if created else None
+        ), created
 
 
 class SessionGate(LookGate):
-    """Asks about what an agent changed and nobody looked at, once in a session for each resource, as it is loaded."""
+    """Asks about what an agent changed and nobody looked at, once in a session for each resource,
+    as it is loaded.
+    """
 
     def __init__(self, library: Library, caller: Caller, sessions: CallSessions) -> None:
         super().__init__(library, caller, sessions)
@@ -125,7 +153,9 @@ class SessionGate(LookGate):
         """Return whether this call loads a resource."""
         return tool == "load_skill"
 
-    async def call(self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call) -> Result:
+    async def call(
+        self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
+    ) -> Result:
         """Ask where there is something to look at, then make the call."""
         if not self._can_ask(context):
             return await call(tool, arguments, context)
@@ -134,7 +164,9 @@ class SessionGate(LookGate):
             if _LOOKED in (state := json.loads(context.request_state or "{}")):
                 await self._ask(context, caller, "", state)
             return await call(tool, arguments, context)
-        unseen = await run_sync(unseen_in, self._library, caller, str(arguments.get("ref")), arguments.get("version"))
+        unseen = await run_sync(
+            unseen_in, self._library, caller, str(arguments.get("ref")), arguments.get("version")
+        )
         # A client that names no session is known by its connection.
         key = caller.session or caller.connection, unseen.ref if unseen is not None else ""
         if unseen is None or key in self._asked:
@@ -147,28 +179,49 @@ class SessionGate(LookGate):
 
 
 def _question(unseen: "UnseenChange", created: Sequence[str] = ()) -> str:
-    """Return what the person is asked. Text of an agent is cut, and has lines of its own. created: the new files."""
+    """Return what the person is asked.
+
+    Text of an agent is cut, and has lines of its own. created: the new files.
+    """
     if unseen.is_new or created:
         what = f"An agent created {unseen.ref}. Is it fine?"
         if not unseen.is_new:
             names = cut_line(", ".join(created), MAX_NAMES)
-            what = f"An agent added to {unseen.ref}: {names}. Is all that changed fine?\n{unseen.line}"
-        end = "If you accept, every session works by it. If you do not, only its own session does, until you look."
+            what = (
+                f"An agent added to {unseen.ref}: {names}. Is all that changed fine?\n{unseen.line}"
+            )
+        end = (
+            "If you accept, every session works by it. If you do not, only its own session does, "
+            "until you look."
+        )
     else:
         what = f"An agent changed {unseen.ref} since you last looked. Is it fine?\n{unseen.line}"
-        end = "If you accept, it counts as yours. If you do not, it is used as it is; this session does not ask again."
+        end = (
+            "If you accept, it counts as yours. If you do not, it is used as it is; this session "
+            "does not ask again."
+        )
     changes = unseen.diff[:MAX_DIFF] + ("\n[cut]" if len(unseen.diff) > MAX_DIFF else "")
     return "\n".join([what, f"Its reason: {cut_line(unseen.reason, MAX_REASON)}", changes, end])
 
 
 def add_approvals(
-    server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions, *, confirms: bool
+    server: LibraryServer,
+    library: Library,
+    caller: Caller,
+    sessions: CallSessions,
+    *,
+    confirms: bool,
 ) -> None:
-    """Make the server ask about changes that would wait, about decisions, and about what an agent created.
+    """Make the server ask about changes that would wait, about decisions, and about what an agent
+    created.
 
     confirms: also about what nobody looked at, at its first load in a session.
     """
     approval = ApprovalGate(library, caller, sessions)
-    server.gates += [CreationGate(library, caller, sessions, approval), approval, ProposalGate(library)]
+    server.gates += [
+        CreationGate(library, caller, sessions, approval),
+        approval,
+        ProposalGate(library),
+    ]
     if confirms:
         server.gates.append(SessionGate(library, caller, sessions))

@@ -1,8 +1,9 @@
 """Notify clients of changes and warnings.
 
-Clients of 2026-07-28 listen on a subscription, which the SDK serves from a bus. Older ones get notifications on their
-connection; the SDK 2.3 keeps no list of connections, so a middleware does. Warnings, such as a refused skill, go to the
-older clients alone: 2026-07-28 has log messages only for single requests.
+Clients of 2026-07-28 listen on a subscription, which the SDK serves from a bus. Older ones get
+notifications on their connection; the SDK 2.3 keeps no list of connections, so a middleware does.
+Warnings, such as a refused skill, go to the older clients alone: 2026-07-28 has log messages only
+for single requests.
 """
 
 import asyncio
@@ -37,7 +38,9 @@ QueueItem = TypeVar("QueueItem")
 
 
 class ThreadQueue(Generic[QueueItem]):
-    """A queue from any thread to one task of the event loop; of more than `most` things the oldest are dropped."""
+    """A queue from any thread to one task of the event loop; of more than `most` things the oldest
+    are dropped.
+    """
 
     def __init__(self, most: int) -> None:
         # Appending to a deque and popping from it are atomic, so no lock is needed.
@@ -75,7 +78,9 @@ SEND_SECONDS = 1.0
 """How long one client may take to accept a notification."""
 
 MAX_URIS = 2_000
-"""Updated URIs named for one batch of changes; beyond that clients have to read the list again anyway."""
+"""Updated URIs named for one batch of changes; beyond that clients have to read the list again
+anyway.
+"""
 
 
 class Notifier:
@@ -92,7 +97,9 @@ class Notifier:
         self._connections: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
     def post(self, changes: Sequence[Change]) -> None:
-        """Hand changes over to `run`, from any thread; when clients read too slowly the oldest are dropped."""
+        """Hand changes over to `run`, from any thread; when clients read too slowly the oldest are
+        dropped.
+        """
         self._posted.post(changes)
 
     async def run(self) -> None:
@@ -103,7 +110,8 @@ class Notifier:
                 while not await self._try_publish(changes):
                     await asyncio.sleep(AGAIN_SECONDS)
             except Exception:
-                # Clients find the change with their next question; serving must not end with a notification.
+                # Clients find the change with their next question; serving must not end with a
+                # notification.
                 log.exception("telling clients of changes failed")
 
     async def _try_publish(self, changes: Sequence[Change]) -> bool:
@@ -119,7 +127,11 @@ class Notifier:
         """Notify all clients of these changes. Raises TryAgain, before anything is sent."""
         if changes:
             # Without subscribers nobody asks which files changed.
-            uris = await anyio.to_thread.run_sync(self._uris, changes) if self._has_subscribers() else ()
+            uris = (
+                await anyio.to_thread.run_sync(self._uris, changes)
+                if self._has_subscribers()
+                else ()
+            )
             await self._list_changed(ResourcesListChanged(), "send_resource_list_changed")
             for uri in uris:
                 await self.bus.publish(ResourceUpdated(uri=uri))
@@ -137,8 +149,8 @@ class Notifier:
     def _has_subscribers(self) -> bool:
         """Return whether a client may want to know of single resources.
 
-        That is one with a handshake that subscribed to some, or one that listens on the bus, to whatever. Most do
-        neither, and which files changed takes two manifests of each change.
+        That is one with a handshake that subscribed to some, or one that listens on the bus, to
+        whatever. Most do neither, and which files changed takes two manifests of each change.
         """
         # The bus of the SDK has no public way to ask for its listeners.
         return bool(self.bus._listeners) or any(self._connections.values())
@@ -155,8 +167,12 @@ class Notifier:
 
     def _changed_files(self, resource: int, change: Change) -> list[str]:
         backend = self._store.backend
-        before: Mapping[str, TreeEntry] = (backend.manifest(resource, change.before) if change.before else None) or {}
-        after: Mapping[str, TreeEntry] = (backend.manifest(resource, change.after) if change.after else None) or {}
+        before: Mapping[str, TreeEntry] = (
+            backend.manifest(resource, change.before) if change.before else None
+        ) or {}
+        after: Mapping[str, TreeEntry] = (
+            backend.manifest(resource, change.after) if change.after else None
+        ) or {}
         return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
     async def _list_changed(
@@ -172,7 +188,9 @@ class Notifier:
                 await self._tell(connection.send_resource_updated(uri))
 
     async def _tell(self, telling: Awaitable[None]) -> None:
-        """Send one notification; a client that does not read, or is gone, must not delay the others."""
+        """Send one notification; a client that does not read, or is gone, must not delay the
+        others.
+        """
         try:
             with anyio.move_on_after(SEND_SECONDS):
                 await telling
@@ -183,7 +201,9 @@ class Notifier:
         """Return the open connections of the protocol versions with a handshake."""
         return [connection for connection in self._connections if connection.initialized.is_set()]
 
-    async def remember(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    async def remember(
+        self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
+    ) -> HandlerResult:
         """Middleware: keeps the connection of every client with a handshake."""
         if ctx.method == "initialize":
             self._connections.setdefault(ctx.session._connection, set())
@@ -194,20 +214,28 @@ class Notifier:
         self._connections.setdefault(ctx.session._connection, set()).add(str(params.uri))
         return types.EmptyResult()
 
-    async def unsubscribe(self, ctx: Any, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+    async def unsubscribe(
+        self, ctx: Any, params: types.UnsubscribeRequestParams
+    ) -> types.EmptyResult:
         """Answer resources/unsubscribe."""
         self._connections.setdefault(ctx.session._connection, set()).discard(str(params.uri))
         return types.EmptyResult()
 
 
 def add_notifications(server: LibraryServer, notifier: Notifier) -> None:
-    """Make the server announce and serve subscriptions in all protocol versions; its bus must be the notifier's."""
+    """Make the server announce and serve subscriptions in all protocol versions; its bus must be
+    the notifier's.
+    """
     low = server._lowlevel_server
     server.middleware.append(notifier.remember)
     low.add_request_handler("resources/subscribe", types.SubscribeRequestParams, notifier.subscribe)
-    low.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, notifier.unsubscribe)
+    low.add_request_handler(
+        "resources/unsubscribe", types.UnsubscribeRequestParams, notifier.unsubscribe
+    )
     # Without these options MCPServer tells clients with a handshake that nothing ever changes.
-    options = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=notifier.lists_tools)
+    options = NotificationOptions(
+        prompts_changed=True, resources_changed=True, tools_changed=notifier.lists_tools
+    )
     low.create_initialization_options = functools.partial(  # type: ignore[method-assign]
         low.create_initialization_options, options
     )
@@ -221,7 +249,9 @@ MAX_WAITING = 100
 
 
 class ClientLog(logging.Handler):
-    """Sends log records from warnings on to the clients, each from the level it has asked for (warning if none)."""
+    """Sends log records from warnings on to the clients, each from the level it has asked for
+    (warning if none).
+    """
 
     def __init__(self, notifier: Notifier) -> None:
         super().__init__(logging.WARNING)
@@ -245,7 +275,9 @@ class ClientLog(logging.Handler):
 
     async def _send(self, message: dict[str, str]) -> None:
         for connection in self._notifier.open_connections():
-            if LEVELS.index(message["level"]) >= LEVELS.index(self._levels.get(connection, "warning")):
+            if LEVELS.index(message["level"]) >= LEVELS.index(
+                self._levels.get(connection, "warning")
+            ):
                 with contextlib.suppress(Exception):  # logging a failure to log would never end
                     await connection.notify("notifications/message", message)
 
@@ -257,4 +289,6 @@ class ClientLog(logging.Handler):
 
 def add_logs(server: LibraryServer, log: ClientLog) -> None:
     """Make the server announce logging to clients with a handshake, and answer logging/setLevel."""
-    server._lowlevel_server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, log.set_level)
+    server._lowlevel_server.add_request_handler(
+        "logging/setLevel", types.SetLevelRequestParams, log.set_level
+    )

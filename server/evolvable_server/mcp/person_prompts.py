@@ -1,4 +1,5 @@
-"""The prompts of the person: `inbox`, what waits for a decision, and `why`, how a resource came to be as it is.
+"""The prompts of the person: `inbox`, what waits for a decision, and `why`, how a resource came to
+be as it is.
 
 Their texts go to a model as words of the person. What others wrote stands between marks in them.
 """
@@ -33,39 +34,60 @@ class PersonPrompts:
         lines = ["These changes of my Evolvable library wait for my decision:", ""]
         notices = []
         for proposal in verbs.as_read(waiting, Actor.AGENT):
-            what = "removes it" if proposal.removes else f"changes version {proposal.base}" if proposal.base else "new"
+            what = (
+                "removes it"
+                if proposal.removes
+                else f"changes version {proposal.base}"
+                if proposal.base
+                else "new"
+            )
             counts = Counter(str(found.severity) for found in proposal.findings)
-            scan = ", ".join(f"{count} {severity}" for severity, count in counts.items()) or "nothing"
+            scan = (
+                ", ".join(f"{count} {severity}" for severity, count in counts.items()) or "nothing"
+            )
             lines.append(
-                f"{proposal.proposal_id}. {proposal.ref}, {what}, by {proposal.actor}. {proposal.reason} Scan: {scan}."
+                f"{proposal.proposal_id}. {proposal.ref}, {what}, by {proposal.actor}. "
+                f"{proposal.reason} Scan: {scan}."
             )
             notices.append(proposal.notice)
         # A full page means that more may wait.
-        lines += [f"There may be more: these are the oldest {MAX_WAITING}."] * (len(waiting) == MAX_WAITING)
+        lines += [f"There may be more: these are the oldest {MAX_WAITING}."] * (
+            len(waiting) == MAX_WAITING
+        )
         lines += [
             "",
-            "For each, call review_inbox with action=show and its proposal_id. Tell me in two lines what it changes and"
-            " what speaks against it. Decide nothing: when I tell you to approve or reject, the call asks me again.",
+            "For each, call review_inbox with action=show and its proposal_id. Tell me in two "
+            "lines what it changes and what speaks against it. Decide nothing: when I tell you to "
+            "approve or reject, the call asks me again.",
             *dict.fromkeys(filter(None, notices)),
         ]
         return "\n".join(lines)
 
     def why(self, ref: str, task: str = "") -> str:
-        """Return the question why a resource is as it is, and with a task why a search finds it or not.
+        """Return the question why a resource is as it is, and with a task why a search finds it or
+        not.
 
         Raise NoSuchResource, InvalidRef.
         """
         parsed_ref = Ref.parse(ref).at(None)
         past = verbs.resource_history(self._library, self._caller, parsed_ref, limit=MAX_VERSIONS)
-        lines = [f"Tell me in a few lines why {past.ref} is as it is. This is what Evolvable recorded:", ""]
+        lines = [
+            f"Tell me in a few lines why {past.ref} is as it is. This is what Evolvable recorded:",
+            "",
+        ]
         if past.head is None:
             lines.append("It is removed; its versions stay.")
         else:
             head = self._library.store.head(parsed_ref, self._caller.scopes)
             authorship = authorships(self._library, [head.id], self._caller)[head.id]
             (used,) = outcomes.stats(self._library, self._caller, parsed_ref).resources
-            lines.append(f"It is at version {past.head}: its author is {author_words(authorship.kind, authorship.by)}.")
-            lines.append(f"Shown {used.shown} times, opened {used.loaded}, used {used.used}; {used.why}")
+            lines.append(
+                f"It is at version {past.head}: its author is "
+                f"{author_words(authorship.kind, authorship.by)}."
+            )
+            lines.append(
+                f"Shown {used.shown} times, opened {used.loaded}, used {used.used}; {used.why}"
+            )
         for version in past.versions:
             by = author_words(version.author, version.by)
             lines.append(f"Version {version.version}, {version.at[:10]}, by {by}: {version.reason}")
@@ -76,22 +98,39 @@ class PersonPrompts:
         return "\n".join(lines)
 
     def _search_lines(self, ref: Ref, task: str) -> list[str]:
-        """Return what a search for a task says of a resource. It asks no model, and counts as no search of an agent."""
+        """Return what a search for a task says of a resource.
+
+        It asks no model, and counts as no search of an agent.
+        """
         dependencies = replace(self._library.dependencies, judge_model=None)
         found = verbs.find_skill(
-            self._library, self._caller, task, limit=verbs.MAX_MATCHES, kind=ref.kind, dependencies=dependencies
+            self._library,
+            self._caller,
+            task,
+            limit=verbs.MAX_MATCHES,
+            kind=ref.kind,
+            dependencies=dependencies,
         )
         head = self._library.store.head_or_none(ref, self._caller.scopes)
         ref_text = str(head.ref) if head is not None else ""
-        place = next((place for place, match in enumerate(found.matches, 1) if match.ref == ref_text), None)
+        place = next(
+            (place for place, match in enumerate(found.matches, 1) if match.ref == ref_text), None
+        )
         lines = ["A search for the task that I gave says:"]
         lines += [f"  {stage.stage}: {stage.said}" for stage in found.stages]
         if place is None:
             entry = self._library.index.entry(head) if head is not None else None
-            why = " No agent is offered it, as it says disable-model-invocation." if entry and entry.person_only else ""
+            why = (
+                " No agent is offered it, as it says disable-model-invocation."
+                if entry and entry.person_only
+                else ""
+            )
             return [*lines, f"It is not among the first {verbs.MAX_MATCHES} matches.{why}"]
         match = found.matches[place - 1]
-        lines.append(f"It is match {place}, confidence {match.confidence:.2f}, by {match.stage}: {match.why}.")
+        lines.append(
+            f"It is match {place}, confidence {match.confidence:.2f}, by {match.stage}: "
+            f"{match.why}."
+        )
         lines.append(f"The verdict: {retrieval.VERDICTS[found.verdict]}")
         return [*lines, *[found.notice] * bool(found.notice)]
 
@@ -103,6 +142,9 @@ class PersonPrompts:
         if not colon:
             return self._library.index.names(Kind.SKILL, begun, most, self._caller.scopes)
         if kind not in set(Kind):
-            raise InvalidRef(f"{kind[:40]!r} is no kind.", f"There is {', '.join(Kind)}.")
+            raise InvalidRef(
+                f"{kind[:40]!r} is no kind.",
+                f"There is {', '.join(Kind)}.",
+            )
         found = self._library.index.names(Kind(kind), name, most, self._caller.scopes)
         return [f"{kind}:{completion}" for completion in found]

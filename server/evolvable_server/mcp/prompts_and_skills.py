@@ -1,9 +1,10 @@
 """The prompts of the server, and the extension io.modelcontextprotocol/skills (SEP-2640).
 
-Prompts are `use_skill`, `memory`, `inbox`, `why` and those of the library, read again for every request. The extension
-serves the stable channel by skills/list, skills/get and resources/directory/read: an entry promises the bytes that
-resources/read gives for its URIs. Clients of protocol versions without extensions do not see the capability; the
-methods answer them too.
+Prompts are `use_skill`, `memory`, `inbox`, `why` and those of the library, read again for every
+request. The extension serves the stable channel by skills/list, skills/get and
+resources/directory/read: an entry promises the bytes that resources/read gives for its URIs.
+Clients of protocol versions without extensions do not see the capability; the methods answer them
+too.
 """
 
 from bisect import bisect_right
@@ -24,7 +25,15 @@ from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.errors import EvolvableError, NoSuchResource, quote_text
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage import ChannelEntry
-from evolvable_tools import Caller, Library, authorships, bound_text, enclose, verbs, version_authorship
+from evolvable_tools import (
+    Caller,
+    Library,
+    authorships,
+    bound_text,
+    enclose,
+    verbs,
+    version_authorship,
+)
 from evolvable_tools.verbs import MAIN, HostCatalog, SkillEntry
 
 # The protocol allows 100 values in one answer.
@@ -42,11 +51,19 @@ class LibraryPrompts:
         loaded = verbs.load_skill(self._library, self._caller, Ref.parse(name))
         goal, text = f" for this task: {task}" if task else "", loaded.text or ""
         if loaded.marked:
-            text = enclose(text, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
-        report = f" When you are done, call report_outcome with use_id {loaded.use_id}." if loaded.use_id else ""
+            text = enclose(
+                text,
+                f"{loaded.path} of {loaded.ref}@{loaded.version}",
+                loaded.notice,
+            )
+        report = (
+            f" When you are done, call report_outcome with use_id {loaded.use_id}."
+            if loaded.use_id
+            else ""
+        )
         return (
-            f"Follow the skill {loaded.ref}@{loaded.version} below{goal}. Its other files can be read with load_skill."
-            f"{report}\n\n{text}"
+            f"Follow the skill {loaded.ref}@{loaded.version} below{goal}. Its other files can be "
+            f"read with load_skill.{report}\n\n{text}"
         )
 
     def memory(self) -> str:
@@ -91,7 +108,8 @@ class LibraryPrompts:
             return self._person.complete(argument, begun, MAX_COMPLETIONS + 1)
         found = verbs.get_prompt(self._library, self._caller, prompt).arguments
         values = next((candidate.values for candidate in found if candidate.name == argument), None)
-        # The prompt names no values; an argument that is called like a kind takes names of that kind.
+        # The prompt names no values; an argument that is called like a kind takes names of that
+        # kind.
         if values == () and argument in set(Kind):
             return self._names(Kind(argument), begun)
         return [value for value in values or () if value.startswith(begun)]
@@ -111,7 +129,9 @@ def _as_prompt(prompt: "verbs.Prompt") -> types.Prompt:
         for argument in prompt.arguments
     ]
     return types.Prompt(
-        name=prompt.ref.name, description=bound_text(prompt.description, trusted=prompt.is_trusted), arguments=arguments
+        name=prompt.ref.name,
+        description=bound_text(prompt.description, trusted=prompt.is_trusted),
+        arguments=arguments,
     )
 
 
@@ -127,7 +147,11 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
         partial(Prompt.from_function, function, title=title, description=description)
         for function, title, description in (
             (live.use_skill, "Use a skill", "Load a skill by name and follow it."),
-            (live.memory, "Memory", "What is known of you and your work, and how it may be added to."),
+            (
+                live.memory,
+                "Memory",
+                "What is known of you and your work, and how it may be added to.",
+            ),
             (live.inbox, "Inbox", "What waits for your decision."),
             (live.why, "Why", "Why a resource is as it is, and why a search finds it."),
         )
@@ -141,7 +165,9 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
         try:
             if isinstance(reference, types.PromptReference):
                 return live.complete(reference.name, argument.name, argument.value)
-            return resources.complete_uri(library, caller, reference.uri, argument.name, argument.value, arguments)
+            return resources.complete_uri(
+                library, caller, reference.uri, argument.name, argument.value, arguments
+            )
         except EvolvableError:
             return []  # of what is not there, nothing is known
 
@@ -152,7 +178,9 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
     ) -> types.Completion:
         arguments = (context.arguments if context else None) or {}
         found = await run_sync(values, reference, argument, arguments)
-        return types.Completion(values=found[:MAX_COMPLETIONS], has_more=len(found) > MAX_COMPLETIONS)
+        return types.Completion(
+            values=found[:MAX_COMPLETIONS], has_more=len(found) > MAX_COMPLETIONS
+        )
 
     server.completion()(complete)  # type: ignore[no-untyped-call]
 
@@ -239,7 +267,8 @@ class SkillsExtension(Extension):
             # Before a skill is added: the page ends behind the one that fills it.
             if len(entries) >= PAGE_SKILLS or files >= PAGE_FILES:
                 return ListSkillsResult(
-                    skills=self._with_notes(versions, entries), next_cursor=resources.encode_cursor(last)
+                    skills=self._with_notes(versions, entries),
+                    next_cursor=resources.encode_cursor(last),
                 )
             entry, last = catalog.entry(skill), _key(skill)
             # A skill that is left out takes no place on the page.
@@ -260,22 +289,30 @@ class SkillsExtension(Extension):
             head = heads[resource]
             newest = version == head.latest
             # The authors of newest versions came with one query for all.
-            author = authors[resource] if newest else version_authorship(self._library, head, version)
+            author = (
+                authors[resource] if newest else version_authorship(self._library, head, version)
+            )
             notes.append(author.why)
         return [_with_note(skill, text) for skill, text in zip(skills, notes, strict=True)]
 
     def _skill(self, uri: str) -> GetSkillResult:
         place = resources.resolve(self._library.store, uri)
         if place.head.kind is not Kind.SKILL or place.path != MAIN:
-            raise NoSuchResource(f"No skill is served at {quote_text(uri, 200)}.", f"A skill's URI ends with /{MAIN}.")
+            raise NoSuchResource(
+                f"No skill is served at {quote_text(uri, 200)}.",
+                f"A skill's URI ends with /{MAIN}.",
+            )
         channel_entry = self._library.store.backend.channel.of(place.head.id)
         if channel_entry is None:
             raise NoSuchResource(
-                f"{place.head.ref} is not on the channel.", "`evolvable care fsck` says whether it should be."
+                f"{place.head.ref} is not on the channel.",
+                "`evolvable care fsck` says whether it should be.",
             )
         entry = HostCatalog(self._library.store).entry(channel_entry, place.version)
         if entry.left_out:
-            raise NoSuchResource(f"{entry.ref.at(entry.version)} is not offered: {'; '.join(entry.left_out)}.")
+            raise NoSuchResource(
+                f"{entry.ref.at(entry.version)} is not offered: {'; '.join(entry.left_out)}."
+            )
         note = version_authorship(self._library, place.head, entry.version).why
         skill = _with_note(_as_skill(entry, place.version if place.is_versioned else None), note)
         return GetSkillResult(skill=skill, ttl_ms=VERSION_TTL_MS if place.is_versioned else 0)
@@ -285,31 +322,55 @@ class SkillsExtension(Extension):
         files = self._library.store.manifest(place.head, place.version)
         inside = f"{place.path}/" if place.path else ""
         # A pair with a slash is a directory, one without is a file.
-        names = sorted({path.removeprefix(inside).partition("/")[:2] for path in files if path.startswith(inside)})
+        names = sorted(
+            {
+                path.removeprefix(inside).partition("/")[:2]
+                for path in files
+                if path.startswith(inside)
+            }
+        )
         if not names:
             raise NoSuchResource(
-                f"{quote_text(uri, 200)} is not a directory.", "A skill's own is its URI without its file."
+                f"{quote_text(uri, 200)} is not a directory.",
+                "A skill's own is its URI without its file.",
             )
         after = _key_of(cursor)[0] if cursor else ""
         rest = [(name, bool(slash)) for name, slash in names if name > after]
-        page = [_as_resource(place, f"{inside}{name}", directory) for name, directory in rest[:PAGE_CHILDREN]]
-        following = resources.encode_cursor((page[-1].name, "")) if len(rest) > PAGE_CHILDREN else None
+        page = [
+            _as_resource(place, f"{inside}{name}", directory)
+            for name, directory in rest[:PAGE_CHILDREN]
+        ]
+        following = (
+            resources.encode_cursor((page[-1].name, "")) if len(rest) > PAGE_CHILDREN else None
+        )
         return ReadDirectoryResult(
-            resources=page, next_cursor=following, ttl_ms=VERSION_TTL_MS if place.is_versioned else 0
+            resources=page,
+            next_cursor=following,
+            ttl_ms=VERSION_TTL_MS if place.is_versioned else 0,
         )
 
 
 def _as_skill(entry: SkillEntry, version: int | None) -> dict[str, Any]:
     resources = [
-        {"uri": _uri(entry.ref, path, version), "digest": f"sha256:{file.sha256}", "size": file.size}
+        {
+            "uri": _uri(entry.ref, path, version),
+            "digest": f"sha256:{file.sha256}",
+            "size": file.size,
+        }
         for path, file in sorted(entry.files.items())
     ]
     frontmatter: Mapping[str, object] = entry.frontmatter
-    return {"uri": _uri(entry.ref, MAIN, version), "frontmatter": dict(frontmatter), "resources": resources}
+    return {
+        "uri": _uri(entry.ref, MAIN, version),
+        "frontmatter": dict(frontmatter),
+        "resources": resources,
+    }
 
 
 def _with_note(skill: dict[str, Any], note: str) -> dict[str, Any]:
-    """Return a skill with a note in `_meta` where its author is not trusted; its frontmatter stays as it is written."""
+    """Return a skill with a note in `_meta` where its author is not trusted; its frontmatter stays
+    as it is written.
+    """
     return {**skill, "_meta": resources.mark_of(note)} if note else skill
 
 

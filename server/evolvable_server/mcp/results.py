@@ -24,13 +24,19 @@ KEPT: Mapping[str, frozenset[str]] = {
     "review_inbox": frozenset({"proposals"}),
     "run_resource": frozenset({"text", "value"}),
 }
-"""By tool the fields that its answer has even when they are empty: what was asked for, and values that are data."""
+"""By tool the fields that its answer has even when they are empty: what was asked for, and values
+that are data.
+"""
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
-async def answer_on_thread(answer: Callable[..., T], *arguments: object, uri: str | None = None) -> T:
-    """Return the answer, found on a thread of its own; what is wrong with the question is -32602."""
+async def answer_on_thread(
+    answer: Callable[..., T], *arguments: object, uri: str | None = None
+) -> T:
+    """Return the answer, found on a thread of its own; what is wrong with the question
+    is -32602.
+    """
     try:
         return await anyio.to_thread.run_sync(answer, *arguments)
     except EvolvableError as error:
@@ -44,40 +50,51 @@ def brief_result(
 ) -> types.CallToolResult | types.InputRequiredResult:
     """Return the result of a call in both its forms, without the fields that say nothing.
 
-    tool: of ours; None for a tool of the library, whose result stays as it is. One without a schema of its results
-    chooses their fields itself.
+    tool: of ours; None for a tool of the library, whose result stays as it is. One without a schema
+    of its results chooses their fields itself.
     """
     structured = result.structured_content if isinstance(result, types.CallToolResult) else None
-    if tool is None or structured is None or structured.keys() == {"result"}:  # the SDK's form of a text
+    # The SDK's form of a text.
+    if tool is None or structured is None or structured.keys() == {"result"}:
         return result
-    return structured_result(without_empty(structured, tool.output_schema or {}, KEPT.get(tool.name, ())))
+    return structured_result(
+        without_empty(structured, tool.output_schema or {}, KEPT.get(tool.name, ()))
+    )
 
 
 def structured_result(structured: dict[str, Any]) -> types.CallToolResult:
     """Return a structured result whose text is the same, as JSON on one line.
 
-    Clients that show both forms to a model leave one out where they are equal. Some compare the texts,
-    and JavaScript writes 1.0 as 1: so both forms have the whole number.
+    Clients that show both forms to a model leave one out where they are equal. Some compare the
+    texts, and JavaScript writes 1.0 as 1: so both forms have the whole number.
     """
     same = json.loads(as_json(structured), parse_float=_shortest)
-    return types.CallToolResult(content=[types.TextContent(type="text", text=as_json(same))], structured_content=same)
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=as_json(same))], structured_content=same
+    )
 
 
-def with_warnings(result: types.CallToolResult, tool: Tool | None, lines: Sequence[str]) -> types.CallToolResult:
-    """Return a result with these lines: at the end of `warnings` where its schema has them, else each as a text block.
+def with_warnings(
+    result: types.CallToolResult, tool: Tool | None, lines: Sequence[str]
+) -> types.CallToolResult:
+    """Return a result with these lines: at the end of `warnings` where its schema has them, else
+    each as a text block.
 
     tool: that the result is of, None for one of the library.
     """
     structured = result.structured_content
     fields = (tool.output_schema or {}).get("properties", {}) if tool is not None else {}
     if structured is not None and "warnings" in fields:
-        return structured_result(structured | {"warnings": [*structured.get("warnings", ()), *lines]})
+        return structured_result(
+            structured | {"warnings": [*structured.get("warnings", ()), *lines]}
+        )
     blocks = [types.TextContent(type="text", text=line) for line in lines]
     return result.model_copy(update={"content": [*result.content, *blocks]})
 
 
 def without_empty(value: Any, schema: Mapping[str, Any], kept_fields: Collection[str] = ()) -> Any:
-    """Return a value without the fields of it that say nothing: null, "", [], {}, and false where that is the default.
+    """Return a value without the fields of it that say nothing: null, "", [], {}, and false where
+    that is the default.
 
     schema: of the value; what it does not name, such as the keys of a map, is data and stays.
     kept_fields: fields that stay.
@@ -146,5 +163,8 @@ def error_result(text: str) -> types.CallToolResult:
 
 def invalid_arguments(name: str, error: ValidationError) -> str:
     """Return what is wrong with the arguments of a call."""
-    parts = [f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg'].lower()}" for fault in error.errors()]
+    parts = [
+        f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg'].lower()}"
+        for fault in error.errors()
+    ]
     return f"{name} was called with arguments that do not fit. {'; '.join(parts)}."

@@ -1,7 +1,9 @@
-"""The tools around finished sessions: review one, submit the answer of a review, decide about proposals.
+"""The tools around finished sessions: review one, submit the answer of a review, decide about
+proposals.
 
-A person decides. An agent that calls review_inbox to approve or reject has the person at the client asked first; where
-nobody can be asked, the error says how a person does it. Over HTTP a token with the permission to approve decides.
+A person decides. An agent that calls review_inbox to approve or reject has the person at the client
+asked first; where nobody can be asked, the error says how a person does it. Over HTTP a token with
+the permission to approve decides.
 """
 
 import json
@@ -45,14 +47,22 @@ SHORT_CONTEXT = 1
 
 def _size(proposals: list[WaitingProposal]) -> int:
     """Return how many bytes an answer with these proposals has."""
-    fields = [{name: value for name, value in asdict(proposal).items() if value} for proposal in proposals]
+    fields = [
+        {name: value for name, value in asdict(proposal).items() if value} for proposal in proposals
+    ]
     return answer_size({"proposals": fields})
 
 
 def _names_only(schema: Any) -> Any:
-    """Return a schema with the names and types of its fields alone: the task of a review says the rest."""
+    """Return a schema with the names and types of its fields alone: the task of a review says the
+    rest.
+    """
     if isinstance(schema, dict):
-        return {name: _names_only(part) for name, part in schema.items() if name not in ("enum", "required")}
+        return {
+            name: _names_only(part)
+            for name, part in schema.items()
+            if name not in ("enum", "required")
+        }
     return schema
 
 
@@ -72,9 +82,11 @@ class WaitingRunAnswer:
 
 @dataclass(frozen=True)
 class InboxAnswer:
-    """What review_inbox did: the proposals that were asked for, or what became of those decided on.
+    """What review_inbox did: the proposals that were asked for, or what became of those
+    decided on.
 
-    runs: with list, those that an agent asked for and a person begins; what begins one asks the person first.
+    runs: with list, those that an agent asked for and a person begins; what begins one asks the
+    person first.
     """
 
     proposals: list[WaitingProposal] = field(default_factory=list)
@@ -83,28 +95,50 @@ class InboxAnswer:
 
 
 def _seen_versions() -> dict[int, int | None] | None:
-    """Return by proposal the version that the person at the client was shown it with, None where nobody was asked."""
+    """Return by proposal the version that the person at the client was shown it with, None where
+    nobody was asked.
+    """
     state = asked_about.get()
-    return {int(identity): version for identity, version in json.loads(state).items()} if state else None
+    return (
+        {int(identity): version for identity, version in json.loads(state).items()}
+        if state
+        else None
+    )
 
 
 class ReviewTools:
     """The tools over one library, for one caller."""
 
-    def __init__(self, library: Library, caller: Caller, sessions: CallSessions, settings: SettingsFactory) -> None:
-        self._library, self._caller, self._sessions, self._settings = library, caller, sessions, settings
+    def __init__(
+        self, library: Library, caller: Caller, sessions: CallSessions, settings: SettingsFactory
+    ) -> None:
+        self._library, self._caller, self._sessions, self._settings = (
+            library,
+            caller,
+            sessions,
+            settings,
+        )
 
     def review_session(
         self,
         ctx: Context,
-        transcript_path: Annotated[str | None, Field(description="the transcript's file; not over HTTP")] = None,
-        transcript: Annotated[list[dict[str, Any]] | None, MESSAGES, Field(description="instead: the messages")] = None,
-        session: Annotated[str | None, Field(description="instead: the session's id, as its client names it")] = None,
-        mode: Annotated[str, one_of(review.MODES, "auto (default), or handoff: think about it yourself")] = "auto",
+        transcript_path: Annotated[
+            str | None, Field(description="the transcript's file; not over HTTP")
+        ] = None,
+        transcript: Annotated[
+            list[dict[str, Any]] | None, MESSAGES, Field(description="instead: the messages")
+        ] = None,
+        session: Annotated[
+            str | None, Field(description="instead: the session's id, as its client names it")
+        ] = None,
+        mode: Annotated[
+            str, one_of(review.MODES, "auto (default), or handoff: think about it yourself")
+        ] = "auto",
     ) -> Reviewed:
-        """Learn from a finished session, after long or corrected work. Returns proposals that wait for a person, or
-        state=begun: then follow packet.instructions on packet.data and call submit_review. Without arguments it goes on
-        with a review that waits."""
+        """Learn from a finished session, after long or corrected work. Returns proposals that wait
+        for a person, or state=begun: then follow packet.instructions on packet.data and call
+        submit_review. Without arguments it goes on with a review that waits.
+        """
         settings = self._settings()
         # No reviewer is configured: the model of the client is asked, where the client lends it.
         if settings.on and settings.reviewer_model is None and mode == "auto":
@@ -122,43 +156,62 @@ class ReviewTools:
     def submit_review(
         self,
         review_id: Annotated[str, Field(description="from review_session")],
-        candidates: Annotated[list[dict[str, Any]], CANDIDATES, Field(description="see packet.answer_schema; or []")],
+        candidates: Annotated[
+            list[dict[str, Any]], CANDIDATES, Field(description="see packet.answer_schema; or []")
+        ],
         ctx: Context,
-        why_none: Annotated[str, Field(description="with no candidates: what was missing", max_length=500)] = "",
+        why_none: Annotated[
+            str, Field(description="with no candidates: what was missing", max_length=500)
+        ] = "",
     ) -> Reviewed:
-        """Answer the task of review_session: what should be learned, or nothing. Each candidate waits for a person, or
-        is refused with the reason. Quotes are verbatim."""
+        """Answer the task of review_session: what should be learned, or nothing. Each candidate
+        waits for a person, or is refused with the reason. Quotes are verbatim.
+        """
         caller, settings = self._find_caller(ctx), self._settings()
-        return review.submit_review(self._library, caller, settings, review_id, candidates, why_none)
+        return review.submit_review(
+            self._library, caller, settings, review_id, candidates, why_none
+        )
 
     def review_inbox(
         self,
         ctx: Context,
         action: Annotated[str, one_of(ACTIONS, "list (default), show, approve or reject")] = "list",
         proposal_id: Annotated[Number | None, Field(description="the proposal", ge=1)] = None,
-        proposal_ids: Annotated[list[Number] | None, Field(description="instead: several at once")] = None,
+        proposal_ids: Annotated[
+            list[Number] | None, Field(description="instead: several at once")
+        ] = None,
         reason: Annotated[str, Field(description="why; kept", max_length=2000)] = "",
         files: Annotated[
-            FileMap, Field(description="with approve: the person's own whole texts; null deletes the file")
+            FileMap,
+            Field(description="with approve: the person's own whole texts; null deletes the file"),
         ] = None,
     ) -> InboxAnswer:
-        """See the changes that wait for the user's decision, with their differences. approve and reject ask the person
-        at the client first; decide nothing yourself."""
+        """See the changes that wait for the user's decision, with their differences. approve and
+        reject ask the person at the client first; decide nothing yourself.
+        """
         ids = proposal_ids or ([proposal_id] if proposal_id is not None else [])
         if action == "list" and not ids:
             runs = [
-                WaitingRunAnswer(run.run, run.text, f"evolve_continue, or the person: {run.command}")
+                WaitingRunAnswer(
+                    run.run, run.text, f"evolve_continue, or the person: {run.command}"
+                )
                 for run in waiting_runs(self._library)
             ]
             return InboxAnswer(self._list_waiting(), runs=runs)
         if action not in ACTIONS:
-            raise InvalidArgument(f"{ascii(action[:40])} is no action.", "It is list, show, approve or reject.")
+            raise InvalidArgument(
+                f"{ascii(action[:40])} is no action.", "It is list, show, approve or reject."
+            )
         if not ids:
-            raise InvalidArgument(f"{action} needs the proposal_id.", "review_inbox without arguments lists them.")
+            raise InvalidArgument(
+                f"{action} needs the proposal_id.", "review_inbox without arguments lists them."
+            )
         if action in ("list", "show"):
             # Several share the room of one answer.
             context = CONTEXT if len(ids) == 1 else SHORT_CONTEXT
-            proposals = [verbs.show_proposal(self._library, identity, context=context) for identity in ids]
+            proposals = [
+                verbs.show_proposal(self._library, identity, context=context) for identity in ids
+            ]
             return InboxAnswer(self._as_read(proposals))
         decider = decider_of(self._find_caller(ctx), ctx.request_context.request)
         if action == "reject":
@@ -169,13 +222,16 @@ class ReviewTools:
         return InboxAnswer(decided=decided)
 
     def _list_waiting(self) -> list[WaitingProposal]:
-        """Return what waits, oldest first; with differences as far as the answer has room, before their evidence."""
+        """Return what waits, oldest first; with differences as far as the answer has room, before
+        their evidence.
+        """
         waiting = verbs.list_waiting(self._library)
         # So many leave no room for a difference.
         if len(waiting) > MOST_COMPARED:
             return self._as_read(waiting)
         whole = [
-            verbs.show_proposal(self._library, proposal.proposal_id, context=SHORT_CONTEXT) for proposal in waiting
+            verbs.show_proposal(self._library, proposal.proposal_id, context=SHORT_CONTEXT)
+            for proposal in waiting
         ]
         # First with all that belongs to them, then without their evidence.
         for complete in (whole, [replace(proposal, grounds=None) for proposal in whole]):
@@ -190,19 +246,30 @@ class ReviewTools:
         return readable
 
     def _as_read(self, proposals: list[WaitingProposal]) -> list[WaitingProposal]:
-        """Return proposals as the client's agent reads them. The first with marks explains those of all."""
+        """Return proposals as the client's agent reads them.
+
+        The first with marks explains those of all.
+        """
         read = redact_proposals(self._library, self._caller, as_read(proposals, Actor.AGENT))
         first = next((at for at, proposal in enumerate(read) if proposal.notice), 0)
-        return [replace(proposal, notice="") if at > first else proposal for at, proposal in enumerate(read)]
+        return [
+            replace(proposal, notice="") if at > first else proposal
+            for at, proposal in enumerate(read)
+        ]
 
     def compress_history(
         self,
         messages: Annotated[list[dict[str, Any]], MESSAGES, Field(description="the whole history")],
-        keep: Annotated[Number, Field(description="messages at the end that stay, 1 to 200", ge=1, le=200)] = 12,
-        max_tokens: Annotated[Number, Field(description="a shorter history stays as it is", ge=0)] = 64_000,
+        keep: Annotated[
+            Number, Field(description="messages at the end that stay, 1 to 200", ge=1, le=200)
+        ] = 12,
+        max_tokens: Annotated[
+            Number, Field(description="a shorter history stays as it is", ge=0)
+        ] = 64_000,
     ) -> Compressed:
-        """Shorten a long conversation without a model: returns a summary, an index of the skills, files and addresses
-        that it names, and its last messages."""
+        """Shorten a long conversation without a model: returns a summary, an index of the skills,
+        files and addresses that it names, and its last messages.
+        """
         files = review.AssetFiles(self._library.store.home / review.FOLDER)
         return review.compress_history(messages, keep=keep, max_tokens=max_tokens, files=files)
 

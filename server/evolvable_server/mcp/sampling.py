@@ -1,7 +1,8 @@
 """The model of a client, lent for the time of a call by MCP sampling.
 
-Sampling is used in the handshake protocol versions alone, where a server may send a request during a call. In the
-modern version the call would end and be repeated with the answer; there the caller chooses.
+Sampling is used in the handshake protocol versions alone, where a server may send a request during
+a call. In the modern version the call would end and be repeated with the answer; there the caller
+chooses.
 """
 
 from functools import partial
@@ -63,20 +64,30 @@ class SamplingModel:
         try:
             result = anyio.from_thread.run(partial(self._sample, request))
         except MCPError as error:
-            raise ProviderError(f"{self.name} did not answer: {printable_line(str(error))}", _ELSE) from None
+            raise ProviderError(
+                f"{self.name} did not answer: {printable_line(str(error))}", _ELSE
+            ) from None
         except (RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
-            raise ProviderError(f"{self.name} cannot be asked from here: {printable_line(str(error))}", _ELSE) from None
+            raise ProviderError(
+                f"{self.name} cannot be asked from here: {printable_line(str(error))}", _ELSE
+            ) from None
         except ValidationError:
-            raise ProviderError(f"{self.name} answered with something that is no message.", _ELSE) from None
+            raise ProviderError(
+                f"{self.name} answered with something that is no message.", _ELSE
+            ) from None
         if not isinstance(result.content, TextContent):
-            raise ProviderError(f"{self.name} answered with {result.content.type} and not with text.", _ELSE)
+            raise ProviderError(
+                f"{self.name} answered with {result.content.type} and not with text.", _ELSE
+            )
         return parse_answer([result.content.text], request.schema, self.name)
 
     async def _sample(self, request: Request) -> CreateMessageResult:
         # create_message would do the same and warn that sampling is deprecated, at each call.
         message = SamplingMessage(role="user", content=TextContent(type="text", text=request.data))
         params = CreateMessageRequestParams(
-            messages=[message], system_prompt=instructions_with_schema(request), max_tokens=request.max_tokens
+            messages=[message],
+            system_prompt=instructions_with_schema(request),
+            max_tokens=request.max_tokens,
         )
         answer: CreateMessageResult = await self._ctx.session.send_request(
             CreateMessageRequest(params=params),

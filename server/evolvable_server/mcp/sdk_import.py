@@ -1,4 +1,6 @@
-"""Import the SDK with less work and memory: no optional packages, no plugins, and late what a server may never need."""
+"""Import the SDK with less work and memory: no optional packages, no plugins, and late what a
+server may never need.
+"""
 
 import builtins
 import contextlib
@@ -21,10 +23,14 @@ except ImportError:  # it is private to pydantic
     plugin_loader = None  # type: ignore[assignment]
 
 HTTP_MODULES = ("uvicorn", "python_multipart", "multipart")
-"""What the SDK imports when it is installed, and uses over HTTP alone: four megabytes, with what they import."""
+"""What the SDK imports when it is installed, and uses over HTTP alone: four megabytes, with what
+they import.
+"""
 
 CLIENT_PACKAGES = ("mcp", "httpx2")
-"""Packages of whose own names a server on stdio uses none: `mcp` imports the SDK's clients, and `httpx2` is theirs."""
+"""Packages of whose own names a server on stdio uses none: `mcp` imports the SDK's clients, and
+`httpx2` is theirs.
+"""
 
 LATE_TYPES = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")
 """Types of the protocol before and since 2026. A client speaks one of the two."""
@@ -32,7 +38,8 @@ LATE_TYPES = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")
 
 @contextlib.contextmanager
 def light_sdk() -> Iterator[None]:
-    """Have the body import of the SDK what a server on stdio needs; the rest is imported when it is needed after all.
+    """Have the body import of the SDK what a server on stdio needs; the rest is imported when it is
+    needed after all.
 
     The SDK knows nothing of it, so what is named here is guarded by tests.
     """
@@ -47,9 +54,11 @@ def light_sdk() -> Iterator[None]:
 
 @contextlib.contextmanager
 def hidden_modules(*names: str) -> Iterator[None]:
-    """Have the body go without these modules, as if they were not installed; those that are loaded stay.
+    """Have the body go without these modules, as if they were not installed; those that are loaded
+    stay.
 
-    For imports that the importing package treats as optional, and whose result nothing in the body needs.
+    For imports that the importing package treats as optional, and whose result nothing in the body
+    needs.
     """
     hidden: dict[str, Any] = {name: None for name in names if name not in sys.modules}
     sys.modules.update(hidden)
@@ -63,13 +72,19 @@ def hidden_modules(*names: str) -> Iterator[None]:
 
 
 def defer_modules(*names: str) -> None:
-    """Run these modules when an attribute that they define is first used, not at their import; safe from any thread.
+    """Run these modules when an attribute that they define is first used, not at their import; safe
+    from any thread.
 
-    Submodules of a package are imported as ever. `importlib.util.LazyLoader` cannot do this: the import of a submodule
-    asks for `__path__`, and before Python 3.12 every import for `__spec__`, and either runs the module.
+    Submodules of a package are imported as ever. `importlib.util.LazyLoader` cannot do this: the
+    import of a submodule asks for `__path__`, and before Python 3.12 every import for `__spec__`,
+    and either runs the module.
     """
     for name in names:
-        if name in sys.modules or (spec := importlib.util.find_spec(name)) is None or spec.loader is None:
+        if (
+            name in sys.modules
+            or (spec := importlib.util.find_spec(name)) is None
+            or spec.loader is None
+        ):
             continue
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         module.__getattr__ = _running(module, spec.loader.exec_module)  # type: ignore[method-assign]
@@ -79,7 +94,9 @@ def defer_modules(*names: str) -> None:
 
 
 def _running(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a module that did not run yet: it runs the module, and then answers as the module."""
+    """Return the `__getattr__` of a module that did not run yet: it runs the module, and then
+    answers as the module.
+    """
     # Guards `ran`. Reentrant, because the module may ask for its own attributes while it runs.
     lock, ran = threading.RLock(), False
 
@@ -108,9 +125,11 @@ def _running(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[
 
 @contextlib.contextmanager
 def deferred_types(*names: str) -> Iterator[None]:
-    """Have the body name types of these modules without importing them: a module is imported at the first use of one.
+    """Have the body name types of these modules without importing them: a module is imported at the
+    first use of one.
 
-    What the body gets is a `DeferredType`, which has the uses that the SDK makes of its types of the wire.
+    What the body gets is a `DeferredType`, which has the uses that the SDK makes of its types of
+    the wire.
     """
     deferred = {name: _module_of_types(name) for name in names if name not in sys.modules}
     sys.modules.update(deferred)
@@ -148,7 +167,9 @@ class DeferredType:
         self._find = find
 
     def __or__(self, other: Any) -> "DeferredType":
-        return DeferredType(lambda: self._find() | (other._find() if isinstance(other, DeferredType) else other))
+        return DeferredType(
+            lambda: self._find() | (other._find() if isinstance(other, DeferredType) else other)
+        )
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         # Also what typing looks for in the parameter of a generic class.
@@ -164,10 +185,12 @@ class DeferredType:
 
 @contextlib.contextmanager
 def deferred_models() -> Iterator[None]:
-    """Have pydantic build what validates a model that the body defines when it is first used, and not at once.
+    """Have pydantic build what validates a model that the body defines when it is first used, and
+    not at once.
 
-    The SDK defines some 600 models and adapters of several protocol versions, and a server uses a few dozen of them.
-    Both ways of pydantic are public (`defer_build`), safe from any thread, and give the same answers.
+    The SDK defines some 600 models and adapters of several protocol versions, and a server uses a
+    few dozen of them. Both ways of pydantic are public (`defer_build`), safe from any thread, and
+    give the same answers.
     """
     adapter: Any = pydantic.TypeAdapter
     # On the base class, so that the models of the body inherit it.
@@ -181,13 +204,24 @@ def deferred_models() -> Iterator[None]:
 
 
 def _deferring(adapter: Any) -> Any:
-    """Return a class like pydantic's TypeAdapter whose instances build at their first use where they may."""
+    """Return a class like pydantic's TypeAdapter whose instances build at their first use where
+    they may.
+    """
     type_variable = TypeVar("type_variable")
 
     class DeferredAdapter(adapter, Generic[type_variable]):  # type: ignore[misc]
-        def __init__(self, type: Any, *, config: Any = None, _parent_depth: int = 2, module: str | None = None) -> None:
+        def __init__(
+            self,
+            type: Any,
+            *,
+            config: Any = None,
+            _parent_depth: int = 2,
+            module: str | None = None,
+        ) -> None:
             # A model has a configuration of its own, and pydantic refuses a second one.
-            if config is None and not (isinstance(type, builtins.type) and issubclass(type, pydantic.BaseModel)):
+            if config is None and not (
+                isinstance(type, builtins.type) and issubclass(type, pydantic.BaseModel)
+            ):
                 config = pydantic.ConfigDict(defer_build=True)
             # One frame more than in pydantic, which looks for the caller's names at this depth.
             super().__init__(type, config=config, _parent_depth=_parent_depth + 1, module=module)
@@ -196,9 +230,11 @@ def _deferring(adapter: Any) -> Any:
 
 
 def use_no_plugins() -> None:
-    """Have pydantic look for no plugins: to find them it reads the metadata of every installed package.
+    """Have pydantic look for no plugins: to find them it reads the metadata of every installed
+    package.
 
-    Its own switch for that is a variable of the environment, which each child of a server would inherit.
+    Its own switch for that is a variable of the environment, which each child of a server would
+    inherit.
     """
     if plugin_loader is not None:
         plugin_loader._plugins = {}  # as after a search that found none

@@ -1,8 +1,10 @@
-"""The MCP server over one library: its callers and their permissions, its lazy tools, and how tools fail.
+"""The MCP server over one library: its callers and their permissions, its lazy tools, and how tools
+fail.
 
-Making a tool takes longer than everything else before the first answer: the modules behind it, and the schema from its
-signature. So the list is the file `tools.json`, which a test compares with the tools, and each tool is made at its
-first call. The tool `hook_event`, which the hooks of clients call, is not listed: a model must not see it.
+Making a tool takes longer than everything else before the first answer: the modules behind it, and
+the schema from its signature. So the list is the file `tools.json`, which a test compares with the
+tools, and each tool is made at its first call. The tool `hook_event`, which the hooks of clients
+call, is not listed: a model must not see it.
 """
 
 import contextlib
@@ -26,7 +28,12 @@ from pydantic import ValidationError
 from evolvable_server import hooks
 from evolvable_server.config import SELF_CHECK, Config
 from evolvable_server.mcp.call import Call, CallSessions, connection_of, session_of
-from evolvable_server.mcp.results import brief_result, error_result, invalid_arguments, with_warnings
+from evolvable_server.mcp.results import (
+    brief_result,
+    error_result,
+    invalid_arguments,
+    with_warnings,
+)
 from evolvable_server.mcp.sdk_import import hidden_modules
 from evolvable_store import __version__
 from evolvable_store.errors import EvolvableError
@@ -39,7 +46,10 @@ PREPARE_SECONDS = 0.5
 """How long after the first answer of another tool than FIND the scan of changes is imported."""
 
 FIND = "find_skill"
-"""The tool that a session calls which changes nothing: one that does opens a resource first. The scan takes 3 MB."""
+"""The tool that a session calls which changes nothing: one that does opens a resource first.
+
+The scan takes 3 MB.
+"""
 
 INSTRUCTIONS = """\
 Evolvable: a searchable, versioned library of skills (how-to guides for tasks). \
@@ -77,7 +87,9 @@ class ToolSource(Protocol):
         """Run one; whatever goes wrong is an error text for the model."""
 
     async def watch(self, notifier: Any) -> None:
-        """Notify clients whenever a person approves or withdraws one, for as long as the server runs."""
+        """Notify clients whenever a person approves or withdraws one, for as long as the server
+        runs.
+        """
 
 
 class LateTools(Protocol):
@@ -105,11 +117,15 @@ class LivePrompts(Protocol):
 
 
 class LibraryServer(MCPServer[Any]):
-    """An MCPServer whose tools answer every mistake with a text that says what, which and what next."""
+    """An MCPServer whose tools answer every mistake with a text that says what, which and what
+    next.
+    """
 
     late_tools: LateTools | None = None
     late_prompts: Iterable[Callable[[], Prompt]] = ()
-    """Each makes a registered prompt, when one is first asked for: the schemas of their arguments take a while."""
+    """Each makes a registered prompt, when one is first asked for: the schemas of their arguments
+    take a while.
+    """
 
     live_prompts: LivePrompts | None = None
     approved_tools: ToolSource | None = None
@@ -120,14 +136,21 @@ class LibraryServer(MCPServer[Any]):
     """What stands before the name of each listed tool; a call may leave it out."""
 
     def __init__(self, *, tools_change: bool = False, **options: Any) -> None:
-        """tools_change: the list of tools changes while the server runs, as the library's own are in it."""
-        # The SDK makes a console of rich for its logging, which is of no use where logging is configured.
+        """tools_change: the list of tools changes while the server runs, as the library's own are
+        in it.
+        """
+        # The SDK makes a console of rich for its logging, which is of no use where logging is
+        # configured.
         with hidden_modules("rich") if logging.getLogger().handlers else contextlib.nullcontext():
             self._init_sdk(tools_change, options)
         self.gates: list[ToolGate] = []
         self._prepared = False
-        self.unlisted: dict[str, Callable[[Mapping[str, Any], Any], Awaitable[types.CallToolResult]]] = {}
-        """Tools that answer and are not listed, as what calls them is no model: of arguments and the HTTP request."""
+        self.unlisted: dict[
+            str, Callable[[Mapping[str, Any], Any], Awaitable[types.CallToolResult]]
+        ] = {}
+        """Tools that answer and are not listed, as what calls them is no model: of arguments and
+        the HTTP request.
+        """
 
     def _init_sdk(self, tools_change: bool, options: dict[str, Any]) -> None:
         super().__init__(
@@ -136,7 +159,8 @@ class LibraryServer(MCPServer[Any]):
             version=__version__,
             instructions=INSTRUCTIONS,
             log_level="WARNING",
-            # Without the library's own, the tools never change while a server runs; resources may at any moment.
+            # Without the library's own, the tools never change while a server runs; resources may
+            # at any moment.
             cache_hints={
                 "tools/list": CacheHint(ttl_ms=0 if tools_change else 3_600_000),
                 "resources/list": CacheHint(ttl_ms=0),
@@ -148,29 +172,42 @@ class LibraryServer(MCPServer[Any]):
         """Return the tools that may not be made yet, then the others."""
         late = self.late_tools.listed_tools if self.late_tools else ()
         names = {tool.name for tool in late}
-        # No known client reads an output schema, and together they would double the list. docs/mcp.md has the fields.
-        registered = (tool.model_copy(update={"output_schema": None}) for tool in await super().list_tools())
+        # No known client reads an output schema, and together they would double the list.
+        # docs/mcp.md has the fields.
+        registered = (
+            tool.model_copy(update={"output_schema": None}) for tool in await super().list_tools()
+        )
         approved = await self.approved_tools.listed() if self.approved_tools else []
         tools = [*late, *(tool for tool in registered if tool.name not in names), *approved]
-        return [tool.model_copy(update={"name": self.prefix + tool.name}) for tool in tools] if self.prefix else tools
+        return (
+            [tool.model_copy(update={"name": self.prefix + tool.name}) for tool in tools]
+            if self.prefix
+            else tools
+        )
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Call a tool; a mistake of the caller comes back as an error text, never as a protocol error."""
+        """Call a tool; a mistake of the caller comes back as an error text, never as a protocol
+        error.
+        """
         try:
             name = name.removeprefix(self.prefix)
             answer = await self._call_through_gates(name, arguments, context)
             tool = self._tool_manager.get_tool(name)
             return self._with_hints(brief_result(answer, tool), tool, context)
-        except EvolvableError as error:  # before the tool ran, such as of its module, which could not be loaded
+        except (
+            EvolvableError
+        ) as error:  # before the tool ran, such as of its module, which could not be loaded
             return error_result(error.text)
 
     async def _call_through_gates(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
     ) -> types.CallToolResult | types.InputRequiredResult:
         if name in self.unlisted:
-            return await self.unlisted[name](arguments, context.request_context.request if context else None)
+            return await self.unlisted[name](
+                arguments, context.request_context.request if context else None
+            )
         # Tools of the library begin so.
         if self.approved_tools is not None and name.startswith("tool_"):
             return await self.approved_tools.call(name, arguments, context)
@@ -179,13 +216,17 @@ class LibraryServer(MCPServer[Any]):
         if schema is None:
             tools = {tool.name: tool for tool in await self.list_tools()}
             if self.prefix + name not in tools:
-                return error_result(f"There is no tool {ascii(name[:80])}. The tools are {', '.join(sorted(tools))}.")
+                return error_result(
+                    f"There is no tool {ascii(name[:80])}. The tools are "
+                    f"{', '.join(sorted(tools))}."
+                )
             schema = tools[self.prefix + name].input_schema
         properties = schema.get("properties", {})
         # pydantic would drop them, and a misspelt argument would pass unnoticed.
         if unknown := sorted(set(arguments) - set(properties)):
             return error_result(
-                f"{name} has no argument {', '.join(map(ascii, unknown))}. It has {', '.join(properties)}."
+                f"{name} has no argument {', '.join(map(ascii, unknown))}. It has "
+                f"{', '.join(properties)}."
             )
         for gate in self.gates:
             if context is not None and gate.asks(name, arguments):
@@ -217,16 +258,24 @@ class LibraryServer(MCPServer[Any]):
     ) -> types.CallToolResult | types.InputRequiredResult:
         if not isinstance(result, types.CallToolResult) or result.is_error:
             return result
-        if self.take_hints is None or context is None or SELF_CHECK in (context.request_context.meta or {}):
+        if (
+            self.take_hints is None
+            or context is None
+            or SELF_CHECK in (context.request_context.meta or {})
+        ):
             return result
         lines = self.take_hints(context.request_context)
         return with_warnings(result, tool, lines) if lines else result
 
     def _prepare_changes(self) -> None:
-        """Import the scan once the client opened something and is answered: its first change would wait for that."""
+        """Import the scan once the client opened something and is answered: its first change would
+        wait for that.
+        """
         if not self._prepared:
             self._prepared = True
-            timer = threading.Timer(PREPARE_SECONDS, import_module, ["evolvable_tools.scan.scanner"])
+            timer = threading.Timer(
+                PREPARE_SECONDS, import_module, ["evolvable_tools.scan.scanner"]
+            )
             # The end of the server does not wait for it.
             timer.daemon = True
             timer.start()
@@ -234,7 +283,8 @@ class LibraryServer(MCPServer[Any]):
     async def list_prompts(self) -> list[types.Prompt]:
         """Return the prompts that are registered, then those of the library as it is now.
 
-        A prompt of the library that is called like a registered one is left out: it could pass for it.
+        A prompt of the library that is called like a registered one is left out: it could pass for
+        it.
         """
         self._make_prompts()
         ours = await super().list_prompts()
@@ -243,9 +293,15 @@ class LibraryServer(MCPServer[Any]):
         return [*ours, *(prompt for prompt in live if prompt.name not in names)]
 
     async def get_prompt(
-        self, name: str, arguments: dict[str, Any] | None = None, context: Context[Any, Any] | None = None
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        context: Context[Any, Any] | None = None,
     ) -> types.GetPromptResult | types.InputRequiredResult:
-        """Return a prompt. A mistake of the caller is the error "invalid params" with what, which and what next."""
+        """Return a prompt.
+
+        A mistake of the caller is the error "invalid params" with what, which and what next.
+        """
         self._make_prompts()
         registered = {prompt.name for prompt in await super().list_prompts()}
         if self.live_prompts is not None and name not in registered:
@@ -257,7 +313,9 @@ class LibraryServer(MCPServer[Any]):
             ours = _cause(error)
             if ours is None and not str(error).startswith("Missing required arguments"):
                 raise
-            raise MCPError(code=types.INVALID_PARAMS, message=ours.text if ours else f"{error}.") from None
+            raise MCPError(
+                code=types.INVALID_PARAMS, message=ours.text if ours else f"{error}."
+            ) from None
 
     def _make_prompts(self) -> None:
         # Taken before they are made, so that a second request does not add them again.
@@ -281,7 +339,9 @@ def add_hook_event(
     async def hook_event(arguments: Mapping[str, Any], request: Any) -> types.CallToolResult:
         event = hooks.parse_event(arguments)
         # Only a hook before a tool announces the call of that tool.
-        sessions.note_session(event.session_id, event.tool_use_id if event.event == "PreToolUse" else "")
+        sessions.note_session(
+            event.session_id, event.tool_use_id if event.event == "PreToolUse" else ""
+        )
         own = session_of(request, event.session_id) if event.session_id else ""
         client_caller = replace(caller, connection=connection_of(request, caller.connection))
         dispatcher = hooks.HookDispatcher(config, library, client_caller)

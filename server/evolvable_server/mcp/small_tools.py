@@ -1,6 +1,8 @@
-"""The small group of tools, for a client that sends every tool with each request: at most 4.5 KB in all.
+"""The small group of tools, for a client that sends every tool with each request: at most 4.5 KB in
+all.
 
-Six of eight such clients send all 14 tools, 13 KB, with each request. What is left out of the list is still taken.
+Six of eight such clients send all 14 tools, 13 KB, with each request. What is left out of the list
+is still taken.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +19,9 @@ SMALL_TOOLS: Mapping[str, Sequence[str]] = {
 
 
 def small_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool as it is listed in the small group: without what clients do not send to a model."""
+    """Return a tool as it is listed in the small group: without what clients do not send to a
+    model.
+    """
     schema, argument_names = tool["inputSchema"], SMALL_TOOLS[tool["name"]]
     dropped = ("default", "minimum", "maximum", "maxLength")  # the descriptions say them
     properties = {

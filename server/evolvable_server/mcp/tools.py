@@ -1,7 +1,8 @@
-"""The tools over a library, and how a tool is declared: a registry entry, and a function whose signature is its schema.
+"""The tools over a library, and how a tool is declared: a registry entry, and a function whose
+signature is its schema.
 
-A tool's docstring is its description. Clients strip most of a schema, so limits of arguments are in their descriptions.
-Results are complete in their structured form; documents are plain text.
+A tool's docstring is its description. Clients strip most of a schema, so limits of arguments are in
+their descriptions. Results are complete in their structured form; documents are plain text.
 """
 
 import inspect
@@ -31,13 +32,18 @@ from evolvable_tools import enclose as enclosed
 from evolvable_tools.retrieval import MODES
 from evolvable_tools.verbs import TOOLS, Effect, Tool, propose_undo, revert_or_propose
 
-_READS = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+_READS = types.ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
 _WRITES = types.ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 _REMOVES = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 _RUNS = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
 
 ANNOTATIONS = dict(zip(Effect, (_READS, _WRITES, _REMOVES, _RUNS, _RUNS), strict=True))
-"""Effect -> annotations. `codex exec` refuses a tool whose hints destructive or open world are true."""
+"""Effect -> annotations.
+
+`codex exec` refuses a tool whose hints destructive or open world are true.
+"""
 
 # Results that a tool makes itself: documents are plain text, and some answers choose their fields.
 _RESULTS = (str, str | list[str], types.CallToolResult)
@@ -45,7 +51,10 @@ _RESULTS = (str, str | list[str], types.CallToolResult)
 # Above the 150,000 characters at which a document is cut, so that Claude Code shows all of it.
 _WHOLE = {"anthropic/maxResultSizeChars": 200_000}
 _META: Mapping[str, dict[str, Any]] = {
-    "find_skill": {"anthropic/alwaysLoad": True, "anthropic/searchHint": "find a skill, guide or how-to for a task"},
+    "find_skill": {
+        "anthropic/alwaysLoad": True,
+        "anthropic/searchHint": "find a skill, guide or how-to for a task",
+    },
     "load_skill": _WHOLE,
     "get_resource": _WHOLE,
 }
@@ -57,7 +66,9 @@ MAX_SEARCHES = 200
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A declared tool: its entry in the registry, and the function whose signature is its schema."""
+    """A declared tool: its entry in the registry, and the function whose signature is
+    its schema.
+    """
 
     tool: Tool
     function: Callable[..., Any]
@@ -65,7 +76,11 @@ class ToolSpec:
 
 def declare_tools(tools: object, toolset: str) -> list[ToolSpec]:
     """Return the registry's tools of a toolset; `tools` has a method of each one's name."""
-    return [ToolSpec(tool, getattr(tools, tool.name)) for tool in TOOLS.values() if tool.toolset == toolset]
+    return [
+        ToolSpec(tool, getattr(tools, tool.name))
+        for tool in TOOLS.values()
+        if tool.toolset == toolset
+    ]
 
 
 _JSON_SCHEMA_NAMES = {"ge": "minimum", "le": "maximum"}
@@ -74,8 +89,9 @@ _JSON_SCHEMA_NAMES = {"ge": "minimum", "le": "maximum"}
 def plain_schema(schema: Any) -> Any:
     """Return a generated schema as it is listed: standard keywords, and without titles.
 
-    pydantic writes a limit under its own name where a validator stands before the number. An argument that is null by
-    default is listed as one that may be left out, not as a choice of two types.
+    pydantic writes a limit under its own name where a validator stands before the number. An
+    argument that is null by default is listed as one that may be left out, not as a choice of two
+    types.
     """
     if isinstance(schema, list):
         return [plain_schema(part) for part in schema]
@@ -96,8 +112,8 @@ def plain_schema(schema: Any) -> Any:
 
 def add_tool(server: LibraryServer, spec: ToolSpec) -> None:
     """Add a tool to the server, described by its function's docstring on one line."""
-    # structured_output=True makes the SDK refuse a result type that it cannot read (a dataclass with slots). Otherwise
-    # it would send text alone without saying so.
+    # structured_output=True makes the SDK refuse a result type that it cannot read (a dataclass
+    # with slots). Otherwise it would send text alone without saying so.
     server.add_tool(
         spec.function,
         title=spec.tool.title,
@@ -132,13 +148,19 @@ Number = Annotated[int, BeforeValidator(_no_bool)]
 RefText = Annotated[Ref, _text_for(Ref.parse)]
 KindText = Annotated[Kind, _text_for(parse_kind)]
 ScopeText = Annotated[str, _text_for(check_scope)]
-AnyRef = Annotated[RefText, Field(description="e.g. skill:pdf, skill:acme/pdf@3 (project acme), memory:USER")]
+AnyRef = Annotated[
+    RefText, Field(description="e.g. skill:pdf, skill:acme/pdf@3 (project acme), memory:USER")
+]
 Reason = Annotated[str, Field(description="why; kept in the history", max_length=2000)]
-Expected = Annotated[Number | None, Field(description="the version you read; fails if the head has moved on", ge=0)]
+Expected = Annotated[
+    Number | None, Field(description="the version you read; fails if the head has moved on", ge=0)
+]
 
 
 def one_of(words: Iterable[str], description: str) -> Any:
-    """Return the description of an argument with a closed vocabulary; the verb refuses another word and says why."""
+    """Return the description of an argument with a closed vocabulary; the verb refuses another word
+    and says why.
+    """
     return Field(description=description, json_schema_extra={"enum": list(words)})
 
 
@@ -160,30 +182,47 @@ class EditArgument(BaseModel):
 class Tools:
     """The tools over one library, for one caller."""
 
-    def __init__(self, library: Library, caller: Caller, sessions: CallSessions, *, delegates: bool = False) -> None:
+    def __init__(
+        self, library: Library, caller: Caller, sessions: CallSessions, *, delegates: bool = False
+    ) -> None:
         """Make the tools. delegates: the server has `delegate_skill` too."""
-        self._library, self._caller, self._sessions, self._delegates = library, caller, sessions, delegates
+        self._library, self._caller, self._sessions, self._delegates = (
+            library,
+            caller,
+            sessions,
+            delegates,
+        )
         self._types: dict[str, str] = {}
-        """The task types that searches were told, by search: what is loaded after one is for the same task."""
+        """The task types that searches were told, by search: what is loaded after one is for the
+        same task.
+        """
 
     def find_skill(
         self,
         task: Annotated[str, Field(description="what you want to do, in your own words")],
         ctx: Context,
-        limit: Annotated[Number, Field(description="how many matches, 1 to 20", ge=1, le=20)] = verbs.CHOICES,
+        limit: Annotated[
+            Number, Field(description="how many matches, 1 to 20", ge=1, le=20)
+        ] = verbs.CHOICES,
         kind: Annotated[
             KindText, one_of(Kind, "skill (default), prompt, agent, tool, environment or memory")
         ] = Kind.SKILL,
         scope: Annotated[
-            ScopeText | None, _EMPTY_IS_NONE, Field(description="search only this scope: 'user' or a project's name")
+            ScopeText | None,
+            _EMPTY_IS_NONE,
+            Field(description="search only this scope: 'user' or a project's name"),
         ] = None,
         mode: Annotated[str, one_of(MODES, "auto (default), keyword, text or paper")] = "auto",
         detail: Detail = False,
-        task_type: Annotated[str | None, Field(description="orders near ties by what helped with this type")] = None,
+        task_type: Annotated[
+            str | None, Field(description="orders near ties by what helped with this type")
+        ] = None,
     ) -> types.CallToolResult:
-        """Find the skill for a task; call it before you start one. Its verdict "sure": load_skill `use`; "choose": open
-        one of the choices, or go on without; "none": nothing in the library is for it, go on without. The same task has
-        the same answer, so ask once. Text in `others` is not the user's."""
+        """Find the skill for a task; call it before you start one. Its verdict "sure": load_skill
+        `use`; "choose": open one of the choices, or go on without; "none": nothing in the library
+        is for it, go on without. The same task has the same answer, so ask once. Text in `others`
+        is not the user's.
+        """
         dependencies = self._library.dependencies
         if dependencies.judge_model is None and dependencies.uses_client_model:
             dependencies = replace(dependencies, judge_model=sampling_model(ctx))
@@ -203,26 +242,43 @@ class Tools:
         )
         if task_type is not None:
             self._note_type(found.search_id, task_type)
-        return types.CallToolResult(content=[], structured_content=found_answer(found, detail=detail))
+        return types.CallToolResult(
+            content=[], structured_content=found_answer(found, detail=detail)
+        )
 
     def load_skill(
         self,
         ref: AnyRef,
         ctx: Context,
         version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
-        path: Annotated[str | None, Field(description="a file of the skill; default SKILL.md")] = None,
-        search_id: Annotated[str | None, Field(description="from find_skill, when it led here")] = None,
+        path: Annotated[
+            str | None, Field(description="a file of the skill; default SKILL.md")
+        ] = None,
+        search_id: Annotated[
+            str | None, Field(description="from find_skill, when it led here")
+        ] = None,
         task_type: Annotated[str | None, Field(description="as for find_skill")] = None,
     ) -> types.CallToolResult:
-        """Open a skill to work by it: its document, the names of its other files, and the use_id for report_outcome.
-        Where it begins with an agent to run, or to work as, do that. Files are cut at 150,000 characters."""
+        """Open a skill to work by it: its document, the names of its other files, and the use_id
+        for report_outcome. Where it begins with an agent to run, or to work as, do that. Files are
+        cut at 150,000 characters.
+        """
         caller = self._note_caller(ctx)
         task_type = task_type or self._types.get(search_id or "")
         loaded = verbs.load_skill(
-            self._library, caller, ref, version=version, path=path, search_id=search_id, task_type=task_type
+            self._library,
+            caller,
+            ref,
+            version=version,
+            path=path,
+            search_id=search_id,
+            task_type=task_type,
         )
         loaded = resources.redact_loaded(self._library, caller, loaded)
-        found, text = verbs.load_delegate(self._library, caller, loaded, task_type), document(loaded, enclose=True)
+        found, text = (
+            verbs.load_delegate(self._library, caller, loaded, task_type),
+            document(loaded, enclose=True),
+        )
         if found is not None:
             starts = delegated_work.starts_subagent(found, ctx)
             if not starts:
@@ -234,16 +290,29 @@ class Tools:
 
     def report_outcome(
         self,
-        outcome: Annotated[str, one_of(Outcome, "succeeded, failed, partial, abandoned or unknown")],
+        outcome: Annotated[
+            str, one_of(Outcome, "succeeded, failed, partial, abandoned or unknown")
+        ],
         ctx: Context,
-        use_id: Annotated[str | None, Field(description="from load_skill; or give ref instead")] = None,
-        ref: Annotated[RefText | None, Field(description="instead of use_id: e.g. skill:pdf@3")] = None,
-        usage: Annotated[str | None, one_of(Usage, "used, partially_used, ignored or inapplicable")] = None,
-        task_type: Annotated[str | None, Field(description="a word or two, at most 80 characters")] = None,
-        evidence: Annotated[str | None, Field(description="how you know, at most 2,000 characters")] = None,
+        use_id: Annotated[
+            str | None, Field(description="from load_skill; or give ref instead")
+        ] = None,
+        ref: Annotated[
+            RefText | None, Field(description="instead of use_id: e.g. skill:pdf@3")
+        ] = None,
+        usage: Annotated[
+            str | None, one_of(Usage, "used, partially_used, ignored or inapplicable")
+        ] = None,
+        task_type: Annotated[
+            str | None, Field(description="a word or two, at most 80 characters")
+        ] = None,
+        evidence: Annotated[
+            str | None, Field(description="how you know, at most 2,000 characters")
+        ] = None,
     ) -> verbs.EvidenceSummary:
-        """Report how a task ended in which you loaded a skill, so that the library learns what helps. It counts where
-        this session loaded that version."""
+        """Report how a task ended in which you loaded a skill, so that the library learns what
+        helps. It counts where this session loaded that version.
+        """
         return report(
             self._library,
             self._note_caller(ctx),
@@ -259,30 +328,52 @@ class Tools:
         self,
         ctx: Context,
         kind: Annotated[
-            KindText | None, _EMPTY_IS_NONE, one_of(Kind, "skill, prompt, agent, tool, environment or memory")
+            KindText | None,
+            _EMPTY_IS_NONE,
+            one_of(Kind, "skill, prompt, agent, tool, environment or memory"),
         ] = None,
-        query: Annotated[str | None, Field(description="only those whose name or description has this text")] = None,
+        query: Annotated[
+            str | None, Field(description="only those whose name or description has this text")
+        ] = None,
         scope: Annotated[
-            ScopeText | None, _EMPTY_IS_NONE, Field(description="'user' or a project's name; default: all you can see")
+            ScopeText | None,
+            _EMPTY_IS_NONE,
+            Field(description="'user' or a project's name; default: all you can see"),
         ] = None,
         limit: Annotated[Number, Field(description="1 to 200", ge=1, le=200)] = 25,
         cursor: Annotated[str | None, Field(description="next_cursor of the page before")] = None,
         detail: Detail = False,
     ) -> types.CallToolResult:
-        """List what the library holds, by name, page by page. To find a skill for a task, use find_skill."""
+        """List what the library holds, by name, page by page.
+
+        To find a skill for a task, use find_skill.
+        """
         listing = verbs.list_resources(
-            self._library, self._note_caller(ctx), kind=kind, query=query, scope=scope, limit=limit, cursor=cursor
+            self._library,
+            self._note_caller(ctx),
+            kind=kind,
+            query=query,
+            scope=scope,
+            limit=limit,
+            cursor=cursor,
         )
-        return types.CallToolResult(content=[], structured_content=listing_answer(listing, limit=limit, detail=detail))
+        return types.CallToolResult(
+            content=[], structured_content=listing_answer(listing, limit=limit, detail=detail)
+        )
 
     def get_resource(
         self,
         ref: AnyRef,
         ctx: Context,
         version: Annotated[Number | None, Field(description="default: the newest", ge=1)] = None,
-        path: Annotated[str | None, Field(description="a file of it; default its main file")] = None,
+        path: Annotated[
+            str | None, Field(description="a file of it; default its main file")
+        ] = None,
     ) -> str | list[str]:
-        """Read a file of any version of a resource, such as before a change. To work by a skill, use load_skill."""
+        """Read a file of any version of a resource, such as before a change.
+
+        To work by a skill, use load_skill.
+        """
         caller = self._note_caller(ctx)
         loaded = verbs.get_resource(self._library, caller, ref, version=version, path=path)
         return blocks(resources.redact_loaded(self._library, caller, loaded))
@@ -291,14 +382,26 @@ class Tools:
         self,
         ref: AnyRef,
         ctx: Context,
-        from_version: Annotated[Number | None, Field(description="with it: the diff from here", ge=0)] = None,
-        to_version: Annotated[Number | None, Field(description="diff to here, default the newest", ge=1)] = None,
-        limit: Annotated[Number, Field(description="how many versions, 1 to 100", ge=1, le=100)] = 20,
+        from_version: Annotated[
+            Number | None, Field(description="with it: the diff from here", ge=0)
+        ] = None,
+        to_version: Annotated[
+            Number | None, Field(description="diff to here, default the newest", ge=1)
+        ] = None,
+        limit: Annotated[
+            Number, Field(description="how many versions, 1 to 100", ge=1, le=100)
+        ] = 20,
     ) -> "verbs.History":
-        """Show the versions of a resource: when, by whom and why it changed. With from_version or to_version also the
-        diff. Works for removed resources too."""
+        """Show the versions of a resource: when, by whom and why it changed. With from_version or
+        to_version also the diff. Works for removed resources too.
+        """
         past = verbs.resource_history(
-            self._library, self._note_caller(ctx), ref, from_version=from_version, to_version=to_version, limit=limit
+            self._library,
+            self._note_caller(ctx),
+            ref,
+            from_version=from_version,
+            to_version=to_version,
+            limit=limit,
         )
         return resources.redact_history(self._library, self._caller, past)
 
@@ -308,7 +411,11 @@ class Tools:
         reason: Reason,
         ctx: Context,
         files: Annotated[
-            FileMap, Field(description="whole new texts, merged with what others changed since; null deletes the file")
+            FileMap,
+            Field(
+                description="whole new texts, merged with what others changed since; null "
+                "deletes the file"
+            ),
         ] = None,
         edits: Annotated[
             list[EditArgument] | None,
@@ -317,14 +424,17 @@ class Tools:
         expected_version: Expected = None,
         create: Annotated[bool, Field(description="true for a new resource")] = False,
         copy_of: Annotated[
-            RefText | None, _EMPTY_IS_NONE, Field(description="with create: start as a copy of this ref")
+            RefText | None,
+            _EMPTY_IS_NONE,
+            Field(description="with create: start as a copy of this ref"),
         ] = None,
         propose: Propose = False,
     ) -> "verbs.Updated":
-        """Change a resource by edits or whole files, or create one: makes a new version, which undo takes back. A whole
-        file that is there needs expected_version unless you read or wrote it in this session. A new skill needs
-        SKILL.md with the frontmatter keys name (as in the ref) and description. Limits: 5 MB a file, 16 MB and 500
-        files in all."""
+        """Change a resource by edits or whole files, or create one: makes a new version, which undo
+        takes back. A whole file that is there needs expected_version unless you read or wrote it in
+        this session. A new skill needs SKILL.md with the frontmatter keys name (as in the ref) and
+        description. Limits: 5 MB a file, 16 MB and 500 files in all.
+        """
         if copy_of:
             resources.check_copy(self._library, self._caller, copy_of, ref)
         return verbs.update_resource(
@@ -349,8 +459,9 @@ class Tools:
         expected_version: Expected = None,
         propose: Propose = False,
     ) -> "verbs.Updated":
-        """Bring an old version of a resource, or a removed resource, back as a new version. To take back one operation,
-        use undo."""
+        """Bring an old version of a resource, or a removed resource, back as a new version. To take
+        back one operation, use undo.
+        """
         return verbs.restore_resource(
             self._library,
             self._note_caller(ctx),
@@ -369,24 +480,38 @@ class Tools:
         expected_version: Expected = None,
         propose: Propose = False,
     ) -> "verbs.Updated":
-        """Remove a resource that is no longer wanted. Its versions stay, and restore_resource brings it back. The
-        removal of what others made waits for a person."""
+        """Remove a resource that is no longer wanted. Its versions stay, and restore_resource
+        brings it back. The removal of what others made waits for a person.
+        """
         return verbs.remove_resource(
-            self._library, self._note_caller(ctx), ref, reason, expected_version=expected_version, propose=propose
+            self._library,
+            self._note_caller(ctx),
+            ref,
+            reason,
+            expected_version=expected_version,
+            propose=propose,
         )
 
     def undo(
         self,
         reason: Reason,
         ctx: Context,
-        operation: Annotated[Number | None, Field(description="the operation to take back", ge=1)] = None,
-        session: Annotated[str | None, Field(description="instead: take back all that this session did")] = None,
+        operation: Annotated[
+            Number | None, Field(description="the operation to take back", ge=1)
+        ] = None,
+        session: Annotated[
+            str | None, Field(description="instead: take back all that this session did")
+        ] = None,
         propose: Propose = False,
     ) -> "verbs.Undone":
-        """Take back one operation, or all that a session changed. Later changes stay; where they overlap, a resource is
-        left alone and listed under conflicts. What others did, or more than five resources, waits for a person."""
+        """Take back one operation, or all that a session changed. Later changes stay; where they
+        overlap, a resource is left alone and listed under conflicts. What others did, or more than
+        five resources, waits for a person.
+        """
         back = propose_undo if propose else revert_or_propose
-        return back(self._library, self._note_caller(ctx), reason, operation=operation, session=session)
+        return back(
+            self._library, self._note_caller(ctx), reason, operation=operation, session=session
+        )
 
     def _note_type(self, search: str, task_type: str) -> None:
         self._types[search] = task_type
@@ -410,7 +535,10 @@ def blocks(loaded: verbs.Loaded) -> str | list[str]:
     line = [loaded.provenance] if loaded.provenance else []
     if not loaded.marked or loaded.text is None:
         return [document(loaded), *line] if line else document(loaded)
-    before, after = marks(f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
+    before, after = marks(
+        f"{loaded.path} of {loaded.ref}@{loaded.version}",
+        loaded.notice,
+    )
     return [before, _content(loaded), f"{after}{footer(loaded)}", *line]
 
 
@@ -421,20 +549,29 @@ def document(loaded: verbs.Loaded, *, enclose: bool = False) -> str:
     """
     content = _content(loaded)
     if enclose and loaded.marked and loaded.text is not None:
-        content = enclosed(content, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
+        content = enclosed(
+            content, f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice
+        )
     return content + footer(loaded)
 
 
 def _content(loaded: verbs.Loaded) -> str:
     if loaded.text is None:
-        return f"{loaded.path} of {loaded.ref}@{loaded.version} is not text ({loaded.size:,} bytes)."
+        return (
+            f"{loaded.path} of {loaded.ref}@{loaded.version} is not text ({loaded.size:,} bytes)."
+        )
     if len(loaded.text) > verbs.MAX_TEXT:
-        return f"{loaded.text[: verbs.MAX_TEXT]}\n\n[cut: {verbs.MAX_TEXT:,} of {len(loaded.text):,} characters]"
+        return (
+            f"{loaded.text[: verbs.MAX_TEXT]}\n\n[cut: {verbs.MAX_TEXT:,} of {len(loaded.text):,} "
+            "characters]"
+        )
     return loaded.text
 
 
 def footer(loaded: verbs.Loaded) -> str:
-    """Return what stands behind a document: its version, what is known of it, its other files and the use_id."""
+    """Return what stands behind a document: its version, what is known of it, its other files and
+    the use_id.
+    """
     ref = f"{loaded.ref}@{loaded.version}"
     parts = [""]
     parts.append(f"\n\n---\n{ref} · {loaded.path}")
@@ -444,12 +581,16 @@ def footer(loaded: verbs.Loaded) -> str:
         parts.append(f"(rated uses: {loaded.verified} verified, {loaded.reported} reported)")
     if loaded.delegate is not None:
         parts.append(f"(delegate: {delegated_work.status_text(loaded.delegate)})")
-    others = [f"- {path} ({size:,} bytes)" for path, size in loaded.files.items() if path != loaded.path]
+    others = [
+        f"- {path} ({size:,} bytes)" for path, size in loaded.files.items() if path != loaded.path
+    ]
     if others:
         parts.append("Other files (read one by its path):\n" + "\n".join(others))
     if loaded.folder is not None and loaded.folder.variable:
         which = f" Read by load_skill: {loaded.folder.names}" if loaded.folder.files else ""
-        parts.append(f"{loaded.folder.variable}: no folder that can be read here holds this version.{which}")
+        parts.append(
+            f"{loaded.folder.variable}: no folder that can be read here holds this version.{which}"
+        )
     if loaded.use_id:
         parts.append(f"use_id: {loaded.use_id} (report_outcome with it when the task is done)")
     return "\n".join(parts)

@@ -1,7 +1,7 @@
 """Transports: stdio for one client, and the checks and limits of HTTP.
 
-Begin with `run_stdio`. `HostCheck` refuses foreign Host and Origin headers, `BodyLimit` large bodies; the annex for
-teams serves HTTP with them.
+Begin with `run_stdio`. `HostCheck` refuses foreign Host and Origin headers, `BodyLimit` large
+bodies; the annex for teams serves HTTP with them.
 """
 
 from evolvable_store import late_names

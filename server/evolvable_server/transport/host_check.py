@@ -1,4 +1,6 @@
-"""Refuse requests under another Host or from another Origin: the check that every HTTP server of ours begins with."""
+"""Refuse requests under another Host or from another Origin: the check that every HTTP server of
+ours begins with.
+"""
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
@@ -6,19 +8,29 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class HostCheck:
-    """Middleware: 400 without a Host or with two bearers, 421 for another's Host, 403 for another's Origin.
+    """Middleware: 400 without a Host or with two bearers, 421 for another's Host, 403 for another's
+    Origin.
 
-    The outermost check: a web page in a browser on this machine must not reach the library, neither under a name that
-    its owner points here (Host) nor from another site (Origin).
+    The outermost check: a web page in a browser on this machine must not reach the library, neither
+    under a name that its owner points here (Host) nor from another site (Origin).
     """
 
-    # Starlette's TrustedHostMiddleware is weaker: it ignores the port, a second Host and Origin, and answers 400 where
-    # HTTP has 421. The SDK compares a host with an open port by its beginning, and only after it asked for a token.
+    # Starlette's TrustedHostMiddleware is weaker: it ignores the port, a second Host and Origin,
+    # and answers 400 where HTTP has 421. The SDK compares a host with an open port by its
+    # beginning, and only after it asked for a token.
 
     def __init__(
-        self, app: ASGIApp, hosts: frozenset[str], origins: frozenset[str], host_hint: str = "", origin_hint: str = ""
+        self,
+        app: ASGIApp,
+        hosts: frozenset[str],
+        origins: frozenset[str],
+        host_hint: str = "",
+        origin_hint: str = "",
     ) -> None:
-        """hosts, origins: the values that are answered. host_hint, origin_hint: what to do about another one."""
+        """hosts, origins: the values that are answered.
+
+        host_hint, origin_hint: what to do about another one.
+        """
         self._app, self._hosts, self._origins = app, hosts, origins
         self._host_hint, self._origin_hint = host_hint, origin_hint
 

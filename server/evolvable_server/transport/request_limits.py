@@ -1,13 +1,16 @@
-"""Bound and check HTTP requests before the SDK sees them: fair shares, bodies, streams, and the end of the server.
+"""Bound and check HTTP requests before the SDK sees them: fair shares, bodies, streams, and the end
+of the server.
 
-No bearer, and no group of bearers, can take the whole of a limit (`FairShares`). uvicorn's `limit_concurrency` is one
-number for everybody: when one bearer holds all connections, it refuses all others with 503. So it is not used.
+No bearer, and no group of bearers, can take the whole of a limit (`FairShares`). uvicorn's
+`limit_concurrency` is one number for everybody: when one bearer holds all connections, it refuses
+all others with 503. So it is not used.
 
-A body is received before its request takes a place among those at work, so a slow sender delays nobody. Messages are
-checked by the rules for lines on stdio, because the SDK drops or accepts messages that it should refuse. A stream is a
-request that stays open for notifications: it costs a connection and no work, so streams have places of their own. They
-end when the server ends or their token is no longer valid. uvicorn's `timeout_graceful_shutdown` begins to count at its
-own signal and refuses no new request, so `Drain` ends the server.
+A body is received before its request takes a place among those at work, so a slow sender delays
+nobody. Messages are checked by the rules for lines on stdio, because the SDK drops or accepts
+messages that it should refuse. A stream is a request that stays open for notifications: it costs a
+connection and no work, so streams have places of their own. They end when the server ends or their
+token is no longer valid. uvicorn's `timeout_graceful_shutdown` begins to count at its own signal
+and refuses no new request, so `Drain` ends the server.
 """
 
 from collections import Counter
@@ -24,18 +27,22 @@ from evolvable_server.transport.json_rpc import MAX_LINE, JsonRpcRefusal, read_f
 
 
 class Full(Exception):
-    """There is no room. `status`: 429 when the bearer holds too much itself, 503 when all together do."""
+    """There is no room.
+
+    `status`: 429 when the bearer holds too much itself, 503 when all together do.
+    """
 
     def __init__(self, status: int) -> None:
         self.status = status
 
 
 class FairShares:
-    """Counts how much of a limit each bearer holds. Callers without a token are one bearer, None, without a share.
+    """Counts how much of a limit each bearer holds. Callers without a token are one bearer, None,
+    without a share.
 
-    A bearer may hold at most as much as is still free, and never more than its own limit. With one bearer that is half
-    of the limit, with two a third each, and so on: a part is always free for a bearer that holds nothing. Switches use
-    this rule, the dynamic threshold, to share a buffer.
+    A bearer may hold at most as much as is still free, and never more than its own limit. With one
+    bearer that is half of the limit, with two a third each, and so on: a part is always free for a
+    bearer that holds nothing. Switches use this rule, the dynamic threshold, to share a buffer.
     """
 
     def __init__(self, limit: int, each: int) -> None:
@@ -46,7 +53,9 @@ class FairShares:
         self._freed: anyio.Event | None = None
 
     def hold(self, bearer: str | None) -> "Hold":
-        """Return what a request of this bearer holds, at first nothing; all of it is free again after its `with`."""
+        """Return what a request of this bearer holds, at first nothing; all of it is free again
+        after its `with`.
+        """
         return Hold(self, bearer)
 
     async def until_free(self, bearer: str | None, seconds: float) -> None:
@@ -114,10 +123,11 @@ def retry_response(text: str, status: int = 503) -> PlainTextResponse:
 
 
 class Drain:
-    """Middleware: counts the requests in flight, and answers new ones with 503 once the end has begun.
+    """Middleware: counts the requests in flight, and answers new ones with 503 once the end has
+    begun.
 
-    /healthz says that the process answers, /readyz whether it takes requests. Neither asks for a token or a Host,
-    because load balancers use addresses, and neither tells anything else.
+    /healthz says that the process answers, /readyz whether it takes requests. Neither asks for a
+    token or a Host, because load balancers use addresses, and neither tells anything else.
     """
 
     def __init__(self, app: ASGIApp, ending: anyio.Event) -> None:
@@ -148,7 +158,9 @@ class Drain:
         self._ending.set()
 
     async def wait_until_idle(self, grace: float) -> bool:
-        """Return whether all that was in flight ended within `grace` seconds; at once when nothing was."""
+        """Return whether all that was in flight ended within `grace` seconds; at once when nothing
+        was.
+        """
         with anyio.move_on_after(grace):
             while self._in_flight:
                 self._quiet = anyio.Event()
@@ -174,7 +186,9 @@ WAIT_SECONDS = 2.0
 
 def is_stream(scope: Scope) -> bool:
     """Return whether a request stays open to be told of changes, in either protocol version."""
-    return bool(scope["method"] == "GET" or Headers(scope=scope).get("mcp-method") == "subscriptions/listen")
+    return bool(
+        scope["method"] == "GET" or Headers(scope=scope).get("mcp-method") == "subscriptions/listen"
+    )
 
 
 LimitFor = Callable[[Scope], tuple[FairShares, float]]
@@ -184,8 +198,13 @@ LimitFor = Callable[[Scope], tuple[FairShares, float]]
 class ShareLimit:
     """Middleware: 429 when a bearer has too many requests, 503 when all together have."""
 
-    def __init__(self, app: ASGIApp, limit_for: LimitFor, what: str, *, closes: bool = False) -> None:
-        """Pass requests to `app`. what: is limited, in words. closes: the connection ends with a refusal."""
+    def __init__(
+        self, app: ASGIApp, limit_for: LimitFor, what: str, *, closes: bool = False
+    ) -> None:
+        """Pass requests to `app`.
+
+        what: is limited, in words. closes: the connection ends with a refusal.
+        """
         self._app, self._limit_for, self._what, self._closes = app, limit_for, what, closes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -202,13 +221,15 @@ class ShareLimit:
 
 
 def limit_in_flight(app: ASGIApp, connections: int) -> ShareLimit:
-    """Bound the requests of a bearer from their header to their answer, so also the connections they hold.
+    """Bound the requests of a bearer from their header to their answer, so also the connections
+    they hold.
 
-    It stands before the body is received: a slow sender holds a connection as long as one whose request is at work. The
-    body of a refused request may never come.
+    It stands before the body is received: a slow sender holds a connection as long as one whose
+    request is at work. The body of a refused request may never come.
 
     Args:
-        connections: How many the process may have. A tenth of them is left to requests that have not arrived.
+        connections: How many the process may have. A tenth of them is left to requests that have
+        not arrived.
     """
     shares = FairShares(connections * 9 // 10, max(connections // 4, 1))
     return ShareLimit(app, lambda _: (shares, 0.0), "requests in flight", closes=True)
@@ -218,7 +239,9 @@ def limit_at_work(app: ASGIApp) -> ShareLimit:
     """Bound the requests at work and the open streams of a bearer."""
     requests, streams = FairShares(REQUESTS, REQUESTS_EACH), FairShares(STREAMS, STREAMS_EACH)
     at_work = requests, WAIT_SECONDS
-    return ShareLimit(app, lambda scope: (streams, 0.0) if is_stream(scope) else at_work, "requests under way")
+    return ShareLimit(
+        app, lambda scope: (streams, 0.0) if is_stream(scope) else at_work, "requests under way"
+    )
 
 
 def limit_response(full: Full, what: str, *, close: bool = False) -> ASGIApp:
@@ -254,7 +277,8 @@ class StreamEnd:
                 message = await receive()
                 tasks.cancel_scope.cancel()
                 return message
-            # The watch has ended the wait: the SDK is told that the client left, and closes the stream.
+            # The watch has ended the wait: the SDK is told that the client left, and closes the
+            # stream.
             return {"type": "http.disconnect"}
 
         await self._app(scope, until_end if is_stream(scope) else receive, send)
@@ -269,10 +293,14 @@ MAX_BODY = MAX_LINE
 """Bytes of a body, declared or not; the same as of a line on stdio."""
 
 MAX_DISCARDED = 16 * MAX_BODY
-"""Bytes of a body over the limit that are read and dropped: many clients read no answer before they have sent all."""
+"""Bytes of a body over the limit that are read and dropped: many clients read no answer before they
+have sent all.
+"""
 
 MAX_HELD = 16 * MAX_BODY
-"""Bytes of all bodies that are held together, from their first byte until their request is answered."""
+"""Bytes of all bodies that are held together, from their first byte until their request is
+answered.
+"""
 
 MAX_HELD_EACH = 4 * MAX_BODY
 """Those of one bearer."""
@@ -314,7 +342,9 @@ class BodyLimit:
                 await _TOO_LONG(scope, receive, send)
                 return
             except Full as full:
-                await limit_response(full, "bytes of bodies under way", close=True)(scope, receive, send)
+                await limit_response(full, "bytes of bodies under way", close=True)(
+                    scope, receive, send
+                )
                 return
             # Only a POST carries a message.
             if scope["method"] == "POST" and isinstance(frame := read_frame(body), JsonRpcRefusal):
@@ -346,13 +376,19 @@ _TOO_LONG = PlainTextResponse(f"A body has at most {MAX_BODY:,} bytes.\n", 413)
 def _refusal(headers: Headers) -> PlainTextResponse | None:
     if "transfer-encoding" in headers and "content-length" in headers:
         # Two lengths: a proxy may believe the other one, and see two requests where we see one.
-        return PlainTextResponse("A request has Transfer-Encoding or Content-Length, not both.\n", 400)
+        return PlainTextResponse(
+            "A request has Transfer-Encoding or Content-Length, not both.\n", 400
+        )
     if headers.get("content-encoding", "identity").lower() != "identity":
         return PlainTextResponse("Bodies are not unpacked here.\n", 415)
     length = headers.get("content-length", "0")
     waits = "expect" in headers  # for our answer before it sends the body
     # Twenty digits are enough to be too large, and Python refuses to convert thousands of them.
-    return _TOO_LONG if length.isdigit() and int(length[:20]) > (MAX_BODY if waits else MAX_DISCARDED) else None
+    return (
+        _TOO_LONG
+        if length.isdigit() and int(length[:20]) > (MAX_BODY if waits else MAX_DISCARDED)
+        else None
+    )
 
 
 async def _discard(receive: Receive, more: bool) -> None:

@@ -1,6 +1,8 @@
-"""Serve MCP on stdin and stdout: answer every request, bound all memory, and end within a second of the client.
+"""Serve MCP on stdin and stdout: answer every request, bound all memory, and end within a second of
+the client.
 
-The SDK's own transport drops lines that it cannot read, lets replies pile up, and waits for tools that still run.
+The SDK's own transport drops lines that it cannot read, lets replies pile up, and waits for tools
+that still run.
 """
 
 import logging
@@ -50,7 +52,9 @@ STALL = 0.2
 START = 5.0
 """The same before any progress: the server may still be starting."""
 
-_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
+_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
+)
 # No signal has this number.
 _RING = b"\0"
 
@@ -60,9 +64,9 @@ _log = logging.getLogger(__name__)
 class Lifecycle:
     """When serving is over, and how the process ends.
 
-    Exit codes: 0 when the client closed stdin or died, 128 + n after signal n, 1 when serving failed.
-    `cleanup` is read when the end comes, so it may grow until then. The callbacks run once, in order, on a thread of
-    their own; one that raises does not stop the next.
+    Exit codes: 0 when the client closed stdin or died, 128 + n after signal n, 1 when serving
+    failed. `cleanup` is read when the end comes, so it may grow until then. The callbacks run once,
+    in order, on a thread of their own; one that raises does not stop the next.
     """
 
     def __init__(self, cleanup: Sequence[Callable[[], None]] = ()) -> None:
@@ -72,7 +76,8 @@ class Lifecycle:
         self.on_begin: Callable[[], object] = lambda: None
         self._cleanup = cleanup
         self._code = 0
-        # The first lock guards the first call of `begin`, the second lets one thread end the process.
+        # The first lock guards the first call of `begin`, the second lets one thread end the
+        # process.
         self._beginning = threading.Lock()
         self._finishing = threading.Lock()
 
@@ -98,7 +103,13 @@ class Lifecycle:
         try:
             cleaner = threading.Thread(target=self._clean_up, daemon=True)
             cleaner.start()
-            cleaner.join(CLEANUP + min(GRACE, max(0.0, self.deadline - time.monotonic())))
+            cleaner.join(
+                CLEANUP
+                + min(
+                    GRACE,
+                    max(0.0, self.deadline - time.monotonic()),
+                )
+            )
         finally:
             # A normal end would wait for the tools that still run.
             os._exit(self._code)
@@ -117,8 +128,8 @@ class Lifecycle:
 def guard(lifecycle: Lifecycle, source: int) -> None:
     """Watch signals, the parent and the other end of `source`, and keep the lifecycle's deadline.
 
-    Call it once, on the main thread. A SIGHUP that was ignored at the start (nohup) stays ignored. Windows has no sign
-    of a lost client but the end of stdin.
+    Call it once, on the main thread. A SIGHUP that was ignored at the start (nohup) stays ignored.
+    Windows has no sign of a lost client but the end of stdin.
     """
     if sys.platform == "win32":
         watch = partial(_keep_deadline, lifecycle)
@@ -131,10 +142,15 @@ def guard(lifecycle: Lifecycle, source: int) -> None:
         watch = _Watch(lifecycle, source).run
 
         def handler(number: int, frame: FrameType | None) -> None:
-            """Do nothing: the watch hears of the signal through its bell, even while this thread is inside C."""
+            """Do nothing: the watch hears of the signal through its bell, even while this thread is
+            inside C.
+            """
 
     for number in _SIGNALS:
-        if number in (signal.SIGTERM, signal.SIGINT) or signal.getsignal(number) is not signal.SIG_IGN:
+        if (
+            number in (signal.SIGTERM, signal.SIGINT)
+            or signal.getsignal(number) is not signal.SIG_IGN
+        ):
             signal.signal(number, handler)
     threading.Thread(target=watch, name="lifecycle", daemon=True).start()
 
@@ -150,7 +166,9 @@ if sys.platform != "win32":
     _HUNG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 
     class _Watch:
-        """One thread that sleeps until something happens to the process, whatever its event loop does meanwhile."""
+        """One thread that sleeps until something happens to the process, whatever its event loop
+        does meanwhile.
+        """
 
         def __init__(self, lifecycle: Lifecycle, source: int) -> None:
             self._lifecycle = lifecycle
@@ -193,7 +211,9 @@ if sys.platform != "win32":
             return min(until_deadline, STALL / 2 if self._hung_up else PARENT_WATCH)
 
         def _is_stuck(self) -> bool:
-            """Return whether the transport cannot get to the end of stdin, since the client reads no replies."""
+            """Return whether the transport cannot get to the end of stdin, since the client reads
+            no replies.
+            """
             now, progress = time.monotonic(), self._lifecycle.progress
             if progress != self._seen or not self._seen_at:
                 self._seen, self._seen_at = progress, now
@@ -211,10 +231,14 @@ DRAIN = 0.4
 """Seconds that requests in flight get after the last frame."""
 
 READY_AFTER = 0.2
-"""Seconds from the first reply until what is slow may begin: clients ask for the list of tools in them."""
+"""Seconds from the first reply until what is slow may begin: clients ask for the list of tools in
+them.
+"""
 
 READY_LATEST = 2.0
-"""Seconds from the first reply that it waits at most, while requests are in flight: the first call comes at once."""
+"""Seconds from the first reply that it waits at most, while requests are in flight: the first call
+comes at once.
+"""
 
 _CHUNK = 64 * 1024
 
@@ -228,12 +252,14 @@ def run_stdio(
     ready: Callable[[], None] | None = None,
     begun: FastStartState | None = None,
 ) -> NoReturn:
-    """Serve on stdin and stdout until the client is gone, then end the process. Call it on the main thread.
+    """Serve on stdin and stdout until the client is gone, then end the process. Call it on the main
+    thread.
 
-    Ends within a second of the end of stdin, of SIGTERM, SIGINT or SIGHUP, even while a tool runs; within three of the
-    parent's death. `cleanup` and the exit codes: see Lifecycle. `ready`: called once, on the event loop, READY_AFTER
-    the first reply was written and when no request is in flight, but not later than READY_LATEST; what is slow to
-    import or to load can begin then. begun: what was read and answered.
+    Ends within a second of the end of stdin, of SIGTERM, SIGINT or SIGHUP, even while a tool runs;
+    within three of the parent's death. `cleanup` and the exit codes: see Lifecycle. `ready`: called
+    once, on the event loop, READY_AFTER the first reply was written and when no request is in
+    flight, but not later than READY_LATEST; what is slow to import or to load can begin then.
+    begun: what was read and answered.
     """
     lifecycle = Lifecycle(cleanup)
     try:
@@ -280,7 +306,9 @@ class _Client:
         self._replied = anyio.Event()
         self.settled = anyio.CancelScope()
         # Without a buffer: frames that the SDK does not take yet stay in the pipe.
-        self._frames_in, self.frames = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        self._frames_in, self.frames = anyio.create_memory_object_stream[
+            SessionMessage | Exception
+        ](0)
         self.replies, self._replies_out = anyio.create_memory_object_stream[SessionMessage](0)
         self._slots = anyio.Semaphore(MAX_IN_FLIGHT)
         self._listening: set[types.RequestId] = set()
@@ -288,12 +316,14 @@ class _Client:
         self._at_end = False
         # Guards the sink: one line is written at a time.
         self._writing = anyio.Lock()
-        # The SDK's transport shares its threads with the tools: forty slow ones, and nothing is read or written.
-        # One each for reading, for writing and for the wait for the end.
+        # The SDK's transport shares its threads with the tools: forty slow ones, and nothing is
+        # read or written. One each for reading, for writing and for the wait for the end.
         self._threads = anyio.CapacityLimiter(3)
 
     async def take_frames(self) -> None:
-        """Hand what the client sends to the SDK until stdin or serving ends; then give replies time to leave."""
+        """Hand what the client sends to the SDK until stdin or serving ends; then give replies time
+        to leave.
+        """
         lines = Lines()
         async with self._frames_in:
             with self._reading:
@@ -301,7 +331,8 @@ class _Client:
                     await self._take(line)
                 while not self._at_end:
                     chunk = await self._next_chunk()
-                    for line in lines.feed(chunk or b"\n"):  # the end of stdin ends the last line too
+                    # The end of stdin ends the last line too.
+                    for line in lines.feed(chunk or b"\n"):
                         await self._take(line)
             with anyio.move_on_after(DRAIN):
                 # Every place is free again once all requests are answered.
@@ -328,26 +359,35 @@ class _Client:
     async def _take(self, line: bytes | LongLine) -> None:
         frame = read_frame(line)
         if isinstance(frame, types.JSONRPCRequest):
-            # The SDK's list would be dropped, and takes a twentieth of the start. A question for the protocol would
-            # bind the SDK to it, and a client that asked may still begin the older handshake.
+            # The SDK's list would be dropped, and takes a twentieth of the start. A question for
+            # the protocol would bind the SDK to it, and a client that asked may still begin the
+            # older handshake.
             if frame.method in ("tools/list", "server/discover") and self._was_answered(frame.id):
                 return
             frame = await self._admit(frame)
         if isinstance(frame, JsonRpcRefusal):
             await self._write(frame.reply)
         elif frame:
-            settled = partial(self._settle, frame.id) if isinstance(frame, types.JSONRPCRequest) else None
-            await self._frames_in.send(SessionMessage(frame, ServerMessageMetadata(on_request_unanswered=settled)))
+            settled = (
+                partial(self._settle, frame.id) if isinstance(frame, types.JSONRPCRequest) else None
+            )
+            await self._frames_in.send(
+                SessionMessage(frame, ServerMessageMetadata(on_request_unanswered=settled))
+            )
             self._lifecycle.progress += 1
 
     async def _admit(self, request: types.JSONRPCRequest) -> types.JSONRPCRequest | JsonRpcRefusal:
-        """Wait for a place; a subscription stays open and would never give its place back, so it takes none."""
+        """Wait for a place; a subscription stays open and would never give its place back, so it
+        takes none.
+        """
         if request.method != "subscriptions/listen" or request.id in self._listening:
             await self._slots.acquire()
             return request
         if len(self._listening) >= MAX_LISTENING:
             return JsonRpcRefusal(
-                request.id, types.INTERNAL_ERROR, f"There are {MAX_LISTENING} open subscriptions; end one first."
+                request.id,
+                types.INTERNAL_ERROR,
+                f"There are {MAX_LISTENING} open subscriptions; end one first.",
             )
         self._listening.add(request.id)
         return request
@@ -365,12 +405,17 @@ class _Client:
             async for item in self._replies_out:
                 if not self._is_second_answer(item.message):
                     await self._write(item.message)
-                if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError) and item.message.id is not None:
+                if (
+                    isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError)
+                    and item.message.id is not None
+                ):
                     await self._settle(item.message.id)
 
     def _is_second_answer(self, message: types.JSONRPCMessage) -> bool:
         """Return whether the client has had its answer before; asked once for each message."""
-        return isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and self._was_answered(message.id)
+        return isinstance(
+            message, types.JSONRPCResponse | types.JSONRPCError
+        ) and self._was_answered(message.id)
 
     def _was_answered(self, request_id: types.RequestId | None) -> bool:
         """Return whether a request was answered before the SDK was there; True once for each."""
@@ -396,7 +441,9 @@ class _Client:
             self._replied.set()
 
     async def call_when_settled(self, ready: Callable[[], None]) -> None:
-        """Call `ready` a moment after the first reply, and when the requests that came in it are answered."""
+        """Call `ready` a moment after the first reply, and when the requests that came in it are
+        answered.
+        """
         with self.settled:
             await self._replied.wait()
             latest = anyio.current_time() + READY_LATEST
@@ -418,11 +465,17 @@ class _Client:
 
 
 def _encode(message: types.JSONRPCMessage) -> bytes:
-    """Return the line that says `message`; of a result that JSON cannot say, an error in its place."""
+    """Return the line that says `message`; of a result that JSON cannot say, an error
+    in its place.
+    """
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
     except ValueError:
         _log.exception("a message cannot be written as JSON")
     if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-        return _encode(JsonRpcRefusal(message.id, types.INTERNAL_ERROR, "The result cannot be written as JSON.").reply)
+        return _encode(
+            JsonRpcRefusal(
+                message.id, types.INTERNAL_ERROR, "The result cannot be written as JSON."
+            ).reply
+        )
     return b""

@@ -45,7 +45,10 @@ ANSWER = b"You are signed in to Evolvable. Close this window and go back to the 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What a join did. tools: how many the server offered in the real call. changed: the files that were written."""
+    """What a join did.
+
+    tools: how many the server offered in the real call. changed: the files that were written.
+    """
 
     name: str
     resource: str
@@ -66,13 +69,34 @@ class Joined:
     help="Connect this one, such as codex; repeatable.",
 )
 @click.option("--device", is_flag=True, help="Sign in on another device, by a code.")
-@click.option("--client-id", metavar="ID", help="Of a public client, where the provider registers none by itself.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=0, help="Of the loopback address [default: any].")
-@click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="Ask for these scopes instead; repeatable.")
+@click.option(
+    "--client-id",
+    metavar="ID",
+    help="Of a public client, where the provider registers none by itself.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    help="Of the loopback address [default: any].",
+)
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    metavar="SCOPE",
+    help="Ask for these scopes instead; repeatable.",
+)
 @click.option("--approve", is_flag=True, help="Ask for the right to decide about proposals too.")
-@click.option("--project", metavar="NAME", help="Only say which project of the library the open project is.")
-@click.option("--undo", is_flag=True, help="Delete the token, and take the library out of the clients.")
-@click.option("--yes", is_flag=True, help="Sign in at the provider that the server names without asking.")
+@click.option(
+    "--project", metavar="NAME", help="Only say which project of the library the open project is."
+)
+@click.option(
+    "--undo", is_flag=True, help="Delete the token, and take the library out of the clients."
+)
+@click.option(
+    "--yes", is_flag=True, help="Sign in at the provider that the server names without asking."
+)
 def join_command(
     state: CommandContext,
     url: str,
@@ -88,9 +112,9 @@ def join_command(
 ) -> Output[Joined]:
     """Connect this machine to a library that somebody serves over HTTP.
 
-    Finds the provider that the server trusts, signs you in there, stores the token in a file of yours (mode 0600), and
-    connects your clients: those that you name, else all whose configuration is on this machine. A token that is not
-    for this server alone is not used.
+    Finds the provider that the server trusts, signs you in there, stores the token in a file of
+    yours (mode 0600), and connects your clients: those that you name, else all whose configuration
+    is on this machine. A token that is not for this server alone is not used.
     """
     state.require_person("Joining a library")
     if undo:
@@ -111,7 +135,14 @@ def join_command(
     except BaseException:
         joining.forget_membership(found.name)
         raise
-    joined = Joined(found.name, found.resource, found.issuer, tools, [str(path)], f"evolvable team join {url} --undo")
+    joined = Joined(
+        found.name,
+        found.resource,
+        found.issuer,
+        tools,
+        [str(path)],
+        f"evolvable team join {url} --undo",
+    )
     joined.changed.extend(_connect(state, found, clients))
     return Output(joined, lambda _: _show(joined))
 
@@ -125,7 +156,9 @@ async def _sign_in(
         client = client or await joining.register(found, loopback.redirect)
         if device:
             return await joining.sign_in_by_device(found, client, scopes, _tell_code)
-        return await joining.sign_in_by_browser(found, client, loopback.redirect, scopes, _tell_address, loopback.wait)
+        return await joining.sign_in_by_browser(
+            found, client, loopback.redirect, scopes, _tell_address, loopback.wait
+        )
 
 
 def _tell_address(address: str) -> None:
@@ -133,7 +166,10 @@ def _tell_address(address: str) -> None:
 
 
 def _tell_code(address: str, code: str) -> None:
-    say("Open this address on any device, and type the code there:", f"\n  {one_line(address)}\n  {one_line(code)}\n")
+    say(
+        "Open this address on any device, and type the code there:",
+        f"\n  {one_line(address)}\n  {one_line(code)}\n",
+    )
 
 
 class _Loopback:
@@ -154,7 +190,9 @@ class _Loopback:
                 self.send_header("Cache-Control", "no-store")
                 self.send_header("Referrer-Policy", "no-referrer")
                 self.end_headers()
-                self.wfile.write(ANSWER if answer else b"This answer belongs to no login of this machine.\n")
+                self.wfile.write(
+                    ANSWER if answer else b"This answer belongs to no login of this machine.\n"
+                )
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -162,7 +200,9 @@ class _Loopback:
         try:
             self._http = HTTPServer(("127.0.0.1", port), Handler)
         except OSError as error:
-            raise InvalidArgument(f"Port {port} cannot be used: {error.strerror}.", "Name another --port.") from None
+            raise InvalidArgument(
+                f"Port {port} cannot be used: {error.strerror}.", "Name another --port."
+            ) from None
         # Short, so that `wait` can see the end of the time and an interrupt.
         self._http.timeout = 0.5
         self.redirect = f"http://127.0.0.1:{self._http.server_port}{PATH}"
@@ -174,11 +214,19 @@ class _Loopback:
         self._http.server_close()
 
     def read(self, path: str) -> bool:
-        """Keep the answer of our own login; every other request, of any program of this machine, changes nothing."""
+        """Keep the answer of our own login; every other request, of any program of this machine,
+        changes nothing.
+        """
         parts = urlsplit(path)
-        found = parse_qs(parts.query, keep_blank_values=True, max_num_fields=20) if len(path) < 16_384 else {}
+        found = (
+            parse_qs(parts.query, keep_blank_values=True, max_num_fields=20)
+            if len(path) < 16_384
+            else {}
+        )
         answer = {name: values[0] for name, values in found.items() if len(values) == 1}
-        if parts.path != PATH or not secrets.compare_digest(answer.get("state", "").encode(), self._state.encode()):
+        if parts.path != PATH or not secrets.compare_digest(
+            answer.get("state", "").encode(), self._state.encode()
+        ):
             return False
         self._answer = answer
         return True
@@ -188,13 +236,18 @@ class _Loopback:
         self._state, end = state, time.monotonic() + WAIT_SECONDS
         while not self._answer:
             if time.monotonic() > end:
-                raise Refused("Nobody signed in within ten minutes.", "Nothing was stored. Join again.")
+                raise Refused(
+                    "Nobody signed in within ten minutes.", "Nothing was stored. Join again."
+                )
             await run_sync(self._http.handle_request)
         return self._answer
 
 
 async def count_tools(name: str) -> int:
-    """Return how many tools a joined library offers, by a real call with its token. Raise Refused."""
+    """Return how many tools a joined library offers, by a real call with its token.
+
+    Raise Refused.
+    """
     auth = MembershipAuth(name)
     try:
         async with (
@@ -205,7 +258,8 @@ async def count_tools(name: str) -> int:
     except Exception as error:
         raise Refused(
             f"{auth.resource} did not answer a first call: {one_line(_innermost(error))[:300]}.",
-            "Nothing was stored. If you are signed in as yourself, ask the person who serves it for a grant.",
+            "Nothing was stored. If you are signed in as yourself, ask the person who serves it "
+            "for a grant.",
         ) from None
 
 
@@ -218,12 +272,18 @@ def _innermost(error: BaseException) -> str:
 def _start(state: CommandContext, name: str) -> Start:
     start = server_start(state.config().home)
     return Start(
-        start.command, (*start.args[:-1], "bridge", name), {CONFIG: start.env[CONFIG]} if CONFIG in start.env else {}
+        start.command,
+        (*start.args[:-1], "bridge", name),
+        {CONFIG: start.env[CONFIG]} if CONFIG in start.env else {},
     )
 
 
-def _places(state: CommandContext, joined: str, clients: Sequence[str]) -> Iterator[ConfigurationEntry]:
-    """Yield where the entry of a joined library belongs, in the clients named or in all that are there."""
+def _places(
+    state: CommandContext, joined: str, clients: Sequence[str]
+) -> Iterator[ConfigurationEntry]:
+    """Yield where the entry of a joined library belongs, in the clients named or in all that are
+    there.
+    """
     machine = read_machine(state.config().project)
     for name in clients or all_clients():
         path = all_clients()[name].file(machine, USER)
@@ -238,19 +298,30 @@ def _connect(state: CommandContext, found: ServedLibrary, clients: Sequence[str]
         warn(*done.warnings)
         changed += [done.path] if done.written else []
     if not changed:
-        remark(f"No client was changed. `evolvable team join {found.resource} --client NAME` connects one.")
+        remark(
+            f"No client was changed. `evolvable team join {found.resource} --client NAME` "
+            "connects one."
+        )
     return changed
 
 
 def _name_project(state: CommandContext, resource: str, project: str) -> Output[Joined]:
-    """Note which project of a joined library the open project is. Raise NotFound for one that was not joined."""
+    """Note which project of a joined library the open project is.
+
+    Raise NotFound for one that was not joined.
+    """
     name = joining.membership_name(resource)
     membership = joining.load_membership(name)
     place = main_project(state.config().project)
     path = joining.name_project(name, place, check_scope(project))
-    done = Joined(name, resource, membership.issuer, 0, [str(path)], f"evolvable team join {resource} --undo")
+    done = Joined(
+        name, resource, membership.issuer, 0, [str(path)], f"evolvable team join {resource} --undo"
+    )
     return Output(
-        done, lambda _: say(f"{place} is the project {project} of {resource}, from the next start of a client.")
+        done,
+        lambda _: say(
+            f"{place} is the project {project} of {resource}, from the next start of a client."
+        ),
     )
 
 

@@ -17,7 +17,10 @@ from evolvable_teams.postgres import import_postgres
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A library that was copied. home: what to set EVOLVABLE_HOME to. folders: what the source watches."""
+    """A library that was copied.
+
+    home: what to set EVOLVABLE_HOME to. folders: what the source watches.
+    """
 
     source: str
     home: str
@@ -27,14 +30,16 @@ class Moved:
 
 
 @command("move")
-@click.option("--to", "target", required=True, metavar="URL|FOLDER", help="An empty project, or a new folder.")
+@click.option(
+    "--to", "target", required=True, metavar="URL|FOLDER", help="An empty project, or a new folder."
+)
 def move_command(state: CommandContext, target: str) -> Output[Moved]:
     """Copy the whole library into PostgreSQL, or back into a folder.
 
-    Everything of the library is copied in one transaction, and compared row by row; both libraries are checked as
-    `fsck` does. Looks at sealed tests go along. The source stays as it is. Tokens and runs stay with it.
-    The new library watches the same folders after `evolvable folders confirm` there; first end that here with
-    `evolvable folders drop`.
+    Everything of the library is copied in one transaction, and compared row by row; both libraries
+    are checked as `fsck` does. Looks at sealed tests go along. The source stays as it is. Tokens
+    and runs stay with it. The new library watches the same folders after `evolvable folders
+    confirm` there; first end that here with `evolvable folders drop`.
     """
     home = open_address(target) if is_address(target) else Path(target).expanduser().absolute()
     if not is_address(target) and holds_library(home):
@@ -43,7 +48,9 @@ def move_command(state: CommandContext, target: str) -> Output[Moved]:
     with state.library() as (library, _), progress("Copying"):
         source = library.store
         if is_address(target) == (source.backend.journal == "postgresql"):
-            raise InvalidArgument("Source and target are of one kind.", "--to takes a URL for a library in a folder.")
+            raise InvalidArgument(
+                "Source and target are of one kind.", "--to takes a URL for a library in a folder."
+            )
         _check(source)
         with Store.open(home, create=True, registered=registered_homes) as target_store:
             copied = import_postgres("transfer").transfer(source.backend, target_store.backend)
@@ -56,19 +63,25 @@ def move_command(state: CommandContext, target: str) -> Output[Moved]:
             _check(target_store)
         folders = [str(folder.path) for folder in source.backend.bindings.folders()]
         where = source.backend.where
-    result = Moved(where, target if is_address(target) else str(home), copied.rows, copied.digest, folders)
+    result = Moved(
+        where, target if is_address(target) else str(home), copied.rows, copied.digest, folders
+    )
     return Output(result, _show)
 
 
 def _check(store: Store) -> None:
     if faults := check_library(store).faults:
         raise LibraryCorrupt(
-            f"{store.backend.where} is damaged: {faults[0]}", "`evolvable care fsck` lists everything."
+            f"{store.backend.where} is damaged: {faults[0]}",
+            "`evolvable care fsck` lists everything.",
         )
 
 
 def _show(result: Moved) -> None:
-    say(f"{count(result.rows, 'row')} copied and compared; the library in {result.source} stays as it is.")
+    say(
+        f"{count(result.rows, 'row')} copied and compared; the library in {result.source} "
+        "stays as it is."
+    )
     say(f"To use the new one: EVOLVABLE_HOME={_without_password(result.home)}")
     for folder in result.folders:
         say(f"Not watched there until `evolvable folders confirm`: {folder}")

@@ -71,7 +71,10 @@ LONGEST_PAUSE = 900.0
 
 @dataclass(frozen=True, slots=True)
 class RemoteStatus:
-    """A remote, and how far the library is synchronised with it. operations: those that were not pushed."""
+    """A remote, and how far the library is synchronised with it.
+
+    operations: those that were not pushed.
+    """
 
     name: str
     url: str
@@ -83,18 +86,30 @@ class RemoteStatus:
     waiting: list[str] = field(default_factory=list)
 
 
-_branch_option = click.option("--branch", default="main", show_default=True, help="The branch of the repository.")
-_scope_option = click.option("--scope", "scopes", multiple=True, help="Whose resources go there; repeatable.")
+_branch_option = click.option(
+    "--branch", default="main", show_default=True, help="The branch of the repository."
+)
+_scope_option = click.option(
+    "--scope", "scopes", multiple=True, help="Whose resources go there; repeatable."
+)
 _with_option = click.option(
-    "--with", "parts", multiple=True, type=click.Choice(PARTS), help="What else goes there; repeatable."
+    "--with",
+    "parts",
+    multiple=True,
+    type=click.Choice(PARTS),
+    help="What else goes there; repeatable.",
 )
 _signed_option = click.option(
-    "--signed", is_flag=True, help="Refuse commits without a signature that your git verifies, and sign on push."
+    "--signed",
+    is_flag=True,
+    help="Refuse commits without a signature that your git verifies, and sign on push.",
 )
 
 
 @command("remote", table=True)
-@click.argument("action", type=click.Choice(["add", "list", "remove", "allow", "disallow"]), default="list")
+@click.argument(
+    "action", type=click.Choice(["add", "list", "remove", "allow", "disallow"]), default="list"
+)
 @click.argument("name", required=False)
 @click.argument("url", required=False)
 @_branch_option
@@ -113,17 +128,19 @@ def remote_command(
 ) -> Output[Any]:
     """Name the git repositories that the library goes to.
 
-    URL is a folder, host:path, https:// or ssh://. The user's resources go there, but for memories; --scope names
-    others. Quotes of evidence, sessions, learned tasks and memories go there only where --with names them. The names
-    are kept in your own configuration. `allow KEY` lists the key of another person's approvals lock: what that key
-    approved needs no question when it is pulled.
+    URL is a folder, host:path, https:// or ssh://. The user's resources go there, but for memories;
+    --scope names others. Quotes of evidence, sessions, learned tasks and memories go there only
+    where --with names them. The names are kept in your own configuration. `allow KEY` lists the key
+    of another person's approvals lock: what that key approved needs no question when it is pulled.
     """
     if action == "list":
         if name is not None:
             raise click.UsageError("`team remote list` takes no name.")
         return Output(_statuses(state), _show_all)
     if name is None or (action == "add") != (url is not None):
-        raise click.UsageError("`team remote add` takes a name and an address, the other actions one name or key.")
+        raise click.UsageError(
+            "`team remote add` takes a name and an address, the other actions one name or key."
+        )
     if action in ("allow", "disallow"):
         return _set_key(state, name, allowed=action == "allow")
     if action == "remove":
@@ -147,20 +164,25 @@ def _add(
     chosen_scopes = tuple(dict.fromkeys(check_scope(scope) for scope in scopes)) or (USER_SCOPE,)
     if plugins := list(filter(is_plugins, chosen_scopes)):
         raise InvalidArgument(
-            f"{plugins[0]} is a plugin's.", "A plugin comes from its own marketplace; push your scopes."
+            f"{plugins[0]} is a plugin's.",
+            "A plugin comes from its own marketplace; push your scopes.",
         )
     where = check_address(url), str(place), check_branch(branch)
     added = NamedRemote(name, *where, chosen_scopes, tuple(dict.fromkeys(parts)), signed=signed)
     # The same remote again changes nothing; another one under its name would lose the old address.
     if existing is not None and existing != added:
         wants = (
-            f"It goes to {existing.url}, branch {existing.branch}; this would be {added.url}, branch {added.branch}."
+            f"It goes to {existing.url}, branch {existing.branch}; this would be {added.url}, "
+            f"branch {added.branch}."
         )
-        raise AlreadyExists(f"A remote is named {name} already. {wants}", "Remove it first, or choose another name.")
+        raise AlreadyExists(
+            f"A remote is named {name} already. {wants}", "Remove it first, or choose another name."
+        )
     if existing is None:
         _store(name, place, added, state.signer())
     return Output(
-        dataclasses.asdict(added), lambda _: say(f"{name} is {added.url}; `evolvable team push` sends the library.")
+        dataclasses.asdict(added),
+        lambda _: say(f"{name} is {added.url}; `evolvable team push` sends the library."),
     )
 
 
@@ -168,26 +190,37 @@ def _remove(state: CommandContext, name: str) -> Output[Any]:
     remote, person_config = _named_remote(state, name), state.config().person.editable
     if remote not in person_config.remotes:
         hint = "Unset EVOLVABLE_CONFIG to change the account's configuration. Nothing was changed."
-        raise NotFound(f"{person_config.path} does not name {name}: the account's configuration does.", hint)
+        raise NotFound(
+            f"{person_config.path} does not name {name}: the account's configuration does.", hint
+        )
     _store(name, state.config().home.resolve(), None, state.signer())
     with state.library() as (library, _):
         library.store.backend.remotes.forget(name)
     return Output(
-        {"removed": name}, lambda _: say(f"{name} is removed. The repository and the library are as they were.")
+        {"removed": name},
+        lambda _: say(f"{name} is removed. The repository and the library are as they were."),
     )
 
 
 def _set_key(state: CommandContext, key: str, *, allowed: bool) -> Output[Any]:
     if not re.fullmatch(r"[0-9a-f]{64}", key):
         hint = "The owner of the key sees it with `evolvable care approvals status --json`."
-        raise InvalidArgument(f"{ascii(key[:80])} is not a public key of 64 hexadecimal digits.", hint)
+        raise InvalidArgument(
+            f"{ascii(key[:80])} is not a public key of 64 hexadecimal digits.", hint
+        )
     _store_key(key, state.config().home, state.signer(), allowed=allowed)
     effect = "count when they are pulled" if allowed else "count no longer"
-    return Output({"key": key, "allowed": allowed}, lambda _: say(f"Approvals that {key[:16]} signed {effect}."))
+    return Output(
+        {"key": key, "allowed": allowed},
+        lambda _: say(f"Approvals that {key[:16]} signed {effect}."),
+    )
 
 
 def _store(name: str, home: Path, remote: NamedRemote | None, signer: Signer | None) -> None:
-    """Name a remote of a library, or take its name out of the configuration. Raise as `edit_config`."""
+    """Name a remote of a library, or take its name out of the configuration.
+
+    Raise as `edit_config`.
+    """
 
     def change(document: Any) -> None:
         rows = document.pop("remotes", [])
@@ -204,10 +237,15 @@ def _store(name: str, home: Path, remote: NamedRemote | None, signer: Signer | N
 
 
 def _store_key(key: str, home: Path, signer: Signer | None, *, allowed: bool) -> None:
-    """List a public key whose approvals count when they are pulled, or take it out. Raise as `edit_config`."""
+    """List a public key whose approvals count when they are pulled, or take it out.
+
+    Raise as `edit_config`.
+    """
 
     def change(document: Any) -> None:
-        remaining = [listed_key for listed_key in document.pop("remote_keys", []) if listed_key != key]
+        remaining = [
+            listed_key for listed_key in document.pop("remote_keys", []) if listed_key != key
+        ]
         if keys := [*remaining, *[key] * allowed]:
             document["remote_keys"] = keys
 
@@ -234,7 +272,8 @@ def _named_remote(state: CommandContext, name: str) -> NamedRemote:
             return remote
     names = ", ".join(remote.name for remote in _library_remotes(state)) or "none"
     raise NotFound(
-        f"No remote is named {ascii(name[:80])}.", f"Those named: {names}. `evolvable team remote add` names one."
+        f"No remote is named {ascii(name[:80])}.",
+        f"Those named: {names}. `evolvable team remote add` names one.",
     )
 
 
@@ -272,7 +311,9 @@ def _show_all(found: list[RemoteStatus]) -> None:
         ]
         for status in found
     ]
-    show_table(["name", "address", "branch", "synchronised"], rows, names=("address",), spare=("branch",))
+    show_table(
+        ["name", "address", "branch", "synchronised"], rows, names=("address",), spare=("branch",)
+    )
     for status in found:
         if status.waiting:
             say(f"Waits for you, of {status.name}: {some(status.waiting, 10)}")
@@ -283,8 +324,9 @@ def _show_all(found: list[RemoteStatus]) -> None:
 def push_command(state: CommandContext, name: str) -> Output[PushResult]:
     """Push the operations that a remote does not have: one commit for each.
 
-    Nothing of the remote is ever replaced: where it has something new, pull first. A resource with a secret in any
-    version is left out; the remote keeps what it has of it. Exit code 1: something was left out.
+    Nothing of the remote is ever replaced: where it has something new, pull first. A resource with
+    a secret in any version is left out; the remote keeps what it has of it. Exit code 1: something
+    was left out.
     """
     remote = _find(state, name)
     with state.library() as (library, caller), _at_work("Pushing to", remote):
@@ -293,7 +335,10 @@ def push_command(state: CommandContext, name: str) -> Output[PushResult]:
 
 
 def _at_work(what: str, remote: Remote) -> AbstractContextManager[Any]:
-    """Return a context that shows what is done. ssh may ask for a passphrase, so nothing is drawn over it."""
+    """Return a context that shows what is done.
+
+    ssh may ask for a passphrase, so nothing is drawn over it.
+    """
     label = one_line(f"{what} {remote.name}")
     if is_local(remote.url) or remote.url.startswith(("http://", "https://")):
         return progress(label)
@@ -306,22 +351,33 @@ def _show_push(result: PushResult) -> None:
     if not result.commits:
         say(f"{result.remote} has everything{' else' if result.left_out else ''}.")
         return
-    say(f"{count(result.commits, 'commit')} pushed to {result.remote}, which stands at {result.commit[:12]}.")
+    say(
+        f"{count(result.commits, 'commit')} pushed to {result.remote}, which stands at "
+        f"{result.commit[:12]}."
+    )
 
 
 @command("pull")
 @click.argument("name", default=DEFAULT)
-@click.option("--yes", is_flag=True, help="Do not ask: import all but what the scan finds of high severity.")
+@click.option(
+    "--yes", is_flag=True, help="Do not ask: import all but what the scan finds of high severity."
+)
 @click.option("--purge", is_flag=True, help="Purge here what others purged, without a question.")
-@click.option("--watch", type=click.FloatRange(1), metavar="SECONDS", help="Pull again and again, until interrupted.")
+@click.option(
+    "--watch",
+    type=click.FloatRange(1),
+    metavar="SECONDS",
+    help="Pull again and again, until interrupted.",
+)
 def pull_command(
     state: CommandContext, name: str, yes: bool, purge: bool, watch: float | None
 ) -> Output[PullResult] | None:
     """Merge what a remote has into the library.
 
-    At a terminal you see what comes and what the scan found, and are asked once; findings of high severity wait in the
-    inbox. A conflict keeps what is here and waits in the inbox. Without a person, and with --watch, everything waits;
-    with --watch and --yes, what the scan finds nothing in is imported. Exit code 4: something was refused or waits.
+    At a terminal you see what comes and what the scan found, and are asked once; findings of high
+    severity wait in the inbox. A conflict keeps what is here and waits in the inbox. Without a
+    person, and with --watch, everything waits; with --watch and --yes, what the scan finds nothing
+    in is imported. Exit code 4: something was refused or waits.
     """
     remote = _find(state, name)
     if watch is None:
@@ -346,7 +402,10 @@ def _watch(state: CommandContext, remote: Remote, seconds: float, *, yes: bool) 
             pause = max(seconds, min(2 * pause, LONGEST_PAUSE))
             if str(error) != last_error:
                 state.fail(error)
-                remark(f"It is tried again, after up to {max(seconds, LONGEST_PAUSE):,.0f} seconds each time.")
+                remark(
+                    f"It is tried again, after up to {max(seconds, LONGEST_PAUSE):,.0f} seconds "
+                    "each time."
+                )
             last_error = str(error)
         time.sleep(pause)
 
@@ -364,7 +423,13 @@ def _pull_once(state: CommandContext, remote: Remote, *, yes: bool) -> Evolvable
 
 
 def _pull(
-    state: CommandContext, library: Library, caller: Caller, remote: Remote, *, yes: bool, attended: bool
+    state: CommandContext,
+    library: Library,
+    caller: Caller,
+    remote: Remote,
+    *,
+    yes: bool,
+    attended: bool,
 ) -> PullResult:
     person = caller.identity.principal is Principal.PERSON
     with _at_work("Pulling from", remote), open_pull(library, caller, remote) as pull:
@@ -374,7 +439,9 @@ def _pull(
         elif person and attended:
             if coming := pull.coming():
                 (remark if state.json else say)(*_lines(remote, coming))
-                confirm(f"Import {count(len(coming), 'resource')}?", refused="Nothing was imported.")
+                confirm(
+                    f"Import {count(len(coming), 'resource')}?", refused="Nothing was imported."
+                )
             consent = Consent.ASKED
         result = pull.accept(consent)
     warn_of_secrets(library)
@@ -382,7 +449,14 @@ def _pull(
 
 
 def _purge(
-    state: CommandContext, library: Library, caller: Caller, remote: Remote, found: list[str], *, purge: bool, yes: bool
+    state: CommandContext,
+    library: Library,
+    caller: Caller,
+    remote: Remote,
+    found: list[str],
+    *,
+    purge: bool,
+    yes: bool,
 ) -> bool:
     """Purge here what others purged, after the person agreed; bytes that are gone do not come back.
 
@@ -391,7 +465,10 @@ def _purge(
     if not found:
         return False
     places = plan_blobs(library, found).versions
-    remark(f"Others purged {count(len(found), 'file')} that {remote.name} had; here they are in:", *places[:MAX_LISTED])
+    remark(
+        f"Others purged {count(len(found), 'file')} that {remote.name} had; here they are in:",
+        *places[:MAX_LISTED],
+    )
     if len(places) > MAX_LISTED:
         remark(f"and {len(places) - MAX_LISTED:,} more versions")
     may_ask = caller.identity.principal is Principal.PERSON and not yes and not state.json
@@ -406,9 +483,13 @@ def _purge(
 def _lines(remote: Remote, coming: list[IncomingResource]) -> list[str]:
     lines = [f"{remote.name} brings {count(len(coming), 'resource')}:"]
     for resource in coming[:MAX_LISTED]:
-        lines.append(f"\n{resource.ref}  {resource.arrival}{f': {resource.why}' if resource.why else ''}")
+        lines.append(
+            f"\n{resource.ref}  {resource.arrival}{f': {resource.why}' if resource.why else ''}"
+        )
         lines += [f"  approved: {resource.approved}"] * bool(resource.approved)
-        lines += [f"  {finding.severity}: {finding}" for finding in resource.findings[:MAX_FINDINGS]]
+        lines += [
+            f"  {finding.severity}: {finding}" for finding in resource.findings[:MAX_FINDINGS]
+        ]
         if len(resource.findings) > MAX_FINDINGS:
             lines.append(f"  and {len(resource.findings) - MAX_FINDINGS} more findings")
         if resource.capabilities:
@@ -416,7 +497,9 @@ def _lines(remote: Remote, coming: list[IncomingResource]) -> list[str]:
     rest = coming[MAX_LISTED:]
     if rest:
         found = sum(
-            1 for resource in rest if any(mark.severity is not FindingSeverity.LOW for mark in resource.findings)
+            1
+            for resource in rest
+            if any(mark.severity is not FindingSeverity.LOW for mark in resource.findings)
         )
         lines.append(f"\nand {len(rest):,} more, {found:,} of them with findings.")
     return lines
@@ -431,19 +514,28 @@ def _show_pull(result: PullResult) -> None:
         refs = [ref for ref, what in result.resources.items() if what == arrival]
         if refs:
             say(f"{arrival}: {some(refs, 20)}")
-    say(*(f"waits for you: {text} (evolvable inbox show {number})" for number, text in result.proposals.items()))
+    say(
+        *(
+            f"waits for you: {text} (evolvable inbox show {number})"
+            for number, text in result.proposals.items()
+        )
+    )
     say(f"{count(result.commits, 'commit')} of {result.remote} merged.")
     say(*(f"refused: {ref}: {why}" for ref, why in result.refused.items()))
 
 
 @command("clone")
 @click.argument("url")
-@click.option("--name", default=DEFAULT, show_default=True, help="What the remote is called from then on.")
+@click.option(
+    "--name", default=DEFAULT, show_default=True, help="What the remote is called from then on."
+)
 @_branch_option
 @_scope_option
 @_with_option
 @_signed_option
-@click.option("--yes", is_flag=True, help="Do not ask: import all but what the scan finds of high severity.")
+@click.option(
+    "--yes", is_flag=True, help="Do not ask: import all but what the scan finds of high severity."
+)
 def clone_command(
     state: CommandContext,
     url: str,
@@ -456,11 +548,15 @@ def clone_command(
 ) -> Output[PullResult]:
     """Make a library of a git repository.
 
-    The library must be empty; `evolvable team remote add` and `pull` merge a repository into one that is not.
+    The library must be empty; `evolvable team remote add` and `pull` merge a repository into one
+    that is not.
     """
     with state.library(create=True) as (library, _):
         if library.store.sequence():
-            hint = f"`evolvable team remote add {name} URL` and `evolvable team pull {name}` merge the two."
+            hint = (
+                f"`evolvable team remote add {name} URL` and `evolvable team pull {name}` "
+                "merge the two."
+            )
             raise InvalidArgument("The library is not empty.", hint)
     _add(state, name, url, branch, scopes, parts, signed=signed)
     remote = _find(state, name)

@@ -28,9 +28,16 @@ def lifetime(value: str) -> timedelta:
 @click.argument("action", type=click.Choice(["add", "list", "revoke"]), default="list")
 @click.argument("name", required=False)
 @click.option("--report", is_flag=True, help="With add: it may report outcomes.")
-@click.option("--write", is_flag=True, help="With add: it may change the library, and report outcomes.")
+@click.option(
+    "--write", is_flag=True, help="With add: it may change the library, and report outcomes."
+)
 @click.option("--approve", is_flag=True, help="With add: it may decide about proposals.")
-@click.option("--expires", type=lifetime, metavar="TIME", help="With add: how long it is good for, such as 30d.")
+@click.option(
+    "--expires",
+    type=lifetime,
+    metavar="TIME",
+    help="With add: how long it is good for, such as 30d.",
+)
 def token_command(
     state: CommandContext,
     action: str,
@@ -40,13 +47,18 @@ def token_command(
 ) -> Output[Any]:
     """Make, list and end tokens for HTTP.
 
-    Every token may read. Its secret is shown once, when it is made; only its hash is stored. A token that is revoked is
-    refused at once, by servers that run too. To give a token another permission, revoke it and add it again.
+    Every token may read. Its secret is shown once, when it is made; only its hash is stored. A
+    token that is revoked is refused at once, by servers that run too. To give a token another
+    permission, revoke it and add it again.
     """
     if (action == "list") != (name is None):
-        raise click.UsageError("`team token list` takes no name, every other action the name of a token.")
+        raise click.UsageError(
+            "`team token list` takes no name, every other action the name of a token."
+        )
     if action != "add" and (expires or any(permissions.values())):
-        raise click.UsageError("--report, --write, --approve and --expires go with `team token add`.")
+        raise click.UsageError(
+            "--report, --write, --approve and --expires go with `team token add`."
+        )
     home = state.config().home
     check_home(home, registered_homes)
     tokens = Tokens(home)
@@ -61,11 +73,16 @@ def token_command(
     state.unlock()
     token, secret = tokens.add(name, granted, expires)
     state.record("add token", f"{name}: {', '.join(token.permissions)}")
-    return Output(token_row(token, secret), lambda _: _show_secret(token.name, token.permissions, secret))
+    return Output(
+        token_row(token, secret), lambda _: _show_secret(token.name, token.permissions, secret)
+    )
 
 
 def _show_secret(name: str, permissions: tuple[Permission, ...], secret: str) -> None:
-    remark(f"Token {name} may {', '.join(permissions)}. This is its secret; it is not kept and not shown again:")
+    remark(
+        f"Token {name} may {', '.join(permissions)}. This is its secret; it is not kept and not "
+        "shown again:"
+    )
     say(secret)
 
 

@@ -1,6 +1,7 @@
 """Serve a joined library over stdio: pass every message on to the server, with the person's token.
 
-The SDK speaks both transports. What is added is the headers that a message needs over HTTP, and the token.
+The SDK speaks both transports. What is added is the headers that a message needs over HTTP, and the
+token.
 """
 
 import os
@@ -28,7 +29,10 @@ READ_SECONDS = 300.0
 
 
 def run_bridge(name: str) -> None:
-    """Serve until the client closes stdin. Raise NotFound or Refused for a membership that cannot be used."""
+    """Serve until the client closes stdin.
+
+    Raise NotFound or Refused for a membership that cannot be used.
+    """
     auth = MembershipAuth(name)
     anyio.run(_serve, auth, ", ".join(projects_at(name, Path.cwd())))
     sys.stdout.flush()
@@ -67,7 +71,9 @@ def _say(error: Exception) -> None:
 
 
 def _with_headers(negotiated: dict[str, Any], message: SessionMessage) -> SessionMessage:
-    """Return a message of the client with the headers that say over HTTP what it says in its body."""
+    """Return a message of the client with the headers that say over HTTP what it says
+    in its body.
+    """
     body = message.message
     params = getattr(body, "params", None) or {}
     method = getattr(body, "method", "")

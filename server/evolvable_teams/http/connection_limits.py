@@ -1,16 +1,18 @@
-"""Bound connections and sessions over HTTP: every request has to arrive in time, and every bearer finds room.
+"""Bound connections and sessions over HTTP: every request has to arrive in time, and every bearer
+finds room.
 
-uvicorn waits without limit for the rest of a header or of a body, and counts no headers; only the size of a header and
-the time between two requests are its own limits (`http_server`). Here a timer runs from the first byte of a request to
-its last, and from the opening of a connection to its first request; another one while an answer is not read. When there
-are too many connections, idle ones are closed first, and a new one waits a moment for one to become idle; uvicorn's
-`limit_concurrency` would refuse it. Header lines are counted before any is parsed: later work on headers may take time
+uvicorn waits without limit for the rest of a header or of a body, and counts no headers; only the
+size of a header and the time between two requests are its own limits (`http_server`). Here a timer
+runs from the first byte of a request to its last, and from the opening of a connection to its first
+request; another one while an answer is not read. When there are too many connections, idle ones are
+closed first, and a new one waits a moment for one to become idle; uvicorn's `limit_concurrency`
+would refuse it. Header lines are counted before any is parsed: later work on headers may take time
 with the square of their number.
 
-The SDK keeps a session of the protocol with a handshake until it was idle for half an hour, and refuses new ones at its
-limit, without regard to their bearers. `HttpSessions` ends an idle session to make room for a new one of its bearer.
-When all sessions are in use, the bearer with the most loses one. A client whose session ended gets 404 and opens
-another one, as the protocol says.
+The SDK keeps a session of the protocol with a handshake until it was idle for half an hour, and
+refuses new ones at its limit, without regard to their bearers. `HttpSessions` ends an idle session
+to make room for a new one of its bearer. When all sessions are in use, the bearer with the most
+loses one. A client whose session ended gets 404 and opens another one, as the protocol says.
 """
 
 import asyncio
@@ -41,13 +43,17 @@ except ImportError:  # Windows
 
 # Enough for a slow network; short for a client that sends single bytes to hold a connection.
 HEADER_SECONDS = 10.0
-"""From the opening of a connection, or the first byte of its next request, to the end of the header."""
+"""From the opening of a connection, or the first byte of its next request, to the end of the
+header.
+"""
 
 BODY_SECONDS = 60.0
 """From the end of the header to the end of the body."""
 
 KEEP_ALIVE_SECONDS = 75
-"""Between two requests; longer than proxies and clients keep a connection, so that they close it first."""
+"""Between two requests; longer than proxies and clients keep a connection, so that they close it
+first.
+"""
 
 ANSWERED_SECONDS = 5.0
 """For the rest of a request that is answered already, as one without a token is."""
@@ -75,7 +81,9 @@ SPARE_DESCRIPTORS = 200
 
 
 def connection_limit() -> int:
-    """Return how many connections there may be; raise the process's limit of descriptors where that is allowed."""
+    """Return how many connections there may be; raise the process's limit of descriptors where that
+    is allowed.
+    """
     if resource is None:
         return MAX_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -97,7 +105,9 @@ class TooManyHeaders(h11.RemoteProtocolError):
 
 
 class _CountedLines(ReceiveBuffer):
-    """h11's buffer, which refuses a header with too many lines before it parses one, also when it is not whole yet."""
+    """h11's buffer, which refuses a header with too many lines before it parses one, also when it
+    is not whole yet.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +115,10 @@ class _CountedLines(ReceiveBuffer):
         self._counted, self._lines = 0, 0
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
-        """Return the lines up to the first blank one, None until it arrives. Raise TooManyHeaders."""
+        """Return the lines up to the first blank one, None until it arrives.
+
+        Raise TooManyHeaders.
+        """
         lines = super().maybe_extract_lines()
         if lines is None:
             self._lines += self._data.count(b"\n", self._counted)
@@ -143,10 +156,12 @@ class TimedConnection(H11Protocol):
         self.conn._receive_buffer = self._lines
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection when there is room, or as soon as there is; else answer 503 and close it."""
+        """Take the connection when there is room, or as soon as there is; else answer 503 and close
+        it.
+        """
         super().connection_made(transport)
-        # asyncio does this only where the listening socket names its protocol. Without it the end of an answer waits,
-        # on Linux 40 ms, until the client has confirmed the header.
+        # asyncio does this only where the listening socket names its protocol. Without it the end
+        # of an answer waits, on Linux 40 ms, until the client has confirmed the header.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._has_room():
             self._watch()
@@ -175,7 +190,8 @@ class TimedConnection(H11Protocol):
         self._stop()
         self._stop_unread()
         super().connection_lost(exc)
-        # Where the client leaves, uvicorn's timer runs on and keeps the connection with its last request for 75 s.
+        # Where the client leaves, uvicorn's timer runs on and keeps the connection with its last
+        # request for 75 s.
         self._unset_keepalive_if_required()
 
     def pause_writing(self) -> None:
@@ -209,8 +225,12 @@ class TimedConnection(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether nothing is asked on this connection: no request is arriving or worked on, or all are answered."""
-        return bool(self.conn.their_state is h11.IDLE or self._is_answered or self.transport.is_closing())
+        """Whether nothing is asked on this connection: no request is arriving or worked on, or all
+        are answered.
+        """
+        return bool(
+            self.conn.their_state is h11.IDLE or self._is_answered or self.transport.is_closing()
+        )
 
     @property
     def _is_answered(self) -> bool:
@@ -234,7 +254,9 @@ class TimedConnection(H11Protocol):
         self.transport.close()
 
     def _has_room(self) -> bool:
-        """Return whether this connection can stay; close the one that is idle longest when that is needed for it."""
+        """Return whether this connection can stay; close the one that is idle longest when that is
+        needed for it.
+        """
         if len(self.connections) <= self.limit:
             return True
         others = [
@@ -249,7 +271,9 @@ class TimedConnection(H11Protocol):
             key=lambda connection: connection._since,
         )
         # A request that arrived, and was not read yet, is none to cut off.
-        oldest = next((connection for connection in waiting if not _has_arrived(connection.transport)), None)
+        oldest = next(
+            (connection for connection in waiting if not _has_arrived(connection.transport)), None
+        )
         if oldest is None:
             return False
         # Before the abort: connection_lost runs in a later turn of the loop, and two newcomers must
@@ -271,7 +295,13 @@ class TimedConnection(H11Protocol):
             self._stop()  # between two requests; uvicorn's own timer runs
         elif self._timed != (awaited := (state, state is h11.SEND_BODY and self._is_answered)):
             self._stop()
-            seconds = HEADER_SECONDS if state is h11.IDLE else ANSWERED_SECONDS if self._is_answered else BODY_SECONDS
+            seconds = (
+                HEADER_SECONDS
+                if state is h11.IDLE
+                else ANSWERED_SECONDS
+                if self._is_answered
+                else BODY_SECONDS
+            )
             self._timed, self._timer = awaited, self.loop.call_later(seconds, self._late)
 
     def _stop(self) -> None:
@@ -280,7 +310,9 @@ class TimedConnection(H11Protocol):
         self._timer, self._timed = None, None
 
     def _late(self) -> None:
-        """Close the connection; say so where no answer has begun, and nothing at all to one that sent nothing."""
+        """Close the connection; say so where no answer has begun, and nothing at all to one that
+        sent nothing.
+        """
         self._timer, self._timed = None, None
         silent = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
         if not silent and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -297,8 +329,16 @@ class TimedConnection(H11Protocol):
 
     def _end(self, status: int, text: str) -> None:
         body = f"{text}\n".encode("ascii")
-        headers = [("content-type", "text/plain"), ("content-length", str(len(body))), ("connection", "close")]
-        for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+        headers = [
+            ("content-type", "text/plain"),
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+        ]
+        for event in (
+            h11.Response(status_code=status, headers=headers),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
@@ -313,11 +353,16 @@ def _has_arrived(transport: asyncio.Transport) -> bool:
         return bool(ready.select(0))
 
 
-_FULL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 5\r\nconnection: close\r\n\r\n"
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 5\r\n"
+    b"connection: close\r\n\r\n"
+)
 
 # One bearer cannot take all sessions: its limit is about an eighth of the whole.
 SESSIONS, SESSIONS_EACH = 1000, 128
-"""Sessions that are open together, and those of one bearer; callers without a token share all of them."""
+"""Sessions that are open together, and those of one bearer; callers without a token share all of
+them.
+"""
 
 SESSION_IDLE_SECONDS = 30 * 60
 """After so long without a request the SDK ends a session."""
@@ -328,7 +373,10 @@ _VERSION = "mcp-protocol-version"
 
 @dataclass(eq=False, slots=True)
 class _Session:
-    """bearer, user: who opened it. busy: requests and streams of it that are under way. used: asked for after that."""
+    """bearer, user: who opened it.
+
+    busy: requests and streams of it that are under way. used: asked for after that.
+    """
 
     bearer: str | None
     user: object
@@ -339,7 +387,9 @@ class _Session:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """The lowest ends first: a session that was opened and not used since, then the one that is idle longest."""
+        """The lowest ends first: a session that was opened and not used since, then the one that is
+        idle longest.
+        """
         return self.used, self.last
 
 
@@ -359,7 +409,10 @@ class HttpSessions:
             if session is not None and session.bearer == bearer_in(scope):
                 await self._use(session, scope, receive, send)
                 return
-        elif scope["method"] == "POST" and headers.get(_VERSION) in (None, *HANDSHAKE_PROTOCOL_VERSIONS):
+        elif scope["method"] == "POST" and headers.get(_VERSION) in (
+            None,
+            *HANDSHAKE_PROTOCOL_VERSIONS,
+        ):
             message = await receive()
             receive = replay_body(message.get("body", b""), receive)
             if _is_initialize(message):
@@ -379,7 +432,9 @@ class HttpSessions:
         await self._use(session, scope, receive, send)
 
     async def _use(self, session: _Session, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request of a session, or the one that opens it; forget the session with its end."""
+        """Pass on a request of a session, or the one that opens it; forget the session with its
+        end.
+        """
         status = 0
 
         async def note_start(message: Message) -> None:
@@ -404,9 +459,16 @@ class HttpSessions:
                 self._forget(session)
 
     async def _make_room(self, bearer: str | None, scope: Scope) -> None:
-        """End sessions until there is room for one more of this bearer. Raise Full when none of them is idle."""
+        """End sessions until there is room for one more of this bearer.
+
+        Raise Full when none of them is idle.
+        """
         late = time.monotonic() - SESSION_IDLE_SECONDS
-        for session in [candidate for candidate in self._sessions if not candidate.busy and candidate.last < late]:
+        for session in [
+            candidate
+            for candidate in self._sessions
+            if not candidate.busy and candidate.last < late
+        ]:
             self._forget(session)  # the SDK has ended it
         # Ending a session awaits the application, so the count is taken again each time.
         while (crowd := self._crowd(bearer)) is not None:
@@ -417,12 +479,16 @@ class HttpSessions:
             )
             if idle is None:
                 raise Full(
-                    429 if bearer is not None and any(candidate.bearer == bearer for candidate in crowd) else 503
+                    429
+                    if bearer is not None and any(candidate.bearer == bearer for candidate in crowd)
+                    else 503
                 )
             await self._end(idle, scope)
 
     def _crowd(self, bearer: str | None) -> list[_Session] | None:
-        """Return the sessions of which one has to end before this bearer opens another, None when there is room."""
+        """Return the sessions of which one has to end before this bearer opens another, None when
+        there is room.
+        """
         of: dict[str | None, list[_Session]] = {bearer: []}
         for session in self._sessions:
             of.setdefault(session.bearer, []).append(session)

@@ -1,7 +1,9 @@
-"""Decide what a request over HTTP may do: the Hosts and Origins, its bearer's permissions, the files that it names.
+"""Decide what a request over HTTP may do: the Hosts and Origins, its bearer's permissions, the
+files that it names.
 
-Tokens of an external authorization server are checked here too: JWTs by its published keys, others by asking it. What
-they give is said by their scopes, or by the grants of the operator's configuration.
+Tokens of an external authorization server are checked here too: JWTs by its published keys, others
+by asking it. What they give is said by their scopes, or by the grants of the operator's
+configuration.
 """
 
 import ipaddress
@@ -43,7 +45,8 @@ _USUAL = {"http": ":80", "https": ":443"}
 
 
 def accepted_hosts(settings: HttpSettings, port: int) -> frozenset[str]:
-    """Return the values of Host that are answered: this machine's names, the address, and those that are set.
+    """Return the values of Host that are answered: this machine's names, the address, and those
+    that are set.
 
     Raise InvalidArgument for a host that no client would send.
     """
@@ -51,20 +54,31 @@ def accepted_hosts(settings: HttpSettings, port: int) -> frozenset[str]:
     if not is_loopback(settings.host) and not _is_wildcard(settings.host):
         names.append(f"[{settings.host}]" if ":" in settings.host else settings.host.lower())
     own = {f"{name}:{port}" for name in names} | (set(names) if port == 80 else set())
-    return frozenset(own | set(_check_values(settings.hosts, _HOST, "host", "skills.example.org or 10.0.0.5:8642")))
+    return frozenset(
+        own
+        | set(_check_values(settings.hosts, _HOST, "host", "skills.example.org or 10.0.0.5:8642"))
+    )
 
 
 def accepted_origins(settings: HttpSettings, port: int) -> frozenset[str]:
-    """Return the values of Origin that are answered: pages of this server itself, and those that are set."""
+    """Return the values of Origin that are answered: pages of this server itself, and those that
+    are set.
+    """
     own = {f"http://{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
-    return frozenset(own | set(_check_values(settings.origins, _ORIGIN, "origin", "https://skills.example.org")))
+    return frozenset(
+        own | set(_check_values(settings.origins, _ORIGIN, "origin", "https://skills.example.org"))
+    )
 
 
-def _check_values(values: Iterable[str], form: re.Pattern[str], what: str, example: str) -> Iterable[str]:
+def _check_values(
+    values: Iterable[str], form: re.Pattern[str], what: str, example: str
+) -> Iterable[str]:
     for value in values:
         small = value.lower()
         if not form.fullmatch(small):
-            raise InvalidArgument(f"{ascii(value[:200])} is no {what}.", f"Write it as clients send it: {example}.")
+            raise InvalidArgument(
+                f"{ascii(value[:200])} is no {what}.", f"Write it as clients send it: {example}."
+            )
         yield small
         scheme, _, rest = small.rpartition("://")
         usual = _USUAL.get(scheme or "https", "")
@@ -95,23 +109,38 @@ class OAuthVerifier:
         )
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return what a token is good for; None when it is not, or when its server cannot be asked."""
+        """Return what a token is good for; None when it is not, or when its server
+        cannot be asked.
+        """
         if len(token) > MAX_TOKEN or not token.isascii():
             return None
         try:
             claims = await self._claims(token)
-        except (httpx2.HTTPError, ValueError, KeyError, TypeError, jwt.PyJWTError, EvolvableError) as error:
-            log.warning("the authorization server cannot be asked: %s: %s", type(error).__name__, error)
+        except (
+            httpx2.HTTPError,
+            ValueError,
+            KeyError,
+            TypeError,
+            jwt.PyJWTError,
+            EvolvableError,
+        ) as error:
+            log.warning(
+                "the authorization server cannot be asked: %s: %s", type(error).__name__, error
+            )
             return None
         return _access(token, claims, self._oauth) if claims is not None else None
 
 
 async def _introspect(oauth: OAuth, token: str) -> dict[str, Any] | None:
-    """Ask the authorization server about a token (RFC 7662); it can end one at any moment, so nothing is kept."""
+    """Ask the authorization server about a token (RFC 7662); it can end one at any moment, so
+    nothing is kept.
+    """
     assert oauth.introspection is not None
     auth = (oauth.client, oauth.secret or "") if oauth.client else None
     async with new_client() as client:
-        claims = await read_json(client, "POST", oauth.introspection, data={"token": token}, auth=auth)
+        claims = await read_json(
+            client, "POST", oauth.introspection, data={"token": token}, auth=auth
+        )
     audience, issuer = claims.get("aud"), claims.get("iss", oauth.issuer)
     audiences = audience if isinstance(audience, list) else [audience]
     good = claims.get("active") is True and oauth.resource in audiences and issuer == oauth.issuer
@@ -131,18 +160,31 @@ def _own_claims(token: str) -> dict[str, Any]:
 
 
 def _access(token: str, claims: dict[str, Any], oauth: OAuth) -> AccessToken | None:
-    scope, subject = claims.get("scope", claims.get("scp", "")), claims.get("sub")
+    scope, subject = (
+        claims.get(
+            "scope",
+            claims.get("scp", ""),
+        ),
+        claims.get("sub"),
+    )
     client = claims.get("client_id") or claims.get("azp") or subject
     if not isinstance(client, str) or not isinstance(subject, str | None):
         return None
     scopes = (
-        scope.split() if isinstance(scope, str) else [str(item) for item in scope] if isinstance(scope, list) else []
+        scope.split()
+        if isinstance(scope, str)
+        else [str(item) for item in scope]
+        if isinstance(scope, list)
+        else []
     )
     if oauth.grants is not None:
         permissions = grant_permissions(oauth.grants, claims, oauth.projects)
         scopes = [f"{SCOPE}{item}" for item in sorted(narrow_permissions(permissions, scopes))]
         if not scopes:
-            log.warning("%s signed in, and no grant of [sign_in] lets them read this library", ascii(subject or client))
+            log.warning(
+                "%s signed in, and no grant of [sign_in] lets them read this library",
+                ascii(subject or client),
+            )
     expires = claims.get("exp")
     return AccessToken(
         token=token,
@@ -158,21 +200,28 @@ def _access(token: str, claims: dict[str, Any], oauth: OAuth) -> AccessToken | N
 def required_permissions(tool: str, arguments: Mapping[str, Any]) -> frozenset[Permission]:
     """Return the permissions that a call needs.
 
-    A tool that the registry of verbs does not name needs every permission, so that a forgotten one opens nothing.
+    A tool that the registry of verbs does not name needs every permission, so that a forgotten one
+    opens nothing.
     """
     if tool == "hook_event" and arguments.get("hook_event_name") == "UserPromptSubmit":
         return frozenset({Permission.READ})
     if tool.startswith("tool_"):  # an approved tool of the library
         return frozenset({Permission.WRITE})
     return (
-        frozenset({Permission(TOOLS[tool].needs(arguments.get("action")))}) if tool in TOOLS else frozenset(Permission)
+        frozenset({Permission(TOOLS[tool].needs(arguments.get("action")))})
+        if tool in TOOLS
+        else frozenset(Permission)
     )
 
 
-async def check_permission(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Answer a call that its bearer may not make with an error for the model; pass every other one on.
+async def check_permission(
+    ctx: ServerRequestContext[Any, Any], call_next: CallNext
+) -> HandlerResult:
+    """Answer a call that its bearer may not make with an error for the model; pass every other one
+    on.
 
-    Every bearer may read, so only calls of tools are checked: everything else that the server answers is reading.
+    Every bearer may read, so only calls of tools are checked: everything else that the server
+    answers is reading.
     """
     if ctx.method != "tools/call":
         return await call_next(ctx)
@@ -180,21 +229,32 @@ async def check_permission(ctx: ServerRequestContext[Any, Any], call_next: CallN
     tool, arguments = params.get("name"), params.get("arguments")
     has = permissions_of(ctx.request)
     # Checked by the arguments as sent: the action chooses the verb.
-    missing = required_permissions(str(tool), arguments if isinstance(arguments, Mapping) else {}) - has
+    missing = (
+        required_permissions(str(tool), arguments if isinstance(arguments, Mapping) else {}) - has
+    )
     if not missing:
         return await call_next(ctx)
     text = (
         f"The token {name_of(ctx.request)} may {_join_permissions(has)}; {ascii(tool)} needs "
         f"{_join_permissions(missing)}. "
-        f"Go on without it, or ask the owner of the library for a token that may {_join_permissions(missing)}."
+        "Go on without it, or ask the owner of the library for a token that may "
+        f"{_join_permissions(missing)}."
     )
     return _refuse(ctx, text)
 
 
 def _refuse(ctx: ServerRequestContext[Any, Any], text: str) -> dict[str, Any]:
-    """Return an error result for the model. A middleware that answers has to fill the whole result."""
-    result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
-    return result | ({"resultType": "complete"} if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else {})
+    """Return an error result for the model.
+
+    A middleware that answers has to fill the whole result.
+    """
+    result: dict[str, Any] = {
+        "content": [{"type": "text", "text": text}],
+        "isError": True,
+    }
+    return result | (
+        {"resultType": "complete"} if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else {}
+    )
 
 
 def _join_permissions(permissions: frozenset[Permission]) -> str:
@@ -206,10 +266,12 @@ ARGUMENT = "transcript_path"
 
 
 class Transcripts:
-    """Middleware: refuses a call that names a transcript it may not; of a hook's call it only drops the name.
+    """Middleware: refuses a call that names a transcript it may not; of a hook's call it only drops
+    the name.
 
-    A client over stdio runs as the person who owns the files. A caller over HTTP need not be that person, and a review
-    shows others what it finds in a file. So a bearer names none; without tokens only files in `folders` count.
+    A client over stdio runs as the person who owns the files. A caller over HTTP need not be that
+    person, and a review shows others what it finds in a file. So a bearer names none; without
+    tokens only files in `folders` count.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -217,7 +279,9 @@ class Transcripts:
         self._folders = [Path(os.path.realpath(folder)) for folder in folders]
         self._has_warned = False
 
-    async def check(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    async def check(
+        self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
+    ) -> HandlerResult:
         """Check one call, and answer it or pass it on."""
         params = ctx.params or {}
         raw_arguments = params.get("arguments")
@@ -229,9 +293,12 @@ class Transcripts:
             if not self._has_warned:
                 self._has_warned = True
                 log.warning(
-                    "a hook named a transcript over HTTP that is not read; its session is not queued for review"
+                    "a hook named a transcript over HTTP that is not read; its session is not "
+                    "queued for review"
                 )
-            return await call_next(replace(ctx, params={**params, "arguments": {**arguments, ARGUMENT: ""}}))
+            return await call_next(
+                replace(ctx, params={**params, "arguments": {**arguments, ARGUMENT: ""}})
+            )
         return _refuse(ctx, REFUSAL)
 
     def _may(self, request: Any, path: Any) -> bool:
@@ -239,10 +306,13 @@ class Transcripts:
             return False
         # Links are resolved before the comparison, so none leads out of the folders.
         place = Path(os.path.realpath(path))
-        return is_transcript_path(place) and any(place.is_relative_to(folder) for folder in self._folders)
+        return is_transcript_path(place) and any(
+            place.is_relative_to(folder) for folder in self._folders
+        )
 
 
 REFUSAL = (
-    f"Over HTTP {ARGUMENT} is refused: it names a file on the server's machine, and this one may not be read for you. "
-    "Leave it out, or call the tool of a server that your client starts itself."
+    f"Over HTTP {ARGUMENT} is refused: it names a file on the server's machine, and this one may "
+    "not be read for you. Leave it out, or call the tool of a server that your client "
+    "starts itself."
 )

@@ -1,4 +1,6 @@
-"""Settings of HTTP, and who is let in: the bearers of the library's tokens, and those of an authorization server."""
+"""Settings of HTTP, and who is let in: the bearers of the library's tokens, and those of an
+authorization server.
+"""
 
 import logging
 import time
@@ -7,7 +9,11 @@ from dataclasses import dataclass
 
 from anyio.to_thread import run_sync
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend, RequireAuthMiddleware
+from mcp.server.auth.middleware.bearer_auth import (
+    AuthenticatedUser,
+    BearerAuthBackend,
+    RequireAuthMiddleware,
+)
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from mcp.server.auth.routes import build_resource_metadata_url
 from pydantic import AnyHttpUrl
@@ -30,10 +36,11 @@ GRACE = 10.0
 class OAuth:
     """An authorization server whose tokens are accepted.
 
-    issuer: its URL, exactly as its tokens name it. resource: the public URL of this server's /mcp, which the tokens
-    must be issued for. introspection: where it is asked about a token; without it a token is a JWT, checked against
-    the keys at `jwks`, by default those that the issuer's metadata names. client, secret: who asks. grants: what the
-    claims of a token give; None where its scopes alone say it. projects: the names of the library that is served.
+    issuer: its URL, exactly as its tokens name it. resource: the public URL of this server's /mcp,
+    which the tokens must be issued for. introspection: where it is asked about a token; without it
+    a token is a JWT, checked against the keys at `jwks`, by default those that the issuer's
+    metadata names. client, secret: who asks. grants: what the claims of a token give; None where
+    its scopes alone say it. projects: the names of the library that is served.
     """
 
     issuer: str
@@ -56,8 +63,9 @@ class OAuth:
 class HttpSettings:
     """Where to serve and for whom.
 
-    hosts, origins: accepted in Host and Origin besides this machine's own. proxies: addresses whose X-Forwarded-For
-    and X-Forwarded-Proto are believed. grace: seconds for requests in flight when the process is told to end.
+    hosts, origins: accepted in Host and Origin besides this machine's own. proxies: addresses whose
+    X-Forwarded-For and X-Forwarded-Proto are believed. grace: seconds for requests in flight when
+    the process is told to end.
     """
 
     host: str = "127.0.0.1"
@@ -73,13 +81,17 @@ log = logging.getLogger(__name__)
 
 
 RECHECK_SECONDS = 30.0
-"""How long the bearer of an open stream is believed before an authorization server's token is checked again."""
+"""How long the bearer of an open stream is believed before an authorization server's token is
+checked again.
+"""
 
 MAX_RECHECKED = 1_000
 
 
 class Verifier:
-    """The SDK's TokenVerifier over the library's tokens and, for all others, an authorization server's."""
+    """The SDK's TokenVerifier over the library's tokens and, for all others, an authorization
+    server's.
+    """
 
     def __init__(self, tokens: Tokens, other: TokenVerifier | None = None) -> None:
         self._tokens, self._other = tokens, other
@@ -87,7 +99,9 @@ class Verifier:
         self._checked: OrderedDict[str, float] = OrderedDict()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return what a secret is good for, None when it is for nothing; a broken file lets nobody in."""
+        """Return what a secret is good for, None when it is for nothing; a broken file lets nobody
+        in.
+        """
         if not token.startswith(PREFIX):
             return await self._other.verify_token(token) if self._other is not None else None
         try:
@@ -117,7 +131,9 @@ class Verifier:
             return False
 
     async def _still_lets_in(self, token: AccessToken) -> bool:
-        """Return whether an authorization server's token is still good for what it was; asked every RECHECK_SECONDS."""
+        """Return whether an authorization server's token is still good for what it was; asked every
+        RECHECK_SECONDS.
+        """
         digest, now = digest_of(token.token), time.monotonic()
         # Keyed by the digest, so that no token stays in memory here.
         if self._checked.setdefault(digest, now) + RECHECK_SECONDS > now:
@@ -142,12 +158,21 @@ class Verifier:
 class Access:
     """Middleware: 401 for who shows no valid token, 403 for one that may not read.
 
-    Where nobody but this machine can reach the server, it asks for tokens from the moment on that one was made.
+    Where nobody but this machine can reach the server, it asks for tokens from the moment on that
+    one was made.
     """
 
-    def __init__(self, app: ASGIApp, settings: HttpSettings, tokens: Tokens, verifier: Verifier) -> None:
-        metadata = build_resource_metadata_url(AnyHttpUrl(settings.oauth.resource)) if settings.oauth else None
-        required = RequireAuthMiddleware(AuthContextMiddleware(app), [Permission.READ.scope], metadata)
+    def __init__(
+        self, app: ASGIApp, settings: HttpSettings, tokens: Tokens, verifier: Verifier
+    ) -> None:
+        metadata = (
+            build_resource_metadata_url(AnyHttpUrl(settings.oauth.resource))
+            if settings.oauth
+            else None
+        )
+        required = RequireAuthMiddleware(
+            AuthContextMiddleware(app), [Permission.READ.scope], metadata
+        )
         self._closed = AuthenticationMiddleware(required, BearerAuthBackend(verifier))
         self._open, self._tokens = app, tokens
         self._asks = settings.oauth is not None or not is_loopback(settings.host)
@@ -159,7 +184,10 @@ class Access:
 
 
 def check_reach(settings: HttpSettings, tokens: Tokens) -> None:
-    """Check that a non-loopback address has authentication. Raise InvalidArgument, and as `Tokens.all`."""
+    """Check that a non-loopback address has authentication.
+
+    Raise InvalidArgument, and as `Tokens.all`.
+    """
     if tokens.all() or settings.oauth is not None or is_loopback(settings.host):
         return
     raise InvalidArgument(
@@ -170,5 +198,6 @@ def check_reach(settings: HttpSettings, tokens: Tokens) -> None:
 
 def _access(secret: str, token: Token) -> AccessToken:
     scopes = [permission.scope for permission in token.permissions]
-    # The digest distinguishes two tokens that had one name after the other: sessions do not pass on.
+    # The digest distinguishes two tokens that had one name after the other: sessions do not pass
+    # on.
     return AccessToken(token=secret, client_id=token.name, subject=token.digest, scopes=scopes)

@@ -16,7 +16,8 @@ from evolvable_teams.postgres import import_postgres
 
 
 def serve(service: HttpService, ready: Callable[[str], None]) -> None:
-    """Serve until the process is told to end. ready: called with a sentence when requests are answered.
+    """Serve until the process is told to end. ready: called with a sentence when requests are
+    answered.
 
     Raise InvalidArgument, click.UsageError.
     """
@@ -36,11 +37,16 @@ def serve(service: HttpService, ready: Callable[[str], None]) -> None:
             check_home(config.home, registered_homes, create=True)
             server = ends.enter_context(start(config.home, options["postgres_data"]))
             ready(f"The library lies in PostgreSQL: {server.url}")
-        serve_http(config, settings, lambda url: ready(f"Serving {url}; Ctrl-C ends it."), ends.close)
+        serve_http(
+            config, settings, lambda url: ready(f"Serving {url}; Ctrl-C ends it."), ends.close
+        )
 
 
 def _oauth(options: Mapping[str, Any], config: Config) -> OAuth | None:
-    """Return the authorization server that the options or the person's `[sign_in]` name. Only the latter grants."""
+    """Return the authorization server that the options or the person's `[sign_in]` name.
+
+    Only the latter grants.
+    """
     sign_in = config.person.sign_in
     issuer, resource, jwks, introspection = (
         options[f"oauth_{name}"] for name in ("issuer", "resource", "jwks", "introspection")
@@ -48,16 +54,22 @@ def _oauth(options: Mapping[str, Any], config: Config) -> OAuth | None:
     if sign_in is not None:
         if issuer not in (None, sign_in.issuer):
             hint = "Leave --oauth-issuer out, or change the file."
-            raise InvalidArgument(f"[sign_in] of {config.person.path} names another issuer, {sign_in.issuer}.", hint)
+            raise InvalidArgument(
+                f"[sign_in] of {config.person.path} names another issuer, {sign_in.issuer}.", hint
+            )
         resource = resource or sign_in.resource
         issuer = sign_in.issuer if resource else None
     if not (issuer or resource or jwks or introspection):
         return None
     if not (issuer and resource) or (jwks and introspection):
         raise click.UsageError(
-            "--oauth-issuer and --oauth-resource go together; beside them --oauth-jwks or --oauth-introspection."
+            "--oauth-issuer and --oauth-resource go together; beside them --oauth-jwks or "
+            "--oauth-introspection."
         )
     client, secret = read_oauth_client()
-    # Settings without the signature that a lock needs grant nothing, and must not fall back to the scopes of a token.
+    # Settings without the signature that a lock needs grant nothing, and must not fall back to the
+    # scopes of a token.
     grants = sign_in.grants if sign_in is not None else () if config.person.unsigned else None
-    return OAuth(issuer, resource, jwks, introspection, client, secret, grants, library_names(config.home))
+    return OAuth(
+        issuer, resource, jwks, introspection, client, secret, grants, library_names(config.home)
+    )

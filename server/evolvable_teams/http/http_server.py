@@ -56,14 +56,17 @@ def application(
         InvalidArgument: A host or an origin in the settings is none that a client would send.
     """
     oauth = settings.oauth
-    verifier = Verifier(tokens) if oauth is None else Verifier(tokens, http_access.OAuthVerifier(oauth))
+    verifier = (
+        Verifier(tokens) if oauth is None else Verifier(tokens, http_access.OAuthVerifier(oauth))
+    )
     server.middleware.append(http_access.check_permission)
     server.middleware.append(http_access.Transcripts(transcripts).check)
     manager = StreamableHTTPSessionManager(
         server._lowlevel_server,
         max_request_body_size=transport.MAX_BODY,
         session_idle_timeout=connection_limits.SESSION_IDLE_SECONDS,
-        # Sessions are counted before the SDK sees them; a request that opens none has one for a moment.
+        # Sessions are counted before the SDK sees them; a request that opens none has one for a
+        # moment.
         max_sessions=connection_limits.SESSIONS + transport.REQUESTS,
     )
     ending = anyio.Event()
@@ -90,26 +93,36 @@ def application(
     site = Starlette(routes=routes, lifespan=lambda app: manager.run())
     # A redirect would be made from the Host and scheme that the client sends.
     site.router.redirect_slashes = False
-    hosts, origins = http_access.accepted_hosts(settings, port), http_access.accepted_origins(settings, port)
+    hosts, origins = (
+        http_access.accepted_hosts(settings, port),
+        http_access.accepted_origins(settings, port),
+    )
     return transport.Drain(HostCheck(site, hosts, origins, ALLOW_HOST, ALLOW_ORIGIN), ending)
 
 
 END_SECONDS = 2.0
-"""After the grace: for streams and the library to close; then the process ends, also with work that still runs."""
+"""After the grace: for streams and the library to close; then the process ends, also with work that
+still runs.
+"""
 
 BACKLOG = 512
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve_http(
-    config: Config, settings: HttpSettings, ready: Callable[[str], None], at_end: Callable[[], object] = lambda: None
+    config: Config,
+    settings: HttpSettings,
+    ready: Callable[[str], None],
+    at_end: Callable[[], object] = lambda: None,
 ) -> NoReturn:
-    """Serve clients over streamable HTTP until the process is told to end, and end it. Call it on the main thread.
+    """Serve clients over streamable HTTP until the process is told to end, and end it. Call it on
+    the main thread.
 
-    ready: called with the server's URL once it listens. at_end: called last, however the process ends itself.
-    SIGTERM or SIGINT begins the end: requests in flight have `settings.grace` seconds, new ones get 503; exit code 0. A
-    second one ends it at once, with 128 + its number. Raise InvalidArgument for settings that do not fit, OSError for
-    an address that cannot be had, and as Serving.
+    ready: called with the server's URL once it listens. at_end: called last, however the process
+    ends itself. SIGTERM or SIGINT begins the end: requests in flight have `settings.grace` seconds,
+    new ones get 503; exit code 0. A second one ends it at once, with 128 + its number. Raise
+    InvalidArgument for settings that do not fit, OSError for an address that cannot be had, and as
+    Serving.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="evolvable: %(message)s")
     tokens = Tokens(config.home)
@@ -138,7 +151,9 @@ async def _serve(
 ) -> None:
     host, port = listener.getsockname()[:2]
     connection_limits.TimedConnection.limit = connection_limits.connection_limit()
-    app = application(serving.server, settings, tokens, port, transcripts, connection_limits.TimedConnection.limit)
+    app = application(
+        serving.server, settings, tokens, port, transcripts, connection_limits.TimedConnection.limit
+    )
     # Its own way of ending streams at a signal would cut the answers that are under way.
     AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]
     server = _Server(_uvicorn(app, settings))
@@ -149,10 +164,14 @@ async def _serve(
     if server.started:
         serving.start_following()
         ready(f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
-    await asyncio.wait((running, asyncio.create_task(end.begun.wait())), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(
+        (running, asyncio.create_task(end.begun.wait())), return_when=asyncio.FIRST_COMPLETED
+    )
     app.begin()
     if not await app.wait_until_idle(settings.grace):
-        logging.getLogger(__name__).warning("requests that took longer than %g s were cut", settings.grace)
+        logging.getLogger(__name__).warning(
+            "requests that took longer than %g s were cut", settings.grace
+        )
         serving.close()
         end.now(0)  # uvicorn would wait for the threads they run on
     server.should_exit = True
@@ -179,7 +198,9 @@ def _uvicorn(app: object, settings: HttpSettings) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server without its signals: it would stop listening before what is in flight has ended."""
+    """uvicorn's server without its signals: it would stop listening before what is in flight has
+    ended.
+    """
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -228,7 +249,9 @@ def _listening(settings: HttpSettings) -> socket.socket:
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except socket.gaierror:
-        raise InvalidArgument(f"{ascii(settings.host)} is no address of this machine.", "Try 127.0.0.1.") from None
+        raise InvalidArgument(
+            f"{ascii(settings.host)} is no address of this machine.", "Try 127.0.0.1."
+        ) from None
     except OSError as error:
         text = f"{settings.host}:{settings.port} cannot be served at: {error.strerror}."
         raise InvalidArgument(text, "Choose another port, or end what uses it.") from None

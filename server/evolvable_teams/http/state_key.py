@@ -1,7 +1,9 @@
-"""The key that seals what a client hands back with the answer to a question, shared by the servers of one home.
+"""The key that seals what a client hands back with the answer to a question, shared by the servers
+of one home.
 
-In the current protocol a question ends the call, and the client repeats the call with the answer and with the sealed
-state of the first one. Behind a load balancer another server may get the answer, so all of them need one key.
+In the current protocol a question ends the call, and the client repeats the call with the answer
+and with the sealed state of the first one. Behind a load balancer another server may get the
+answer, so all of them need one key.
 """
 
 import contextlib
@@ -19,7 +21,8 @@ _HINT = "Delete it: the server makes a new one, and open questions have to be as
 
 
 def read_state_key(home: Path) -> bytes:
-    """Return the key in the library's folder, made when it is missing. Raise Refused, LibraryCorrupt.
+    """Return the key in the library's folder, made when it is missing. Raise Refused,
+    LibraryCorrupt.
 
     In a folder that cannot be written it is this process's own.
     """
@@ -36,7 +39,9 @@ def read_state_key(home: Path) -> bytes:
     with open(descriptor, encoding="ascii", errors="replace") as stream:
         status = os.fstat(descriptor)
         text = stream.read(4 * _BYTES).strip()
-    if os.name == "posix" and (status.st_uid not in (os.geteuid(), home.stat().st_uid) or status.st_mode & 0o077):
+    if os.name == "posix" and (
+        status.st_uid not in (os.geteuid(), home.stat().st_uid) or status.st_mode & 0o077
+    ):
         raise Refused(
             f"{path} is not believed: another account made it, can read it or can change it "
             f"(owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}).",

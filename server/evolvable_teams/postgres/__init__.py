@@ -1,4 +1,6 @@
-"""The second storage: one project in a PostgreSQL database, which servers on several machines read and write."""
+"""The second storage: one project in a PostgreSQL database, which servers on several machines read
+and write.
+"""
 
 import importlib
 from types import ModuleType

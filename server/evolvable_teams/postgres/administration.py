@@ -1,4 +1,7 @@
-"""Work on a whole library in PostgreSQL. What only a file has is refused with an error that says what to do instead."""
+"""Work on a whole library in PostgreSQL.
+
+What only a file has is refused with an error that says what to do instead.
+"""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -24,18 +27,28 @@ class PostgresMaintenance(Maintenance):
 
     def table_sizes(self) -> dict[str, int]:
         """Return the number of rows of each table that this project has."""
-        names = self._rows("SELECT tablename FROM pg_tables WHERE schemaname = 'evolvable' AND rowsecurity ORDER BY 1")
+        names = self._rows(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'evolvable' AND rowsecurity "
+            "ORDER BY 1"
+        )
         return {
-            name: int(self._one(f'SELECT count(*) FROM "{name}"')[0]) for (name,) in names if name not in _UNCOUNTED
+            name: int(self._one(f'SELECT count(*) FROM "{name}"')[0])
+            for (name,) in names
+            if name not in _UNCOUNTED
         }
 
     def file_faults(self) -> list[str]:
-        """Return nothing: the server verifies its files, and the checks of `fsck` read every row."""
+        """Return nothing: the server verifies its files, and the checks of `fsck` read
+        every row.
+        """
         return []
 
     def unsafe_settings(self) -> list[str]:
         """Return which settings of the server let a committed change be lost."""
-        query = "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') ORDER BY name"
+        query = (
+            "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') "
+            "ORDER BY name"
+        )
         return [f"{name} is {setting}" for name, setting in self._rows(query) if setting != "on"]
 
     def vacuum(self, *, in_memory: bool = False) -> None:
@@ -49,18 +62,29 @@ class PostgresMaintenance(Maintenance):
         """Refuse: a library in PostgreSQL is copied by the server's own tools. Raises Refused."""
         raise Refused(
             "A library in PostgreSQL is not copied as a file.",
-            "`evolvable team move --to FOLDER` copies it into a SQLite library; pg_dump copies the database.",
+            "`evolvable team move --to FOLDER` copies it into a SQLite library; pg_dump copies "
+            "the database.",
         )
 
 
 class PostgresPurges(Purges):
-    """Purges are refused: removed rows stay in the server's files and log until it reuses them, and in its backups."""
+    """Purges are refused: removed rows stay in the server's files and log until it reuses them, and
+    in its backups.
+    """
 
     def begin(
-        self, at: str, actor: str, reason: str, kind: str, texts: Iterable[bytes], blobs: Iterable[str]
+        self,
+        at: str,
+        actor: str,
+        reason: str,
+        kind: str,
+        texts: Iterable[bytes],
+        blobs: Iterable[str],
     ) -> PurgeJob:
         """Raise Refused."""
         raise Refused(
-            "A purge cannot be promised on PostgreSQL: its files, its log and its backups keep removed rows.",
-            "`evolvable team move --to FOLDER`, purge there, and move the library into a new database.",
+            "A purge cannot be promised on PostgreSQL: its files, its log and its backups keep "
+            "removed rows.",
+            "`evolvable team move --to FOLDER`, purge there, and move the library into a "
+            "new database.",
         )

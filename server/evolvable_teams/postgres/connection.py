@@ -1,4 +1,6 @@
-"""Connections to PostgreSQL: opening, settings of a transaction, translation of statements and of errors."""
+"""Connections to PostgreSQL: opening, settings of a transaction, translation of statements and of
+errors.
+"""
 
 import contextlib
 import select
@@ -32,20 +34,27 @@ OLDEST = 160000
 CONNECT_SECONDS = 10
 
 # The third argument `true` limits a setting to the transaction, so a pooled connection keeps none.
-_CHOOSE = b"SELECT set_config('evolvable.project', $1, true), set_config('evolvable.home', $2, true)"
+_CHOOSE = (
+    b"SELECT set_config('evolvable.project', $1, true), set_config('evolvable.home', $2, true)"
+)
 _LOCK = (
-    "SELECT (lock_project()).transaction FROM ("  # evaluated after the settings of its inner query
+    "SELECT "
+    "(lock_project()).transaction FROM ("  # evaluated after the settings of its inner query
     f"{_CHOOSE.decode()}, set_config('lock_timeout', '{GIVE_UP_SECONDS:.0f}s', true),"
-    " set_config('synchronous_commit', 'on', true), set_config('idle_in_transaction_session_timeout', '5min', true),"
-    f" pg_advisory_xact_lock_shared({schema.MIGRATION_LOCK}),"
-    " pg_notify($3, '') OFFSET 0)"  # sent by a commit only
+    " set_config('synchronous_commit', 'on', true), "
+    "set_config('idle_in_transaction_session_timeout', '5min', true), "
+    f"pg_advisory_xact_lock_shared({schema.MIGRATION_LOCK}), pg_notify($3, "
+    "'') OFFSET 0)"  # sent by a commit only
 ).encode()
 
 _VERSION = b"SELECT max(version) FROM schema_version"
-"""Sent after the lock, so that it sees every migration that ended before: none runs while a project is written."""
+"""Sent after the lock, so that it sees every migration that ended before: none runs while a project
+is written.
+"""
 
 _PREFETCHED = {SEQUENCE.encode(): b"INTO change ", POLICY.encode(): b"INTO move "}
-"""Sent with the lock, because nearly every write asks for these: each answer that is waited for costs a round trip.
+"""Sent with the lock, because nearly every write asks for these: each answer that is waited for
+costs a round trip.
 
 Each with the statement after which its answer is another one.
 """
@@ -60,13 +69,23 @@ class _WholeNumber(psycopg.adapt.Loader):
 
 
 def _connection_settings(url: str) -> dict[str, Any]:
-    """Return the settings of an address, with those that it leaves out at the defaults of the library.
+    """Return the settings of an address, with those that it leaves out at the defaults of the
+    library.
 
-    The library would read PGHOSTADDR, PGSSLROOTCERT and the like else: what a project sets must choose neither another
-    server nor the certificates that it is checked by. Only a password comes from the environment.
+    The library would read PGHOSTADDR, PGSSLROOTCERT and the like else: what a project sets must
+    choose neither another server nor the certificates that it is checked by. Only a password comes
+    from the environment.
     """
-    defaults = ((option.keyword.decode(), option) for option in psycopg.pq.Conninfo.get_defaults() if option.envvar)
-    usual = {name: (option.compiled or b"").decode() for name, option in defaults if name not in _OF_THE_ENVIRONMENT}
+    defaults = (
+        (option.keyword.decode(), option)
+        for option in psycopg.pq.Conninfo.get_defaults()
+        if option.envvar
+    )
+    usual = {
+        name: (option.compiled or b"").decode()
+        for name, option in defaults
+        if name not in _OF_THE_ENVIRONMENT
+    }
     ours = {
         "connect_timeout": CONNECT_SECONDS,
         "application_name": "evolvable",
@@ -76,16 +95,27 @@ def _connection_settings(url: str) -> dict[str, Any]:
 
 
 _OF_THE_ENVIRONMENT = frozenset(
-    ("service", "password", "passfile", "client_encoding", "min_protocol_version", "max_protocol_version")
+    (
+        "service",
+        "password",
+        "passfile",
+        "client_encoding",
+        "min_protocol_version",
+        "max_protocol_version",
+    )
 )
-"""Settings that a variable may set: a password, and what takes no empty value and chooses nothing of the above."""
+"""Settings that a variable may set: a password, and what takes no empty value and chooses nothing
+of the above.
+"""
 
 
 class PostgresConnection:
     """One connection, with the methods of a SQLite connection that the repositories use."""
 
     def __init__(self, home: PostgresHome) -> None:
-        """Raise LibraryError when the server cannot be reached, or is one that would not separate projects."""
+        """Raise LibraryError when the server cannot be reached, or is one that would not separate
+        projects.
+        """
         self._where = home.address.name
         try:
             self.raw = psycopg.connect(
@@ -117,10 +147,15 @@ class PostgresConnection:
     @property
     def is_usable(self) -> bool:
         """Whether the connection is open and idle."""
-        return not self.raw.closed and self.raw.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+        return (
+            not self.raw.closed
+            and self.raw.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+        )
 
     def is_alive(self) -> bool:
-        """Return whether the server has not ended the connection, as far as this machine knows yet."""
+        """Return whether the server has not ended the connection, as far as this
+        machine knows yet.
+        """
         if not self.is_usable:
             return False
         readable, _, _ = select.select([self.raw.fileno()], [], [], 0)
@@ -131,7 +166,9 @@ class PostgresConnection:
         if self._pipeline is not None:
             if (answer := self._prefetched.pop(text, None)) is not None:
                 return answer
-            for statement in [statement for statement in self._prefetched if _PREFETCHED[statement] in text]:
+            for statement in [
+                statement for statement in self._prefetched if _PREFETCHED[statement] in text
+            ]:
                 del self._prefetched[statement]
             return _Result(self.raw.execute(text, values), self._sync)
         with self.raw.pipeline():  # one message there and one back, which are one transaction
@@ -139,7 +176,10 @@ class PostgresConnection:
             return self.raw.execute(text, values)
 
     def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
-        """Run one statement in SQLite's spelling; return its cursor. Outside of a transaction it is one by itself."""
+        """Run one statement in SQLite's spelling; return its cursor.
+
+        Outside of a transaction it is one by itself.
+        """
         if is_pragma(statement):
             return None
         names, plain = bind(values)
@@ -154,20 +194,26 @@ class PostgresConnection:
             self.execute(statement, row)
 
     def begin(self, *, write: bool) -> None:
-        """Begin a transaction on the chosen project: a reading one sees one state, a writing one takes the lock.
+        """Begin a transaction on the chosen project: a reading one sees one state, a writing one
+        takes the lock.
 
-        Its statements are sent together until a result is asked for, so an error may be reported by a later one.
+        Its statements are sent together until a result is asked for, so an error may be reported by
+        a later one.
         """
         # Closes the pipeline when BEGIN or the lock fails; `pop_all` keeps it open otherwise.
         with contextlib.ExitStack() as unless_begun:
             unless_begun.enter_context(self.raw.pipeline())
-            self.raw.execute(b"BEGIN" if write else b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            self.raw.execute(
+                b"BEGIN" if write else b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+            )
             if not write:
                 self.raw.execute(_CHOOSE, self._chosen)
             else:
                 self._lock = self.raw.execute(_LOCK, [*self._chosen, self.notifies])
                 self._version = self.raw.execute(_VERSION)
-                self._prefetched = {text: _Result(self.raw.execute(text), self._sync) for text in _PREFETCHED}
+                self._prefetched = {
+                    text: _Result(self.raw.execute(text), self._sync) for text in _PREFETCHED
+                }
             self._pipeline = unless_begun.pop_all()
 
     def transaction(self) -> str:
@@ -184,7 +230,9 @@ class PostgresConnection:
         return str(row[0])
 
     def schema_version(self) -> int:
-        """Return the number of the schema that the transaction which holds the project's lock writes to."""
+        """Return the number of the schema that the transaction which holds the project's lock
+        writes to.
+        """
         return int(self._version.fetchone()[0])
 
     def commit(self) -> None:
@@ -238,35 +286,51 @@ class _Result:
 def prepare(connection: PostgresConnection, home: PostgresHome, *, create: bool) -> None:
     """Check the server and the role, and bring the tables up to date where the role owns them.
 
-    create: make the tables and the project where there are none. Raises LibraryError, LibraryTooNew and the like.
+    create: make the tables and the project where there are none. Raises LibraryError, LibraryTooNew
+    and the like.
     """
     raw, where = connection.raw, home.address.name
     if raw.info.server_version < OLDEST:
-        raise LibraryError(f"{where} is PostgreSQL {raw.info.server_version // 10000}.", "Version 16 is the oldest.")
-    row = raw.execute("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = session_user").fetchone()
+        raise LibraryError(
+            f"{where} is PostgreSQL {raw.info.server_version // 10000}.",
+            "Version 16 is the oldest.",
+        )
+    row = raw.execute(
+        "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = session_user"
+    ).fetchone()
     # Such a role would see the rows of every project.
     if row is None or row[0]:
         raise LibraryError(
-            f"The role of {where} is a superuser or bypasses row-level security, which separates the projects.",
+            f"The role of {where} is a superuser or bypasses row-level security, which separates "
+            "the projects.",
             "Name a role without these rights; it may own the database.",
         )
     try:
         version = schema.schema_version(raw)
-    except errors.InsufficientPrivilege:  # a member of no project, who is told so when the project is looked for
+    except (
+        errors.InsufficientPrivilege
+    ):  # a member of no project, who is told so when the project is looked for
         return
     if version != LATEST:
         if version == 0 and not create:
             return
         schema.migrate(raw)
-    owner = "SELECT pg_has_role(session_user, nspowner, 'MEMBER') FROM pg_namespace WHERE nspname = 'evolvable'"
+    owner = (
+        "SELECT pg_has_role(session_user, nspowner, 'MEMBER') FROM pg_namespace "
+        "WHERE nspname = 'evolvable'"
+    )
     owns = raw.execute(owner).fetchone()
     if owns and owns[0]:
         schema.renew_policies(raw)
         vector_table.make_table(raw)
     if create and owns and owns[0]:
-        project_row = raw.execute("SELECT 1 FROM evolvable.project WHERE name = $1", [home.address.project]).fetchone()
+        project_row = raw.execute(
+            "SELECT 1 FROM evolvable.project WHERE name = $1", [home.address.project]
+        ).fetchone()
         if project_row is None:
-            raw.execute("SELECT evolvable.add_member($1, session_user::text, true)", [home.address.project])
+            raw.execute(
+                "SELECT evolvable.add_member($1, session_user::text, true)", [home.address.project]
+            )
 
 
 @contextlib.contextmanager
@@ -284,14 +348,23 @@ def as_library_error(error: Exception, where: str) -> EvolvableError:
         return library_error(error, where)
     # Raised by the driver for an argument, before anything is sent.
     if isinstance(error, UnicodeEncodeError | OverflowError):
-        return InvalidArgument(f"An argument cannot be kept: {error}.", "Texts must be Unicode, numbers below 2**63.")
-    return LibraryCorrupt(f"{where} has a value that Evolvable never writes: {error}.", "Run `evolvable care fsck`.")
+        return InvalidArgument(
+            f"An argument cannot be kept: {error}.", "Texts must be Unicode, numbers below 2**63."
+        )
+    return LibraryCorrupt(
+        f"{where} has a value that Evolvable never writes: {error}.", "Run `evolvable care fsck`."
+    )
 
 
 # The first kind that fits counts, so subclasses stand before OperationalError.
 _KINDS: tuple[tuple[tuple[type[Exception], ...], type[LibraryError], str, str], ...] = (
     (
-        (errors.LockNotAvailable, errors.DeadlockDetected, errors.SerializationFailure, errors.TooManyConnections),
+        (
+            errors.LockNotAvailable,
+            errors.DeadlockDetected,
+            errors.SerializationFailure,
+            errors.TooManyConnections,
+        ),
         LibraryBusy,
         "Other servers kept {where} busy.",
         "Nothing was changed; try again.",
@@ -312,7 +385,10 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], type[LibraryError], str, str], 
         (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedFunction),
         LibraryError,
         "{where} has no library, or this role may not see it.",
-        "`evolvable init` makes one; the owner adds a role with SELECT evolvable.add_member(project, role, writes).",
+        (
+            "`evolvable init` makes one; the owner adds a role with SELECT "
+            "evolvable.add_member(project, role, writes)."
+        ),
     ),
     (
         (psycopg.OperationalError, psycopg.InterfaceError),
@@ -326,7 +402,9 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], type[LibraryError], str, str], 
 def library_error(error: psycopg.Error, where: str) -> EvolvableError:
     """Return the error of ours that says what PostgreSQL's means for this address."""
     if isinstance(error, psycopg.DataError):
-        return InvalidArgument(f"An argument cannot be kept: {_line(error)}.", "Texts may not hold NUL characters.")
+        return InvalidArgument(
+            f"An argument cannot be kept: {_line(error)}.", "Texts may not hold NUL characters."
+        )
     for kinds, ours, message, hint in _KINDS:
         if isinstance(error, kinds):
             return ours(message.format(where=where, text=_line(error)), hint)

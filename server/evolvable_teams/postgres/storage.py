@@ -1,4 +1,6 @@
-"""The storage over PostgreSQL: one project of a database, which servers on several machines share."""
+"""The storage over PostgreSQL: one project of a database, which servers on several
+machines share.
+"""
 
 import contextlib
 import functools
@@ -14,7 +16,14 @@ import psycopg
 
 from evolvable_store import ADDRESS_FILE, CHANGE_MARK, Registered, check_home, no_homes
 from evolvable_store.errors import EvolvableError, LibraryError, LibraryReadOnly, NoLibrary
-from evolvable_store.storage import LATEST, HomePlaces, SqlStorage, WaitingPlaces, check_version, read_home
+from evolvable_store.storage import (
+    LATEST,
+    HomePlaces,
+    SqlStorage,
+    WaitingPlaces,
+    check_version,
+    read_home,
+)
 from evolvable_store.storage.connection import Connection, retry
 from evolvable_teams.postgres.administration import PostgresMaintenance, PostgresPurges
 from evolvable_teams.postgres.connection import (
@@ -47,7 +56,10 @@ _ROW_ERRORS = (psycopg.Error, ValueError, TypeError, OverflowError)
 
 
 class PostgresStorage(SqlStorage):
-    """A library whose address stands in the folder `home`. Safe to share between threads, and across a fork."""
+    """A library whose address stands in the folder `home`.
+
+    Safe to share between threads, and across a fork.
+    """
 
     shared = True
     journal = "postgresql"
@@ -55,10 +67,13 @@ class PostgresStorage(SqlStorage):
     notifies: str
     """PostgreSQL's channel on which commits are announced, '' where no writer made one yet."""
 
-    def __init__(self, home: Path, *, create: bool = False, registered: Registered = no_homes) -> None:
+    def __init__(
+        self, home: Path, *, create: bool = False, registered: Registered = no_homes
+    ) -> None:
         """Open the library; with `create`, make its tables and its project when they are missing.
 
-        registered: as `check_home` takes it. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryError.
+        registered: as `check_home` takes it. Raises UntrustedHome, NoLibrary, LibraryTooNew,
+        LibraryError.
         """
         check_home(home, registered, create=create)
         self.home = read_home(home)
@@ -85,7 +100,10 @@ class PostgresStorage(SqlStorage):
         self.follow_forks()
 
     def _look(self, opened: PostgresConnection) -> bool:
-        """Return whether the project can only be read. Raises NoLibrary when this role does not see it."""
+        """Return whether the project can only be read.
+
+        Raises NoLibrary when this role does not see it.
+        """
         try:
             row = opened.query(_LOOK).fetchone()
         except (psycopg.errors.UndefinedFunction, psycopg.errors.InsufficientPrivilege):
@@ -93,7 +111,8 @@ class PostgresStorage(SqlStorage):
         if row is None or row[0] is None:
             raise NoLibrary(
                 f"There is no library at {self.where}, or this role is no member of it.",
-                "`evolvable init` makes one; the owner adds roles: SELECT evolvable.add_member(project, role, true).",
+                "`evolvable init` makes one; the owner adds roles: SELECT "
+                "evolvable.add_member(project, role, true).",
             )
         only_reads = row[1] is None or bool(row[2])
         if row[3] is None and not only_reads:
@@ -104,7 +123,9 @@ class PostgresStorage(SqlStorage):
 
     @property
     def read_only(self) -> bool:
-        """Whether this role may only read, the server is a copy that only reads, or a newer program migrated it."""
+        """Whether this role may only read, the server is a copy that only reads, or a newer program
+        migrated it.
+        """
         return self._read_only or self._outdated
 
     @contextlib.contextmanager
@@ -136,7 +157,9 @@ class PostgresStorage(SqlStorage):
         Raises LibraryReadOnly, LibraryBusy, LibraryTooNew.
         """
         if self._read_only:
-            raise LibraryReadOnly(f"{self.where} cannot be written with this role.", "Reading goes on.")
+            raise LibraryReadOnly(
+                f"{self.where} cannot be written with this role.", "Reading goes on."
+            )
         with self._write_lock:
             connection = self._take_connection()
             try:
@@ -147,14 +170,17 @@ class PostgresStorage(SqlStorage):
                 self._commit(connection, transaction)
             except _ROW_ERRORS as error:
                 with contextlib.suppress(psycopg.Error):
-                    self._refuse_newer(connection)  # a statement may fail because the tables have changed
+                    # A statement may fail because the tables have changed.
+                    self._refuse_newer(connection)
                 raise as_library_error(error, self.where) from error
             finally:
                 connection.rollback()
                 self._keep(connection)
 
     def _refuse_newer(self, connection: PostgresConnection) -> None:
-        """Raise LibraryTooNew when a newer program has migrated the tables that the transaction writes."""
+        """Raise LibraryTooNew when a newer program has migrated the tables that the transaction
+        writes.
+        """
         version = connection.schema_version()
         self._outdated = version > LATEST
         check_version(version, self.where)
@@ -181,7 +207,10 @@ class PostgresStorage(SqlStorage):
             connection.close()
 
     def _commit(self, connection: PostgresConnection, transaction: str) -> None:
-        """Commit. When the connection breaks meanwhile, ask the server what became of the transaction."""
+        """Commit.
+
+        When the connection breaks meanwhile, ask the server what became of the transaction.
+        """
         try:
             connection.commit()
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
@@ -197,16 +226,21 @@ class PostgresStorage(SqlStorage):
             except EvolvableError:
                 continue
             with contextlib.closing(connection), contextlib.suppress(psycopg.OperationalError):
-                row = connection.raw.execute("SELECT pg_xact_status($1::text::xid8)", [transaction]).fetchone()
+                row = connection.raw.execute(
+                    "SELECT pg_xact_status($1::text::xid8)", [transaction]
+                ).fetchone()
                 if row and row[0] != "in progress":
                     return bool(row[0] == "committed")
         raise LibraryError(
-            f"The connection to {self.where} broke while a change was stored, so it may or may not have been.",
+            f"The connection to {self.where} broke while a change was stored, so it may or may "
+            "not have been.",
             "Look at the history before you make the change again.",
         )
 
     def before_fork(self) -> None:
-        """Wait for the write in flight and close what is idle: a connection must not cross a fork."""
+        """Wait for the write in flight and close what is idle: a connection must not
+        cross a fork.
+        """
         # Held over the fork: the child could else inherit it from a thread that it does not have.
         self._write_lock.acquire()
         self.places.before_fork()
@@ -239,7 +273,9 @@ class PostgresStorage(SqlStorage):
         return functools.cache(lambda: until.enter_context(self.places.writing()))
 
     def waiting_places(self) -> WaitingPlaces:
-        """Return the rows of this home that the database holds, which do nothing; else what a move carried."""
+        """Return the rows of this home that the database holds, which do nothing; else what a move
+        carried.
+        """
         return self._shared_places.read() or super().waiting_places()
 
     def settle_places(self, found: WaitingPlaces) -> None:
@@ -259,7 +295,8 @@ class PostgresStorage(SqlStorage):
 class _CommitFeed(threading.Thread):
     """Waits for announcements of commits, and looks every second whether there was one without.
 
-    It marks each new commit in a file of the home, so that a server that waits for events of files wakes up.
+    It marks each new commit in a file of the home, so that a server that waits for events of files
+    wakes up.
     """
 
     def __init__(self, storage: PostgresStorage) -> None:
@@ -294,5 +331,8 @@ class _CommitFeed(threading.Thread):
                     pass
 
     def _mark(self) -> None:
-        with contextlib.suppress(OSError), open(self._storage.path.with_name(CHANGE_MARK), "w") as mark:
+        with (
+            contextlib.suppress(OSError),
+            open(self._storage.path.with_name(CHANGE_MARK), "w") as mark,
+        ):
             mark.write(f"{self.commits} {time.time():.3f}\n")

@@ -15,13 +15,16 @@ from evolvable_teams.postgres.storage import PostgresStorage
 _BATCH = 200  # rows
 
 NOT_COPIED = frozenset(("folder", "binding", "held", "listing", "learned_transcript"))
-"""Watched folders, and settings of clients, belong to one library: two must not write into one folder or file.
+"""Watched folders, and settings of clients, belong to one library: two must not write into one
+folder or file.
 
 Which transcripts were read belongs to one machine.
 """
 
 _NOT_SHARED = {"learned": f"source <> '{TaskSource.TRANSCRIPT}'"}
-"""By table what its rows are that go into PostgreSQL: the prompts of transcripts stay on this machine."""
+"""By table what its rows are that go into PostgreSQL: the prompts of transcripts stay on this
+machine.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +35,13 @@ class Transferred:
     digest: str
 
 
-def transfer(source: Storage, target: Storage, progress: Callable[[int], None] = lambda rows: None) -> Transferred:
+def transfer(
+    source: Storage, target: Storage, progress: Callable[[int], None] = lambda rows: None
+) -> Transferred:
     """Copy the rows of a library into an empty one, in one transaction, and verify the copy.
 
-    The source is read as it is at the beginning, while others go on writing. What the transcripts of clients taught
-    does not go into PostgreSQL: the person's yes was for this machine.
+    The source is read as it is at the beginning, while others go on writing. What the transcripts
+    of clients taught does not go into PostgreSQL: the person's yes was for this machine.
 
     Raises:
         AlreadyExists: The target holds something.
@@ -48,13 +53,22 @@ def transfer(source: Storage, target: Storage, progress: Callable[[int], None] =
     with _snapshot(from_storage) as reader, to_storage.writing() as writer:
         for table in tables:
             if writer.execute(f"SELECT 1 FROM {table.name} LIMIT 1").fetchone() is not None:
-                raise AlreadyExists(f"{to_storage.where} holds a library.", "Name a project or a folder that has none.")
+                raise AlreadyExists(
+                    f"{to_storage.where} holds a library.",
+                    "Name a project or a folder that has none.",
+                )
         rows = 0
         read, written = hashlib.sha256(), hashlib.sha256()
         for table in tables:
-            names, places = ", ".join(f'"{column[0]}"' for column in table.columns), ", ".join("?" * len(table.columns))
+            names, places = (
+                ", ".join(f'"{column[0]}"' for column in table.columns),
+                ", ".join("?" * len(table.columns)),
+            )
             for batch in _batches(reader, table, rules.get(table.name, "")):
-                writer.executemany(f"INSERT INTO {table.name} ({names}) VALUES ({places})", batch)
+                writer.executemany(
+                    f"INSERT INTO {table.name} ({names}) VALUES ({places})",
+                    batch,
+                )
                 _update(read, table, batch)
                 rows += len(batch)
                 progress(rows)
@@ -66,7 +80,10 @@ def transfer(source: Storage, target: Storage, progress: Callable[[int], None] =
                 writer.execute(f"INSERT INTO counter (name, value) {highest}", (table.name,))
         # The rows are read back from the target before the commit.
         if read.digest() != written.digest():
-            raise LibraryCorrupt("The copy differs from the library.", "Nothing was copied; run `evolvable care fsck`.")
+            raise LibraryCorrupt(
+                "The copy differs from the library.",
+                "Nothing was copied; run `evolvable care fsck`.",
+            )
     return Transferred(rows, read.hexdigest())
 
 
@@ -91,7 +108,10 @@ def _batches(db: Any, table: TableShape, rule: str = "") -> Iterator[list[tuple[
     rule: the condition of SQL for the rows that are wanted, '' for all.
     """
     names = [column[0] for column in table.columns]
-    columns, key = ", ".join(f'"{name}"' for name in names), ", ".join(f'"{name}"' for name in table.primary)
+    columns, key = (
+        ", ".join(f'"{name}"' for name in names),
+        ", ".join(f'"{name}"' for name in table.primary),
+    )
     places = [names.index(name) for name in table.primary]
     beyond = f"({key}) > ({', '.join('?' * len(places))})"
     last: tuple[Any, ...] = ()

@@ -1,4 +1,6 @@
-"""The table with the vectors of texts, in a database that has pgvector: made by the role that owns the schema."""
+"""The table with the vectors of texts, in a database that has pgvector: made by the role that owns
+the schema.
+"""
 
 from typing import Any
 
@@ -10,14 +12,16 @@ TABLE = "embedding"
 
 _LOCK = 0x45564C57
 
-_FOUND = """SELECT (SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+_FOUND = """SELECT (SELECT n.nspname FROM pg_extension e JOIN pg_namespace n
+    ON n.oid = e.extnamespace
         WHERE e.extname = 'vector'),
     EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'evolvable' AND tablename = 'embedding')"""
 
 # The values have no fixed number of dimensions: a project may have vectors of several models.
 _MAKE = """CREATE TABLE evolvable.embedding (
     model text COLLATE "C" NOT NULL, hash bytea NOT NULL, value {vector} NOT NULL, tokens bytea,
-    project bigint NOT NULL DEFAULT evolvable.visible_project(), PRIMARY KEY (project, model, hash))"""
+    project bigint NOT NULL DEFAULT evolvable.visible_project(), PRIMARY KEY (project, model,
+    hash))"""
 
 
 def make_table(raw: Connection[Any]) -> None:
@@ -44,7 +48,12 @@ def look_for_table(raw: Connection[Any]) -> tuple[str | None, bool]:
 
 
 def with_type(statement: str, namespace: str) -> bytes:
-    """Return a statement with the names of pgvector's type and of its function, which lie in a schema."""
-    names = {"vector": sql.Identifier(namespace, "vector"), "send": sql.Identifier(namespace, "vector_send")}
+    """Return a statement with the names of pgvector's type and of its function, which lie in a
+    schema.
+    """
+    names = {
+        "vector": sql.Identifier(namespace, "vector"),
+        "send": sql.Identifier(namespace, "vector_send"),
+    }
     used = {name: value for name, value in names.items() if f"{{{name}}}" in statement}
     return sql.SQL(statement).format(**used).as_bytes(None)

@@ -1,7 +1,8 @@
-"""The library as an ordinary git repository: commits out of operations, and what commits of others would change.
+"""The library as an ordinary git repository: commits out of operations, and what commits of others
+would change.
 
-Begin with `Remote`, `push` and `open_pull`. Commits of others are hostile input: they become proposals
-(`IncomingResource`).
+Begin with `Remote`, `push` and `open_pull`. Commits of others are hostile input: they become
+proposals (`IncomingResource`).
 """
 
 from evolvable_store import late_names
@@ -12,7 +13,12 @@ if TYPE_CHECKING:
     from evolvable_teams.remotes.git_process import check_address, check_branch, is_local
     from evolvable_teams.remotes.remote import PARTS, PushResult, Remote, check_remote_name, push
     from evolvable_teams.remotes.remote_merge import Arrival, PullResult
-    from evolvable_teams.remotes.remote_pull import Consent, IncomingResource, open_pull, purge_as_elsewhere
+    from evolvable_teams.remotes.remote_pull import (
+        Consent,
+        IncomingResource,
+        open_pull,
+        purge_as_elsewhere,
+    )
 else:
     __getattr__ = late_names(
         __name__,

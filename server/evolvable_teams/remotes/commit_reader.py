@@ -1,7 +1,8 @@
-"""Read commits that a remote sent: which resources they changed, and what those held. Nothing is checked out.
+"""Read commits that a remote sent: which resources they changed, and what those held. Nothing is
+checked out.
 
-All of it is hostile input: counts and sizes are bounded before anything is read, links and submodules are refused,
-and every path is checked by the rules for paths of resources.
+All of it is hostile input: counts and sizes are bounded before anything is read, links and
+submodules are refused, and every path is checked by the rules for paths of resources.
 """
 
 import re
@@ -65,12 +66,17 @@ MAX_COMMIT = 2**20
 _PARENTS = re.compile(rb"tree [0-9a-f]{40}\n((?:parent [0-9a-f]{40}\n)*)")
 _AUTHOR = re.compile(rb"^author [^\n]* (\d{1,11}) [+-]\d{4}$", re.MULTILINE)
 _FRESH = PATIENCE / 2
-"""Seconds after which a process is replaced before it is asked: it ends after PATIENCE, also while a person thinks."""
+"""Seconds after which a process is replaced before it is asked: it ends after PATIENCE, also while
+a person thinks.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeContent:
-    """What a tree of git holds as a resource. problems: why it cannot be one; then the manifest is empty."""
+    """What a tree of git holds as a resource.
+
+    problems: why it cannot be one; then the manifest is empty.
+    """
 
     manifest: Manifest
     problems: tuple[str, ...] = ()
@@ -79,7 +85,10 @@ class TreeContent:
 
 @dataclass(frozen=True, slots=True)
 class IncomingCommit:
-    """One commit of a remote. changed: resource -> its tree in the commit, '' where it was removed."""
+    """One commit of a remote.
+
+    changed: resource -> its tree in the commit, '' where it was removed.
+    """
 
     id: str
     at: str
@@ -107,7 +116,10 @@ class CommitReader:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._open.__exit__(kind, error, trace)
 
@@ -125,7 +137,9 @@ class CommitReader:
         return process
 
     def find(self, name: str) -> tuple[str, str, int] | None:
-        """Return the id, the type and the size of the object that an expression names, None for none."""
+        """Return the id, the type and the size of the object that an expression names, None for
+        none.
+        """
         line = self._ask(self._process("--batch-check"), name)
         parts = line.split(" ")
         if len(parts) != 3 or not parts[2].isdigit():
@@ -138,12 +152,19 @@ class CommitReader:
         return found[0] if found is not None and found[1] == "tree" else NO_ID
 
     def object(self, identity: str, kind: str, limit: int) -> bytes:
-        """Return the content of an object of a type. Raises TooLarge over the limit, RemoteFailed for another type."""
+        """Return the content of an object of a type.
+
+        Raises TooLarge over the limit, RemoteFailed for another type.
+        """
         found = self.find(identity)
         if found is None or found[1] != kind:
-            raise RemoteFailed(f"The object {identity[:12]} is missing or no {kind}.", "The repository is damaged.")
+            raise RemoteFailed(
+                f"The object {identity[:12]} is missing or no {kind}.", "The repository is damaged."
+            )
         if found[2] > limit:
-            raise TooLarge(f"The {kind} {identity[:12]} has {found[2]:,} bytes.", f"The limit is {limit:,}.")
+            raise TooLarge(
+                f"The {kind} {identity[:12]} has {found[2]:,} bytes.", f"The limit is {limit:,}."
+            )
         process = self._process("--batch")
         self._ask(process, found[0])
         assert process.stdout is not None
@@ -170,7 +191,9 @@ class CommitReader:
         """Return what a tree holds as this resource; the empty id is no content at all."""
         found = self._contents.get((ref, tree))
         if found is None:
-            found = self._contents[(ref, tree)] = self._content(ref, tree) if tree else TreeContent(Manifest({}))
+            found = self._contents[(ref, tree)] = (
+                self._content(ref, tree) if tree else TreeContent(Manifest({}))
+            )
         return found
 
     def _content(self, ref: Ref, tree: str) -> TreeContent:
@@ -178,8 +201,13 @@ class CommitReader:
             entries = dict(self._files(tree))
             sizes = sum(size for _, _, size in entries.values())
             if sizes > MAX_RESOURCE:
-                raise TooLarge(f"its files have {sizes:,} bytes together", f"the limit is {MAX_RESOURCE:,}")
-            files = {path: File(self._blob(identity), mode) for path, (mode, identity, _) in entries.items()}
+                raise TooLarge(
+                    f"its files have {sizes:,} bytes together", f"the limit is {MAX_RESOURCE:,}"
+                )
+            files = {
+                path: File(self._blob(identity), mode)
+                for path, (mode, identity, _) in entries.items()
+            }
             manifest = make_manifest(files)
         except EvolvableError as error:
             return TreeContent(Manifest({}), (error.text,))
@@ -207,11 +235,22 @@ class CommitReader:
                     continue
                 if kind in (LINK, SUBMODULE):
                     what = "a link" if kind == LINK else "a submodule"
-                    raise RemoteFailed(f"{quote_text(path)} is {what}.", "Nothing of it was imported.")
+                    raise RemoteFailed(
+                        f"{quote_text(path)} is {what}.", "Nothing of it was imported."
+                    )
                 files += 1
                 if files > MAX_FILES:
-                    raise TooLarge(f"It has more than {MAX_FILES} files.", "Nothing of it was imported.")
-                yield path, (EXECUTABLE if mode & 0o100 else PLAIN, found.hex(), self._size(path, found.hex()))
+                    raise TooLarge(
+                        f"It has more than {MAX_FILES} files.", "Nothing of it was imported."
+                    )
+                yield (
+                    path,
+                    (
+                        EXECUTABLE if mode & 0o100 else PLAIN,
+                        found.hex(),
+                        self._size(path, found.hex()),
+                    ),
+                )
 
     def _size(self, path: str, identity: str) -> int:
         if identity in self._read_blobs:
@@ -220,7 +259,10 @@ class CommitReader:
         if found is None or found[1] != "blob":
             raise RemoteFailed(f"{quote_text(path)} is missing.", "Nothing of it was imported.")
         if found[2] > MAX_FILE:
-            raise TooLarge(f"{quote_text(path)} has {found[2]:,} bytes.", f"The limit for one file is {MAX_FILE:,}.")
+            raise TooLarge(
+                f"{quote_text(path)} has {found[2]:,} bytes.",
+                f"The limit for one file is {MAX_FILE:,}.",
+            )
         return found[2]
 
     def _blob(self, identity: str) -> bytes:
@@ -238,7 +280,9 @@ class CommitReader:
         return data
 
     def read_packed(self, sha256: str) -> Packed:
-        """Return a blob that was read, as a library stores it: the tombstone of one that was purged elsewhere."""
+        """Return a blob that was read, as a library stores it: the tombstone of one that was purged
+        elsewhere.
+        """
         if sha256 in self.stones:
             stone, size = self.stones[sha256]
             return sha256, size, pack_tombstone(stone), ABSENT
@@ -252,17 +296,33 @@ class CommitReader:
         return unpack(self._spool.read(length), codec)
 
     def files(self, content: TreeContent) -> Files:
-        """Return the files of a content that was read; the notice in place of what was purged elsewhere."""
-        return {path: File(self._bytes_or_notice(entry.sha256), entry.mode) for path, entry in content.manifest.items()}
+        """Return the files of a content that was read; the notice in place of what was purged
+        elsewhere.
+        """
+        return {
+            path: File(self._bytes_or_notice(entry.sha256), entry.mode)
+            for path, entry in content.manifest.items()
+        }
 
     def _bytes_or_notice(self, sha256: str) -> bytes:
         return self.stones[sha256][0].content if sha256 in self.stones else self._bytes(sha256)
 
     def commits(self, base: str, head: str) -> list[IncomingCommit]:
-        """Return the commits that lead to `head` and not to `base`, parents before children. Raises TooLarge."""
+        """Return the commits that lead to `head` and not to `base`, parents before children.
+
+        Raises TooLarge.
+        """
         behind = [f"^{base}"] if base else []
         # One more than allowed, to see that there are too many.
-        words = ["rev-list", "--topo-order", "--reverse", f"--max-count={MAX_COMMITS + 1}", head, *behind, "--"]
+        words = [
+            "rev-list",
+            "--topo-order",
+            "--reverse",
+            f"--max-count={MAX_COMMITS + 1}",
+            head,
+            *behind,
+            "--",
+        ]
         ids = self._repository.run(*words).split()
         if len(ids) > MAX_COMMITS:
             raise TooLarge("The remote has too many new commits.", f"The limit is {MAX_COMMITS:,}.")
@@ -274,10 +334,23 @@ class CommitReader:
         author = _AUTHOR.search(head)
         # A commit may claim any time; 2**34 seconds lie in the year 2514, which `datetime` can
         # hold.
-        at = format_time(datetime.fromtimestamp(min(int(author[1]) if author else 0, 2**34), UTC))
+        at = format_time(
+            datetime.fromtimestamp(
+                min(int(author[1]) if author else 0, 2**34),
+                UTC,
+            )
+        )
         parents = _PARENTS.match(head)
-        refs = self._changed_refs(identity, parents[1].decode("ascii").split()[1::2] if parents else [])
-        trees = {ref: self.tree_id(identity, folder_of(ref)) for ref in sorted(refs, key=str)}
+        refs = self._changed_refs(
+            identity, parents[1].decode("ascii").split()[1::2] if parents else []
+        )
+        trees = {
+            ref: self.tree_id(
+                identity,
+                folder_of(ref),
+            )
+            for ref in sorted(refs, key=str)
+        }
         return IncomingCommit(identity, at, read_message(text), trees)
 
     def _changed_refs(self, commit: str, parents: Sequence[str]) -> set[Ref]:
@@ -286,12 +359,17 @@ class CommitReader:
         return self._walk.changed_refs(self.tree_id(commit, ""), olds or [NO_ID])
 
     def changes(self, base: str, head: str) -> TreeChanges:
-        """Return what differs between two commits; base: '' for a commit that holds nothing. Raises TooLarge."""
+        """Return what differs between two commits; base: '' for a commit that holds nothing.
+
+        Raises TooLarge.
+        """
         return self._walk.changes(self.tree_id(head, ""), self.tree_id(base, ""))
 
     def beside(self, commit: str) -> list[str]:
         """Return the paths of what lies beside the resources in a commit."""
-        return [f"{BESIDE}/{_text(path)}" for path in self._walk.files(self.tree_id(commit, BESIDE))]
+        return [
+            f"{BESIDE}/{_text(path)}" for path in self._walk.files(self.tree_id(commit, BESIDE))
+        ]
 
     def file(self, commit: str, path: str) -> bytes:
         """Return a file of a commit; b'' when there is none, and for one that is too large."""

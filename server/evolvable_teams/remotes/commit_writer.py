@@ -1,6 +1,7 @@
 """Write operations of a library as commits: one commit for each, through `git fast-import`.
 
-The same operations on the same parent give the same commits, so an export that was killed is simply done again.
+The same operations on the same parent give the same commits, so an export that was killed is simply
+done again.
 """
 
 import contextlib
@@ -19,7 +20,9 @@ from evolvable_teams.remotes.layout import folder_of, signature_line, write_mess
 
 WORK = "refs/evolvable/work"
 TIP = "refs/evolvable/tip"
-"""Our names of the commit that is being written, and of the last one that was; they protect it from gc."""
+"""Our names of the commit that is being written, and of the last one that was; they protect it from
+gc.
+"""
 
 _BATCH = 500
 _MANIFESTS = 20_000
@@ -57,9 +60,22 @@ class CommitStream:
         self._stream.write(data + b"\n")
 
     def entry(self, path: bytes, mode: int, identity: str) -> None:
-        """Put a file or a folder that the repository has into the commit, or take it out where the id is ''."""
-        quoted = b'"' + path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n") + b'"'
-        self._stream.write(b"M %o %s %s\n" % (mode, identity.encode(), quoted) if identity else b"D %s\n" % quoted)
+        """Put a file or a folder that the repository has into the commit, or take it out where the
+        id is ''.
+        """
+        quoted = (
+            b'"'
+            + path.replace(b"\\", b"\\\\")
+            .replace(b'"', b'\\"')
+            .replace(
+                b"\n",
+                b"\\n",
+            )
+            + b'"'
+        )
+        self._stream.write(
+            b"M %o %s %s\n" % (mode, identity.encode(), quoted) if identity else b"D %s\n" % quoted
+        )
 
     def delete(self, path: str) -> None:
         """Take a file or a folder out of the commit."""
@@ -71,7 +87,10 @@ class CommitStream:
 
 @contextlib.contextmanager
 def open_stream(repository: BareRepository, parent: str) -> Iterator[CommitStream]:
-    """Yield a stream of commits onto `parent`; at the end WORK is the last of them. Raises RemoteFailed."""
+    """Yield a stream of commits onto `parent`; at the end WORK is the last of them.
+
+    Raises RemoteFailed.
+    """
     words = ("fast-import", "--quiet", "--done", "--force", "--date-format=raw")
     with repository.process(*words, seconds=TRANSFER) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -81,16 +100,23 @@ def open_stream(repository: BareRepository, parent: str) -> Iterator[CommitStrea
             process.stdin.write(b"done\n")
             process.stdin.close()
         except BrokenPipeError:
-            raise RemoteFailed("git fast-import ended early.", "Check the free space of the disk.") from None
+            raise RemoteFailed(
+                "git fast-import ended early.", "Check the free space of the disk."
+            ) from None
         # With --done, fast-import fails unless it read the word `done`: half a stream moves no
         # reference.
         if process.wait() != 0:
-            raise RemoteFailed("git fast-import failed.", "Check the free space of the disk; nothing was lost.")
+            raise RemoteFailed(
+                "git fast-import failed.", "Check the free space of the disk; nothing was lost."
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """An export. waiting: what still is not the library's in the tip. commits: how many were written."""
+    """An export.
+
+    waiting: what still is not the library's in the tip. commits: how many were written.
+    """
 
     state: RemoteState
     waiting: tuple[RemoteWaiting, ...]
@@ -105,17 +131,21 @@ def export_operations(
     chosen: Chosen,
     held_back: Collection[Ref] = (),
 ) -> Exported:
-    """Write the operations after the state's sequence as commits on its tip, and return the new state.
+    """Write the operations after the state's sequence as commits on its tip, and return the new
+    state.
 
-    A resource that waits has the remote's content in the tip until an operation changes it here, or its proposal is
-    closed. Nothing is stored in the library.
+    A resource that waits has the remote's content in the tip until an operation changes it here, or
+    its proposal is closed. Nothing is stored in the library.
 
     Args:
-        held_back: resources of which no version is written. The tip keeps what it has of them, and has the library's
+        held_back: resources of which no version is written. The tip keeps what it has of them, and
+        has the library's
         content
             after the first export that does not hold them back. A removal is written.
     """
-    export = _Export(store, state, {entry.ref: entry for entry in waiting}, chosen, frozenset(held_back))
+    export = _Export(
+        store, state, {entry.ref: entry for entry in waiting}, chosen, frozenset(held_back)
+    )
     if not export.is_needed():
         return Exported(replace(state, sequence=export.end), tuple(waiting), 0)
     with open_stream(repository, state.tip) as stream:
@@ -124,7 +154,9 @@ def export_operations(
     if stream.commits:
         # TIP moves only after the whole stream was written; WORK may stand anywhere after a crash.
         repository.run("update-ref", TIP, tip := repository.id_of(WORK))
-    left = export.remaining_waiting(lambda ref: repository.tree_of(tip, folder_of(ref)) if tip else NO_ID)
+    left = export.remaining_waiting(
+        lambda ref: repository.tree_of(tip, folder_of(ref)) if tip else NO_ID
+    )
     return Exported(replace(state, tip=tip, sequence=export.end), left, stream.commits)
 
 
@@ -148,12 +180,18 @@ class _Export:
 
     def is_needed(self) -> bool:
         """Return whether there may be anything to write."""
-        return self.end > self._state.sequence or any(not self._is_open(entry) for entry in self._waiting.values())
+        return self.end > self._state.sequence or any(
+            not self._is_open(entry) for entry in self._waiting.values()
+        )
 
     def write(self, stream: CommitStream) -> None:
         """Write every commit."""
-        for operation, changes in itertools.groupby(self._log(), key=lambda change: change.operation):
-            chosen = [change for change in changes if self._chosen(change.ref) and not self._skips(change)]
+        for operation, changes in itertools.groupby(
+            self._log(), key=lambda change: change.operation
+        ):
+            chosen = [
+                change for change in changes if self._chosen(change.ref) and not self._skips(change)
+            ]
             if chosen:
                 self._operation(stream, operation, chosen)
         self._settle(stream)
@@ -169,12 +207,19 @@ class _Export:
     def _operation(self, stream: CommitStream, operation: int, changes: Iterable[Change]) -> None:
         intent, change_list = self._store.operation(operation).intent, list(changes)
         versions = (
-            f"{change.ref.at(change.after)}" if change.after else f"{change.ref} removed" for change in change_list
+            f"{change.ref.at(change.after)}" if change.after else f"{change.ref} removed"
+            for change in change_list
         )
-        stream.commit(signature_line(intent), write_message(f"{self._state.library}/{operation}", intent, versions))
+        stream.commit(
+            signature_line(intent),
+            write_message(f"{self._state.library}/{operation}", intent, versions),
+        )
         for change in change_list:
             self._change(
-                stream, change.ref, self._manifest(change.ref, change.before), self._manifest(change.ref, change.after)
+                stream,
+                change.ref,
+                self._manifest(change.ref, change.before),
+                self._manifest(change.ref, change.after),
             )
 
     def _change(self, stream: CommitStream, ref: Ref, before: Manifest, after: Manifest) -> None:
@@ -190,26 +235,45 @@ class _Export:
                 stream.delete(f"{folder}/{path}")
         for path, entry in after.items():
             if before.get(path) != entry:
-                stream.file(f"{folder}/{path}", entry.mode, self._store.blob(entry.sha256))
+                stream.file(
+                    f"{folder}/{path}",
+                    entry.mode,
+                    self._store.blob(entry.sha256),
+                )
 
     def _settle(self, stream: CommitStream) -> None:
-        """Write what the library holds in place of what a person turned down, or of what is held back no more."""
-        closed = [entry for entry in self._waiting.values() if entry.ref in self._differs and not self._is_open(entry)]
+        """Write what the library holds in place of what a person turned down, or of what is held
+        back no more.
+        """
+        closed = [
+            entry
+            for entry in self._waiting.values()
+            if entry.ref in self._differs and not self._is_open(entry)
+        ]
         free = [entry for entry in closed if entry.ref not in self._held]
-        self._write_heads(stream, "Keep what is here", [entry.ref for entry in free if entry.proposal is not None])
-        self._write_heads(stream, "Send what was held back", [entry.ref for entry in free if entry.is_unsent])
+        self._write_heads(
+            stream, "Keep what is here", [entry.ref for entry in free if entry.proposal is not None]
+        )
+        self._write_heads(
+            stream, "Send what was held back", [entry.ref for entry in free if entry.is_unsent]
+        )
 
     def _write_heads(self, stream: CommitStream, reason: str, refs: Sequence[Ref]) -> None:
         """Write what the library holds of some resources as one commit, unless there are none."""
         if not refs:
             return
-        why = Intent(self._store.now(), Actor.HUMAN, f"{reason}: {', '.join(map(str, refs))}")
+        why = Intent(
+            self._store.now(),
+            Actor.HUMAN,
+            f"{reason}: {', '.join(map(str, refs))}",
+        )
         stream.commit(signature_line(why), write_message("", why, ()))
         for ref in refs:
             self._change(stream, ref, _EMPTY, self._now(ref))
 
     def remaining_waiting(self, tree: Callable[[Ref], str]) -> tuple[RemoteWaiting, ...]:
-        """Return the resources whose content in the tip is not the library's, and those with an open proposal.
+        """Return the resources whose content in the tip is not the library's, and those with an
+        open proposal.
 
         tree: returns the tree of a resource in the tip.
         """
@@ -228,7 +292,10 @@ class _Export:
         return tuple(found)
 
     def _is_open(self, entry: RemoteWaiting) -> bool:
-        return entry.proposal is not None and self._store.backend.proposals.get(entry.proposal).state == OPEN
+        return (
+            entry.proposal is not None
+            and self._store.backend.proposals.get(entry.proposal).state == OPEN
+        )
 
     def _now(self, ref: Ref) -> Manifest:
         head = self._store.head_or_none(ref)

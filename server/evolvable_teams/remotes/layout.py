@@ -1,11 +1,12 @@
-"""How a library lies in a git repository: folders that every tool reads, and commits with trailers.
+"""How a library lies in a git repository: folders that every tool reads, and commits
+with trailers.
 
     skills/pdf/SKILL.md                 skill:pdf
     projects/acme/prompts/intro/...     prompt:acme/intro
     .evolvable/                         evidence, approvals and tombstones as JSON
 
-A message is the operation's reason with the trailers Evolvable-Operation, -Actor and -Version. Anybody can write such a
-message, so what a trailer says of an actor is history and grants nothing.
+A message is the operation's reason with the trailers Evolvable-Operation, -Actor and -Version.
+Anybody can write such a message, so what a trailer says of an actor is history and grants nothing.
 """
 
 import re
@@ -51,13 +52,19 @@ def locate(path: str) -> Ref | None:
     if len(parts) < 3 or parts[0] not in _KINDS:
         return None
     try:
-        return Ref(_KINDS[parts[0]], check_name(_KINDS[parts[0]], parts[1]), check_scope(scope))
+        return Ref(
+            _KINDS[parts[0]],
+            check_name(_KINDS[parts[0]], parts[1]),
+            check_scope(scope),
+        )
     except InvalidRef:
         return None
 
 
 def may_hold_resources(folder: str) -> bool:
-    """Return whether a folder of the repository holds folders of resources, at its own level or below."""
+    """Return whether a folder of the repository holds folders of resources, at its own level or
+    below.
+    """
     parts = folder.split("/")
     if parts[0] == "projects":
         return len(parts) < 3 or (len(parts) == 3 and parts[2] in _KINDS)
@@ -76,7 +83,8 @@ class CommitMessage:
 def write_message(operation: str, intent: Intent, versions: Iterable[str]) -> bytes:
     """Return the message of a commit.
 
-    operation: the library and the operation's number, '' for a merge. versions: refs with the numbers that it made.
+    operation: the library and the operation's number, '' for a merge. versions: refs with the
+    numbers that it made.
     """
     # One line, so that no reason can hold a line that looks like a trailer.
     reason = _printable(" ".join(intent.reason.split()))
@@ -90,20 +98,35 @@ def write_message(operation: str, intent: Intent, versions: Iterable[str]) -> by
 
 def read_message(data: bytes) -> CommitMessage:
     """Return what the message of a commit of anybody says."""
-    paragraphs = re.split(r"\n\s*\n", data[: 4 * MAX_REASON].decode("utf-8", "replace").strip())
+    paragraphs = re.split(
+        r"\n\s*\n",
+        data[: 4 * MAX_REASON].decode("utf-8", "replace").strip(),
+    )
     found = dict[str, str]()
-    if len(paragraphs) > 1 and all(_TRAILER.fullmatch(line) for line in paragraphs[-1].splitlines()):
+    if len(paragraphs) > 1 and all(
+        _TRAILER.fullmatch(line) for line in paragraphs[-1].splitlines()
+    ):
         for line in paragraphs.pop().splitlines():
             name, _, value = line.partition(": ")
             found.setdefault(name, _printable(value))
-    text = paragraphs[1] if len(paragraphs) > 1 and paragraphs[0].endswith("...") else " ".join(paragraphs)
+    text = (
+        paragraphs[1]
+        if len(paragraphs) > 1 and paragraphs[0].endswith("...")
+        else " ".join(paragraphs)
+    )
     actor = found.get("Evolvable-Actor", "")
     reason = _printable(" ".join(text.split()))[:MAX_REASON]
-    return CommitMessage(reason, found.get("Evolvable-Operation", ""), actor if actor in set(Actor) else "")
+    return CommitMessage(
+        reason, found.get("Evolvable-Operation", ""), actor if actor in set(Actor) else ""
+    )
 
 
 def _printable(text: str) -> str:
-    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(char if char.isprintable() else "?" for char in text)
+    )
 
 
 def signature_line(intent: Intent) -> str:

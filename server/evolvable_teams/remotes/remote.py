@@ -13,10 +13,21 @@ from evolvable_store.errors import Conflict, InvalidArgument, LibraryBusy, Refus
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage import RemoteState, RemoteWaiting
 from evolvable_teams.remotes.commit_reader import CommitReader
-from evolvable_teams.remotes.commit_writer import TIP, WORK, Exported, export_operations, open_stream
+from evolvable_teams.remotes.commit_writer import (
+    TIP,
+    WORK,
+    Exported,
+    export_operations,
+    open_stream,
+)
 from evolvable_teams.remotes.git_process import BareRepository
 from evolvable_teams.remotes.layout import BESIDE, folder_of, signature_line, write_message
-from evolvable_teams.remotes.remote_records import RECORDS, LookRecords, purged_hashes, write_records
+from evolvable_teams.remotes.remote_records import (
+    RECORDS,
+    LookRecords,
+    purged_hashes,
+    write_records,
+)
 from evolvable_tools import Caller, HeldBack, Library, held_back
 
 PARTS = ("memory", "quotes", "sessions", "learned")
@@ -31,7 +42,8 @@ _LOCK_SECONDS = 10.0
 class Remote(NamedRemote):
     """A git repository to synchronise with; its parts are of PARTS.
 
-    keys: public keys of approvals that the person listed. looks: the looks at sealed tests, which travel along.
+    keys: public keys of approvals that the person listed. looks: the looks at sealed tests, which
+    travel along.
     """
 
     keys: frozenset[str] = frozenset()
@@ -39,7 +51,9 @@ class Remote(NamedRemote):
 
     def chooses(self, ref: Ref) -> bool:
         """Return whether a resource goes to this remote, and may come from it."""
-        return (ref.scope or USER_SCOPE) in self.scopes and (ref.kind is not Kind.MEMORY or "memory" in self.parts)
+        return (ref.scope or USER_SCOPE) in self.scopes and (
+            ref.kind is not Kind.MEMORY or "memory" in self.parts
+        )
 
 
 def check_remote_name(name: str) -> str:
@@ -71,30 +85,46 @@ class Mirror:
         seen = self.state.seen
         if seen and (not head or not self.repository.is_ancestor(seen, head)):
             raise Refused(
-                f"The history of {self.remote.name} was rewritten: commit {seen[:12]}, which it had, is gone.",
-                f"Ask who did that. `evolvable team remote remove {self.remote.name}` and add accept the new history.",
+                f"The history of {self.remote.name} was rewritten: commit {seen[:12]}, which it "
+                "had, is gone.",
+                f"Ask who did that. `evolvable team remote remove {self.remote.name}` and add "
+                "accept the new history.",
             )
         if self.state.tip and not self.repository.id_of(self.state.tip):
-            # The mirror was deleted, by a purge or with a restored backup: equal contents are merged again.
-            self.state, self.waiting = RemoteState(self.state.name, self.state.url, self.state.library), ()
+            # The mirror was deleted, by a purge or with a restored backup: equal contents are
+            # merged again.
+            self.state, self.waiting = (
+                RemoteState(self.state.name, self.state.url, self.state.library),
+                (),
+            )
         return head
 
     def export(self) -> int:
-        """Write the newest operations as commits, and return how many. Only the repository changes.
+        """Write the newest operations as commits, and return how many. Only the
+        repository changes.
 
-        No version of a resource is written while one of its versions has a secret that nobody decided on.
+        No version of a resource is written while one of its versions has a secret that nobody
+        decided on.
         """
         refs = [head.ref for head in _all_heads(self.library) if self.remote.chooses(head.ref)]
         by_name = {entry.ref: entry for entry in held_back(self.library, refs, history=True)}
         self.held_back = {ref: by_name[str(ref)] for ref in refs if str(ref) in by_name}
         done: Exported = export_operations(
-            self.library.store, self.repository, self.state, self.waiting, self.remote.chooses, self.held_back
+            self.library.store,
+            self.repository,
+            self.state,
+            self.waiting,
+            self.remote.chooses,
+            self.held_back,
         )
         self.state, self.waiting = done.state, done.waiting
         return done.commits
 
     def sign(self) -> str:
-        """Put a signed commit onto the tip, unless it is one, and return the tip. Raises RemoteFailed."""
+        """Put a signed commit onto the tip, unless it is one, and return the tip.
+
+        Raises RemoteFailed.
+        """
         tip = self.state.tip
         if tip and not self.repository.is_signed(tip):
             tip = self.repository.sign(tip, "Sign what came before")
@@ -103,14 +133,17 @@ class Mirror:
         return tip
 
     def check_signed(self, head: str) -> None:
-        """Raise Refused where the remote's newest commit carries no signature that the person's git verifies.
+        """Raise Refused where the remote's newest commit carries no signature that the person's git
+        verifies.
 
         A commit names its parents by hash, so the signature covers everything before it.
         """
         if self.remote.signed and head and not self.repository.is_signed(head):
             raise Refused(
-                f"Commit {head[:12]} of {self.remote.name} carries no signature that your git verifies.",
-                "Nothing was imported. `git verify-commit` says why; gpg.ssh.allowedSignersFile lists ssh keys.",
+                f"Commit {head[:12]} of {self.remote.name} carries no signature that your "
+                "git verifies.",
+                "Nothing was imported. `git verify-commit` says why; gpg.ssh.allowedSignersFile "
+                "lists ssh keys.",
             )
 
     def save(self) -> None:
@@ -121,7 +154,10 @@ class Mirror:
 
 @contextlib.contextmanager
 def open_mirror(library: Library, remote: Remote) -> Iterator[Mirror]:
-    """Yield the mirror of a remote; one process at a time has it. Raises LibraryBusy, RemoteFailed."""
+    """Yield the mirror of a remote; one process at a time has it.
+
+    Raises LibraryBusy, RemoteFailed.
+    """
     folder = library.store.home / MIRRORS
     folder.mkdir(exist_ok=True, mode=0o700)
     try:
@@ -130,15 +166,21 @@ def open_mirror(library: Library, remote: Remote) -> Iterator[Mirror]:
             repository = BareRepository(folder / f"{remote.name}.git")
             repository.make(remote.branch)
             state = library.store.backend.remotes.state(remote.name, remote.url)
-            yield Mirror(library, remote, repository, state, library.store.backend.remotes.waiting(state))
+            yield Mirror(
+                library, remote, repository, state, library.store.backend.remotes.waiting(state)
+            )
     except Timeout:
-        raise LibraryBusy(f"Another process synchronises with {remote.name}.", "Try again in a moment.") from None
+        raise LibraryBusy(
+            f"Another process synchronises with {remote.name}.", "Try again in a moment."
+        ) from None
 
 
 def check_may_sync(library: Library, caller: Caller, what: str) -> None:
     """Raise Refused unless a person calls, or a script whose token may decide."""
     if caller.identity.principal not in (Principal.PERSON, Principal.SCRIPT) or not caller.decides:
-        raise Refused(f"{what} is for a person, or a script with the permission approve.", "Tell the user.")
+        raise Refused(
+            f"{what} is for a person, or a script with the permission approve.", "Tell the user."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +200,9 @@ class PushResult:
 def push(library: Library, caller: Caller, remote: Remote) -> PushResult:
     """Push the operations that a remote does not have; one commit for each.
 
-    A resource with a secret is left out. Raises Refused for a history that was rewritten and for callers that may not,
-    Conflict where the remote has what is not here or a change waits for a decision, RemoteFailed.
+    A resource with a secret is left out. Raises Refused for a history that was rewritten and for
+    callers that may not, Conflict where the remote has what is not here or a change waits for a
+    decision, RemoteFailed.
     """
     check_may_sync(library, caller, "A push")
     library.take_in(head for head in library.store.heads() if remote.chooses(head.ref))
@@ -175,14 +218,21 @@ def push(library: Library, caller: Caller, remote: Remote) -> PushResult:
         if remote.signed and tip != remote_commit:
             tip = mirror.sign()
         unsent = sorted(
-            (entry.ref for entry in mirror.waiting if entry.ref in mirror.held_back and not entry.here), key=str
+            (
+                entry.ref
+                for entry in mirror.waiting
+                if entry.ref in mirror.held_back and not entry.here
+            ),
+            key=str,
         )
         left_out = [mirror.held_back[ref] for ref in unsent]
         if not tip or tip == remote_commit:
             mirror.save()
             return PushResult(remote.name, 0, remote_commit, left_out=left_out)
         count = int(
-            mirror.repository.run("rev-list", "--count", tip, *([f"^{remote_commit}"] if remote_commit else []), "--")
+            mirror.repository.run(
+                "rev-list", "--count", tip, *([f"^{remote_commit}"] if remote_commit else []), "--"
+            )
         )
         # Before the state is saved: after a crash in between, the next push finds nothing to send.
         mirror.repository.push(remote.url, remote.branch, tip)
@@ -192,28 +242,42 @@ def push(library: Library, caller: Caller, remote: Remote) -> PushResult:
 
 
 def _write_records(mirror: Mirror, caller: Caller) -> None:
-    """Write what lies beside the resources, and the notices in place of what was purged, as one commit if need be."""
+    """Write what lies beside the resources, and the notices in place of what was purged, as one
+    commit if need be.
+    """
     library, remote, tip = mirror.library, mirror.remote, mirror.state.tip
     if not tip:
         return
     folder = f"{BESIDE}/{mirror.state.library}"
     with CommitReader(mirror.repository, library.store.home) as reader:
         before = {name: reader.file(tip, f"{folder}/{name}") for name in RECORDS}
-    files = write_records(library, caller, remote.chooses, remote.parts, before, remote.looks, mirror.held_back)
+    files = write_records(
+        library, caller, remote.chooses, remote.parts, before, remote.looks, mirror.held_back
+    )
     changed = {name: data for name, data in files.items() if data != before[name]}
     if not changed:
         return
-    fresh = purged_hashes(files.get("tombstones.json", b"")) - purged_hashes(before["tombstones.json"])
+    fresh = purged_hashes(files.get("tombstones.json", b"")) - purged_hashes(
+        before["tombstones.json"]
+    )
     why = Intent(library.store.now(), caller.actor, "Evidence, approvals and tombstones")
     with open_stream(mirror.repository, tip) as stream:
         stream.commit(signature_line(why), write_message("", why, ()))
         for name, data in sorted(changed.items()):
             stream.file(f"{folder}/{name}", PLAIN, data)
-        sent = (head for head in library.store.heads() if remote.chooses(head.ref) and head.ref not in mirror.held_back)
+        sent = (
+            head
+            for head in library.store.heads()
+            if remote.chooses(head.ref) and head.ref not in mirror.held_back
+        )
         for head in sent if fresh else ():
             for path, entry in library.store.manifest(head, head.version).items():
                 if entry.sha256 in fresh:
-                    stream.file(f"{folder_of(head.ref)}/{path}", entry.mode, library.store.blob(entry.sha256))
+                    stream.file(
+                        f"{folder_of(head.ref)}/{path}",
+                        entry.mode,
+                        library.store.blob(entry.sha256),
+                    )
     mirror.repository.run("update-ref", TIP, commit := mirror.repository.id_of(WORK))
     mirror.state = replace(mirror.state, tip=commit)
 
@@ -224,9 +288,14 @@ def _all_heads(library: Library) -> Iterator[Head]:
 
 
 def _check_decided(mirror: Mirror) -> None:
-    """Raise Conflict where a resource was changed here while the remote's change of it waits for a decision."""
+    """Raise Conflict where a resource was changed here while the remote's change of it waits for a
+    decision.
+    """
     waits = [entry for entry in mirror.waiting if entry.here and entry.proposal is not None]
     if waits:
         names = ", ".join(f"{entry.ref} (proposal {entry.proposal})" for entry in waits[:10])
-        why = f"Changes by {mirror.remote.name} wait for a decision, and the same was changed here: {names}."
+        why = (
+            f"Changes by {mirror.remote.name} wait for a decision, and the same was changed "
+            f"here: {names}."
+        )
         raise Conflict(why, "`evolvable inbox show` shows each; approve or reject them, then push.")

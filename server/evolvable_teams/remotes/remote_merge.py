@@ -1,12 +1,32 @@
-"""The one transaction of a pull: operations for the commits of others, proposals, and the merge commit."""
+"""The one transaction of a pull: operations for the commits of others, proposals, and the merge
+commit.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from evolvable_store import EXECUTABLE, Actor, Files, Intent, Manifest, Principal, arrive, make_manifest, pack
+from evolvable_store import (
+    EXECUTABLE,
+    Actor,
+    Files,
+    Intent,
+    Manifest,
+    Principal,
+    arrive,
+    make_manifest,
+    pack,
+)
 from evolvable_store.resource import USER_SCOPE, Ref
-from evolvable_store.storage import REJECTED, ArrivedStep, Draft, Packed, ProposalBatch, RemoteWaiting, Writer
+from evolvable_store.storage import (
+    REJECTED,
+    ArrivedStep,
+    Draft,
+    Packed,
+    ProposalBatch,
+    RemoteWaiting,
+    Writer,
+)
 from evolvable_teams.remotes.commit_reader import CommitReader, IncomingCommit, TreeContent
 from evolvable_teams.remotes.commit_writer import TIP, WORK, open_stream
 from evolvable_teams.remotes.layout import folder_of, signature_line, write_message
@@ -27,7 +47,9 @@ class Arrival(StrEnum):
     """What is here is what the remote has; the versions that it had on the way are new."""
 
     CONFLICT = "conflict"
-    """Both sides changed the same: there what is here stays, and the remote's waits as a proposal."""
+    """Both sides changed the same: there what is here stays, and the remote's waits as
+    a proposal.
+    """
 
     WAITS = "waits"
     """A person decides on it first."""
@@ -44,10 +66,12 @@ ACCEPTED = (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED, Arrival.MERGED)
 
 @dataclass(slots=True)
 class PlannedResource:
-    """One resource. trees: what both sides have in common, and theirs. result: its files in the end, if accepted.
+    """One resource. trees: what both sides have in common, and theirs. result: its files in the
+    end, if accepted.
 
-    local_merge: of a conflict, what is here with the remote's other changes; None where all of it stays as it is.
-    approved: which approval elsewhere spares the question and makes the content trusted, in words; '' for none.
+    local_merge: of a conflict, what is here with the remote's other changes; None where all of it
+    stays as it is. approved: which approval elsewhere spares the question and makes the content
+    trusted, in words; '' for none.
     """
 
     ref: Ref
@@ -66,7 +90,9 @@ class PlannedResource:
     @property
     def is_written(self) -> bool:
         """Whether the pull changes what is here."""
-        return self.arrival in ACCEPTED or (self.arrival is Arrival.CONFLICT and self.local_merge is not None)
+        return self.arrival in ACCEPTED or (
+            self.arrival is Arrival.CONFLICT and self.local_merge is not None
+        )
 
     @property
     def asks(self) -> bool:
@@ -79,10 +105,11 @@ class PlannedResource:
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """What a pull did. commits: new ones of the remote; operations: those that became operations here.
+    """What a pull did. commits: new ones of the remote; operations: those that became operations
+    here.
 
-    proposals: proposal_id -> ref, what waits for a person. refused: ref -> why. purged: hashes of what was purged
-    elsewhere and still is here.
+    proposals: proposal_id -> ref, what waits for a person. refused: ref -> why. purged: hashes of
+    what was purged elsewhere and still is here.
     """
 
     remote: str
@@ -111,7 +138,9 @@ class PullTransaction:
         self._changes, self._commits, self._head = changes, commits, head
         self._library, self._remote = mirror.library, mirror.remote
         self._merged_blobs: dict[str, Packed] = {}
-        self._taken = {resource.ref: resource for resource in planned if resource.arrival in (*ACCEPTED, *KEPT)}
+        self._taken = {
+            resource.ref: resource for resource in planned if resource.arrival in (*ACCEPTED, *KEPT)
+        }
 
     def run(self) -> PullResult:
         """Store the result of the pull in one transaction, and return what it did."""
@@ -119,7 +148,11 @@ class PullTransaction:
         # Before the transaction: after a crash the stored state names the old tip, and the pull is
         # done again.
         tip = self._merge_commit()
-        waits = [resource for resource in self._planned if resource.arrival in (Arrival.CONFLICT, Arrival.WAITS)]
+        waits = [
+            resource
+            for resource in self._planned
+            if resource.arrival in (Arrival.CONFLICT, Arrival.WAITS)
+        ]
         session = f"remote-{self._remote.name}-{self._head[:8]}"
         ids: list[int] = []
         before = {entry.ref: entry for entry in self._mirror.waiting}
@@ -137,12 +170,20 @@ class PullTransaction:
             self._mirror.waiting = self._waiting(
                 before, dict(zip((resource.ref for resource in waits), ids, strict=True))
             )
-            state = replace(self._mirror.state, tip=tip, seen=self._head, sequence=writer.sequence(), at=store.now())
+            state = replace(
+                self._mirror.state,
+                tip=tip,
+                seen=self._head,
+                sequence=writer.sequence(),
+                at=store.now(),
+            )
             writer.save_remote(state, self._mirror.waiting)
             self._mirror.state = state
 
         # `expected` is the sequence at the export: another write since raises VersionConflict.
-        done = arrive(store.backend, expected, self._operations(), self._packed_blob, finish, at=store.now())
+        done = arrive(
+            store.backend, expected, self._operations(), self._packed_blob, finish, at=store.now()
+        )
         return PullResult(
             self._remote.name,
             len(self._commits),
@@ -152,29 +193,49 @@ class PullTransaction:
                 for resource in self._planned
                 if resource.arrival is not Arrival.HISTORY
             },
-            {number: f"{resource.ref}: {resource.why}" for number, resource in zip(ids, waits, strict=True)},
-            {str(resource.ref): resource.why for resource in self._planned if resource.arrival is Arrival.REFUSED},
+            {
+                number: f"{resource.ref}: {resource.why}"
+                for number, resource in zip(ids, waits, strict=True)
+            },
+            {
+                str(resource.ref): resource.why
+                for resource in self._planned
+                if resource.arrival is Arrival.REFUSED
+            },
         )
 
-    def _waiting(self, before: Mapping[Ref, RemoteWaiting], proposals: Mapping[Ref, int]) -> list[RemoteWaiting]:
+    def _waiting(
+        self, before: Mapping[Ref, RemoteWaiting], proposals: Mapping[Ref, int]
+    ) -> list[RemoteWaiting]:
         touched = self._changes.refs
         remaining = [entry for entry in before.values() if entry.ref not in touched]
         for resource in self._planned:
             if resource.ref in proposals or resource.arrival is Arrival.REFUSED:
                 remaining.append(
-                    RemoteWaiting(resource.ref, resource.trees[0], resource.trees[1], proposals.get(resource.ref))
+                    RemoteWaiting(
+                        resource.ref,
+                        resource.trees[0],
+                        resource.trees[1],
+                        proposals.get(resource.ref),
+                    )
                 )
         return remaining
 
     def _name_version(self, writer: Writer, resource: PlannedResource) -> None:
-        """Say of a conflict which version has the remote's side, and compare its proposal with what is here then."""
+        """Say of a conflict which version has the remote's side, and compare its proposal with what
+        is here then.
+        """
         # Inside the transaction, because the version numbers are known only now.
         head = writer.head(resource.ref.kind, resource.ref.scope or USER_SCOPE, resource.ref.name)
         if resource.arrival is not Arrival.CONFLICT or head is None or not resource.theirs.manifest:
             return
         numbers = range(head.latest, resource.version, -1)
         trees = ((number, writer.manifest(head.id, number)) for number in numbers)
-        found = (number for number, content in trees if content and content.tree == resource.theirs.manifest.tree)
+        found = (
+            number
+            for number, content in trees
+            if content and content.tree == resource.theirs.manifest.tree
+        )
         if number := next(found, None):
             resource.why += f"; version {number} is the remote's"
         resource.version = head.version or 0
@@ -190,7 +251,9 @@ class PullTransaction:
         )
 
     def _operations(self) -> Iterator[tuple[Intent, list[ArrivedStep]]]:
-        """Yield an operation for each commit that changed what is accepted, and one that makes the result of it all."""
+        """Yield an operation for each commit that changed what is accepted, and one that makes the
+        result of it all.
+        """
         last: dict[Ref, Manifest] = {}
         for commit in self._commits:
             steps = []
@@ -201,12 +264,25 @@ class PullTransaction:
                     last[ref] = content.manifest
             if steps:
                 yield self._intent(commit), steps
-        settled = [step for resource in self._taken.values() if (step := self._final_step(resource, last)) is not None]
+        settled = [
+            step
+            for resource in self._taken.values()
+            if (step := self._final_step(resource, last)) is not None
+        ]
         if settled:
             why = f"merged {self._remote.name} at {self._head[:12]}"
-            yield replace(self._intent(self._commits[-1]), at=self._library.store.now(), reason=why), settled
+            yield (
+                replace(
+                    self._intent(self._commits[-1]),
+                    at=self._library.store.now(),
+                    reason=why,
+                ),
+                settled,
+            )
 
-    def _final_step(self, resource: PlannedResource, last: Mapping[Ref, Manifest]) -> ArrivedStep | None:
+    def _final_step(
+        self, resource: PlannedResource, last: Mapping[Ref, Manifest]
+    ) -> ArrivedStep | None:
         target = resource.ours if resource.arrival in KEPT else resource.theirs.manifest
         merged_files = (
             resource.result
@@ -218,8 +294,16 @@ class PullTransaction:
         if merged_files is not None:
             target = make_manifest(merged_files)
             for path, entry in target.items():
-                self._merged_blobs[entry.sha256] = entry.sha256, entry.size, *pack(merged_files[path].data)
-        return None if last.get(resource.ref, resource.ours) == target else ArrivedStep(resource.ref, target)
+                self._merged_blobs[entry.sha256] = (
+                    entry.sha256,
+                    entry.size,
+                    *pack(merged_files[path].data),
+                )
+        return (
+            None
+            if last.get(resource.ref, resource.ours) == target
+            else ArrivedStep(resource.ref, target)
+        )
 
     def _intent(self, commit: IncomingCommit) -> Intent:
         claim = f", said to be made by {commit.message.actor}" if commit.message.actor else ""
@@ -237,14 +321,20 @@ class PullTransaction:
         return self._reader.read_packed(sha256)
 
     def _merge_commit(self) -> str:
-        """Write the commit that joins both histories, and return its id; the remote's where nothing is to join."""
+        """Write the commit that joins both histories, and return its id; the remote's where nothing
+        is to join.
+        """
         repository, tip = self._mirror.repository, self._mirror.state.tip
         merged = [resource for resource in self._planned if resource.arrival is Arrival.MERGED]
         ahead = not tip or repository.is_ancestor(tip, self._head)
         if ahead and not merged:
             repository.run("update-ref", TIP, self._head)
             return self._head
-        why = Intent(self._library.store.now(), Actor.IMPORT, f"Merge {self._remote.name} at {self._head[:12]}")
+        why = Intent(
+            self._library.store.now(),
+            Actor.IMPORT,
+            f"Merge {self._remote.name} at {self._head[:12]}",
+        )
         message = write_message("", why, ())
         with open_stream(repository, self._head if ahead else tip) as stream:
             stream.commit(signature_line(why), message, "" if ahead else self._head)
@@ -252,10 +342,18 @@ class PullTransaction:
                 for other, (mode, identity) in self._changes.others.items():
                     stream.entry(other, mode, identity)
                 for ref in self._changes.refs - {resource.ref for resource in merged}:
-                    stream.entry(folder_of(ref).encode(), 0o040000, self._reader.tree_id(self._head, folder_of(ref)))
+                    stream.entry(
+                        folder_of(ref).encode(),
+                        0o040000,
+                        self._reader.tree_id(self._head, folder_of(ref)),
+                    )
             for resource in merged:
                 stream.delete(folder_of(resource.ref))
                 for path, file in resource.result.items():
-                    stream.file(f"{folder_of(resource.ref)}/{path}", EXECUTABLE if file.mode & 0o111 else 0, file.data)
+                    stream.file(
+                        f"{folder_of(resource.ref)}/{path}",
+                        EXECUTABLE if file.mode & 0o111 else 0,
+                        file.data,
+                    )
         repository.run("update-ref", TIP, merge_id := repository.id_of(WORK))
         return merge_id

@@ -1,9 +1,10 @@
 """The verb that pulls from a git remote: a three-way merge, in which what comes is an import.
 
-What a person accepts becomes operations of the library, one for each commit, as history that grants nothing. What
-both sides changed is merged; a conflict keeps what is here, and becomes a proposal. What no person accepted, what the
-scan finds of high severity, and what only a person may change waits as a proposal too. All of it is stored in one
-transaction, together with how far the two are synchronised.
+What a person accepts becomes operations of the library, one for each commit, as history that grants
+nothing. What both sides changed is merged; a conflict keeps what is here, and becomes a proposal.
+What no person accepted, what the scan finds of high severity, and what only a person may change
+waits as a proposal too. All of it is stored in one transaction, together with how far the two are
+synchronised.
 """
 
 import contextlib
@@ -30,7 +31,13 @@ from evolvable_store.workingcopy import merge_resource, name_overlaps
 from evolvable_teams.remotes.commit_reader import CommitReader, IncomingCommit, TreeContent
 from evolvable_teams.remotes.layout import folder_of
 from evolvable_teams.remotes.remote import Mirror, Remote, check_may_sync, open_mirror
-from evolvable_teams.remotes.remote_merge import ACCEPTED, Arrival, PlannedResource, PullResult, PullTransaction
+from evolvable_teams.remotes.remote_merge import (
+    ACCEPTED,
+    Arrival,
+    PlannedResource,
+    PullResult,
+    PullTransaction,
+)
 from evolvable_teams.remotes.remote_records import IncomingRecords, import_records, read_records
 from evolvable_teams.remotes.tree_walk import TreeChanges
 from evolvable_tools import SOUL, Caller, Library, check_change
@@ -56,10 +63,11 @@ class Consent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IncomingResource:
-    """One resource that a pull would change. base: the version here, 0 for none. why: why it waits or is refused.
+    """One resource that a pull would change. base: the version here, 0 for none. why: why it waits
+    or is refused.
 
-    findings: of the scan, the worst first. capabilities: what it gains the means to do. approved: who approved it
-    already, by a listed key.
+    findings: of the scan, the worst first. capabilities: what it gains the means to do. approved:
+    who approved it already, by a listed key.
     """
 
     ref: str
@@ -84,16 +92,26 @@ class Pull:
         self._records = IncomingRecords()
         if head:
             own, keys = mirror.state.library, self._remote.keys
-            self._records = read_records(reader.beside(head), lambda path: reader.file(head, path), own, keys)
+            self._records = read_records(
+                reader.beside(head), lambda path: reader.file(head, path), own, keys
+            )
         reader.stones = self._records.stones
         self._plan()
 
     def coming(self) -> list[IncomingResource]:
         """Return what would change, what needs a look first."""
-        incoming = [_describe(resource) for resource in self._planned if resource.arrival is not Arrival.HISTORY]
+        incoming = [
+            _describe(resource)
+            for resource in self._planned
+            if resource.arrival is not Arrival.HISTORY
+        ]
         return sorted(
             incoming,
-            key=lambda item: (item.arrival not in (Arrival.REFUSED, Arrival.WAITS), not item.findings, item.ref),
+            key=lambda item: (
+                item.arrival not in (Arrival.REFUSED, Arrival.WAITS),
+                not item.findings,
+                item.ref,
+            ),
         )
 
     def _plan(self) -> None:
@@ -123,22 +141,41 @@ class Pull:
 
     def _compare(self, ref: Ref, base: str, waits: RemoteWaiting | None) -> PlannedResource | None:
         store, reader, folder = self._library.store, self._reader, folder_of(ref)
-        trees = waits.base if waits else reader.tree_id(base, folder), reader.tree_id(self.head, folder)
-        common, theirs = reader.content(ref, trees[0]), reader.content(ref, trees[1])
+        trees = (
+            waits.base if waits else reader.tree_id(base, folder),
+            reader.tree_id(self.head, folder),
+        )
+        common, theirs = (
+            reader.content(
+                ref,
+                trees[0],
+            ),
+            reader.content(ref, trees[1]),
+        )
         here = store.head_or_none(ref)
         version = (here.version if here else None) or 0
         ours = store.manifest(here, version) if here is not None and version else Manifest({})
         if theirs.problems:
-            return PlannedResource(ref, trees, theirs, version, ours, {}, Arrival.REFUSED, "; ".join(theirs.problems))
+            return PlannedResource(
+                ref, trees, theirs, version, ours, {}, Arrival.REFUSED, "; ".join(theirs.problems)
+            )
         frozen = here is not None and version > 0 and here.frozen
         if theirs.manifest == ours:
-            planned = PlannedResource(ref, trees, theirs, version, ours, reader.files(theirs), Arrival.HISTORY)
+            planned = PlannedResource(
+                ref, trees, theirs, version, ours, reader.files(theirs), Arrival.HISTORY
+            )
             return None if self._must_wait(planned, frozen) else planned
         if ours == common.manifest:
-            arrival = Arrival.NEW if not ours else Arrival.CHANGED if theirs.manifest else Arrival.REMOVED
-            planned = PlannedResource(ref, trees, theirs, version, ours, reader.files(theirs), arrival)
+            arrival = (
+                Arrival.NEW if not ours else Arrival.CHANGED if theirs.manifest else Arrival.REMOVED
+            )
+            planned = PlannedResource(
+                ref, trees, theirs, version, ours, reader.files(theirs), arrival
+            )
         else:
-            planned = self._merge(PlannedResource(ref, trees, theirs, version, ours, {}, Arrival.MERGED), here, common)
+            planned = self._merge(
+                PlannedResource(ref, trees, theirs, version, ours, {}, Arrival.MERGED), here, common
+            )
         before = store.files_of(ours)
         planned.found = check_change(ref, before, planned.result, Actor.HUMAN)
         if planned.result and not before:
@@ -146,7 +183,9 @@ class Pull:
         planned.must_wait = self._must_wait(planned, frozen)
         return planned
 
-    def _merge(self, planned: PlannedResource, here: Head | None, common: TreeContent) -> PlannedResource:
+    def _merge(
+        self, planned: PlannedResource, here: Head | None, common: TreeContent
+    ) -> PlannedResource:
         theirs, name = self._reader.files(planned.theirs), self._remote.name
         if not theirs or not planned.ours or here is None:
             side = (name, "this library") if not theirs else ("this library", name)
@@ -160,27 +199,38 @@ class Pull:
         if not merged.conflicts and not stops:
             return planned
         planned.arrival = Arrival.CONFLICT
-        # The person's side wins in the overlapping lines; the remote's lines there wait as the proposal.
+        # The person's side wins in the overlapping lines; the remote's lines there wait as the
+        # proposal.
         local_merge = merge_resource(here, base, theirs, ours)
-        planned.why = f"{name} and this library both changed {name_overlaps(local_merge) or 'its frontmatter'}"
+        planned.why = (
+            f"{name} and this library both changed "
+            f"{name_overlaps(local_merge) or 'its frontmatter'}"
+        )
         if local_merge.files != ours and not _stops(planned.ref, local_merge.files):
             planned.local_merge = local_merge.files
             planned.why += "; yours stays there, with every other change of both"
         return planned
 
     def _must_wait(self, planned: PlannedResource, frozen: bool) -> str:
-        """Return why only a person's own decision lets this in, '' where a yes to the whole pull does."""
+        """Return why only a person's own decision lets this in, '' where a yes to the whole pull
+        does.
+        """
         if planned.ref.kind is Kind.MEMORY and planned.ref.name == SOUL:
             return "it is written by a person alone"
         chain = [self._reader.content(planned.ref, tree) for tree in self._trees_of(planned.ref)]
-        later = chain[:-1] if planned.arrival in (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED) else chain
+        later = (
+            chain[:-1]
+            if planned.arrival in (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED)
+            else chain
+        )
         if frozen or any(content.frozen for content in later):
             return "it is frozen"
         if planned.blocks:
             return "the scan found something of high severity"
         is_merged = planned.arrival is Arrival.MERGED or planned.local_merge is not None
         if is_merged and planned.ref in self._mirror.held_back:
-            return "a secret keeps what is here from the remote"  # the merged text has it, and the next push sends that
+            # The merged text has it, and the next push sends that.
+            return "a secret keeps what is here from the remote"
         return ""
 
     def _trees_of(self, ref: Ref) -> Iterator[str]:
@@ -205,11 +255,15 @@ class Pull:
                 self._mirror.save()
             return PullResult(self._remote.name, 0, purged=self._purged_elsewhere())
         if consent is Consent.NONE:
-            self._planned = [resource for resource in self._planned if resource.arrival is not Arrival.HISTORY]
+            self._planned = [
+                resource for resource in self._planned if resource.arrival is not Arrival.HISTORY
+            ]
         for resource in self._planned:
             if resource.arrival is not Arrival.REFUSED:
                 resource.why = self._wait_reason(resource, consent, shown_trees) or resource.why
-        apply = PullTransaction(self._mirror, self._reader, self._planned, self._changes, self.commits, self.head)
+        apply = PullTransaction(
+            self._mirror, self._reader, self._planned, self._changes, self.commits, self.head
+        )
         result = apply.run()
         # After the transaction: an approval names a content that has to be here.
         self._vouch()
@@ -220,11 +274,15 @@ class Pull:
 
     def _purged_elsewhere(self) -> list[str]:
         """Return the hashes of what was purged elsewhere, and whose bytes are here."""
-        here = ((name, self._library.store.backend.maintenance.packed_blob(name)) for name in self._records.stones)
+        here = (
+            (name, self._library.store.backend.maintenance.packed_blob(name))
+            for name in self._records.stones
+        )
         return sorted(name for name, blob in here if blob is not None and blob[1] not in TOMBSTONES)
 
     def _is_signed(self, resource: PlannedResource) -> bool:
-        """Return whether somebody whose key the person listed approved a content that was never here before.
+        """Return whether somebody whose key the person listed approved a content that was never
+        here before.
 
         An older version that was approved once would else come back without a question.
         """
@@ -234,23 +292,38 @@ class Pull:
         if not self._records.is_approved(resource.ref, tree, self._remote.keys):
             return False
         head = self._library.store.head_or_none(resource.ref)
-        versions = self._library.store.backend.versions(head.id, 100_000) if head is not None else []
+        versions = (
+            self._library.store.backend.versions(head.id, 100_000) if head is not None else []
+        )
         return all(version.tree != tree for version in versions)
 
     def _vouch(self) -> None:
-        """Note what was approved elsewhere as approved. Where approvals are locked here, only this lock's count."""
+        """Note what was approved elsewhere as approved.
+
+        Where approvals are locked here, only this lock's count.
+        """
         for resource in self._planned:
             head = self._library.store.head_or_none(resource.ref) if resource.approved else None
-            if head is not None and resource.arrival in ACCEPTED and head.tree == resource.theirs.manifest.tree:
+            if (
+                head is not None
+                and resource.arrival in ACCEPTED
+                and head.tree == resource.theirs.manifest.tree
+            ):
                 identity = Identity(Principal.PERSON, f"signed:{self._remote.name}")
                 content = [(head.id, head.tree)]
-                self._library.store.backend.attestations.vouch(content, self._library.store.now(), identity)
+                self._library.store.backend.attestations.vouch(
+                    content, self._library.store.now(), identity
+                )
 
-    def _wait_reason(self, resource: PlannedResource, consent: Consent, shown_trees: Mapping[Ref, str]) -> str:
+    def _wait_reason(
+        self, resource: PlannedResource, consent: Consent, shown_trees: Mapping[Ref, str]
+    ) -> str:
         why = resource.must_wait
         if resource.approved and not why:
             return ""
-        if not why and (consent is Consent.NONE or shown_trees.get(resource.ref) != resource.trees[1]):
+        if not why and (
+            consent is Consent.NONE or shown_trees.get(resource.ref) != resource.trees[1]
+        ):
             why = "no person was asked"
         if not why and consent is Consent.UNATTENDED and resource.asks:
             why = "the scan found what a person is to see"
@@ -261,7 +334,9 @@ class Pull:
     def _checkout(self) -> list[str]:
         went = [resource for resource in self._planned if resource.is_written]
         new = [resource.ref for resource in went if resource.arrival is Arrival.NEW]
-        warnings = self._library.checkout([resource.ref for resource in went if resource.arrival is not Arrival.NEW])
+        warnings = self._library.checkout(
+            [resource.ref for resource in went if resource.arrival is not Arrival.NEW]
+        )
         return warnings + self._library.checkout(new, created=True)
 
 
@@ -271,7 +346,14 @@ def _describe(resource: PlannedResource) -> IncomingResource:
     arrival = Arrival.WAITS if resource.must_wait else resource.arrival
     why = resource.must_wait or resource.why
     return IncomingResource(
-        str(resource.ref), arrival, resource.version, len(resource.result), findings, gains, why, resource.approved
+        str(resource.ref),
+        arrival,
+        resource.version,
+        len(resource.result),
+        findings,
+        gains,
+        why,
+        resource.approved,
     )
 
 
@@ -281,7 +363,9 @@ def _stops(ref: Ref, files: Files) -> bool:
 
 
 def _can_be_approved(resource: PlannedResource) -> bool:
-    """Return whether what comes is the remote's content as it is, which an approval there is about."""
+    """Return whether what comes is the remote's content as it is, which an approval
+    there is about.
+    """
     return resource.arrival in (Arrival.NEW, Arrival.CHANGED) and bool(resource.theirs.manifest)
 
 
@@ -289,8 +373,8 @@ def _can_be_approved(resource: PlannedResource) -> bool:
 def open_pull(library: Library, caller: Caller, remote: Remote) -> Iterator[Pull]:
     """Fetch from a remote, and yield what a pull would do; nothing is stored before `accept`.
 
-    Raises Refused for callers that may not, for a history that was rewritten and for a missing signature, RemoteFailed,
-    TooLarge.
+    Raises Refused for callers that may not, for a history that was rewritten and for a missing
+    signature, RemoteFailed, TooLarge.
     """
     check_may_sync(library, caller, "A pull")
     with open_mirror(library, remote) as mirror:
@@ -300,6 +384,10 @@ def open_pull(library: Library, caller: Caller, remote: Remote) -> Iterator[Pull
             yield Pull(mirror, reader, head)
 
 
-def purge_as_elsewhere(library: Library, caller: Caller, remote: Remote, hashes: Sequence[str]) -> Purged:
+def purge_as_elsewhere(
+    library: Library, caller: Caller, remote: Remote, hashes: Sequence[str]
+) -> Purged:
     """Purge here what was purged in another library, after the person agreed. Raises as `purge`."""
-    return purge(library, caller, plan_blobs(library, hashes), f"it was purged by others in {remote.name}")
+    return purge(
+        library, caller, plan_blobs(library, hashes), f"it was purged by others in {remote.name}"
+    )

@@ -1,12 +1,17 @@
-"""What lies beside the resources in a remote: evidence, approvals and tombstones as JSON, in a folder for each library.
+"""What lies beside the resources in a remote: evidence, approvals and tombstones as JSON, in a
+folder for each library.
 
-    .evolvable/LIBRARY/evidence.jsonl     uses and outcomes by content; history that counts nothing elsewhere
-    .evolvable/LIBRARY/approvals.json     contents that a person wrote or approved, signed where approvals are locked
+    .evolvable/LIBRARY/evidence.jsonl     uses and outcomes by content; history that counts nothing
+    elsewhere
+    .evolvable/LIBRARY/approvals.json     contents that a person wrote or approved, signed where
+    approvals are locked
     .evolvable/LIBRARY/tombstones.json    what was purged, by hash
     .evolvable/LIBRARY/learned.jsonl      learned tasks, where a person chose them
-    .evolvable/LIBRARY/looks.jsonl        which test tasks were opened, as hashes of words; can only raise a look
+    .evolvable/LIBRARY/looks.jsonl        which test tasks were opened, as hashes of words; can only
+    raise a look
 
-Anybody who may push can write any of it. Only a signature by a key that the person listed makes an approval count.
+Anybody who may push can write any of it. Only a signature by a key that the person listed makes an
+approval count.
 """
 
 import json
@@ -34,7 +39,9 @@ _READ = r"evidence\.jsonl|approvals\.json|tombstones\.json|looks\.jsonl"
 _FILE = re.compile(rf"{re.escape(BESIDE)}/([0-9a-f]{{1,40}})/({_READ})")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PERSON, _APPROVED = "person", "approved"
-"""The words of the records for a content that a person wrote, and for one that a person approved."""
+"""The words of the records for a content that a person wrote, and for one that a person
+approved.
+"""
 
 _QUOTES = ("evidence", "task_type")
 """Fields of evidence that may hold words of a session."""
@@ -46,7 +53,10 @@ Chooses = Callable[[Ref], bool]
 
 @dataclass(frozen=True, slots=True)
 class SignedApproval:
-    """A person's decision for a content. tree: its identity in every library. signature: '' where none was made."""
+    """A person's decision for a content.
+
+    tree: its identity in every library. signature: '' where none was made.
+    """
 
     ref: str
     tree: str
@@ -63,7 +73,9 @@ class SignedApproval:
     def is_signed_by(self, keys: Collection[str]) -> bool:
         """Return whether one of these public keys signed it."""
         try:
-            return self.key in keys and ApprovalsLock(self.key).verify(self.statement, bytes.fromhex(self.signature))
+            return self.key in keys and ApprovalsLock(self.key).verify(
+                self.statement, bytes.fromhex(self.signature)
+            )
         except (ValueError, EvolvableError):
             return False
 
@@ -76,7 +88,9 @@ class LookRecords(Protocol):
         ...
 
     def add(self, home: Path, lines: bytes) -> object:
-        """Add the lines of another library to those of the library in `home`; they can only raise a look."""
+        """Add the lines of another library to those of the library in `home`; they can only raise a
+        look.
+        """
         ...
 
 
@@ -89,24 +103,32 @@ def write_records(
     looks: LookRecords | None,
     held_back: Collection[Ref] = (),
 ) -> dict[str, bytes]:
-    """Return the files of this library, by name. before: those that the remote has, whose signatures are kept.
+    """Return the files of this library, by name. before: those that the remote has, whose
+    signatures are kept.
 
-    parts: what the person chose to send besides. held_back: resources whose newest version the remote does not get;
-    their approvals there stay as they are. Raises as `Caller.signer.unlock`.
+    parts: what the person chose to send besides. held_back: resources whose newest version the
+    remote does not get; their approvals there stay as they are. Raises as `Caller.signer.unlock`.
     """
     heads = {head.id: head for head in library.store.heads() if chooses(head.ref)}
     files = {
         "evidence.jsonl": _lines(_evidence(library, chooses, parts)),
-        "approvals.json": _document(_approvals(library, caller, heads, before.get("approvals.json", b""), held_back)),
+        "approvals.json": _document(
+            _approvals(library, caller, heads, before.get("approvals.json", b""), held_back)
+        ),
         "tombstones.json": _document(_tombstones(library)),
         "learned.jsonl": _lines(_learned_tasks(library, heads)) if "learned" in parts else b"",
-        "looks.jsonl": looks.export(library, caller, [head.ref for head in heads.values()]) if looks else b"",
+        "looks.jsonl": looks.export(library, caller, [head.ref for head in heads.values()])
+        if looks
+        else b"",
     }
     return {name: data for name, data in files.items() if data or before.get(name)}
 
 
 def _lines(records: Iterable[Mapping[str, Any]]) -> bytes:
-    return "".join(f"{_line(record)}\n" for record in records).encode("utf-8", "replace")
+    return "".join(f"{_line(record)}\n" for record in records).encode(
+        "utf-8",
+        "replace",
+    )
 
 
 def _document(records: Iterable[Mapping[str, Any]]) -> bytes:
@@ -114,8 +136,13 @@ def _document(records: Iterable[Mapping[str, Any]]) -> bytes:
     return ("[\n" + ",\n".join(lines) + "\n]\n").encode("utf-8", "replace") if lines else b""
 
 
-def _evidence(library: Library, chooses: Chooses, parts: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield the evidence of this library's own sessions. A version is named by its content, whose number differs."""
+def _evidence(
+    library: Library, chooses: Chooses, parts: Collection[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the evidence of this library's own sessions.
+
+    A version is named by its content, whose number differs.
+    """
     trees: dict[Ref, dict[int, str]] = {}
     kinds = ("use", "outcome", *(("sighting",) if "sessions" in parts else ()))
     for kind in kinds:
@@ -134,7 +161,10 @@ def _evidence(library: Library, chooses: Chooses, parts: Collection[str]) -> Ite
 
 
 def _without_words(row: dict[str, Any], parts: Collection[str]) -> dict[str, Any]:
-    hidden = (*(() if "quotes" in parts else _QUOTES), *(() if "sessions" in parts else ("session", "search")))
+    hidden = (
+        *(() if "quotes" in parts else _QUOTES),
+        *(() if "sessions" in parts else ("session", "search")),
+    )
     return {key: None if key in hidden else value for key, value in row.items()}
 
 
@@ -145,20 +175,38 @@ def _numbers(library: Library, ref: Ref) -> dict[int, str]:
 
 
 def _approvals(
-    library: Library, caller: Caller, heads: Mapping[int, Head], before: bytes, held_back: Collection[Ref]
+    library: Library,
+    caller: Caller,
+    heads: Mapping[int, Head],
+    before: bytes,
+    held_back: Collection[Ref],
 ) -> Iterator[dict[str, Any]]:
     earlier = {(approval.ref, approval.tree): approval for approval in read_approvals(before)}
     unchanged_refs = set(map(str, held_back))
     yield from (asdict(approval) for approval in earlier.values() if approval.ref in unchanged_refs)
-    heads = {identity: head for identity, head in heads.items() if str(head.ref) not in unchanged_refs}
+    heads = {
+        identity: head for identity, head in heads.items() if str(head.ref) not in unchanged_refs
+    }
     signer = caller.signer if library.lock is not None else None
-    # Levels of 10,000 heads take a second. Anybody who may push can write the file, so what is signed is looked up.
-    written = {key for key, approval in earlier.items() if approval.trust == _PERSON} if signer is None else set()
+    # Levels of 10,000 heads take a second. Anybody who may push can write the file, so what is
+    # signed is looked up.
+    written = (
+        {key for key, approval in earlier.items() if approval.trust == _PERSON}
+        if signer is None
+        else set()
+    )
     authors = authorships(
         library,
-        [listed_head.id for listed_head in heads.values() if (str(listed_head.ref), listed_head.tree) not in written],
+        [
+            listed_head.id
+            for listed_head in heads.values()
+            if (str(listed_head.ref), listed_head.tree) not in written
+        ],
     )
-    for identity, head in sorted(heads.items(), key=lambda item: str(item[1].ref)):
+    for identity, head in sorted(
+        heads.items(),
+        key=lambda item: str(item[1].ref),
+    ):
         author = authors.get(identity)
         if author is not None and not author.stands:
             continue
@@ -169,8 +217,13 @@ def _approvals(
             if signer is not None:
                 signer.unlock()
                 signature = signer.sign(current.statement).hex()
-                current = SignedApproval(current.ref, current.tree, current.at, current.trust, signer.key, signature)
-        yield {name: getattr(current, name) for name in ("ref", "tree", "at", "trust", "key", "signature")}
+                current = SignedApproval(
+                    current.ref, current.tree, current.at, current.trust, signer.key, signature
+                )
+        yield {
+            name: getattr(current, name)
+            for name in ("ref", "tree", "at", "trust", "key", "signature")
+        }
 
 
 def _tombstones(library: Library) -> Iterator[dict[str, Any]]:
@@ -182,13 +235,23 @@ def _tombstones(library: Library) -> Iterator[dict[str, Any]]:
 def _learned_tasks(library: Library, heads: Mapping[int, Head]) -> Iterator[dict[str, Any]]:
     for resource, tasks in sorted(library.store.backend.learned.tasks_of(heads).items()):
         # What transcripts taught stays on this machine, as the person was told.
-        for task in (task for task in tasks if not task.held_out and task.source is not TaskSource.TRANSCRIPT):
-            yield {"ref": str(heads[resource].ref), "task": task.task, "at": task.at, "against": task.against}
+        for task in (
+            task for task in tasks if not task.held_out and task.source is not TaskSource.TRANSCRIPT
+        ):
+            yield {
+                "ref": str(heads[resource].ref),
+                "task": task.task,
+                "at": task.at,
+                "against": task.against,
+            }
 
 
 @dataclass(slots=True)
 class IncomingRecords:
-    """What lies beside the resources of a remote. stones: by hash, with the size that the bytes had."""
+    """What lies beside the resources of a remote.
+
+    stones: by hash, with the size that the bytes had.
+    """
 
     approvals: dict[tuple[str, str], list[SignedApproval]] = field(default_factory=dict)
     stones: dict[str, tuple[Tombstone, int]] = field(default_factory=dict)
@@ -197,7 +260,9 @@ class IncomingRecords:
 
     def is_approved(self, ref: Ref, tree: str, keys: Collection[str]) -> bool:
         """Return whether the owner of one of these keys approved a content."""
-        return any(approval.is_signed_by(keys) for approval in self.approvals.get((str(ref), tree), ()))
+        return any(
+            approval.is_signed_by(keys) for approval in self.approvals.get((str(ref), tree), ())
+        )
 
 
 def read_records(
@@ -205,7 +270,8 @@ def read_records(
 ) -> IncomingRecords:
     """Return the records in these files; what is damaged or unknown is left out.
 
-    own: this library's own folder. keys: those that the person listed; approvals are read where there are any.
+    own: this library's own folder. keys: those that the person listed; approvals are read where
+    there are any.
     """
     found = IncomingRecords()
     for path in paths:
@@ -236,7 +302,9 @@ def _read_document(data: bytes) -> list[dict[str, Any]]:
     except (ValueError, RecursionError):
         return []
     return (
-        [record for record in document if isinstance(record, dict)][:MAX_RECORDS] if isinstance(document, list) else []
+        [record for record in document if isinstance(record, dict)][:MAX_RECORDS]
+        if isinstance(document, list)
+        else []
     )
 
 
@@ -256,7 +324,11 @@ def read_approvals(data: bytes) -> list[SignedApproval]:
     """Return the approvals in a file; their signatures are not checked."""
     names = ("ref", "tree", "at", "trust", "key", "signature")
     rows = ([record.get(name) for name in names] for record in _read_document(data))
-    return [SignedApproval(*map(str, row)) for row in rows if all(isinstance(value, str) for value in row)]
+    return [
+        SignedApproval(*map(str, row))
+        for row in rows
+        if all(isinstance(value, str) for value in row)
+    ]
 
 
 def _read_stones(data: bytes) -> Iterator[tuple[str, tuple[Tombstone, int]]]:
@@ -265,8 +337,14 @@ def _read_stones(data: bytes) -> Iterator[tuple[str, tuple[Tombstone, int]]]:
         # `type` and not isinstance: True is an int.
         if not _HASH.fullmatch(name) or type(size) is not int or not 0 <= size <= MAX_FILE:
             continue
-        at, actor, reason, kind = (str(record.get(key, ""))[:1_000] for key in ("at", "actor", "reason", "kind"))
-        notice = f"[This file was purged elsewhere on {at[:10]} by {actor[:40]}: {reason}]\n".encode("utf-8", "replace")
+        at, actor, reason, kind = (
+            str(record.get(key, ""))[:1_000] for key in ("at", "actor", "reason", "kind")
+        )
+        notice = (
+            f"[This file was purged elsewhere on {at[:10]} by {actor[:40]}: {reason}]\n".encode(
+                "utf-8", "replace"
+            )
+        )
         yield name, (Tombstone(at, actor, reason, kind, notice), size)
 
 
@@ -275,8 +353,11 @@ def purged_hashes(data: bytes) -> set[str]:
     return {name for name, _ in _read_stones(data)}
 
 
-def import_records(library: Library, records: IncomingRecords, chooses: Chooses, looks: LookRecords | None) -> None:
-    """Add the evidence of others as history that counts nothing, as far as it is about contents that are here.
+def import_records(
+    library: Library, records: IncomingRecords, chooses: Chooses, looks: LookRecords | None
+) -> None:
+    """Add the evidence of others as history that counts nothing, as far as it is about contents
+    that are here.
 
     Their looks at test tasks are added to those of this library.
     """
@@ -284,7 +365,11 @@ def import_records(library: Library, records: IncomingRecords, chooses: Chooses,
         for lines in records.looks:
             looks.add(library.store.home, lines)
     resources: dict[str, tuple[int, int]] = {}
-    import_evidence(library.store, list(_number_records(library, records.evidence, chooses, resources)), resources)
+    import_evidence(
+        library.store,
+        list(_number_records(library, records.evidence, chooses, resources)),
+        resources,
+    )
 
 
 def _number_records(

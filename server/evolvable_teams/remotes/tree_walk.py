@@ -1,7 +1,8 @@
 """Compare the trees of commits, folder by folder, and count the folders.
 
-git's own walk of a tree has no limit: a few small objects that name one another many times hold more folders than
-anybody can walk. A folder of a resource is compared by its id and entered only where a merge asks for it.
+git's own walk of a tree has no limit: a few small objects that name one another many times hold
+more folders than anybody can walk. A folder of a resource is compared by its id and entered only
+where a merge asks for it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +39,10 @@ Tree = dict[bytes, TreeEntry]
 
 @dataclass(slots=True)
 class TreeChanges:
-    """What differs between trees. others: path -> (mode, id) of the files of no resource; id '': gone."""
+    """What differs between trees.
+
+    others: path -> (mode, id) of the files of no resource; id '': gone.
+    """
 
     refs: set[Ref] = field(default_factory=set)
     others: dict[bytes, tuple[int, str]] = field(default_factory=dict)
@@ -48,7 +52,10 @@ class TreeWalk:
     """Compares trees of one repository. An empty id is a tree that holds nothing."""
 
     def __init__(self, read: Callable[[str], bytes], most: int) -> None:
-        """read: returns the content of a tree by its id. most: files beside the resources that may differ."""
+        """read: returns the content of a tree by its id.
+
+        most: files beside the resources that may differ.
+        """
         self._read, self._most, self._left = read, most, MAX_FOLDERS
         self._cache: dict[str, Tree] = {}
         self._size = 0
@@ -58,7 +65,10 @@ class TreeWalk:
         self._left += FOLDERS_OF_A_COMMIT * commits
 
     def entries(self, identity: str) -> Tree:
-        """Return the entries of a tree by their names. Raises RemoteFailed for a damaged one, TooLarge."""
+        """Return the entries of a tree by their names.
+
+        Raises RemoteFailed for a damaged one, TooLarge.
+        """
         found = self._cache.get(identity)
         if found is None:
             data = self._read(identity) if identity else b""
@@ -96,7 +106,10 @@ class TreeWalk:
         return found
 
     def changed_refs(self, new: str, olds: Sequence[str]) -> set[Ref]:
-        """Return the resources of which a file differs from all the other trees. Raises TooLarge, RemoteFailed."""
+        """Return the resources of which a file differs from all the other trees.
+
+        Raises TooLarge, RemoteFailed.
+        """
         found = set[Ref]()
         waiting = [(b"", (new, *olds))]
         while waiting:
@@ -127,7 +140,9 @@ class TreeWalk:
                     waiting.append((path, _folder(now)))
 
     def _has_own_file(self, folders: tuple[str, ...]) -> bool:
-        """Return whether a file of the first folder differs from all the others; True for a folder without an end."""
+        """Return whether a file of the first folder differs from all the others; True for a folder
+        without an end.
+        """
         waiting, count = [folders], 0
         while waiting:
             count += 1
@@ -141,8 +156,12 @@ class TreeWalk:
                     waiting.append(inner)
         return False
 
-    def _differences(self, trees: tuple[str, ...]) -> Iterator[tuple[bytes, tuple[TreeEntry | None, ...]]]:
-        """Yield the entries in which the first tree differs from all the others, with those of every tree."""
+    def _differences(
+        self, trees: tuple[str, ...]
+    ) -> Iterator[tuple[bytes, tuple[TreeEntry | None, ...]]]:
+        """Yield the entries in which the first tree differs from all the others, with those of
+        every tree.
+        """
         sides = [self.entries(tree) for tree in trees]
         self._left -= 1 + sum(map(len, sides)) // _ENTRIES_OF_A_FOLDER
         if self._left < 0:
@@ -159,7 +178,9 @@ class TreeWalk:
 
     def _check_count(self, count: int) -> None:
         if count > self._most:
-            raise TooLarge("The remote's commits change too many files.", f"The limit is {self._most:,}.")
+            raise TooLarge(
+                "The remote's commits change too many files.", f"The limit is {self._most:,}."
+            )
 
 
 def _file(entry: TreeEntry | None) -> TreeEntry | None:
@@ -173,7 +194,9 @@ def _folder(entry: TreeEntry | None) -> str:
 def _join_path(above: bytes, name: bytes) -> bytes:
     path = above + b"/" + name if above else name
     if len(path) > _MAX_PATH:
-        raise TooLarge(f"The remote holds a path of more than {_MAX_PATH:,} bytes.", "Nothing was imported.")
+        raise TooLarge(
+            f"The remote holds a path of more than {_MAX_PATH:,} bytes.", "Nothing was imported."
+        )
     return path
 
 

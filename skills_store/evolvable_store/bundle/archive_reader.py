@@ -10,15 +10,32 @@ from datetime import datetime
 from types import NoneType
 from typing import IO, Any
 
-from evolvable_store.bundle.export import FORMAT, FORMAT_VERSION, SHAPES, Stream, is_valid_record, shape
+from evolvable_store.bundle.export import (
+    FORMAT,
+    FORMAT_VERSION,
+    SHAPES,
+    Stream,
+    is_valid_record,
+    shape,
+)
 from evolvable_store.errors import InvalidArchive, InvalidRef, TooLarge
-from evolvable_store.objects import ABSENT, MAX_FILE, MAX_FILES, Tombstone, blob_hash, pack, pack_tombstone
+from evolvable_store.objects import (
+    ABSENT,
+    MAX_FILE,
+    MAX_FILES,
+    Tombstone,
+    blob_hash,
+    pack,
+    pack_tombstone,
+)
 from evolvable_store.operation import Actor, Principal
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage import Errors, ImportStaging, ReleasePolicy
 
 MAX_PIECE = 48 * 2**20
-"""Characters of one value or element: the largest file, every character of it escaped, and some room."""
+"""Characters of one value or element: the largest file, every character of it escaped, and some
+room.
+"""
 
 MAX_LOOKS = 64 * 2**20
 """Bytes of all records of looks."""
@@ -30,9 +47,11 @@ _decode = json.JSONDecoder().raw_decode
 
 
 def iterate_members(stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of the object in `stream`; for a list, (key, element) for each of its elements.
+    """Yield (key, value) of the object in `stream`; for a list, (key, element) for each of its
+    elements.
 
-    Raises InvalidArchive where the text is not UTF-8, not JSON or not one object, TooLarge for an endless piece.
+    Raises InvalidArchive where the text is not UTF-8, not JSON or not one object, TooLarge for an
+    endless piece.
     """
     text = _JsonReader(stream)
     for _ in text.items("{", "}"):
@@ -76,7 +95,9 @@ class _JsonReader:
         return character
 
     def items(self, opening: str, closing: str) -> Iterator[None]:
-        """Yield before each item between two brackets; the caller takes it, and this the commas and brackets."""
+        """Yield before each item between two brackets; the caller takes it, and this the commas and
+        brackets.
+        """
         self.expect(opening)
         if self.skip() == closing:
             self.expect(closing)
@@ -99,7 +120,10 @@ class _JsonReader:
             except json.JSONDecodeError as error:
                 if not self._more():
                     raise _not_json() from error
-            except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets without end
+            except (
+                ValueError,
+                RecursionError,
+            ) as error:  # numbers of thousands of digits, brackets without end
                 raise _not_json() from error
 
     def _more(self) -> bool:
@@ -109,12 +133,21 @@ class _JsonReader:
         # What was taken is dropped, so that memory holds one piece and not the archive.
         rest = self._window[self._at :]
         if len(rest) > MAX_PIECE:
-            raise TooLarge("A part of the archive is too large.", f"The limit is {MAX_PIECE:,} characters.")
+            raise TooLarge(
+                "A part of the archive is too large.", f"The limit is {MAX_PIECE:,} characters."
+            )
         data = self._stream.read(max(_CHUNK, len(rest)))
         # `final` makes the decoder refuse a cut-off character at the end.
         self._ended = not data
         try:
-            self._window, self._at = rest + self._decoder.decode(data, final=self._ended), 0
+            self._window, self._at = (
+                rest
+                + self._decoder.decode(
+                    data,
+                    final=self._ended,
+                ),
+                0,
+            )
         except UnicodeDecodeError as error:
             raise _not_json() from error
         return not self._ended
@@ -122,7 +155,8 @@ class _JsonReader:
 
 def _not_json() -> InvalidArchive:
     return InvalidArchive(
-        "The archive is cut off or is not JSON as `evolvable export` writes it.", "Nothing was imported; export again."
+        "The archive is cut off or is not JSON as `evolvable export` writes it.",
+        "Nothing was imported; export again.",
     )
 
 
@@ -142,7 +176,10 @@ class ArchiveReader:
         self.looks: list[bytes] = []
 
     def read(self, stream: Stream) -> None:
-        """Check the records of a whole archive and stage them. Raises InvalidArchive or TooLarge."""
+        """Check the records of a whole archive and stage them.
+
+        Raises InvalidArchive or TooLarge.
+        """
         add = {
             "operations": self._add_operation,
             "changes": self._add_change,
@@ -157,7 +194,8 @@ class ArchiveReader:
             if key not in add:
                 header[key] = value
                 continue
-            # The format and its version come first, so that a foreign file is refused before anything is staged.
+            # The format and its version come first, so that a foreign file is refused before
+            # anything is staged.
             _check_header(header)
             if not isinstance(value, dict):
                 raise _invalid(key, "one is not an object")
@@ -165,13 +203,20 @@ class ArchiveReader:
                 add[key](value)
             # KeyError and TypeError: a member is missing, or an object stands where a text belongs.
             except (KeyError, TypeError, UnicodeEncodeError, OverflowError, *Errors) as error:
-                raise _invalid(key, f"{ascii(value)[:80]} cannot be kept ({error})") from error
+                raise _invalid(
+                    key,
+                    f"{ascii(value)[:80]} cannot be kept ({error})",
+                ) from error
         _check_header(header)
 
     def _add_operation(self, record: dict[str, Any]) -> None:
         _check_shape("operations", record, _OPERATION)
         texts, numbers = record["evidence"], record["undoes"]
-        if record["actor"] not in set(Actor) or not _is_timestamp(record["at"]) or not record["reason"].strip():
+        if (
+            record["actor"] not in set(Actor)
+            or not _is_timestamp(record["at"])
+            or not record["reason"].strip()
+        ):
             raise _invalid("operations", f"{record['id']} has no actor, time or reason")
         # type(), not isinstance(): True is an int for Python, and no number in an archive.
         if {*map(type, texts)} - {str} or {*map(type, numbers)} - {int}:
@@ -198,11 +243,18 @@ class ArchiveReader:
     def _add_blob(self, record: dict[str, Any]) -> None:
         text, encoded, name = record.get("text"), record.get("base64"), record.get("sha256")
         try:
-            data = text.encode("utf-8") if isinstance(text, str) else base64.b64decode(str(encoded), validate=True)
+            data = (
+                text.encode("utf-8")
+                if isinstance(text, str)
+                else base64.b64decode(str(encoded), validate=True)
+            )
         except (UnicodeEncodeError, binascii.Error) as error:
             raise _invalid("blobs", f"{ascii(name)[:80]} cannot be read") from error
         if len(data) > MAX_FILE:
-            raise TooLarge(f"A file of the archive has {len(data):,} bytes.", f"The limit for one is {MAX_FILE:,}.")
+            raise TooLarge(
+                f"A file of the archive has {len(data):,} bytes.",
+                f"The limit for one is {MAX_FILE:,}.",
+            )
         if "purged" in record:
             self._add_tombstone(str(name), record["purged"], data)
             return
@@ -212,20 +264,39 @@ class ArchiveReader:
         self._staging.add_blob(name, len(data), *pack(data))
 
     def _add_tombstone(self, name: str, purge: Any, data: bytes) -> None:
-        """Stage the tombstone of a purged blob. It never replaces bytes that the library has or gets."""
-        if not isinstance(purge, dict) or not _SHA256.fullmatch(name) or not _is_timestamp(str(purge.get("at"))):
-            raise _invalid("blobs", f"{ascii(name)[:80]} says of its purge {ascii(purge)[:80]}")
+        """Stage the tombstone of a purged blob.
+
+        It never replaces bytes that the library has or gets.
+        """
+        if (
+            not isinstance(purge, dict)
+            or not _SHA256.fullmatch(name)
+            or not _is_timestamp(str(purge.get("at")))
+        ):
+            raise _invalid(
+                "blobs",
+                f"{ascii(name)[:80]} says of its purge {ascii(purge)[:80]}",
+            )
         size = purge.get("size")
         if type(size) is not int or not 0 <= size <= MAX_FILE:
-            raise _invalid("blobs", f"{ascii(name)[:80]} was purged of {ascii(size)[:20]} bytes")
+            raise _invalid(
+                "blobs",
+                f"{ascii(name)[:80]} was purged of {ascii(size)[:20]} bytes",
+            )
         # Cut, since an archive's author decides on their length.
-        at, actor, reason, kind = (str(purge.get(key))[:1_000] for key in ("at", "actor", "reason", "kind"))
-        self._staging.add_blob(name, size, pack_tombstone(Tombstone(at, actor, reason, kind, data)), ABSENT)
+        at, actor, reason, kind = (
+            str(purge.get(key))[:1_000] for key in ("at", "actor", "reason", "kind")
+        )
+        self._staging.add_blob(
+            name, size, pack_tombstone(Tombstone(at, actor, reason, kind, data)), ABSENT
+        )
 
     def _add_move(self, record: dict[str, Any]) -> None:
         _check_shape("moves of the channel", record, _MOVE)
         is_valid = (
-            record["actor"] in set(Actor) and record["policy"] in {None, *ReleasePolicy} and _is_timestamp(record["at"])
+            record["actor"] in set(Actor)
+            and record["policy"] in {None, *ReleasePolicy}
+            and _is_timestamp(record["at"])
         )
         if not is_valid or not all(map(_is_placement, record["placed"])):
             raise _invalid("moves of the channel", f"{ascii(record)[:80]} cannot be read")
@@ -235,7 +306,10 @@ class ArchiveReader:
         self.looks.append(json.dumps(record).encode())
         self._looks_size += len(self.looks[-1])
         if self._looks_size > MAX_LOOKS:
-            raise TooLarge("The archive has too many looks at sealed tests.", f"The limit is {MAX_LOOKS:,} bytes.")
+            raise TooLarge(
+                "The archive has too many looks at sealed tests.",
+                f"The limit is {MAX_LOOKS:,} bytes.",
+            )
 
     def _add_evidence(self, record: dict[str, Any]) -> None:
         checked = check_evidence(record)
@@ -244,7 +318,10 @@ class ArchiveReader:
 
 
 def check_evidence(record: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the known fields of a record of evidence, None for one of a newer program. Raises InvalidArchive."""
+    """Return the known fields of a record of evidence, None for one of a newer program.
+
+    Raises InvalidArchive.
+    """
     fields = SHAPES.get(str(record.get("type")))
     # A record of a newer program is left out; the rest of the archive is still good.
     if fields is None:
@@ -257,19 +334,26 @@ def check_evidence(record: dict[str, Any]) -> dict[str, Any] | None:
 
 def _check_header(header: dict[str, Any]) -> None:
     if header.get("format") != FORMAT:
-        raise InvalidArchive("This JSON is no archive of a library.", "`evolvable export` writes one.")
+        raise InvalidArchive(
+            "This JSON is no archive of a library.", "`evolvable export` writes one."
+        )
     if header.get("version") != FORMAT_VERSION:
         raise InvalidArchive(
-            f"The archive has the version {ascii(header.get('version'))[:20]}, this program reads {FORMAT_VERSION}.",
+            f"The archive has the version {ascii(header.get('version'))[:20]}, this program reads "
+            f"{FORMAT_VERSION}.",
             "Update this program: git pull and pip install . in your clone.",
         )
 
 
-def _check_shape(where: str, record: dict[str, Any], fields: dict[str, tuple[type, ...]], least: int = 1) -> None:
+def _check_shape(
+    where: str, record: dict[str, Any], fields: dict[str, tuple[type, ...]], least: int = 1
+) -> None:
     for key, types in fields.items():
         value = record.get(key)
         # type() again: a bool must not pass for a number.
-        if type(value) not in types or (isinstance(value, int) and not least <= value < _MAX_INTEGER):
+        if type(value) not in types or (
+            isinstance(value, int) and not least <= value < _MAX_INTEGER
+        ):
             raise _invalid(where, f"{key} is {ascii(value)[:80]}")
 
 
@@ -278,8 +362,14 @@ def _check_files(ref: Ref, files: Any) -> None:
     if not isinstance(files, dict) or len(files) > MAX_FILES:
         raise _invalid("changes", f"one of {ref} has too many files or none")
     for path, entry in files.items():
-        if not isinstance(entry, list) or [*map(type, entry)] != [str, int, int] or not _SHA256.fullmatch(entry[0]):
-            raise _invalid("changes", f"the file {ascii(path)[:80]} of {ref} is {ascii(entry)[:80]}")
+        if (
+            not isinstance(entry, list)
+            or [*map(type, entry)] != [str, int, int]
+            or not _SHA256.fullmatch(entry[0])
+        ):
+            raise _invalid(
+                "changes", f"the file {ascii(path)[:80]} of {ref} is {ascii(entry)[:80]}"
+            )
 
 
 def _is_placement(value: Any) -> bool:
@@ -300,9 +390,12 @@ def _is_timestamp(text: str) -> bool:
         datetime.fromisoformat(text)
     except ValueError:
         return False
-    # fromisoformat accepts long fractions of a second; no program here writes more than 32 characters.
+    # fromisoformat accepts long fractions of a second; no program here writes more than 32
+    # characters.
     return len(text) <= 40
 
 
 def _invalid(where: str, why: str) -> InvalidArchive:
-    return InvalidArchive(f"Among the {where} of the archive: {why}.", "Nothing was imported; export again.")
+    return InvalidArchive(
+        f"Among the {where} of the archive: {why}.", "Nothing was imported; export again."
+    )

@@ -1,29 +1,37 @@
-"""What all exports share: which resources they are about, and a file that appears whole or not at all.
+"""What all exports share: which resources they are about, and a file that appears whole or not at
+all.
 
-The evidence in a JSON archive: what was shown, loaded, told, and seen in sessions, each by the ref it is about.
+The evidence in a JSON archive: what was shown, loaded, told, and seen in sessions, each by the ref
+it is about.
 
     {"type": "shown", "ref", "version", "at", "search", "session"}
     {"type": "use", "ref", "version", "at", "id", "search", "session"}
-    {"type": "outcome", "ref", "version", "at", "use", "outcome", "usage", "task_type", "evidence", "session"}
-    {"type": "sighting", "ref", "version", "at", "session", "model", "loaded", "used", "how", "outcome", "signals"}
+    {"type": "outcome", "ref", "version", "at", "use", "outcome", "usage", "task_type", "evidence",
+    "session"}
+    {"type": "sighting", "ref", "version", "at", "session", "model", "loaded", "used", "how",
+    "outcome", "signals"}
     {"type": "taken", "session", "client", "digest", "spans", "at", "model", "outcome", "signals"}
 
-A `taken` stands for a whole session, so only an export of the whole library has them. An author of an archive can write
-into it what they like, so an import keeps its evidence as history and counts none of it.
+A `taken` stands for a whole session, so only an export of the whole library has them. An author of
+an archive can write into it what they like, so an import keeps its evidence as history and counts
+none of it.
 
 Writes resources with every version, operation and file as one JSON document.
 
     {"format": "evolvable-history", "version": 1,
      "operations": [{"id", "at", "actor", "reason", "session", "evidence", "undoes"}, ...],
      "changes": [{"operation", "ref", "after", "hash", "files": {path: [sha256, size, mode]}}, ...],
-     "blobs": [{"sha256", "text" or "base64", "purged"?: {"at", "actor", "reason", "kind", "size"}}, ...],
-     "channel": [{"at", "actor", "reason", "session", "policy", "placed": [[ref, version or null, withdrawn]]}, ...],
+     "blobs": [{"sha256", "text" or "base64", "purged"?: {"at", "actor", "reason", "kind", "size"}},
+     ...],
+     "channel": [{"at", "actor", "reason", "session", "policy", "placed": [[ref, version or null,
+     withdrawn]]}, ...],
      "evidence": [...],
      "looks": [...]}
 
-Changes stand in the order of the log; those that made no version (a removal, a return) have neither hash nor files.
-Ids are those of the exporting library; the version hashes do not cover them. What a record of evidence holds is said
-in `evidence`. `looks` are records of a caller, which the import hands back as they are.
+Changes stand in the order of the log; those that made no version (a removal, a return) have neither
+hash nor files. Ids are those of the exporting library; the version hashes do not cover them. What a
+record of evidence holds is said in `evidence`. `looks` are records of a caller, which the import
+hands back as they are.
 
 Copies a whole library into another folder while other processes go on writing.
 """
@@ -58,17 +66,23 @@ Stream = IO[bytes]
 
 @contextlib.contextmanager
 def disk_errors(target: Path, instead: str) -> Iterator[None]:
-    """Turn an OSError about the target into LibraryError. instead: the noun of the hint, such as "file"."""
+    """Turn an OSError about the target into LibraryError.
+
+    instead: the noun of the hint, such as "file".
+    """
     try:
         yield
     except OSError as error:
         kind = LibraryFull if error.errno == errno.ENOSPC else LibraryError
-        raise kind(f"{target} cannot be written: {error.strerror or error}.", f"Name another {instead}.") from error
+        raise kind(
+            f"{target} cannot be written: {error.strerror or error}.", f"Name another {instead}."
+        ) from error
 
 
 @contextlib.contextmanager
 def open_atomic(target: Path | Stream) -> Iterator[Stream]:
-    """Yield a stream to write to; a file replaces what was at the path when all is written and on the disk.
+    """Yield a stream to write to; a file replaces what was at the path when all is written and on
+    the disk.
 
     Raises LibraryError when the file cannot be written.
     """
@@ -77,7 +91,9 @@ def open_atomic(target: Path | Stream) -> Iterator[Stream]:
         return
     with disk_errors(target, "file"):
         # In the folder of the target: os.replace over another file system is not atomic.
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+        handle, name = tempfile.mkstemp(
+            prefix=f".{target.name}.", suffix=".part", dir=target.parent
+        )
         draft = Path(name)
         try:
             with open(handle, "w+b") as stream:
@@ -93,7 +109,8 @@ def open_atomic(target: Path | Stream) -> Iterator[Stream]:
 
 
 def select_heads(store: Store, refs: Iterable[Ref] | None) -> list[Head]:
-    """Return the living heads that `refs` name, by default all skills of the user's scope, ordered by name.
+    """Return the living heads that `refs` name, by default all skills of the user's scope, ordered
+    by name.
 
     Raises NoSuchResource, and InvalidArgument when two would get one folder.
     """
@@ -105,14 +122,23 @@ def select_heads(store: Store, refs: Iterable[Ref] | None) -> list[Head]:
         # Folded: two folders that differ by case are one on Windows and macOS.
         twin = by_name.setdefault(head.name.casefold(), head)
         if twin is not head:
-            raise InvalidArgument(f"{twin.ref} and {head.ref} would share one folder.", "Export them one by one.")
+            raise InvalidArgument(
+                f"{twin.ref} and {head.ref} would share one folder.", "Export them one by one."
+            )
     return [by_name[name] for name in sorted(by_name)]
 
 
-def shape(texts: str = "", maybe: str = "", numbers: str = "", lists: str = "") -> dict[str, tuple[type, ...]]:
+def shape(
+    texts: str = "", maybe: str = "", numbers: str = "", lists: str = ""
+) -> dict[str, tuple[type, ...]]:
     """Return the types that the fields of a record may have, in this order."""
     fields: dict[str, tuple[type, ...]] = {}
-    for names, types in ((texts, (str,)), (maybe, (str, NoneType)), (numbers, (int,)), (lists, (list,))):
+    for names, types in (
+        (texts, (str,)),
+        (maybe, (str, NoneType)),
+        (numbers, (int,)),
+        (lists, (list,)),
+    ):
         fields |= dict.fromkeys(names.split(), types)
     return fields
 
@@ -124,15 +150,21 @@ SHAPES = {
     "sighting": shape("ref at session how signals", "model outcome", "version loaded used"),
     "taken": shape("session client digest at signals", "model outcome", "spans"),
 }
-"""Every type of record, with the types of its fields. All fields but `ref` are columns of its table."""
+"""Every type of record, with the types of its fields.
 
-# Rows read or written at once: enough to make the cost of a query small, few enough to stay in memory.
+All fields but `ref` are columns of its table.
+"""
+
+# Rows read or written at once: enough to make the cost of a query small, few enough to stay in
+# memory.
 _BATCH = 500
 
 
-def export_evidence(store: Store, latest: Mapping[Ref, int], *, whole: bool) -> Iterator[dict[str, Any]]:
-    """Yield the evidence in an order that is the same each time. latest: the newest version of each resource that it
-    may be about. whole: these are all resources.
+def export_evidence(
+    store: Store, latest: Mapping[Ref, int], *, whole: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield the evidence in an order that is the same each time. latest: the newest version of each
+    resource that it may be about. whole: these are all resources.
     """
     for kind, shape in SHAPES.items():
         # A session may be about resources that this export leaves out.
@@ -152,7 +184,9 @@ def export_evidence(store: Store, latest: Mapping[Ref, int], *, whole: bool) -> 
 def is_valid_record(record: Mapping[str, Any]) -> bool:
     """Return whether the words in a record of the right shape are known."""
     outcome, usage = record.get("outcome"), record.get("usage")
-    if (outcome is not None and outcome not in set(Outcome)) or (usage is not None and usage not in set(Usage)):
+    if (outcome is not None and outcome not in set(Outcome)) or (
+        usage is not None and usage not in set(Usage)
+    ):
         return False
     try:
         parse_signals(record.get("signals", "[]"))
@@ -169,7 +203,8 @@ def import_evidence(
 
     resources: ref -> (id, newest version) of the resources that it may be about.
 
-    Records that are here already stay as they are, so importing the same archive again changes nothing.
+    Records that are here already stay as they are, so importing the same archive again changes
+    nothing.
     """
     rows = (row for record in records if (row := _evidence_row(record, resources)))
     while batch := list(itertools.islice(rows, _BATCH)):
@@ -204,11 +239,13 @@ def export_json(
 
     looks: records of the caller that go along. without: resources that are not written.
 
-    The document is the library as it was when the export began. A stream is written to and not closed.
-    Raises NoSuchResource, LibraryCorrupt, LibraryError when the file cannot be written.
+    The document is the library as it was when the export began. A stream is written to and not
+    closed. Raises NoSuchResource, LibraryCorrupt, LibraryError when the file cannot be written.
     """
     # store.head raises NoSuchResource; a removed resource has a head too.
-    stored = None if refs is None else {(store.head_or_none(ref) or store.head(ref)).ref for ref in refs}
+    stored = (
+        None if refs is None else {(store.head_or_none(ref) or store.head(ref)).ref for ref in refs}
+    )
     export = _Export(store, stored, frozenset(without))
     with open_atomic(target) as stream:
         stream.write(f'{{"format":"{FORMAT}","version":{FORMAT_VERSION}'.encode("ascii"))
@@ -262,7 +299,8 @@ class _Export:
         for change in self._log():
             record = {"operation": change.operation, "ref": str(change.ref), "after": change.after}
             latest = self.latest.get(change.ref, 0)
-            # Only a number that is new makes a version; a lower one is a return to an older version.
+            # Only a number that is new makes a version; a lower one is a return to an older
+            # version.
             if change.after is not None and change.after > latest:
                 self.latest[change.ref] = change.after
                 record |= self._version(change, change.after)
@@ -273,12 +311,19 @@ class _Export:
         version = self._store.backend.version(identity, number)
         manifest = self._store.backend.manifest(identity, number)
         if version is None or manifest is None:
-            raise LibraryCorrupt(f"{change.ref.at(number)} is missing.", "Run `evolvable care fsck`.")
+            raise LibraryCorrupt(
+                f"{change.ref.at(number)} is missing.", "Run `evolvable care fsck`."
+            )
         self._blobs.update((bytes.fromhex(entry.sha256), None) for entry in manifest.values())
-        return {"hash": version.hash, "files": {path: (e.sha256, e.size, e.mode) for path, e in manifest.items()}}
+        return {
+            "hash": version.hash,
+            "files": {path: (e.sha256, e.size, e.mode) for path, e in manifest.items()},
+        }
 
     def blobs(self) -> Iterator[Any]:
-        """Yield each blob that the changes need once; as text where that gives the same bytes back."""
+        """Yield each blob that the changes need once; as text where that gives the same
+        bytes back.
+        """
         for name in self._blobs:
             # One at a time: all blobs together can exceed the memory.
             data = self._store.blob(name.hex())
@@ -289,17 +334,33 @@ class _Export:
                 yield record | {"base64": base64.b64encode(data).decode("ascii")}
 
     def _purge_record(self, sha256: str, data: bytes) -> dict[str, Any]:
-        """Return the record of the purge of a blob as a field for the archive, {} for a blob that has its bytes."""
-        if blob_hash(data) == sha256 or (found := self._store.backend.purges.tombstone(sha256)) is None:
+        """Return the record of the purge of a blob as a field for the archive, {} for a blob that
+        has its bytes.
+        """
+        if (
+            blob_hash(data) == sha256
+            or (found := self._store.backend.purges.tombstone(sha256)) is None
+        ):
             return {}
         stone, size = found
-        purge = {"at": stone.at, "actor": stone.actor, "reason": stone.reason, "kind": stone.kind, "size": size}
+        purge = {
+            "at": stone.at,
+            "actor": stone.actor,
+            "reason": stone.reason,
+            "kind": stone.kind,
+            "size": size,
+        }
         return {"purged": purge}
 
     def channel(self) -> Iterator[Any]:
-        """Yield every move of the stable channel, with those of its placings that belong to the resources."""
+        """Yield every move of the stable channel, with those of its placings that belong to the
+        resources.
+        """
         # From the move that was the last when the export began, oldest first.
-        moves = self._channel.moves(self._last_move, below=self._last_move + 1)[::-1]
+        moves = self._channel.moves(
+            self._last_move,
+            below=self._last_move + 1,
+        )[::-1]
         placed: dict[int, list[Placement]] = {}
         for placing in self._channel.placings([move.id for move in moves]):
             if self._is_exported(placing.ref):
@@ -307,7 +368,12 @@ class _Export:
         for move in moves:
             note, rows = move.note, placed.get(move.id, [])
             if rows or (note.policy and self._refs is None):
-                record = {"at": note.at, "actor": note.actor, "reason": note.reason, "session": note.session}
+                record = {
+                    "at": note.at,
+                    "actor": note.actor,
+                    "reason": note.reason,
+                    "session": note.session,
+                }
                 placed_rows = [(str(row.ref), row.after, row.withdrawn) for row in rows]
                 yield record | {"policy": note.policy, "placed": placed_rows}
 
@@ -348,26 +414,37 @@ def backup(
     replace: bool = False,
     beside: Callable[[], Mapping[str, bytes]] = dict,
 ) -> Path:
-    """Return `target`, made a folder with a file that is the library as it was when the backup began.
+    """Return `target`, made a folder with a file that is the library as it was when the backup
+    began.
 
-    Beside it lie the projects and the watched folders of this machine.
-    `Store.open(target)` opens it; it follows no folder until one is added again. It appears whole or not at all,
-    checked, and is on the disk when this returns.
-    progress: called with pages copied and all pages. replace: an older backup at `target` makes room for it.
-    beside: called after the copy; files of the caller that go along, by their names in the folder `evolve`.
-    Raises InvalidArgument when something else lies there, LibraryCorrupt when the copy is damaged, LibraryError.
+    Beside it lie the projects and the watched folders of this machine. `Store.open(target)` opens
+    it; it follows no folder until one is added again. It appears whole or not at all, checked, and
+    is on the disk when this returns. progress: called with pages copied and all pages. replace: an
+    older backup at `target` makes room for it. beside: called after the copy; files of the caller
+    that go along, by their names in the folder `evolve`. Raises InvalidArgument when something else
+    lies there, LibraryCorrupt when the copy is damaged, LibraryError.
     """
     _check_target(store, target, replace)
     with disk_errors(target, "folder"):
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+        draft = Path(
+            tempfile.mkdtemp(
+                prefix=f".{target.name}.",
+                suffix=".part",
+                dir=target.parent,
+            )
+        )
         try:
-            # First the library, then the rest: files beside it may name versions, which then exist in the copy.
-            store.backend.maintenance.copy_to(draft / LIBRARY_FILE, progress or (lambda done, total: None))
+            # First the library, then the rest: files beside it may name versions, which then exist
+            # in the copy.
+            store.backend.maintenance.copy_to(
+                draft / LIBRARY_FILE, progress or (lambda done, total: None)
+            )
             copy_projects(store.home, draft)
             carry_places(store.backend.bindings, draft)
             for name, data in beside().items():
-                # "xb" below: two names that are one on this file system must not overwrite each other.
+                # "xb" below: two names that are one on this file system must not overwrite each
+                # other.
                 (draft / BESIDE).mkdir(exist_ok=True)
                 with open(draft / BESIDE / name, "xb") as stream:
                     stream.write(data)
@@ -388,22 +465,31 @@ def _check_target(store: Store, target: Path, replace: bool) -> None:
         raise InvalidArgument(f"{target} is not a folder.", "A backup is a folder; name a new one.")
     # Only a folder that holds nothing but a backup may be replaced.
     names = set(os.listdir(target))
-    if BESIDE in names and all(name.endswith((".jsonl", ".jsonl.lock")) for name in os.listdir(target / BESIDE)):
+    if BESIDE in names and all(
+        name.endswith((".jsonl", ".jsonl.lock")) for name in os.listdir(target / BESIDE)
+    ):
         names.discard(BESIDE)
     names -= {CARRIED_PLACES, PROJECTS_FILE}
-    if target.samefile(store.home) or names - {LIBRARY_FILE, *(LIBRARY_FILE + end for end in _LOG_SUFFIXES)}:
+    if target.samefile(store.home) or names - {
+        LIBRARY_FILE,
+        *(LIBRARY_FILE + end for end in _LOG_SUFFIXES),
+    }:
         raise InvalidArgument(f"{target} holds other things than a backup.", "Name a new folder.")
     if names and not replace:
-        raise InvalidArgument(f"{target} holds a backup already.", "Name a new folder, or say that it is replaced.")
+        raise InvalidArgument(
+            f"{target} holds a backup already.", "Name a new folder, or say that it is replaced."
+        )
 
 
 def _publish(draft: Path, target: Path) -> None:
-    # Contents, then the folder, then the rename: after a power cut the new name leads to a whole backup.
+    # Contents, then the folder, then the rename: after a power cut the new name leads to a whole
+    # backup.
     with open(draft / LIBRARY_FILE, "rb+") as stream:
         os.fsync(stream.fileno())
     sync_folder(draft)
     if target.exists():
-        # Beside the draft and not into it, so that a crash between two renames leaves the older backup to be found.
+        # Beside the draft and not into it, so that a crash between two renames leaves the older
+        # backup to be found.
         older = draft.with_suffix(".old")
         os.rename(target, older)
         os.rename(draft, target)

@@ -1,4 +1,6 @@
-"""Resources as plain folders, or as a zip of them: name/SKILL.md and so on, the newest version of each."""
+"""Resources as plain folders, or as a zip of them: name/SKILL.md and so on, the newest version of
+each.
+"""
 
 import os
 import re
@@ -21,7 +23,14 @@ from evolvable_store.bundle.import_ import (
     is_main,
     track_progress,
 )
-from evolvable_store.bundle.zip_reader import MAX_ENTRIES, MAX_RATIO, MAX_TOTAL, ZipArchive, open_zip, unsafe_zip
+from evolvable_store.bundle.zip_reader import (
+    MAX_ENTRIES,
+    MAX_RATIO,
+    MAX_TOTAL,
+    ZipArchive,
+    open_zip,
+    unsafe_zip,
+)
 from evolvable_store.errors import InvalidArchive, InvalidArgument, TooLarge
 from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import MAX_FILES, MAX_RESOURCE, File, Files
@@ -35,7 +44,8 @@ from evolvable_store.workingcopy import SYNC_COPY, read_folder
 # O_EXCL follows no link and overwrites nothing; O_BINARY keeps line ends on Windows.
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
-# Deep enough for a checkout with skills in folders of plugins; bounds the walk over a person's whole disk.
+# Deep enough for a checkout with skills in folders of plugins; bounds the walk over a person's
+# whole disk.
 MAX_DEPTH = 6
 """How deep below the folder named resources are looked for."""
 
@@ -47,18 +57,22 @@ LOOKS_PATH = ".evolvable/opened.jsonl"
 def export_folders(
     store: Store, target: Path, refs: Iterable[Ref] | None = None, looks: bytes = b""
 ) -> tuple[Ref, ...]:
-    """Return the resources written as folders into `target`, by default all skills of the user's scope.
+    """Return the resources written as folders into `target`, by default all skills of the user's
+    scope.
 
-    looks: records of the caller that go along, added to those of an export before it.
-    `target` is made when it is missing. Nothing in it is overwritten: a name that is taken is refused before
-    anything is written. Each folder appears whole. Raises NoSuchResource, InvalidArgument, LibraryError.
+    looks: records of the caller that go along, added to those of an export before it. `target` is
+    made when it is missing. Nothing in it is overwritten: a name that is taken is refused before
+    anything is written. Each folder appears whole. Raises NoSuchResource, InvalidArgument,
+    LibraryError.
     """
     heads = select_heads(store, refs)
     with disk_errors(target, "folder"):
         target.mkdir(parents=True, exist_ok=True)
         taken_names = [head.name for head in heads if os.path.lexists(target / head.name)]
         if taken_names:
-            raise InvalidArgument(f"{target} has {', '.join(taken_names[:10])} already.", "Name an empty folder.")
+            raise InvalidArgument(
+                f"{target} has {', '.join(taken_names[:10])} already.", "Name an empty folder."
+            )
         # Each folder is written aside and renamed, so nobody sees half of one.
         draft = Path(tempfile.mkdtemp(prefix=".export.", suffix=".tmp", dir=target))
         try:
@@ -77,11 +91,20 @@ def export_folders(
 def _hint(source: Path, kind: Kind) -> str:
     """Return the hint for a folder that holds nothing of this kind."""
     # The usual mistake: a folder of agents imported as skills.
-    others = [other for other in Kind if other is not kind and next(find_folders(source, other, MAX_DEPTH), None)]
+    others = [
+        other
+        for other in Kind
+        if other is not kind and next(find_folders(source, other, MAX_DEPTH), None)
+    ]
     if others:
-        return f"It has {main_file(others[0], 'name')}: import it as the kind {others[0]} (--kind {others[0]})."
+        return (
+            f"It has {main_file(others[0], 'name')}: import it as the kind {others[0]} (--kind "
+            f"{others[0]})."
+        )
     main = main_file(kind, "name")
-    return f"Name another folder, or write {main} into it, beginning with ---, name, description, ---."
+    return (
+        f"Name another folder, or write {main} into it, beginning with ---, name, description, ---."
+    )
 
 
 def _write_folder(folder: Path, files: Files) -> None:
@@ -104,20 +127,27 @@ def import_folders(
     progress: Callable[[int, int], None] | None = None,
     check: ImportCheck = accept_all,
 ) -> ImportReport:
-    """Return what became of each folder in `source`, or of `source` itself, that holds a resource of this kind.
+    """Return what became of each folder in `source`, or of `source` itself, that holds a resource
+    of this kind.
 
-    As import_zip. A folder with a symlink or anything else that cannot be kept whole is refused. progress: called
-    with folders read and all folders. Raises InvalidArchive when there is no such folder.
+    As import_zip. A folder with a symlink or anything else that cannot be kept whole is refused.
+    progress: called with folders read and all folders. Raises InvalidArchive when there is no such
+    folder.
     """
     check_scope(scope)
     folders = list(find_folders(source.absolute(), kind, MAX_DEPTH))
     if not folders:
-        raise InvalidArchive(f"{source} has no folder with {main_file(kind, 'name')}.", _hint(source.absolute(), kind))
+        raise InvalidArchive(
+            f"{source} has no folder with {main_file(kind, 'name')}.",
+            _hint(source.absolute(), kind),
+        )
 
     def read() -> Iterator[ImportCandidate]:
         return track_progress(map(folder_candidate, folders), len(folders), progress)
 
-    return FolderImport(store, kind, scope, reason or f"imported from {source}", replace, check).run(read)
+    return FolderImport(
+        store, kind, scope, reason or f"imported from {source}", replace, check
+    ).run(read)
 
 
 def find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
@@ -126,7 +156,13 @@ def find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
         entries = sorted(os.scandir(place), key=lambda entry: entry.name)
     except OSError:
         return
-    if any(is_main(kind, f"{place.name}/{entry.name}") for entry in entries):
+    if any(
+        is_main(
+            kind,
+            f"{place.name}/{entry.name}",
+        )
+        for entry in entries
+    ):
         # The outermost wins: an example skill inside of a skill belongs to it.
         yield place
         return
@@ -162,8 +198,9 @@ def export_zip(
 
     looks: records of the caller that go along.
 
-    Equal content gives an equal zip, byte for byte. A stream is written to and not closed. Raises NoSuchResource,
-    InvalidArgument when two resources would get one folder, TooLarge, LibraryError when the file cannot be written.
+    Equal content gives an equal zip, byte for byte. A stream is written to and not closed. Raises
+    NoSuchResource, InvalidArgument when two resources would get one folder, TooLarge, LibraryError
+    when the file cannot be written.
     """
     heads = select_heads(store, refs)
     manifests = [store.manifest(head) for head in heads]
@@ -193,7 +230,9 @@ def _write_zip_entries(archive: zipfile.ZipFile, store: Store, head: Head) -> No
 
 
 def _packing(data: bytes) -> int:
-    """Return how a file is packed: as it is where it would become so small that an import takes the zip for a bomb."""
+    """Return how a file is packed: as it is where it would become so small that an import takes the
+    zip for a bomb.
+    """
     small = len(data) > MAX_RATIO and len(zlib.compress(data)) * MAX_RATIO < len(data)
     return zipfile.ZIP_STORED if small else zipfile.ZIP_DEFLATED
 
@@ -209,13 +248,15 @@ def import_zip(
     progress: Callable[[int, int], None] | None = None,
     check: ImportCheck = accept_all,
 ) -> ImportReport:
-    """Return what became of each folder in the zip that holds a resource of this kind, at any depth.
+    """Return what became of each folder in the zip that holds a resource of this kind, at any
+    depth.
 
-    A folder's name is the resource's; a zip of the bare files takes the name from the main file. What is here with
-    other content gets a new version with `replace` and is refused otherwise. All of it is one operation by
-    Actor.IMPORT. progress: called with folders read and all folders. Raises InvalidArchive or TooLarge, before anything
-    is imported, for a zip that is damaged, has no such folder, or is not plain: links, devices, encryption, names that
-    lead elsewhere or clash, bytes used twice.
+    A folder's name is the resource's; a zip of the bare files takes the name from the main file.
+    What is here with other content gets a new version with `replace` and is refused otherwise. All
+    of it is one operation by Actor.IMPORT. progress: called with folders read and all folders.
+    Raises InvalidArchive or TooLarge, before anything is imported, for a zip that is damaged, has
+    no such folder, or is not plain: links, devices, encryption, names that lead elsewhere or clash,
+    bytes used twice.
     """
     check_scope(scope)
     with open_zip(source) as archive:
@@ -224,11 +265,15 @@ def import_zip(
             raise unsafe_zip(f"it has no folder with {main_file(kind, 'name')}")
         reason = reason or f"imported from {source.name if isinstance(source, Path) else 'a zip'}"
         new = FolderImport(store, kind, scope, reason, replace, check)
-        return new.run(lambda: track_progress(_zip_candidates(archive, kind, folders), len(folders), progress))
+        return new.run(
+            lambda: track_progress(_zip_candidates(archive, kind, folders), len(folders), progress)
+        )
 
 
 def _folders(archive: ZipArchive, kind: Kind) -> dict[str, list[str]]:
-    """Return the folders that are resources, the outermost only, each with the paths of all files below it."""
+    """Return the folders that are resources, the outermost only, each with the paths of all files
+    below it.
+    """
     mains = {path.rpartition("/")[0] for path in archive.members if is_main(kind, path)}
     folders: dict[str, list[str]] = {}
     for path in archive.members:
@@ -252,18 +297,33 @@ def _parent_paths(path: str) -> Iterator[str]:
         yield path[: match.start()]
 
 
-def _zip_candidates(archive: ZipArchive, kind: Kind, folders: dict[str, list[str]]) -> Iterator[ImportCandidate]:
+def _zip_candidates(
+    archive: ZipArchive, kind: Kind, folders: dict[str, list[str]]
+) -> Iterator[ImportCandidate]:
     unwanted = list(filter(is_left_out, archive.members))
     for folder, paths in folders.items():
         size = sum(archive.members[path].size for path in paths)
         if size > MAX_RESOURCE or len(paths) > MAX_FILES:
-            why = f"it has {len(paths):,} files of {size:,} bytes, the limits are {MAX_FILES} and {MAX_RESOURCE:,}"
+            why = (
+                f"it has {len(paths):,} files of {size:,} bytes, the limits are {MAX_FILES} and "
+                f"{MAX_RESOURCE:,}"
+            )
             yield ImportCandidate(folder.rpartition("/")[2] or "the archive", {}, (why,))
             continue
         start = len(folder) + 1 if folder else 0
-        files = {path[start:]: File(archive.read(path), archive.members[path].mode) for path in paths}
-        left_out = tuple(path[start:] for path in unwanted if path.startswith(f"{folder}/" if folder else ""))
-        yield ImportCandidate(folder.rpartition("/")[2] or _own_name(kind, files), files, left_out=left_out)
+        files = {
+            path[start:]: File(
+                archive.read(path),
+                archive.members[path].mode,
+            )
+            for path in paths
+        }
+        left_out = tuple(
+            path[start:] for path in unwanted if path.startswith(f"{folder}/" if folder else "")
+        )
+        yield ImportCandidate(
+            folder.rpartition("/")[2] or _own_name(kind, files), files, left_out=left_out
+        )
 
 
 def _own_name(kind: Kind, files: Files) -> str:
@@ -281,7 +341,9 @@ def read_looks(source: Path, form: str) -> bytes:
         with open_zip(source) as archive:
             member = archive.members.get(LOOKS_PATH)
             # By the size in the directory, which `read` then verifies.
-            return archive.read(LOOKS_PATH) if member is not None and member.size <= MAX_LOOKS else b""
+            return (
+                archive.read(LOOKS_PATH) if member is not None and member.size <= MAX_LOOKS else b""
+            )
     path = source / LOOKS_PATH
     # The folder .evolvable could lead anywhere as well.
     if path.parent.is_symlink():

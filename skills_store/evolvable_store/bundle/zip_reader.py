@@ -32,7 +32,10 @@ MAX_TOTAL = 2**30
 MAX_ENTRIES = 50_000
 
 MAX_RATIO, RATIO_FROM = 100, 16 * 2**20
-"""Unpacked bytes per byte of the zip, where it unpacks to more than RATIO_FROM. Text stays below 20."""
+"""Unpacked bytes per byte of the zip, where it unpacks to more than RATIO_FROM.
+
+Text stays below 20.
+"""
 
 # The end of the central directory, and the header of an entry, as in PKWARE's APPNOTE 4.3.
 _END = struct.Struct("<4s4H2LH")
@@ -47,14 +50,27 @@ _UTF8 = 0x800
 _REPARSE_POINT = 0x400
 # On Windows C:x is a path on another drive.
 _DRIVE = re.compile(r"[A-Za-z]:")
-_BROKEN = (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, OverflowError, struct.error, zlib.error)
+_BROKEN = (
+    zipfile.BadZipFile,
+    NotImplementedError,
+    ValueError,
+    EOFError,
+    OverflowError,
+    struct.error,
+    zlib.error,
+)
 # First bytes of gzip, bzip2, xz, zstd, 7z and RAR, and the mark of tar at its place.
-_OTHERS = {0: (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!"), 257: (b"ustar",)}
+_OTHERS = {
+    0: (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!"),
+    257: (b"ustar",),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ZipMember:
-    """One file of a zip: its path with `/`, in Unicode normal form C, its size unpacked and its mode."""
+    """One file of a zip: its path with `/`, in Unicode normal form C, its size unpacked and its
+    mode.
+    """
 
     path: str
     size: int
@@ -72,7 +88,10 @@ class ZipArchive:
         self._stream, self.members = stream, members
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of a file. Raises InvalidArchive unless size and checksum match the directory."""
+        """Return the bytes of a file.
+
+        Raises InvalidArchive unless size and checksum match the directory.
+        """
         member = self.members[path]
         self._stream.seek(member.start)
         data = self._stream.read(member.end - member.start)
@@ -88,7 +107,10 @@ class ZipArchive:
 
 @contextlib.contextmanager
 def open_zip(source: Path | IO[bytes]) -> Iterator[ZipArchive]:
-    """Yield a zip after a check of every entry. Raises InvalidArchive or TooLarge for a zip that is not plain."""
+    """Yield a zip after a check of every entry.
+
+    Raises InvalidArchive or TooLarge for a zip that is not plain.
+    """
     with contextlib.ExitStack() as files:
         try:
             if isinstance(source, Path):
@@ -96,13 +118,17 @@ def open_zip(source: Path | IO[bytes]) -> Iterator[ZipArchive]:
             members = _members(source)
         except OSError as error:
             why = error.strerror or error
-            raise InvalidArchive(f"The archive cannot be read: {why}.", "Name another file.") from error
+            raise InvalidArchive(
+                f"The archive cannot be read: {why}.", "Name another file."
+            ) from error
         yield ZipArchive(source, members)
 
 
 def unsafe_zip(why: str) -> InvalidArchive:
     """Return the error for an archive that is not taken, for this reason."""
-    return InvalidArchive(f"The archive is refused: {why}.", "Nothing was imported; pack the folders again as a zip.")
+    return InvalidArchive(
+        f"The archive is refused: {why}.", "Nothing was imported; pack the folders again as a zip."
+    )
 
 
 def _members(stream: IO[bytes]) -> dict[str, ZipMember]:
@@ -121,7 +147,9 @@ def _members(stream: IO[bytes]) -> dict[str, ZipMember]:
     _check_places(infos, members, directory)
     _check_names(members)
     _check_total(sum(info.file_size for info in infos), size)
-    return {member.path: member for member in members if member.path and not member.path.endswith("/")}
+    return {
+        member.path: member for member in members if member.path and not member.path.endswith("/")
+    }
 
 
 def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
@@ -131,11 +159,16 @@ def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
     """
     size = stream.seek(0, 2)
     if size > MAX_ARCHIVE:
-        raise TooLarge(f"The archive has {size:,} bytes.", f"The limit is {MAX_ARCHIVE:,}.")
+        raise TooLarge(
+            f"The archive has {size:,} bytes.",
+            f"The limit is {MAX_ARCHIVE:,}.",
+        )
     stream.seek(0)
     head = stream.read(512)
     if any(head.startswith(mark, at) for at, marks in _OTHERS.items() for mark in marks):
-        raise InvalidArchive("This archive is not a zip.", "Only zip archives are imported; pack the folders as one.")
+        raise InvalidArchive(
+            "This archive is not a zip.", "Only zip archives are imported; pack the folders as one."
+        )
     start = max(0, size - _END.size - _COMMENT)
     stream.seek(start)
     tail = stream.read()
@@ -144,24 +177,33 @@ def _find_directory(stream: IO[bytes]) -> tuple[int, int, int]:
         raise unsafe_zip("it is no zip, or cut off")
     _, disk, first_disk, here, entries, length, directory, comment = _END.unpack_from(tail, at)
     # Anything before, between or behind could be a second zip for another program.
-    if start + at + _END.size + comment != size or directory + length != start + at or disk or first_disk:
+    if (
+        start + at + _END.size + comment != size
+        or directory + length != start + at
+        or disk
+        or first_disk
+    ):
         raise unsafe_zip("it has several parts, or something before or behind it")
     # The header of one entry in the directory has 46 bytes at least.
     if here != entries or length < 46 * entries:
         raise unsafe_zip("its directory is damaged")
     if entries > MAX_ENTRIES or length > 1024 * MAX_ENTRIES:
-        raise TooLarge(f"The archive has {entries:,} entries or more.", f"The limit is {MAX_ENTRIES:,}.")
-    # The locator of zip64 has 20 bytes and stands right before the end; its sizes would need checks of their own.
+        raise TooLarge(
+            f"The archive has {entries:,} entries or more.", f"The limit is {MAX_ENTRIES:,}."
+        )
+    # The locator of zip64 has 20 bytes and stands right before the end; its sizes would need checks
+    # of their own.
     if tail[max(0, at - 20) : at].startswith(b"PK\6\7"):
         raise unsafe_zip("it uses the format for huge archives (zip64)")
     return directory, entries, size
 
 
 def _plain_name(name: str) -> str:
-    """Return the name of an entry with `/` and without `./` before it; '' for the folder that was packed itself.
+    """Return the name of an entry with `/` and without `./` before it; '' for the folder that was
+    packed itself.
 
-    Older versions of PowerShell write backslashes, and `zip -r NAME ./FOLDER` and tools like it write `./`. A name that
-    mixes both separators stays as it is.
+    Older versions of PowerShell write backslashes, and `zip -r NAME ./FOLDER` and tools like it
+    write `./`. A name that mixes both separators stays as it is.
     """
     name = name.replace("\\", "/") if "/" not in name else name
     while name.startswith("./"):
@@ -195,12 +237,21 @@ def _check_entry(info: zipfile.ZipInfo, name: str) -> None:
 
 
 def _member(stream: IO[bytes], info: zipfile.ZipInfo) -> ZipMember:
-    """Return the entry with the place of its bytes. Its own header must agree with the directory."""
+    """Return the entry with the place of its bytes.
+
+    Its own header must agree with the directory.
+    """
     raw = info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
     stream.seek(info.header_offset)
-    # A reader that trusts the local header and one that trusts the directory must see the same file.
+    # A reader that trusts the local header and one that trusts the directory must see the same
+    # file.
     mark, _, flags, method, *_, name_length, extra_length = _LOCAL.unpack(stream.read(_LOCAL.size))
-    if mark != b"PK\3\4" or stream.read(name_length) != raw or method != info.compress_type or flags & _ENCRYPTED:
+    if (
+        mark != b"PK\3\4"
+        or stream.read(name_length) != raw
+        or method != info.compress_type
+        or flags & _ENCRYPTED
+    ):
         raise unsafe_zip(f"{quote_text(info.orig_filename, 100)} is described in two ways")
     start = info.header_offset + _LOCAL.size + name_length + extra_length
     path = info.orig_filename
@@ -209,12 +260,20 @@ def _member(stream: IO[bytes], info: zipfile.ZipInfo) -> ZipMember:
     path = unicodedata.normalize("NFC", _plain_name(path))
     mode = EXECUTABLE if info.external_attr >> 16 & 0o111 else PLAIN
     deflated = info.compress_type == zipfile.ZIP_DEFLATED
-    return ZipMember(path, info.file_size, mode, info.CRC, deflated, start, start + info.compress_size)
+    return ZipMember(
+        path, info.file_size, mode, info.CRC, deflated, start, start + info.compress_size
+    )
 
 
-def _check_places(infos: Sequence[zipfile.ZipInfo], members: Sequence[ZipMember], directory: int) -> None:
-    """Raise InvalidArchive when two entries share bytes: that is how small archives unpack to huge ones."""
-    places = sorted((info.header_offset, member.end) for info, member in zip(infos, members, strict=True))
+def _check_places(
+    infos: Sequence[zipfile.ZipInfo], members: Sequence[ZipMember], directory: int
+) -> None:
+    """Raise InvalidArchive when two entries share bytes: that is how small archives unpack to huge
+    ones.
+    """
+    places = sorted(
+        (info.header_offset, member.end) for info, member in zip(infos, members, strict=True)
+    )
     for (_, end), (start, _) in pairwise([*places, (directory, directory)]):
         if end > start:
             raise unsafe_zip("its entries overlap")
@@ -232,7 +291,9 @@ def _check_names(members: Sequence[ZipMember]) -> None:
         if path.endswith("/"):
             folders.add(path.removesuffix("/"))
         elif path in files:
-            raise unsafe_zip(f"it has {quote_text(member.path, 100)} twice, or in upper and lower case")
+            raise unsafe_zip(
+                f"it has {quote_text(member.path, 100)} twice, or in upper and lower case"
+            )
         else:
             files.add(path)
     both = files & folders
@@ -242,15 +303,22 @@ def _check_names(members: Sequence[ZipMember]) -> None:
 
 def _check_total(total: int, size: int) -> None:
     if total > MAX_TOTAL:
-        raise TooLarge(f"The archive unpacks to {total:,} bytes.", f"The limit is {MAX_TOTAL:,}.")
+        raise TooLarge(
+            f"The archive unpacks to {total:,} bytes.",
+            f"The limit is {MAX_TOTAL:,}.",
+        )
     # Below 16 MiB even a bomb does no harm, and small files of blanks pack very well.
     if total > RATIO_FROM and total > MAX_RATIO * size:
-        raise TooLarge(f"The archive unpacks to {total // size:,} times its size.", f"The limit is {MAX_RATIO} times.")
+        raise TooLarge(
+            f"The archive unpacks to {total // size:,} times its size.",
+            f"The limit is {MAX_RATIO} times.",
+        )
 
 
 def _inflate(data: bytes, size: int) -> bytes:
     """Return the bytes of a deflate stream, at most one more than `size`."""
-    # Without the header of zlib, as zip stores it; max_length keeps a lying size from filling the memory.
+    # Without the header of zlib, as zip stores it; max_length keeps a lying size from filling the
+    # memory.
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     unpacked = stream.decompress(data, size + 1)
     if len(unpacked) == size and (not stream.eof or stream.unused_data):

@@ -1,7 +1,8 @@
 """Full-text search: analysis, postings, BM25 ranking, vectors, and the index file.
 
-Begin with `Index`: it opens the index beside a library, catches up from the log of changes, and ranks resources for a
-task (`SearchHit`). `Vectors` keeps the vectors of an embedder. The index can be deleted at any time.
+Begin with `Index`: it opens the index beside a library, catches up from the log of changes, and
+ranks resources for a task (`SearchHit`). `Vectors` keeps the vectors of an embedder. The index can
+be deleted at any time.
 """
 
 from evolvable_store.faces import late_names
@@ -55,17 +56,22 @@ else:
         {
             "analyzer": "FUNCTION_WORDS MAX_QUERY terms",
             "bm25": "COMPILED PRIOR",
-            "index": ("Candidates DocumentScore Index IndexEntry Match Ranking TermScore TriggerPhrase check_index"),
+            "index": (
+                "Candidates DocumentScore Index IndexEntry Match Ranking TermScore "
+                "TriggerPhrase check_index"
+            ),
             "index_entries": "AnalyzedText SourceText analyze_source",
             "index_file": "EARLIER_INDEX_FILES INDEX_FILE",
             "index_writer": "Analyze BACKLOG_BATCH BATCH BulkIndexer",
-            "learned_texts": "NEAR_DUPLICATE PastTasks content_terms likeness nearest tasks_in_force",
+            "learned_texts": (
+                "NEAR_DUPLICATE PastTasks content_terms likeness nearest tasks_in_force"
+            ),
             "postings": "SETTLED_AT_ONCE",
             "tokenizer": "fold tokenize",
             "translation": "is_not_english",
             "vector_store": (
-                "TextDigest TextRole VECTORS_FILE VectorModel VectorResource Vectors WITH_DESCRIPTIONS "
-                "digest_text embedding_progress forget_vectors set_aside"
+                "TextDigest TextRole VECTORS_FILE VectorModel VectorResource Vectors "
+                "WITH_DESCRIPTIONS digest_text embedding_progress forget_vectors set_aside"
             ),
         },
     )

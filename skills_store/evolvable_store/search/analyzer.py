@@ -1,4 +1,6 @@
-"""Terms and field weights of resources: one analysis serves what is indexed, what is searched and what triggers."""
+"""Terms and field weights of resources: one analysis serves what is indexed, what is searched and
+what triggers.
+"""
 
 import struct
 import zlib
@@ -35,45 +37,65 @@ from evolvable_store.search.translation import (
 )
 
 ANALYSIS = 1
-"""Counts up when a text gets other terms: an index of an earlier analysis is made again. The new file notes it."""
+"""Counts up when a text gets other terms: an index of an earlier analysis is made again.
+
+The new file notes it.
+"""
 
 MAX_QUERY = 4_000
 """Characters of a query that are read; a task names its subject before."""
 
 _MAX_CACHED_TERMS = 1 << 15  # words whose terms a process remembers
 _MAX_QUERY_WORDS = 2_000  # words of a query; more are no question
-# The time of a search grows with the number of terms; a task of 80 different words says what it is about.
+# The time of a search grows with the number of terms; a task of 80 different words says what it is
+# about.
 _MAX_QUERY_TERMS = 80
 _MAX_QUERY_PAIRS = 30
 # Left out altogether, they cost .005 of hit@1 among 10,000 skills (benchmarks/README.md).
 _FUNCTION_WORD_WEIGHT = 0.25
-# A count to the power of .85, not its logarithm: .012 more hit@1 among 10,000 skills (benchmarks/README.md).
+# A count to the power of .85, not its logarithm: .012 more hit@1 among 10,000 skills
+# (benchmarks/README.md).
 _REPEATED = 0.85
 _TRANSLATED = 0.7  # what an English word counts that stands for one of another language
-_OTHER_STEM = 0.7  # what the stem of a word in its own language counts, beside the one that English gives it
+# What the stem of a word in its own language counts, beside the one that English gives it.
+_OTHER_STEM = 0.7
 
 _FUNCTION_WORDS = """
-a about above after all also am an and any are as at be because been before being below between both but by can could
-did do does doing down during each few for from further get had has have having he her here hers him his how i if in
-into is it its itself just let like make me more most my need no nor not now of off on once only or other our out over
-own please same she should so some such than that the their them then there these they this those through to too under
+a about above after all also am an and any are as at be because been before being below between both
+but by can could
+did do does doing down during each few for from further get had has have having he her here hers him
+his how i if in
+into is it its itself just let like make me more most my need no nor not now of off on once only or
+other our out over
+own please same she should so some such than that the their them then there these they this those
+through to too under
 until up us very want was we were what when where which while who whom why will with would you your
 """
 
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
-"""English words that say little about a task. They count a quarter: whole, they cost a point and a half of hit@1."""
+"""English words that say little about a task.
+
+They count a quarter: whole, they cost a point and a half of hit@1.
+"""
 
 # Measured at 10,000 skills: hit@1 .623 to .627, R@5 .772 to .782 (benchmarks/README.md).
 _SHORT_FORMS = """
-admin administrator, app application, apps application, async asynchronous, auth authentication, cicd ci,
-config configuration, configs configuration, csharp net, db database, deps dependency, doc document, docs documentation,
-dotnet net, env environment, golang go, impl implementation, infra infrastructure, js javascript, k8s kubernetes,
-nextjs next, nodejs node, params parameter, perf performance, postgres postgresql, py python, reactjs react,
+admin administrator, app application, apps application, async asynchronous, auth authentication,
+cicd ci,
+config configuration, configs configuration, csharp net, db database, deps dependency, doc document,
+docs documentation,
+dotnet net, env environment, golang go, impl implementation, infra infrastructure, js javascript,
+k8s kubernetes,
+nextjs next, nodejs node, params parameter, perf performance, postgres postgresql, py python,
+reactjs react,
 repo repository, repos repository, spec specification, ts typescript, vuejs vue
 """
 
 SHORT_FORMS: Mapping[str, str] = dict(form.split() for form in _SHORT_FORMS.split(","))
-"""Abbreviations of developers, each with its full word, which count as one word. Gains half a point of hit@1."""
+"""Abbreviations of developers, each with its full word, which count as one word.
+
+Gains half a point of hit@1.
+"""
 
 
 class _Terms(dict[str, str]):
@@ -82,11 +104,14 @@ class _Terms(dict[str, str]):
     def __missing__(self, word: str) -> str:
         if len(self) >= _MAX_CACHED_TERMS:
             self.clear()
-        stem = self[word] = _stem(SHORT_FORMS.get(word, word)) if word.isascii() else _stem_by_script(word)
+        stem = self[word] = (
+            _stem(SHORT_FORMS.get(word, word)) if word.isascii() else _stem_by_script(word)
+        )
         return stem
 
 
-# Snowball's stemmers for scripts with one of them; a script of several languages has that of the most common one.
+# Snowball's stemmers for scripts with one of them; a script of several languages has that of the
+# most common one.
 _SCRIPTS = (
     ("\u0370", "\u03ff", "greek"),
     ("\u0400", "\u04ff", "russian"),
@@ -98,9 +123,12 @@ _SCRIPTS = (
 
 
 def _stem_by_script(word: str) -> str:
-    """Return the stem of a word that is not in ASCII; words of the Latin script have English stems."""
+    """Return the stem of a word that is not in ASCII; words of the Latin script have
+    English stems.
+    """
     name = next((name for first, last, name in _SCRIPTS if first <= word[0] <= last), None)
-    # By the first letter: words of mixed scripts are rare, and the stem is the same on both sides of a search.
+    # By the first letter: words of mixed scripts are rare, and the stem is the same on both sides
+    # of a search.
     return _stemmer(name).stemWord(word) if name is not None else _stem(word)
 
 
@@ -113,7 +141,9 @@ _TERMS = _Terms()
 
 
 def term(word: str) -> str:
-    """Return the term that a word is indexed by: its stem, or the stem of the word that it abbreviates."""
+    """Return the term that a word is indexed by: its stem, or the stem of the word that it
+    abbreviates.
+    """
     return _TERMS[word]
 
 
@@ -131,8 +161,9 @@ def neighbours(words: Sequence[str]) -> list[tuple[str, str]]:
 class QueryTerm:
     """One term of a query: the words it was asked with, and how much it counts.
 
-    pair: two words side by side. stem_of: another stem of the word of this term, which stands before it. translated: an
-    English word for one of another language. function_word: one that says little in English or the task's language.
+    pair: two words side by side. stem_of: another stem of the word of this term, which stands
+    before it. translated: an English word for one of another language. function_word: one that says
+    little in English or the task's language.
     """
 
     words: str
@@ -158,11 +189,16 @@ def parse_query(query: str) -> dict[str, QueryTerm]:
         weight = _FUNCTION_WORD_WEIGHT if says_little else 1.0
         found[key] = QueryTerm(word, weight * count**_REPEATED, function_word=says_little)
         if other := stem_in(word, language):
-            # setdefault: where both stems are equal, or another word has this one, the full weight stays.
+            # setdefault: where both stems are equal, or another word has this one, the full weight
+            # stays.
             found.setdefault(other, QueryTerm(word, _OTHER_STEM * count**_REPEATED, stem_of=key))
-    for word in islice(translate_words(folded, words, language), max(0, _MAX_QUERY_TERMS - len(own))):
+    for word in islice(
+        translate_words(folded, words, language), max(0, _MAX_QUERY_TERMS - len(own))
+    ):
         found.setdefault(term(word), QueryTerm(word, _TRANSLATED, translated=True))
-    pairs = _by_term(Counter(neighbours(words)).most_common(), lambda pair: f"{term(pair[0])} {term(pair[1])}")
+    pairs = _by_term(
+        Counter(neighbours(words)).most_common(), lambda pair: f"{term(pair[0])} {term(pair[1])}"
+    )
     for key, (pair, count) in islice(pairs.items(), _MAX_QUERY_PAIRS):
         found[key] = QueryTerm(" ".join(pair), count**_REPEATED, pair=True)
     return found
@@ -171,8 +207,13 @@ def parse_query(query: str) -> dict[str, QueryTerm]:
 _S = TypeVar("_S")
 
 
-def _by_term(forms: Iterable[tuple[_S, int]], key: Callable[[_S], str]) -> dict[str, tuple[_S, int]]:
-    """Return term -> the most frequent form and the count of all forms. forms: forms by falling count."""
+def _by_term(
+    forms: Iterable[tuple[_S, int]], key: Callable[[_S], str]
+) -> dict[str, tuple[_S, int]]:
+    """Return term -> the most frequent form and the count of all forms.
+
+    forms: forms by falling count.
+    """
     found: dict[str, tuple[_S, int]] = {}
     for form, count in forms:
         indexed_term = key(form)
@@ -181,7 +222,8 @@ def _by_term(forms: Iterable[tuple[_S, int]], key: Callable[[_S], str]) -> dict[
     return found
 
 
-_stem: Callable[[str], str] = Stemmer("porter", 0).stemWord  # without a cache of its own: `term` has one
+# Without a cache of its own: `term` has one.
+_stem: Callable[[str], str] = Stemmer("porter", 0).stemWord
 
 
 MAX_BODY = 200_000
@@ -202,8 +244,8 @@ HEAVIEST = K1 + 1
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One kind of text. `weight`: what its words count. `length`: words of a usual one; how far a longer one counts
-    less is `slope`, b of BM25.
+    """One kind of text. `weight`: what its words count. `length`: words of a usual one; how far a
+    longer one counts less is `slope`, b of BM25.
     """
 
     weight: float
@@ -221,12 +263,12 @@ FIELDS: Mapping[str, Field] = {
     "body": Field(1.0, 750, 0.75),
     "learned": Field(1.4, 60, 0.0),
 }
-"""What of a resource is searched. `pairs`: words side by side in name and description. `learned`: tasks that it was
-used for with success, as far as they have words that it does not say of itself; its length does not count, so that one
-task alone weighs no more than one of many.
+"""What of a resource is searched. `pairs`: words side by side in name and description. `learned`:
+tasks that it was used for with success, as far as they have words that it does not say of itself;
+its length does not count, so that one task alone weighs no more than one of many.
 
-The usual lengths are those of 10,000 real skills. They are constants, so that what a text weighs depends on itself
-alone and never has to be weighed again.
+The usual lengths are those of 10,000 real skills. They are constants, so that what a text weighs
+depends on itself alone and never has to be weighed again.
 """
 
 FIELD_NUMBERS: Mapping[str, int] = {name: number for number, name in enumerate(FIELDS)}
@@ -253,7 +295,10 @@ class TermCounterInPython:
         longest: int,
         most: int,
     ) -> None:
-        """longest: bytes of a word that counts. most: words whose terms the compiled class remembers."""
+        """longest: bytes of a word that counts.
+
+        most: words whose terms the compiled class remembers.
+        """
         self._stem, self._short_forms, self._longest = stem, short_forms, longest
         self._function_words = function_words
 
@@ -262,25 +307,43 @@ class TermCounterInPython:
     ) -> TermWeights | None:
         """Return the weight of each term, the terms in the order in which they first occur.
 
-        text: of it, runs of lower ASCII letters and digits are words. most: terms; None of a text that has more, and
-        while another thread weighs.
+        text: of it, runs of lower ASCII letters and digits are words. most: terms; None of a text
+        that has more, and while another thread weighs.
         """
         counts = Counter(self._term(word) for word in self._words(text))
         # None sends the caller to the slower way, which takes the most frequent terms.
-        return None if len(counts) > most else _weigh_saturated(counts, k1, slope, usual_length, step)
+        return (
+            None if len(counts) > most else _weigh_saturated(counts, k1, slope, usual_length, step)
+        )
 
     def weigh_pairs(
-        self, texts: list[bytes], k1: float, slope: float, usual_length: float, step: float, most: int
+        self,
+        texts: list[bytes],
+        k1: float,
+        slope: float,
+        usual_length: float,
+        step: float,
+        most: int,
     ) -> TermWeights | None:
-        """Return the same of each two terms that stand side by side in a text, without function words."""
+        """Return the same of each two terms that stand side by side in a text, without function
+        words.
+        """
         counts = Counter[str]()
         for text in texts:
-            text_terms = [self._term(word) for word in self._words(text) if word not in self._function_words]
+            text_terms = [
+                self._term(word) for word in self._words(text) if word not in self._function_words
+            ]
             counts.update(f"{first} {second}" for first, second in pairwise(text_terms))
-        return None if len(counts) > most else _weigh_saturated(counts, k1, slope, usual_length, step)
+        return (
+            None if len(counts) > most else _weigh_saturated(counts, k1, slope, usual_length, step)
+        )
 
     def _words(self, text: bytes) -> Iterator[str]:
-        return (word for word in ASCII_WORD.findall(text.decode("latin-1")) if len(word) <= self._longest)
+        return (
+            word
+            for word in ASCII_WORD.findall(text.decode("latin-1"))
+            if len(word) <= self._longest
+        )
 
     def _term(self, word: str) -> str:
         return self._stem(self._short_forms.get(word, word))
@@ -290,7 +353,9 @@ def _weigh_saturated(
     counts: Mapping[str, int], k1: float, slope: float, usual_length: float, step: float
 ) -> TermWeights:
     usual = k1 * (1 - slope + slope * sum(counts.values()) / usual_length)
-    return "\n".join(counts), bytes(max(1, round(step * count / (count + usual))) for count in counts.values())
+    return "\n".join(counts), bytes(
+        max(1, round(step * count / (count + usual))) for count in counts.values()
+    )
 
 
 if TYPE_CHECKING:
@@ -329,15 +394,21 @@ def weigh_fields(
 ) -> dict[str, TermWeights]:
     """Return the terms of a resource's texts with their weights, by field, without empty fields.
 
-    names: what it is called. paths: its files besides the main one. learned: tasks that it was used for.
+    names: what it is called. paths: its files besides the main one. learned: tasks that it was used
+    for.
     """
     # Words of "do not use for X" would raise the resource that excludes X.
     names, description = list(names), split_exclusions(description).own
     called = [tokenize(name) for name in names]
     language = language_of_text(set(fold_marks(description.casefold()).split()), FUNCTION_WORDS)
-    files = [PurePosixPath(path).with_suffix("").as_posix() for path, _ in zip(paths, range(MAX_FILES), strict=False)]
+    files = [
+        PurePosixPath(path).with_suffix("").as_posix()
+        for path, _ in zip(paths, range(MAX_FILES), strict=False)
+    ]
     weights = {
-        "name": _weigh_words(FIELDS["name"], (word for words in called for word in words), language),
+        "name": _weigh_words(
+            FIELDS["name"], (word for words in called for word in words), language
+        ),
         "description": _weigh_text(FIELDS["description"], description, language),
         "triggers": _weigh_text(FIELDS["triggers"], "\n".join(triggers), language),
         "pairs": _weigh_pairs(FIELDS["pairs"], [*names, description]),
@@ -346,7 +417,11 @@ def weigh_fields(
     }
     if learned:
         # A learned word that the resource has itself would be counted twice.
-        own = {term for name in ("name", "description", "triggers") for term in weights[name][0].split("\n")}
+        own = {
+            term
+            for name in ("name", "description", "triggers")
+            for term in weights[name][0].split("\n")
+        }
         counts = _count_learned(learned, own, set(weights["body"][0].split("\n")))
         weights["learned"] = _weigh_counts(FIELDS["learned"], counts)
     return {name: field_weights for name, field_weights in weights.items() if field_weights[1]}
@@ -363,20 +438,32 @@ def _weigh_text(field: Field, text: str, language: str | None = None) -> TermWei
 
 
 def _weigh_pairs(field: Field, texts: Sequence[str]) -> TermWeights:
-    """Return the weights of each two terms that stand side by side in a text, without function words."""
+    """Return the weights of each two terms that stand side by side in a text, without function
+    words.
+    """
     found, plain = None, [data for data in map(_ascii_words, texts) if data is not None]
     if len(plain) == len(texts):
-        found = _COUNTERS[0].weigh_pairs(plain, K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
+        found = _COUNTERS[0].weigh_pairs(
+            plain, K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS
+        )
     if found is not None:
         return found
-    terms_of_texts = (terms(word for word in tokenize(text) if word not in FUNCTION_WORDS) for text in texts)
+    terms_of_texts = (
+        terms(word for word in tokenize(text) if word not in FUNCTION_WORDS) for text in texts
+    )
     return _weigh_counts(
-        field, Counter(f"{first} {second}" for text_terms in terms_of_texts for first, second in pairwise(text_terms))
+        field,
+        Counter(
+            f"{first} {second}"
+            for text_terms in terms_of_texts
+            for first, second in pairwise(text_terms)
+        ),
     )
 
 
 def _ascii_words(text: str) -> bytes | None:
-    """Return a text as bytes whose words are those of `tokenize`: runs of lower ASCII letters and digits.
+    """Return a text as bytes whose words are those of `tokenize`: runs of lower ASCII letters and
+    digits.
 
     None of a text with letters or marks beyond ASCII.
     """
@@ -417,16 +504,29 @@ def _count_learned(learned: Learned, own: Set[str], body: Container[str]) -> dic
     return counts
 
 
-def _weigh_counts(field: Field, counts: Mapping[str, float], length: float | None = None) -> TermWeights:
-    """Return k1-saturated, length-normalised frequencies: BM25 (Robertson and Zaragoza, 2009) without the idf.
+def _weigh_counts(
+    field: Field, counts: Mapping[str, float], length: float | None = None
+) -> TermWeights:
+    """Return k1-saturated, length-normalised frequencies: BM25 (Robertson and Zaragoza, 2009)
+    without the idf.
 
     length: words of the text, where some count twice.
     """
     length = sum(counts.values()) if length is None else length
     usual = K1 * (1 - field.slope + field.slope * length / field.length)
-    weights = {count: max(1, round(_STEP * count / (count + usual))) for count in set(counts.values())}
+    weights = {
+        count: max(
+            1,
+            round(_STEP * count / (count + usual)),
+        )
+        for count in set(counts.values())
+    }
     # Data such as a word list: the most frequent terms stay.
-    most = counts if len(counts) <= _MAX_FIELD_TERMS else dict(Counter(counts).most_common(_MAX_FIELD_TERMS))
+    most = (
+        counts
+        if len(counts) <= _MAX_FIELD_TERMS
+        else dict(Counter(counts).most_common(_MAX_FIELD_TERMS))
+    )
     return "\n".join(most), bytes(map(weights.__getitem__, most.values()))
 
 
@@ -435,11 +535,17 @@ _COMPRESSED = b"\x78"  # how zlib begins; no field has that number
 
 
 def pack_weights(weights: Mapping[str, TermWeights]) -> bytes:
-    """Return the weights as bytes: for each field its head, its terms as UTF-8, its weights; compressed if shorter."""
+    """Return the weights as bytes: for each field its head, its terms as UTF-8, its weights;
+    compressed if shorter.
+    """
     parts: list[bytes] = []
     for name, (terms_text, term_weights) in weights.items():
         data = terms_text.encode("utf-8", "replace")
-        parts += (_FIELD_HEAD.pack(FIELD_NUMBERS[name], len(data), len(term_weights)), data, term_weights)
+        parts += (
+            _FIELD_HEAD.pack(FIELD_NUMBERS[name], len(data), len(term_weights)),
+            data,
+            term_weights,
+        )
     # The codec need not be stored: a compressed block begins with a byte that no field number has.
     return objects.pack(b"".join(parts))[0]
 
@@ -453,7 +559,9 @@ def unpack_fields(data: bytes) -> list[tuple[int, str, bytes]]:
         while at < len(text):
             number, size, count = _FIELD_HEAD.unpack_from(text, at)
             middle = at + _FIELD_HEAD.size + size
-            found.append((number, text[middle - size : middle].decode(), text[middle : middle + count]))
+            found.append(
+                (number, text[middle - size : middle].decode(), text[middle : middle + count])
+            )
             at = middle + count
     except (zlib.error, struct.error, UnicodeDecodeError) as error:
         raise DamagedFile(f"the terms of a document are damaged: {error}") from error
@@ -462,4 +570,7 @@ def unpack_fields(data: bytes) -> list[tuple[int, str, bytes]]:
 
 def unpack_weights(data: bytes) -> list[tuple[int, list[str], bytes]]:
     """Return the same with a list of terms for each field. Raises DamagedFile."""
-    return [(number, terms_text.split("\n"), weights) for number, terms_text, weights in unpack_fields(data)]
+    return [
+        (number, terms_text.split("\n"), weights)
+        for number, terms_text, weights in unpack_fields(data)
+    ]

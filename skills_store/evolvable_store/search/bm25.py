@@ -1,6 +1,8 @@
-"""Full-text ranking: BM25 in each field, summed with weights over all words of the query, for every document.
+"""Full-text ranking: BM25 in each field, summed with weights over all words of the query, for every
+document.
 
-Nothing is left out or estimated, so the order does not depend on the size of the library or on how words are spread.
+Nothing is left out or estimated, so the order does not depend on the size of the library or on how
+words are spread.
 """
 
 import heapq
@@ -38,15 +40,22 @@ COMPILED = Sums.__module__.endswith("._scoring")
 
 __all__ = ["COMPILED", "Sums", "weights_at"]
 
-# Measured without it: .014 less hit@1 among 10,000 skills, .007 less among 1,000 (benchmarks/README.md).
+# Measured without it: .014 less hit@1 among 10,000 skills, .007 less among 1,000
+# (benchmarks/README.md).
 COVERAGE = 0.5
-"""Share of the score that grows with how much of the query is covered; gains a point and a half of hit@1."""
+"""Share of the score that grows with how much of the query is covered; gains a point and a half of
+hit@1.
+"""
 
-# Without it, in a library of three, a word of two resources would weigh half as much as a word of one.
+# Without it, in a library of three, a word of two resources would weigh half as much as a word of
+# one.
 PRIOR = 50
-"""Imaginary further resources without any of the words, so that a word can be rare in a library of three too."""
+"""Imaginary further resources without any of the words, so that a word can be rare in a library of
+three too.
+"""
 
-# Chosen between a handful, where they mislead, and thousands, where leaving them out costs .005 of hit@1.
+# Chosen between a handful, where they mislead, and thousands, where leaving them out costs .005 of
+# hit@1.
 _SMALL = 100  # resources, up to which function words are not asked for
 _PAIRS, _LEARNED = FIELD_NUMBERS["pairs"], FIELD_NUMBERS["learned"]
 OWN_FIELDS = ("name", "description", "triggers")
@@ -90,7 +99,8 @@ def searched_terms(query: str, documents: int) -> Mapping[str, QueryTerm]:
     query_terms = parse_query(query)
     if documents > _SMALL:
         return query_terms
-    # Chance decides how often a handful of long texts say "a" and "in"; in a large library they help a little.
+    # Chance decides how often a handful of long texts say "a" and "in"; in a large library they
+    # help a little.
     return {
         key: query_term
         for key, query_term in query_terms.items()
@@ -103,7 +113,8 @@ Terms = Mapping[str, Sequence[Postings]]
 
 
 def own_query(query: "Query", postings: Terms) -> "Query":
-    """Return the same query over the OWN_FIELDS alone: a long body can hide a resource's own short texts.
+    """Return the same query over the OWN_FIELDS alone: a long body can hide a resource's own short
+    texts.
 
     postings: those that the query was made of.
     """
@@ -125,7 +136,10 @@ class Query:
         *,
         learned: bool = True,
     ) -> None:
-        """asked: the terms. documents: how many there are. postings: of each term. learned: tasks count too."""
+        """asked: the terms.
+
+        documents: how many there are. postings: of each term. learned: tasks count too.
+        """
         self.documents, self.terms = documents, terms
         self.mass = self.unknown = 0.0
         """Weight of all words of the query, and of those that no document has."""
@@ -135,9 +149,12 @@ class Query:
         self._rows: dict[int, Sums] = {}
         self._lengths = _row_lengths(postings.values())
         self._parts: dict[int, tuple[TermScore, ...]] = {}
-        # What sessions taught changes no weight of a word: a text without learned tasks scores as before.
-        # The field in which most documents have a term decides how rare it is.
-        having = {key: max((p.count for p in postings[key] if p.field not in _APART), default=0) for key in terms}
+        # What sessions taught changes no weight of a word: a text without learned tasks scores as
+        # before. The field in which most documents have a term decides how rare it is.
+        having = {
+            key: max((p.count for p in postings[key] if p.field not in _APART), default=0)
+            for key in terms
+        }
         for key, query_term in terms.items():
             if query_term.stem_of is not None and query_term.stem_of in having:
                 # Two stems of one word are one word, as rare as the more frequent of them.
@@ -146,9 +163,14 @@ class Query:
         # Numbers from 1: Sums takes 0 for "no term yet".
         for number, (key, query_term) in enumerate(terms.items(), 1):
             most = having[key]
-            clause_key = query_term.stem_of if query_term.stem_of is not None and query_term.stem_of in shares else key
+            clause_key = (
+                query_term.stem_of
+                if query_term.stem_of is not None and query_term.stem_of in shares
+                else key
+            )
             if clause_key == key:
-                # Nobody said a translated word: a library in the task's own language need not have it.
+                # Nobody said a translated word: a library in the task's own language need not have
+                # it.
                 counts_as_word = not query_term.pair and (most or not query_term.translated)
                 weight = query_term.count * _idf(documents, most) if counts_as_word else 0.0
                 self.mass += weight
@@ -160,9 +182,12 @@ class Query:
                 if learned or p.field != _LEARNED:
                     document_count = max(most, p.count) if p.field == _LEARNED else p.count
                     # A document that has both stems of a word covers it once.
-                    self._add(_clause(p, query_term, documents, document_count), *shares[clause_key])
+                    self._add(
+                        _clause(p, query_term, documents, document_count), *shares[clause_key]
+                    )
         for sums in self._rows.values():
-            sums.cover((self.mass - self.unknown) or 1.0, COVERAGE)  # of what the library has words for
+            # Of what the library has words for.
+            sums.cover((self.mass - self.unknown) or 1.0, COVERAGE)
 
     def _add(self, clause: _Clause, number: int, weight: float) -> None:
         self._clauses.append(clause)
@@ -186,11 +211,17 @@ class Query:
             if seen.few is None:
                 resources = seen.among(db, [candidate.document for candidate in some])
             visible = [candidate for candidate in some if candidate.document in resources]
-            # There may be others before them that may not be seen, or are gone; of few, one of an equal score.
-            if last or (len(visible) >= limit > 0 and (seen.few is None or visible[limit - 1].score > some[-1].score)):
+            # There may be others before them that may not be seen, or are gone; of few, one of an
+            # equal score.
+            if last or (
+                len(visible) >= limit > 0
+                and (seen.few is None or visible[limit - 1].score > some[-1].score)
+            ):
                 break
         # Equal scores are ordered by the id, so that a search gives the same each time.
-        best = heapq.nsmallest(limit, visible, key=lambda candidate: (-candidate.score, resources[candidate.document]))
+        best = heapq.nsmallest(
+            limit, visible, key=lambda candidate: (-candidate.score, resources[candidate.document])
+        )
         return {resources[candidate.document]: candidate for candidate in best}
 
     def _candidates(self, limit: int) -> Iterator[tuple[list[DocumentScore], bool]]:
@@ -228,7 +259,9 @@ class Query:
                 rows.setdefault(document - at, []).append(at)
         for base, places in rows.items():
             found = self._parts_at(base, places)
-            self._parts |= {base + at: tuple(parts) for at, parts in zip(places, found, strict=True)}
+            self._parts |= {
+                base + at: tuple(parts) for at, parts in zip(places, found, strict=True)
+            }
 
     def _parts_at(self, base: int, places: Sequence[int]) -> list[list[TermScore]]:
         # Two bytes each, as the places in the postings.
@@ -239,7 +272,9 @@ class Query:
             for run in clause.postings.runs:
                 if run.base != base:
                     continue
-                for parts, weight in zip(found, weights_at(run.places, run.weights, place_bytes), strict=True):
+                for parts, weight in zip(
+                    found, weights_at(run.places, run.weights, place_bytes), strict=True
+                ):
                     if weight:
                         parts.append(TermScore(clause.words, field, weight * clause.factor))
         return found
@@ -253,7 +288,9 @@ class Query:
 
 @dataclass(slots=True)
 class Match:
-    """One resource that may be for a task: each step of a search, from the ranking to the answer, adds its fields."""
+    """One resource that may be for a task: each step of a search, from the ranking to the answer,
+    adds its fields.
+    """
 
     entry: IndexEntry
     score: float = 0.0
@@ -277,7 +314,9 @@ class Match:
     sure: bool = False
     """Whether no further stage has to be asked."""
     enough: bool = False
-    """Whether it has words enough of the task, or a person or the task named it, so that it may be told as sure."""
+    """Whether it has words enough of the task, or a person or the task named it, so that it may be
+    told as sure.
+    """
 
     version: int = 0
     """The version that the answer names: that of the entry, or one on trial."""
@@ -316,11 +355,12 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Matches by words, best first. `mass`: weight of all words of the query; `unknown`: of those that no resource has.
+    """Matches by words, best first. `mass`: weight of all words of the query; `unknown`: of those
+    that no resource has.
 
-    `weighed`: how well each fits, by resource; of those beyond the limit of the search nothing else was read.
-    `documents`: how many resources the index holds. `terms`: the terms of the query. `query`, `visible`: what
-    Index.weigh weighs further resources by, and which of them may be seen.
+    `weighed`: how well each fits, by resource; of those beyond the limit of the search nothing else
+    was read. `documents`: how many resources the index holds. `terms`: the terms of the query.
+    `query`, `visible`: what Index.weigh weighs further resources by, and which of them may be seen.
     """
 
     scored: tuple[Match, ...]
@@ -368,10 +408,11 @@ def make_matches(
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The index's answer to a task, read in one state. phrases: names and triggers in it. ranking: by all words.
+    """The index's answer to a task, read in one state. phrases: names and triggers in it. ranking:
+    by all words.
 
-    own: the resources that fit best by their own short texts, best first; none where `every` has all of a small
-    library, by name.
+    own: the resources that fit best by their own short texts, best first; none where `every` has
+    all of a small library, by name.
     """
 
     phrases: Sequence[TriggerPhrase]
@@ -381,16 +422,27 @@ class Candidates:
 
 
 def _row_lengths(postings: Iterable[Sequence[Postings]]) -> dict[int, int]:
-    """Return for each row how many places its sums need: filling a whole block takes most of a small search."""
+    """Return for each row how many places its sums need: filling a whole block takes most of a
+    small search.
+    """
     lengths: dict[int, int] = {}
-    for run in (run for fields in postings for field_postings in fields for run in field_postings.runs):
-        last = int.from_bytes(run.places[-2:], sys.byteorder)  # places are in order, and one beyond the row is refused
-        lengths[run.base] = min(BLOCK, max(lengths.get(run.base, 0), last + 1))
+    for run in (
+        run for fields in postings for field_postings in fields for run in field_postings.runs
+    ):
+        # Places are in order, and one beyond the row is refused.
+        last = int.from_bytes(run.places[-2:], sys.byteorder)
+        lengths[run.base] = min(
+            BLOCK,
+            max(lengths.get(run.base, 0), last + 1),
+        )
     return lengths
 
 
 def _clause(postings: Postings, query_term: QueryTerm, documents: int, having: int) -> _Clause:
-    """Return the clause of a term in a field. having: in how many documents the term counts as present."""
+    """Return the clause of a term in a field.
+
+    having: in how many documents the term counts as present.
+    """
     number = postings.field
     # A stored weight is a part of HEAVIEST in 255 steps.
     factor = query_term.count * _FIELD_WEIGHTS[number] * _idf(documents, having) * HEAVIEST / 255
@@ -398,6 +450,7 @@ def _clause(postings: Postings, query_term: QueryTerm, documents: int, having: i
 
 
 def _idf(documents: int, having: int) -> float:
-    # The idf of BM25 with 1 added inside the logarithm: it never gets negative for a word that most have.
+    # The idf of BM25 with 1 added inside the logarithm: it never gets negative for a word that most
+    # have.
     documents += PRIOR
     return math.log(1 + (documents - having + 0.5) / (having + 0.5))

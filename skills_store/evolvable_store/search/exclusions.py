@@ -1,4 +1,6 @@
-"""Clauses of a description that say what a resource is not for: "do not use for X, use Y instead", in ten languages."""
+"""Clauses of a description that say what a resource is not for: "do not use for X, use Y instead",
+in ten languages.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,11 +8,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 _VERBS = r"(?:be\s+)?(?:use|trigger|invoke|activate|apply|select|load|call|cover|handle|fire)d?\b"
-# A clause begins with its cue and ends with its sentence. Words of negation alone ("not found") are no cue.
+# A clause begins with its cue and ends with its sentence. Words of negation alone ("not found") are
+# no cue.
 _CUES: Mapping[str, str] = {
     # With a subject of its own ("plugins that do not load") it says what a resource is about.
-    "do does don doesn never must should": r"(?:(?<!\w\s)|(?<=\band\s)|(?<=\bbut\s)|(?<=\bor\s)|(?<=\bplease\s))"
-    r"\b(?:do\s+not|don['’]t|never)\s+" + _VERBS + r"|(?<!\bthat\s)(?<!\bwhich\s)(?<!\bwho\s)"
+    "do does don doesn never must should": r"(?:(?<!\w\s)|(?<=\band\s)|(?<=\bbut\s)|(?<=\bor\s)|(?<=\bplease\s))\b(?:do\s+not|"
+    r"don['’]t|never)\s+" + _VERBS + r"|(?<!\bthat\s)(?<!\bwhich\s)(?<!\bwho\s)"
     r"\b(?:does\s+not|doesn['’]t|must\s+not|should\s+not)\s+" + _VERBS,
     "not": r"\bnot\s+(?:to\s+be\s+used|for|when|a\s+(?:replacement|substitute)\s+for"
     r"|(?:intended|meant|suitable|suited|designed|applicable|appropriate)\s+(?:for|to))\b",
@@ -21,9 +24,15 @@ _CUES: Mapping[str, str] = {
     "ne n utilisez": r"\bne\s+(?:pas|jamais)\s+(?:utiliser|employer|invoquer|activer|déclencher)\b"
     r"|\bn['’]utilisez\s+(?:pas|jamais)\b",
     "pas": r"\bpas\s+(?:pour|destin[ée]+s?|adapt[ée]+s?|conçue?)\b",
-    "no": r"\bno\s+(?:usar|uses|use|utilizar|utilices|utilice|emplear|activar|sirve|apt[oa]|para|es\s+para|cuando)\b",
+    "no": (
+        r"\bno\s+(?:usar|uses|use|utilizar|utilices|utilice|emplear|activar|sirve|apt[oa]|para"
+        r"|es\s+para|cuando)\b"
+    ),
     "não": r"\bnão\s+(?:usar|use|utilizar|utilize|empregar|ativar|serve|para|é\s+para|quando)\b",
-    "non": r"\bnon\s+(?:usare|usarlo|utilizzare|attivare|adatt[oa]|destinat[oa]|per|è\s+per|quando)\b",
+    "non": (
+        r"\bnon\s+(?:usare|usarlo|utilizzare|attivare|adatt[oa]|destinat[oa]|per|è\s+per"
+        r"|quando)\b"
+    ),
     "не": r"\bне\s+(?:использ|применя|подходит|предназначен|для|когда|запуска)\w*",
     "不": r"不(?:适用|適用|用于|用於|适合|適合|可用于|应用于|處理|处理|包括)"
     r"|不(?:要|得)(?:使用|用于|用於|用|触发|觸發|调用|調用)",
@@ -35,11 +44,15 @@ _COMPARISONS: Mapping[str, str] = {
     "statt anstatt anstelle": r"\b(?:statt|anstatt|anstelle)\b",
     "plutôt lieu": r"\b(?:plutôt\s+que|au\s+lieu\s+d)",
     "lugar vez": r"\b(?:en\s+(?:lugar|vez)\s+de\b|em\s+vez\s+d)",
-    "invés invece anziché piuttosto": r"\b(?:ao\s+invés\s+d|invece\s+di\b|anziché\b|piuttosto\s+che\b)",
+    "invés invece anziché piuttosto": (
+        r"\b(?:ao\s+invés\s+d|invece\s+di\b|anziché\b|"
+        r"piuttosto\s+che\b)"
+    ),
     "вместо": r"\bвместо\b",
     "而": r"而不是|而非",
 }
-# In these languages the cue ends the sentence, and in English "use Y instead" does: all of it belongs to the clause.
+# In these languages the cue ends the sentence, and in English "use Y instead" does: all of it
+# belongs to the clause.
 _FINAL_CUES: Mapping[str, str] = {
     "instead": r"\buse\b.*\binstead\b(?!\s+of\b)",
     "い": r"使わない|使用しない|適用しない|不向き|向いていない",
@@ -48,7 +61,8 @@ _FINAL_CUES: Mapping[str, str] = {
 }
 _ALL = {**_CUES, **_COMPARISONS, **_FINAL_CUES}
 _WORDS = {word: names for names in _ALL for word in names.split()}
-# Beyond U+2FFF, cues are Han, Kana or Hangul, which have no spaces: single characters are looked for.
+# Beyond U+2FFF, cues are Han, Kana or Hangul, which have no spaces: single characters are looked
+# for.
 _UNSPACED = {word for word in _WORDS if word > "\u2fff"}
 _WORD = re.compile(r"[^\W\d_]+")
 # A full stop before a small letter is an abbreviation ("e.g. this"), not the end of a sentence.
@@ -60,7 +74,9 @@ _MAX_DESCRIPTION = 4_000
 
 
 class SplitText(NamedTuple):
-    """A description in two parts: what the resource is for, and the clauses that say what it is not for."""
+    """A description in two parts: what the resource is for, and the clauses that say what it is not
+    for.
+    """
 
     own: str
     excluded: tuple[str, ...]
@@ -72,7 +88,10 @@ class _Patterns(NamedTuple):
 
 
 def split_exclusions(description: str) -> SplitText:
-    """Return a description without its excluding clauses, and these clauses. Any text takes linear time."""
+    """Return a description without its excluding clauses, and these clauses.
+
+    Any text takes linear time.
+    """
     read, rest = description[:_MAX_DESCRIPTION], description[_MAX_DESCRIPTION:]
     # A cheap look at the words first: most descriptions have no cue, and then no pattern runs.
     folded = read.lower()
@@ -94,7 +113,9 @@ def split_exclusions(description: str) -> SplitText:
 
 @lru_cache(maxsize=256)
 def _patterns(names: frozenset[str]) -> _Patterns | None:
-    """Return the patterns of those cues that have a word in a text, None without any; all take ten times as long."""
+    """Return the patterns of those cues that have a word in a text, None without any; all take ten
+    times as long.
+    """
     if not names:
         return None
     cues, comparisons, final = (
@@ -102,12 +123,15 @@ def _patterns(names: frozenset[str]) -> _Patterns | None:
         for cue_group in (_CUES, _COMPARISONS, _FINAL_CUES)
     )
     return _Patterns(
-        re.compile(f"{cues}|(?P<comparison>{comparisons})", re.IGNORECASE), re.compile(final, re.IGNORECASE)
+        re.compile(f"{cues}|(?P<comparison>{comparisons})", re.IGNORECASE),
+        re.compile(final, re.IGNORECASE),
     )
 
 
 def _without_clauses(sentence: str, clause: re.Pattern[str], excluded: list[str]) -> Iterator[str]:
-    """Yield the parts of a sentence outside of its excluding clauses; add the clauses to `excluded`."""
+    """Yield the parts of a sentence outside of its excluding clauses; add the clauses to
+    `excluded`.
+    """
     at = 0
     while cue := clause.search(sentence, at):
         before = sentence[at : cue.start()]
@@ -120,7 +144,16 @@ def _without_clauses(sentence: str, clause: re.Pattern[str], excluded: list[str]
         if cue["comparison"] and (comma := _COMMA.search(sentence, cue.end())):
             end = comma.start()
         # Inside of brackets the clause ends with them.
-        elif before.count("(") > before.count(")") and (close := sentence.find(")", cue.end())) > 0:
+        elif (
+            before.count("(") > before.count(")")
+            and (
+                close := sentence.find(
+                    ")",
+                    cue.end(),
+                )
+            )
+            > 0
+        ):
             end = close
         yield before
         excluded.append(sentence[cue.start() : end])

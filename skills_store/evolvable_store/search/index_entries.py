@@ -32,7 +32,10 @@ _ENTRY = """e.id, e.kind, e.scope, e.name, e.version, e.description, e.triggers,
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry(StoredResource):
-    """What the index keeps of a living resource at its head. person_only: no model is offered it."""
+    """What the index keeps of a living resource at its head.
+
+    person_only: no model is offered it.
+    """
 
     version: int
     description: str
@@ -43,11 +46,12 @@ class IndexEntry(StoredResource):
     person_only: bool = False
 
 
-# With which terms a name or a trigger may begin. Nearly every two neighbouring words of a task begin none; a filter in
-# memory saves the search of a table in the index.
+# With which terms a name or a trigger may begin. Nearly every two neighbouring words of a task
+# begin none; a filter in memory saves the search of a table in the index.
 
 _MARK = "\t"
-# A name of one word is marked: most words that are one only stand in a task, and nobody asks for those.
+# A name of one word is marked: most words that are one only stand in a task, and nobody asks for
+# those.
 _MARKED = f"iif(p.size = 1 AND p.source = 'name', '{_MARK}' || p.head, p.head)"
 # Eight bytes a phrase: a smaller filter would send more lookups to the table for nothing.
 _BITS = 64  # for each; one in a hundred of what begins nothing is taken for one that does
@@ -66,10 +70,16 @@ class PrefixFilter:
         self._count = self._last = 0
 
     def extended_to(self, db: Connection, last: int) -> Self:
-        """Return a filter for the state of the connection: this one extended, or a new one. last: newest document."""
+        """Return a filter for the state of the connection: this one extended, or a new one.
+
+        last: newest document.
+        """
         # Numbers of documents only grow, so what is new is found by a range.
         if last > self._last:
-            query = f"SELECT {_MARKED} FROM entry e JOIN phrase p ON p.resource = e.id WHERE e.document > ?"
+            query = (
+                f"SELECT {_MARKED} FROM entry e JOIN phrase p ON p.resource = e.id "
+                "WHERE e.document > ?"
+            )
             new = [head for (head,) in db.execute(query, (self._last,)).fetchall()]
             # Too full a filter says "perhaps" too often.
             if (self._count + len(new)) * _BITS > 8 * len(self._bits):
@@ -81,7 +91,13 @@ class PrefixFilter:
         every = [head for (head,) in db.execute(f"SELECT {_MARKED} FROM phrase p").fetchall()]
         larger = type(self)()
         # Twice the room that is needed, so that a library which grows is seldom read whole.
-        larger._bits = bytearray(max(_LEAST, 1 << (2 * len(every) * _BITS - 1).bit_length()) // 8)
+        larger._bits = bytearray(
+            max(
+                _LEAST,
+                1 << (2 * len(every) * _BITS - 1).bit_length(),
+            )
+            // 8
+        )
         larger._add(every, last)
         return larger
 
@@ -95,11 +111,19 @@ class PrefixFilter:
         self._count, self._last = self._count + len(prefixes), last
 
     def among(self, prefixes: Iterable[str]) -> list[str]:
-        """Return those with which a phrase may begin: pairs of terms with a space between, and terms with which a
-        longer name may, or a trigger.
+        """Return those with which a phrase may begin: pairs of terms with a space between, and
+        terms with which a longer name may, or a trigger.
         """
         bits, mask = self._bits, 8 * len(self._bits) - 1
-        return [prefix for prefix in prefixes if bits[(at := hash(prefix) & mask) >> 3] >> (at & 7) & 1] if bits else []
+        return (
+            [
+                prefix
+                for prefix in prefixes
+                if bits[(at := hash(prefix) & mask) >> 3] >> (at & 7) & 1
+            ]
+            if bits
+            else []
+        )
 
     def filter_names(self, terms: Iterable[str]) -> list[str]:
         """Return the terms that may be a name by themselves."""
@@ -121,7 +145,9 @@ MAX_DELEGATE = 200
 
 @dataclass(frozen=True, slots=True)
 class EntryText:
-    """The texts that a main file gives for the index: names, description and triggers, cut to their limits."""
+    """The texts that a main file gives for the index: names, description and triggers, cut to their
+    limits.
+    """
 
     names: tuple[str, ...]
     description: str
@@ -131,7 +157,9 @@ class EntryText:
 
     @classmethod
     def of(cls, name: str, document: frontmatter.Document) -> "EntryText":
-        """Return the texts of a document; a resource whose head has another name goes by both names."""
+        """Return the texts of a document; a resource whose head has another name goes by both
+        names.
+        """
         summary = frontmatter.summarize(document)
         return cls(
             tuple(dict.fromkeys((name, bindable(summary.name)))) if summary.name else (name,),
@@ -145,15 +173,17 @@ class EntryText:
         """Return the entry that this makes of a resource."""
         identity_fields = (head.id, head.kind, head.scope, head.name, head.version or 0)
         text_fields = (self.description, self.triggers)
-        return IndexEntry(*identity_fields, *text_fields, head.frozen, self.delegate, head.tree, self.person_only)
+        return IndexEntry(
+            *identity_fields, *text_fields, head.frozen, self.delegate, head.tree, self.person_only
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
     """The stored data of one resource, for `analyze_source`.
 
-    main: hash, stored bytes and codec of its main file, None where there is none. paths: its other files. learned: the
-    learned tasks that count for it.
+    main: hash, stored bytes and codec of its main file, None where there is none. paths: its other
+    files. learned: the learned tasks that count for it.
     """
 
     name: str
@@ -169,14 +199,17 @@ AnalyzedText = tuple[EntryText, bytes]
 def analyze_source(source: SourceText) -> AnalyzedText:
     """Return the texts of a resource for its entry, and the packed weights of its terms.
 
-    One whose main file is damaged goes by its name still; fsck reports it. Pure, so any process can do it.
+    One whose main file is damaged goes by its name still; fsck reports it. Pure, so any process can
+    do it.
     """
     data = b""
     if source.main is not None:
         # Its name still finds it; fsck reports the damage.
         with contextlib.suppress(zlib.error):
             data = unpack_verified(*source.main)
-    return analyze_document(source.name, frontmatter.parse_document(data), source.paths, source.learned)
+    return analyze_document(
+        source.name, frontmatter.parse_document(data), source.paths, source.learned
+    )
 
 
 def analyze_document(
@@ -184,30 +217,52 @@ def analyze_document(
 ) -> AnalyzedText:
     """Return the same of a main file that is read already."""
     text = EntryText.of(name, document)
-    fields = weigh_fields(text.names, text.description, text.triggers, document.body, paths, learned)
+    fields = weigh_fields(
+        text.names, text.description, text.triggers, document.body, paths, learned
+    )
     return text, pack_weights(fields)
 
 
 def insert_entry(db: Connection, head: Head, text: EntryText, document: int) -> None:
-    """Write the entry of a resource and the phrases that call it. document: the number of its text."""
-    row = (head.id, head.kind, head.scope, head.name, head.version, text.description, json.dumps(text.triggers))
+    """Write the entry of a resource and the phrases that call it.
+
+    document: the number of its text.
+    """
+    row = (
+        head.id,
+        head.kind,
+        head.scope,
+        head.name,
+        head.version,
+        text.description,
+        json.dumps(text.triggers),
+    )
     db.execute(
         "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (*row, int(head.frozen), int(text.person_only), text.delegate, head.tree, document),
     )
-    phrases = [(tokenize(name), "name") for name in text.names] + [(tokenize(t), "trigger") for t in text.triggers]
-    rows = [(*_key(terms(words)), source, " ".join(words), head.id) for words, source in phrases if words]
+    phrases = [(tokenize(name), "name") for name in text.names] + [
+        (tokenize(t), "trigger") for t in text.triggers
+    ]
+    rows = [
+        (*_key(terms(words)), source, " ".join(words), head.id)
+        for words, source in phrases
+        if words
+    ]
     # OR IGNORE: a trigger can repeat the name.
     db.executemany("INSERT OR IGNORE INTO phrase VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
 def _key(phrase_terms: Sequence[str]) -> tuple[str, int, str]:
-    # The first two terms find the phrases of a beginning; the length tells which runs of the text to compare.
+    # The first two terms find the phrases of a beginning; the length tells which runs of the text
+    # to compare.
     return " ".join(phrase_terms[:2]), len(phrase_terms), " ".join(phrase_terms)
 
 
 def delete_entry(db: Connection, id_: int) -> int | None:
-    """Remove an entry and its phrases; return the number of its document, None when there is no entry."""
+    """Remove an entry and its phrases; return the number of its document, None when there is no
+    entry.
+    """
     row = db.execute("DELETE FROM entry WHERE id = ? RETURNING document", (id_,)).fetchone()
     if row:
         db.execute("DELETE FROM phrase WHERE resource = ?", (id_,))
@@ -222,15 +277,30 @@ def find_entry(db: Connection, id_: int) -> IndexEntry | None:
 
 def entries_of_documents(db: Connection, documents: Iterable[int]) -> dict[int, IndexEntry]:
     """Return the entries of these documents, by document."""
-    query = f"SELECT e.document, {_ENTRY} FROM entry e WHERE e.document IN (SELECT value FROM json_each(?))"
-    return {row[0]: _as_entry(row[1:]) for row in db.execute(query, (json.dumps(list(documents)),)).fetchall()}
+    query = (
+        f"SELECT e.document, {_ENTRY} FROM entry e WHERE e.document IN (SELECT value "
+        "FROM json_each(?))"
+    )
+    return {
+        row[0]: _as_entry(row[1:])
+        for row in db.execute(query, (json.dumps(list(documents)),)).fetchall()
+    }
 
 
-def documents_of_resources(db: Connection, ids: Iterable[int], visible: VisibilityFilter) -> dict[int, int]:
-    """Return the documents of the resources with these ids that may be seen, each with its resource."""
+def documents_of_resources(
+    db: Connection, ids: Iterable[int], visible: VisibilityFilter
+) -> dict[int, int]:
+    """Return the documents of the resources with these ids that may be seen, each with its
+    resource.
+    """
     query = f"""SELECT e.document, e.id FROM entry e
         WHERE {visible.condition} AND e.id IN (SELECT value FROM json_each(?))"""
-    return dict(db.execute(query, (*visible.values, json.dumps(list(ids)))).fetchall())
+    return dict(
+        db.execute(
+            query,
+            (*visible.values, json.dumps(list(ids))),
+        ).fetchall()
+    )
 
 
 def match_phrases(
@@ -240,15 +310,20 @@ def match_phrases(
     visible: VisibilityFilter,
     beginnings: PrefixFilter,
 ) -> list[TriggerPhrase]:
-    """Return the phrases whose words stand side by side in a text; see Index.phrases. beginnings: of every phrase."""
+    """Return the phrases whose words stand side by side in a text; see Index.phrases.
+
+    beginnings: of every phrase.
+    """
     text_terms = terms(map(bindable, words))
     name_terms = frozenset(text_terms if names is None else terms(map(bindable, names)))
     called = [term for term in text_terms if term in name_terms]
     keys = [_key([word]) for word in _single_terms(db, text_terms, called, beginnings)]
     keys += _existing(db, _phrase_keys(db, text_terms, beginnings))
     # CROSS JOIN fixes the order of the tables: SQLite would otherwise read all entries first.
-    query = f"""SELECT p.said, p.source, {_ENTRY} FROM phrase p CROSS JOIN entry e ON e.id = p.resource
-        WHERE p.head = ? AND p.size = ? AND p.text = ? AND {visible.condition} LIMIT {_MOST_CLAIMS}"""
+    query = f"""SELECT p.said, p.source, {_ENTRY} FROM phrase p CROSS JOIN entry e
+        ON e.id = p.resource
+        WHERE p.head = ? AND p.size = ? AND p.text = ? AND {visible.condition}
+        LIMIT {_MOST_CLAIMS}"""
     found: list[TriggerPhrase] = []
     for key in keys[:_MOST_STANDING]:
         rows = db.execute(query, (*key, *visible.values)).fetchall()
@@ -260,26 +335,42 @@ def _single_terms(
     db: Connection, text_terms: Sequence[str], called: Sequence[str], beginnings: PrefixFilter
 ) -> list[str]:
     """Return the terms that are a trigger by themselves, or a name and `called`."""
-    triggers, names = beginnings.among(dict.fromkeys(text_terms)), beginnings.filter_names(dict.fromkeys(called))
+    triggers, names = (
+        beginnings.among(dict.fromkeys(text_terms)),
+        beginnings.filter_names(dict.fromkeys(called)),
+    )
     query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
         WHERE p.head = j.value AND p.size = 1 AND p.text = j.value AND p.source = ?)"""
     found = list[str]()
     for candidates, source in ((names, "name"), (triggers, "trigger")):
         if candidates:
-            found += [term for (term,) in db.execute(query, (json.dumps(candidates), source)).fetchall()]
+            found += [
+                term for (term,) in db.execute(query, (json.dumps(candidates), source)).fetchall()
+            ]
     return list(dict.fromkeys(found))
 
 
-def _phrase_keys(db: Connection, text_terms: Sequence[str], beginnings: PrefixFilter) -> list[tuple[str, int, str]]:
+def _phrase_keys(
+    db: Connection, text_terms: Sequence[str], beginnings: PrefixFilter
+) -> list[tuple[str, int, str]]:
     """Return every run of two terms or more that is as long as a phrase with the same beginning."""
     starts: dict[str, list[int]] = {}
     for at in range(len(text_terms) - 1):
-        starts.setdefault(f"{text_terms[at]} {text_terms[at + 1]}", []).append(at)
+        starts.setdefault(
+            f"{text_terms[at]} {text_terms[at + 1]}",
+            [],
+        ).append(at)
     some = beginnings.among(starts)
-    query = "SELECT DISTINCT p.head, p.size FROM json_each(?) head CROSS JOIN phrase p ON p.head = head.value"
+    query = (
+        "SELECT DISTINCT p.head, p.size FROM json_each(?) head CROSS "
+        "JOIN phrase p ON p.head = head.value"
+    )
     sizes = db.execute(query, (json.dumps(some),)).fetchall() if some else []
     return [
-        _key(text_terms[at : at + size]) for head, size in sizes for at in starts[head] if at + size <= len(text_terms)
+        _key(text_terms[at : at + size])
+        for head, size in sizes
+        for at in starts[head]
+        if at + size <= len(text_terms)
     ]
 
 
@@ -287,42 +378,66 @@ def _existing(db: Connection, keys: Sequence[tuple[str, int, str]]) -> list[tupl
     """Return the keys that belong to some phrase."""
     query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
         WHERE p.head = j.value ->> 0 AND p.size = j.value ->> 1 AND p.text = j.value ->> 2)"""
-    rows = db.execute(query, (json.dumps(list(dict.fromkeys(keys))),)).fetchall() if keys else []
+    rows = (
+        db.execute(
+            query,
+            (json.dumps(list(dict.fromkeys(keys))),),
+        ).fetchall()
+        if keys
+        else []
+    )
     return [(head, size, text) for (data,) in rows for head, size, text in (json.loads(data),)]
 
 
 def list_entries(
-    db: Connection, visible: VisibilityFilter, query: str, limit: int, after: tuple[str, str, str] | None
+    db: Connection,
+    visible: VisibilityFilter,
+    query: str,
+    limit: int,
+    after: tuple[str, str, str] | None,
 ) -> list[IndexEntry]:
     """Return one page of entries; see Index.entries."""
     conditions, values = [visible.condition], list(visible.values)
     for part in _filters(query):
         conditions.append("(e.name LIKE ? ESCAPE '\\' OR e.description LIKE ? ESCAPE '\\')")
         values += [part, part]
-    # By the last row and not by OFFSET, so that a page neither repeats nor misses what others change.
+    # By the last row and not by OFFSET, so that a page neither repeats nor misses what others
+    # change.
     if after is not None:
         conditions.append("(e.name, e.kind, e.scope) > (?, ?, ?)")
         values += [bindable(text) for text in after]
-    select = f"SELECT {_ENTRY} FROM entry e WHERE {' AND '.join(conditions)} ORDER BY name, kind, scope LIMIT ?"
+    select = (
+        f"SELECT {_ENTRY} FROM entry e WHERE {' AND '.join(conditions)} "
+        "ORDER BY name, kind, scope LIMIT ?"
+    )
     return [_as_entry(row) for row in db.execute(select, (*values, limit)).fetchall()]
 
 
 def list_names(db: Connection, visible: VisibilityFilter, prefix: str, limit: int) -> list[str]:
     """Return names that begin with `prefix`; see Index.names."""
     start = bindable(prefix)
-    query = f"""SELECT DISTINCT e.name FROM entry e WHERE {visible.condition} AND e.name >= ? AND e.name < ?
+    query = f"""SELECT DISTINCT e.name FROM entry e WHERE {visible.condition} AND e.name >= ?
+        AND e.name < ?
         ORDER BY e.name LIMIT ?"""
     # A range uses the index of names; LIKE would not.
-    rows = db.execute(query, (*visible.values, start, start + "\U0010ffff", limit)).fetchall()
+    rows = db.execute(
+        query,
+        (*visible.values, start, start + "\U0010ffff", limit),
+    ).fetchall()
     return [row[0] for row in rows]
 
 
 def visibility(
-    kind: Kind | None, scopes: Sequence[str] | None, untrusted: Sequence[int] = (), *, person_only: bool = True
+    kind: Kind | None,
+    scopes: Sequence[str] | None,
+    untrusted: Sequence[int] = (),
+    *,
+    person_only: bool = True,
 ) -> VisibilityFilter:
     """Return the condition for entries of a kind in these scopes, nearest first (None: all).
 
-    untrusted: resources that hide none of their name. person_only: also those that no model is offered.
+    untrusted: resources that hide none of their name. person_only: also those that no model is
+    offered.
     """
     conditions, values = ["1" if person_only else "e.person_only = 0"], list[Any]()
     if kind is not None:
@@ -333,11 +448,19 @@ def visibility(
         nearest = []
         for scope in dict.fromkeys(bindable(scope) for scope in scopes):
             # A resource of a nearer scope hides those of its kind and name.
-            hidden = "SELECT 1 FROM entry n WHERE n.name = e.name AND n.kind = e.kind AND n.scope IN"
+            hidden = (
+                "SELECT 1 FROM entry n WHERE n.name = e.name AND n.kind = e.kind AND n.scope IN"
+            )
             but = " AND n.id NOT IN (SELECT value FROM json_each(?))" if untrusted else ""
-            unhidden = f" AND NOT EXISTS ({hidden} ({', '.join('?' * len(seen))}){but})" if seen else ""
+            unhidden = (
+                f" AND NOT EXISTS ({hidden} ({', '.join('?' * len(seen))}){but})" if seen else ""
+            )
             nearest.append(f"e.scope = ?{unhidden}")
-            values += [scope, *seen, *([json.dumps(list(untrusted))] if seen and untrusted else [])]
+            values += [
+                scope,
+                *seen,
+                *([json.dumps(list(untrusted))] if seen and untrusted else []),
+            ]
             seen.append(scope)
         conditions.append(f"({' OR '.join(nearest) or '0'})")
     return VisibilityFilter(" AND ".join(conditions), tuple(values))
@@ -347,19 +470,33 @@ def _filters(query: str) -> list[str]:
     """Return a LIKE pattern for each word of a listing's filter."""
     parts = bindable(query).split()
     if len(parts) > _MOST_FILTERS or len(query) > 1_000:
-        raise InvalidArgument("The query is too long for a list.", "Give a word of the name; find_skill takes a task.")
+        raise InvalidArgument(
+            "The query is too long for a list.", "Give a word of the name; find_skill takes a task."
+        )
     # % and _ are what a person searches for here, not wildcards.
-    escaped = (part.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for part in parts)
+    escaped = (
+        part.replace("\\", "\\\\")
+        .replace("%", "\\%")
+        .replace(
+            "_",
+            "\\_",
+        )
+        for part in parts
+    )
     return [f"%{part}%" for part in escaped]
 
 
 def bindable(text: str) -> str:
-    """Return the text as SQLite can store it: without NUL, and with a question mark for invalid Unicode."""
+    """Return the text as SQLite can store it: without NUL, and with a question mark for invalid
+    Unicode.
+    """
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")
 
 
 def _as_entry(row: Any) -> IndexEntry:
-    id_, kind, scope, name, version, description, triggers, frozen, delegate, tree, person_only = row
+    id_, kind, scope, name, version, description, triggers, frozen, delegate, tree, person_only = (
+        row
+    )
     trigger_texts = tuple(json.loads(triggers)) if triggers != "[]" else ()
     about = (version, description, trigger_texts, frozen == 1, delegate, tree, person_only == 1)
     return IndexEntry(id_, Kind(kind), scope, name, *about)

@@ -1,6 +1,7 @@
 """The file of the text index: made, shared by all processes, and rebuilt when it is damaged.
 
-What a process keeps of the text index: one state of it, read once and used by every search until the next change.
+What a process keeps of the text index: one state of it, read once and used by every search until
+the next change.
 
 Answers that cost something to get, kept beside the index: a judge's, by the question.
 """
@@ -34,7 +35,8 @@ FORMAT = driver.DerivedFormat(
     version=6,
     script=Path(__file__).with_name("index.sql"),
     tables=("entry", "phrase", "answer", "document", "posting", "rare"),
-    # A row of postings takes several pages; with SQLite's own 4096 bytes they are read half as fast.
+    # A row of postings takes several pages; with SQLite's own 4096 bytes they are read half as
+    # fast.
     page_size=8192,
 )
 
@@ -45,15 +47,19 @@ INDEX_FILE = f"index-{FORMAT.version}.db"
 EARLIER_INDEX_FILES = ("index.db", "index-5.db")
 """The files of earlier formats."""
 
-# After ten seconds an answer from an older index is better than none; the minute spares the searches after it.
+# After ten seconds an answer from an older index is better than none; the minute spares the
+# searches after it.
 BACKLOG_SECONDS, PATIENT_AGAIN_SECONDS = 10.0, 60.0
-"""How long a search waits for another process that indexes many changes; and how long none does after one in vain."""
+"""How long a search waits for another process that indexes many changes; and how long none does
+after one in vain.
+"""
 
 _LOOK_SECONDS = 0.05  # between two looks whether the other process has indexed enough
 
 
 class IndexFile:
-    """The index of the library in `home`. Where that cannot be written it lies in a temporary folder instead.
+    """The index of the library in `home`. Where that cannot be written it lies in a temporary
+    folder instead.
 
     Safe to share between threads; opens it again in a forked child.
     """
@@ -89,7 +95,10 @@ class IndexFile:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Lend a connection that holds the write lock; commits at the end. Raises DamagedFile, LibraryError."""
+        """Lend a connection that holds the write lock; commits at the end.
+
+        Raises DamagedFile, LibraryError.
+        """
         with (
             self._lent() as connection,
             driver.ImmediateTransaction(connection, self.path),
@@ -98,28 +107,37 @@ class IndexFile:
             yield connection
 
     @contextlib.contextmanager
-    def backlog(self, *, wait: bool = True, done: Callable[[], bool] = lambda: False) -> Iterator[bool]:
-        """Be the one process that indexes many changes for the body. Raise LibraryBusy while another one is.
+    def backlog(
+        self, *, wait: bool = True, done: Callable[[], bool] = lambda: False
+    ) -> Iterator[bool]:
+        """Be the one process that indexes many changes for the body. Raise LibraryBusy while
+        another one is.
 
         Yields whether this process holds the lock of it.
 
-        wait: for the other one, for a while; when that was in vain, no more for a minute, as a search reads often.
-        done: whether the other one has indexed what is needed: then the body runs too. One that made no progress
-        meanwhile was stopped, and the body runs beside it.
+        wait: for the other one, for a while; when that was in vain, no more for a minute, as a
+        search reads often. done: whether the other one has indexed what is needed: then the body
+        runs too. One that made no progress meanwhile was stopped, and the body runs beside it.
         """
-        # A lock of its own and not SQLite's: readers and short writes go on while somebody indexes much.
+        # A lock of its own and not SQLite's: readers and short writes go on while somebody indexes
+        # much.
         place = self.path.parent / "locks"
         place.mkdir(mode=0o700, exist_ok=True)
         lock = driver.file_lock(place / f"{self.path.stem}.lock")
         if not self._await_turn(lock, wait, done):
-            raise LibraryBusy("Another process is indexing the library.", "Searches find what it has indexed so far.")
+            raise LibraryBusy(
+                "Another process is indexing the library.",
+                "Searches find what it has indexed so far.",
+            )
         try:
             yield lock.is_locked
         finally:
             lock.release()
 
     def _await_turn(self, lock: "BaseFileLock", wait: bool, done: Callable[[], bool]) -> bool:
-        """Return whether the body of `backlog` runs: with the lock, or beside a process that stopped or did enough."""
+        """Return whether the body of `backlog` runs: with the lock, or beside a process that
+        stopped or did enough.
+        """
         patient = wait and time.monotonic() >= self._patient_at
         # Compared at the end: a holder that made no progress for ten seconds was stopped.
         before = self._progress() if patient else ""
@@ -181,7 +199,9 @@ class IndexFile:
             shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def replace(self, identity: tuple[int, int] | None) -> None:
-        """Put an empty index in the place of the one with this identity, unless that has happened already."""
+        """Put an empty index in the place of the one with this identity, unless that has happened
+        already.
+        """
         with self._lock:
             # Two threads can meet the same damage; the first one replaces the file.
             if self._identity == identity:
@@ -193,7 +213,9 @@ class IndexFile:
 
     @property
     def identity(self) -> tuple[int, int] | None:
-        """The device and inode of the file, which differ from those of an earlier file under the same name."""
+        """The device and inode of the file, which differ from those of an earlier file under the
+        same name.
+        """
         return self._identity
 
     def _open_first(self) -> None:
@@ -213,7 +235,8 @@ class IndexFile:
     def _open(self, *, refuse_outdated: bool = False) -> Connection:
         """Open the file, or make it; raise DamagedFile for one that is none of ours.
 
-        refuse_outdated: also for one of an earlier analysis. A private copy stays: each process would make it again.
+        refuse_outdated: also for one of an earlier analysis. A private copy stays: each process
+        would make it again.
         """
         # Before the open: a file that is made by the open is noted right after.
         self._identity = _identity(self.path)
@@ -242,7 +265,9 @@ class IndexFile:
             # Without the shared memory: SQLite makes it from the other two.
             for end in ("", "-wal"):
                 if (self._home / f"{INDEX_FILE}{end}").exists():
-                    shutil.copyfile(self._home / f"{INDEX_FILE}{end}", folder / f"{INDEX_FILE}{end}")
+                    shutil.copyfile(
+                        self._home / f"{INDEX_FILE}{end}", folder / f"{INDEX_FILE}{end}"
+                    )
         return folder / INDEX_FILE
 
 
@@ -259,7 +284,9 @@ def _acquire(lock: "BaseFileLock", seconds: float) -> bool:
 
 
 def _remove_earlier(home: Path) -> None:
-    """Remove the index of an earlier format once no process uses it: SQLite removes the shared memory at the end."""
+    """Remove the index of an earlier format once no process uses it: SQLite removes the shared
+    memory at the end.
+    """
     for name in EARLIER_INDEX_FILES:
         if (home / name).exists() and not (home / f"{name}-shm").exists():
             with contextlib.suppress(OSError):
@@ -294,7 +321,8 @@ _MAX_ENTRIES = 400  # that are remembered, of some kilobyte each
 class IndexState:
     """One state of the index. One thread uses it at a time.
 
-    stamp: the changes applied, those of learned tasks, and how often documents were settled, which makes no change.
+    stamp: the changes applied, those of learned tasks, and how often documents were settled, which
+    makes no change.
     """
 
     stamp: tuple[int, ...]
@@ -307,11 +335,20 @@ class IndexState:
 
     @classmethod
     def of(
-        cls, db: Connection, stamp: tuple[int, ...], waiting: postings.PendingDocuments, beginnings: PrefixFilter
+        cls,
+        db: Connection,
+        stamp: tuple[int, ...],
+        waiting: postings.PendingDocuments,
+        beginnings: PrefixFilter,
     ) -> Self:
-        """Return the state that the connection sees. waiting, beginnings: an earlier state's, which are updated."""
+        """Return the state that the connection sees.
+
+        waiting, beginnings: an earlier state's, which are updated.
+        """
         waiting.refresh(db)
-        documents, last = db.execute("SELECT count(*), ifnull(max(document), 0) FROM entry").fetchone()
+        documents, last = db.execute(
+            "SELECT count(*), ifnull(max(document), 0) FROM entry"
+        ).fetchone()
         return cls(
             stamp,
             documents,
@@ -327,11 +364,16 @@ class IndexState:
         return cls((-1,), 0, waiting, PrefixFilter(), postings.PostingsReader(waiting, ()))
 
     def entries(self, db: Connection, documents: Collection[int]) -> dict[int, IndexEntry]:
-        """Return the entries of these documents, by document; each is read once. Safe to share between threads."""
+        """Return the entries of these documents, by document; each is read once.
+
+        Safe to share between threads.
+        """
         cache = self.entry_cache
         found = {document: cache[document] for document in documents if document in cache}
         if len(found) < len(documents):
-            fresh = entries_of_documents(db, (document for document in documents if document not in cache))
+            fresh = entries_of_documents(
+                db, (document for document in documents if document not in cache)
+            )
             # A new dict and no clear(): another thread may be reading the old one.
             if len(cache) + len(fresh) > _MAX_ENTRIES:
                 self.entry_cache = cache = {}
@@ -364,7 +406,12 @@ class IndexCache:
             self._lock, self._pid = threading.Lock(), os.getpid()
         with self._lock:
             # Three numbers that only grow: their order tells which of two states is newer.
-            noted = dict(db.execute("SELECT key, value FROM state WHERE key IN ('applied', 'settled', 'learned_docs')"))
+            noted = dict(
+                db.execute(
+                    "SELECT key, value FROM state WHERE key IN ('applied', 'settled', "
+                    "'learned_docs')"
+                )
+            )
             stamp = tuple(int(noted.get(key, 0)) for key in ("applied", "learned_docs", "settled"))
             if stamp < self._state.stamp:  # another thread has seen more since; keep its state
                 yield IndexState.of(db, stamp, postings.PendingDocuments(), PrefixFilter())
@@ -384,7 +431,8 @@ MAX_ANSWERS = 10_000
 
 
 class JudgeCache(MutableMapping[str, str]):
-    """A mapping in the file of the index: shared by all processes, empty again when the index is rebuilt.
+    """A mapping in the file of the index: shared by all processes, empty again when the index is
+    rebuilt.
 
     What cannot be read or kept, since the file is busy or damaged, counts as not remembered.
     """
@@ -404,7 +452,10 @@ class JudgeCache(MutableMapping[str, str]):
         # An answer that cannot be kept is asked for again.
         with contextlib.suppress(DamagedFile, LibraryError), self._file.writing() as db:
             db.execute("INSERT OR REPLACE INTO answer (key, value) VALUES (?, ?)", (key, value))
-            db.execute("DELETE FROM answer WHERE number <= (SELECT max(number) FROM answer) - ?", (MAX_ANSWERS,))
+            db.execute(
+                "DELETE FROM answer WHERE number <= (SELECT max(number) FROM answer) - ?",
+                (MAX_ANSWERS,),
+            )
 
     def __delitem__(self, key: str) -> None:
         with self._file.writing() as db:

@@ -1,4 +1,6 @@
-"""Write the text index: what changed in the library is analyzed and added, what waits is settled into the postings."""
+"""Write the text index: what changed in the library is analyzed and added, what waits is settled
+into the postings.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,14 +19,15 @@ from evolvable_store.validation import main_path
 
 # Readers do not wait for the write lock; another writer waits for the whole batch.
 BATCH, BACKLOG_BATCH = 500, 2_000
-"""Changes indexed while the index is locked once: others wait for it no longer than a second. The second number is for
-a process that indexes the end of an import, which others wait for.
+"""Changes indexed while the index is locked once: others wait for it no longer than a second. The
+second number is for a process that indexes the end of an import, which others wait for.
 """
 
 _FEW = 20  # changes that a process indexes without haste though another one fills the library
 _READ_AT_ONCE = 25  # resources; their main files are in memory together
 # -1 differs from every sequence, so that the first comparison always reads the index.
-_NOTHING = (-1, 0)  # what a process knows before it read the index: changes applied, and changes of learned tasks
+# What a process knows before it read the index: changes applied, and changes of learned tasks.
+_NOTHING = (-1, 0)
 _BULK_FACTOR = 15  # times as much may wait while a whole library is indexed
 _NOTE_STATE = "INSERT OR REPLACE INTO state VALUES (?, ?)"
 
@@ -32,20 +35,31 @@ Progress = Callable[[int, int], None]
 """Called after every batch with the changes indexed and all that there are."""
 
 Analyze = Callable[[Iterable[SourceText]], Iterable[AnalyzedText]]
-"""Returns the results of `index_entries.analyze_source` for several texts, in their order, from any number of cores."""
+"""Returns the results of `index_entries.analyze_source` for several texts, in their order, from any
+number of cores.
+"""
 
 More = Callable[[], bool]
 """Returns whether many changes are about to come."""
 
 BulkIndexer = Callable[[int, Callable[[], object]], object]
-"""Indexes so many changes in another process if that is worthwhile, and waits; calls its argument again and again."""
+"""Indexes so many changes in another process if that is worthwhile, and waits; calls its argument
+again and again.
+"""
 
 
 class IndexWriter:
-    """Brings the index of one library up to date. Safe to share between threads and processes: the file is locked."""
+    """Brings the index of one library up to date.
+
+    Safe to share between threads and processes: the file is locked.
+    """
 
     def __init__(
-        self, store: Store, file: IndexFile, analyze: "Analyze | None" = None, bulk: "BulkIndexer | None" = None
+        self,
+        store: Store,
+        file: IndexFile,
+        analyze: "Analyze | None" = None,
+        bulk: "BulkIndexer | None" = None,
     ) -> None:
         """analyze, bulk: as for `Index.open`."""
         self._store, self._file, self._analyze = store, file, analyze or _analyze_here
@@ -70,8 +84,9 @@ class IndexWriter:
     ) -> int:
         """Index every new change; return how many this call indexed.
 
-        newest: the library's sequences, which differ from `applied`. aging: whether learned tasks age, once a month.
-        The others: as for `Index.catch_up`. Raises DamagedFile, LibraryBusy or LibraryFull.
+        newest: the library's sequences, which differ from `applied`. aging: whether learned tasks
+        age, once a month. The others: as for `Index.catch_up`. Raises DamagedFile, LibraryBusy or
+        LibraryFull.
         """
         target, learned = newest
         self.any_learned = learned > 0
@@ -81,14 +96,20 @@ class IndexWriter:
         with self._file.reading() as db:
             applied = _applied_sequence(db)
         # A library behind its index was restored from a backup; the index is then made again.
-        if applied > target and applied > (target := self._store.sequence()):  # another process may have been faster
+        # Another process may have been faster.
+        if applied > target and applied > (target := self._store.sequence()):
             raise DamagedFile("it is ahead of the library")
-        # One process alone: the others would wait for the file again and again, each for the batches of the rest.
+        # One process alone: the others would wait for the file again and again, each for the
+        # batches of the rest.
         missing = target - applied
         # A few changes cost less than waiting for the lock.
         alone = missing > (BATCH if wait else _FEW) and not locked
         indexed = partial(self._has_indexed, target)
-        with self._file.backlog(wait=wait, done=indexed) if alone else contextlib.nullcontext(locked) as holds:
+        with (
+            self._file.backlog(wait=wait, done=indexed)
+            if alone
+            else contextlib.nullcontext(locked) as holds
+        ):
             # Asked again under the lock: the process that held it before may have done all.
             if alone and self._bulk and not indexed():
                 self._bulk(missing, lambda: progress(0, missing) if progress else None)
@@ -103,9 +124,16 @@ class IndexWriter:
             return _applied_sequence(db) >= sequence
 
     def _take_in_all(
-        self, first: int, target: int, progress: Progress | None, more: More | None, locked: bool, batch: int
+        self,
+        first: int,
+        target: int,
+        progress: Progress | None,
+        more: More | None,
+        locked: bool,
+        batch: int,
     ) -> tuple[int, int]:
-        """Index the changes up to `target`; return how many this call indexed, and the last that is indexed.
+        """Index the changes up to `target`; return how many this call indexed, and the last that is
+        indexed.
 
         batch: as for `Index.catch_up`.
         """
@@ -118,7 +146,8 @@ class IndexWriter:
                 applied = _applied_sequence(db)
                 changes = self._store.changes(applied, BATCH if coming else batch)
                 if changes:
-                    # When no more are about to come, what waits is settled while others analyze the rest.
+                    # When no more are about to come, what waits is settled while others analyze the
+                    # rest.
                     bulk, most = (_BULK_FACTOR, most) if coming else (most, _BULK_FACTOR)
                     self._take_in(db, changes, bulk if coming or applied < target - BATCH else 0)
                     applied, count = changes[-1].sequence, count + len(changes)
@@ -131,12 +160,17 @@ class IndexWriter:
         return count, applied
 
     def _take_in_learned(self, target: int, aging: bool) -> None:
-        """Index the resources whose learned tasks changed; aging: once a month all that have any."""
+        """Index the resources whose learned tasks changed; aging: once a month all that
+        have any.
+        """
         with self._file.reading() as db:
             applied, month = int(read_state(db, "learned") or 0), read_state(db, "learned_month")
-        # Tasks lose weight by the day; indexing them once a month is precise enough for a half-life of 180 days.
+        # Tasks lose weight by the day; indexing them once a month is precise enough for a half-life
+        # of 180 days.
         month, old = self._store.now()[:7] if aging or not month else month, month
-        ids = changed_resources(self._store, applied, aged=month != old) if applied or target else []
+        ids = (
+            changed_resources(self._store, applied, aged=month != old) if applied or target else []
+        )
         for start in range(0, len(ids), BATCH):
             heads = self._store.backend.heads_by_id(ids[start : start + BATCH]).values()
             with self._file.writing() as db:
@@ -147,14 +181,19 @@ class IndexWriter:
             with self._file.writing() as db:
                 db.executemany(_NOTE_STATE, (("learned", str(target)), ("learned_month", month)))
 
-    def settle(self, times: int = 1, *, locked: bool = False, at_once: int = postings.SETTLED_AT_ONCE) -> None:
-        """Settle waiting documents, piece by piece, while there are `times` as many as may wait; others get in between.
+    def settle(
+        self, times: int = 1, *, locked: bool = False, at_once: int = postings.SETTLED_AT_ONCE
+    ) -> None:
+        """Settle waiting documents, piece by piece, while there are `times` as many as may wait;
+        others get in between.
 
-        locked: as for `catch_up`; otherwise a process that holds that lock does it. at_once: bytes of a piece.
+        locked: as for `catch_up`; otherwise a process that holds that lock does it. at_once: bytes
+        of a piece.
         """
         while self._too_much_waits(times):
             try:
-                # Settling rewrites many rows, so one process does it; the others leave it to that one.
+                # Settling rewrites many rows, so one process does it; the others leave it to that
+                # one.
                 with contextlib.nullcontext() if locked else self._file.backlog(wait=False):
                     # Each round takes the write lock again, so that short writes get in between.
                     if self._too_much_waits(times):  # nobody else did it meanwhile
@@ -168,11 +207,16 @@ class IndexWriter:
             return _too_much_waits(db, times)
 
     def _check_origin(self) -> None:
-        """Raise DamagedFile when the index was not made from this library's history: a restored backup has another."""
+        """Raise DamagedFile when the index was not made from this library's history: a restored
+        backup has another.
+        """
         with self._file.reading() as db:
             applied, mark = _applied_sequence(db), read_state(db, "mark")
         # The number of a change alone does not tell: both histories may have one of that number.
-        if applied and mark != self._mark(self._store.changes(applied - 1, 1), applied):
+        if applied and mark != self._mark(
+            self._store.changes(applied - 1, 1),
+            applied,
+        ):
             raise DamagedFile("it belongs to another history")
 
     def _mark(self, changes: Sequence[Change], sequence: int) -> str:
@@ -180,19 +224,29 @@ class IndexWriter:
         if not changes or changes[-1].sequence != sequence:
             return ""
         change = changes[-1]
-        return f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
+        return (
+            f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
+        )
 
     def _take_in(self, db: Connection, changes: list[Change], bulk: int) -> None:
-        """Index these changes. bulk: how many times as much as usual may wait, 0 where others settle it afterwards."""
+        """Index these changes.
+
+        bulk: how many times as much as usual may wait, 0 where others settle it afterwards.
+        """
         self._index(db, self._changed_heads(db, changes), bulk)
         last = changes[-1].sequence
         # In the transaction of the documents: after a crash both are there, or neither.
-        db.executemany(_NOTE_STATE, (("applied", str(last)), ("mark", self._mark(changes, last))))
+        db.executemany(
+            _NOTE_STATE,
+            (("applied", str(last)), ("mark", self._mark(changes, last))),
+        )
 
     def _index(self, db: Connection, heads: Iterable[tuple[Head, bool]], bulk: int = 0) -> None:
-        """Write a new document for each of these heads, in place of the old one of those that are known.
+        """Write a new document for each of these heads, in place of the old one of those that are
+        known.
 
-        bulk: as for `_take_in`. What waits is settled when the first text is analyzed: others analyze the rest then.
+        bulk: as for `_take_in`. What waits is settled when the first text is analyzed: others
+        analyze the rest then.
         """
         changed: list[tuple[Head, bool]] = []
         learned = LearnedTexts(self._store, self.any_learned)
@@ -205,7 +259,9 @@ class IndexWriter:
                 yield from self._read([head for head, _ in some], learned)
 
         # One is read while others are analyzed, so the first of these has to be asked first.
-        for at, ((text, weights), (head, is_indexed)) in enumerate(zip(self._analyze(sources()), changed, strict=True)):
+        for at, ((text, weights), (head, is_indexed)) in enumerate(
+            zip(self._analyze(sources()), changed, strict=True)
+        ):
             if bulk and not at and _too_much_waits(db, bulk):
                 postings.flush_pending(db)
             if is_indexed:
@@ -213,9 +269,14 @@ class IndexWriter:
             index_entries.insert_entry(db, head, text, postings.add_document(db, head.id, weights))
 
     def _changed_heads(self, db: Connection, changes: list[Change]) -> Iterator[tuple[Head, bool]]:
-        """Yield the heads to index again, and whether each was indexed before; update the others here."""
+        """Yield the heads to index again, and whether each was indexed before; update the others
+        here.
+        """
         query = "SELECT version, tree, scope, name FROM entry WHERE id = ?"
-        moved = self._store.backend.changed_heads(changes[0].sequence - 1, changes[-1].sequence)
+        moved = self._store.backend.changed_heads(
+            changes[0].sequence - 1,
+            changes[-1].sequence,
+        )
         heads = {head.ref: head for head in moved}
         # Of several changes to a resource the last state counts, so each is looked at once.
         for ref in dict.fromkeys(change.ref for change in changes):
@@ -235,7 +296,9 @@ class IndexWriter:
                     yield head, row is not None
 
     def _read(self, heads: Sequence[Head], learned: LearnedTexts) -> Iterator[SourceText]:
-        """Yield the texts of these heads; one whose manifest is damaged has its name alone, and fsck reports it."""
+        """Yield the texts of these heads; one whose manifest is damaged has its name alone, and
+        fsck reports it.
+        """
         # Manifests first, then one query for all main files.
         files: dict[int, tuple[str, list[str]]] = {}
         for head in heads:
@@ -254,11 +317,15 @@ class IndexWriter:
             yield SourceText(head.name, stored.get(main), others, learned.of(head))
 
     def _main_files(self, hashes: set[str]) -> dict[str, tuple[str, bytes, str]]:
-        """Return hash, stored bytes and codec of these blobs, by hash, without those that cannot be read."""
+        """Return hash, stored bytes and codec of these blobs, by hash, without those that cannot be
+        read.
+        """
         read = self._store.backend.maintenance.packed_blobs
         try:
             return {row[0]: row for row in read(hashes)}
-        except LibraryCorrupt:  # one damaged page must not keep the other resources out of the index
+        except (
+            LibraryCorrupt
+        ):  # one damaged page must not keep the other resources out of the index
             found = dict[str, tuple[str, bytes, str]]()
             for sha256 in hashes:
                 with contextlib.suppress(LibraryCorrupt):

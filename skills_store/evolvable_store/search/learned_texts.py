@@ -1,4 +1,6 @@
-"""Learned tasks as the index sees them: which of them count, how much, and how alike two tasks are."""
+"""Learned tasks as the index sees them: which of them count, how much, and how alike
+two tasks are.
+"""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -19,21 +21,24 @@ HALF_LIFE = timedelta(days=180)
 MIN_SHARE = 0.1
 """A task that counts less than this share of a new one is left out of the index."""
 
-# Three fifths of the content words of both: one more word in a task of five still counts as the same.
+# Three fifths of the content words of both: one more word in a task of five still counts as the
+# same.
 NEAR_DUPLICATE = 0.6
 """Likeness from which two tasks count as one."""
 
 
 COUNT_LEARNED = """INSERT INTO state VALUES ('learned_docs', '1')
     ON CONFLICT DO UPDATE SET value = CAST(value + 1 AS TEXT)"""
-"""Counts in the index, in the transaction that replaced documents, so that a process reads its cached state again."""
+"""Counts in the index, in the transaction that replaced documents, so that a process reads its
+cached state again.
+"""
 
 
 def changed_resources(store: Store, applied: int, *, aged: bool) -> list[int]:
     """Return the resources to index again: those whose tasks changed since `applied`.
 
-    aged: a month began, and tasks lose weight with age: every resource with learned tasks. A number that is ahead of
-    the library, which was restored from a backup, means all of them too.
+    aged: a month began, and tasks lose weight with age: every resource with learned tasks. A number
+    that is ahead of the library, which was restored from a backup, means all of them too.
     """
     learned = store.backend.learned
     if aged or applied > learned.sequence():
@@ -45,14 +50,18 @@ def changed_resources(store: Store, applied: int, *, aged: bool) -> list[int]:
 def tasks_in_force(store: Store, resources: Sequence[int]) -> dict[int, Learned]:
     """Return the tasks that count for these resources, each with its share of a new one.
 
-    A resource whose newest version nobody trusts has none: what was learned of other content says nothing of it.
+    A resource whose newest version nobody trusts has none: what was learned of other content says
+    nothing of it.
     """
     tasks = store.backend.learned.tasks_of(resources)
-    trusted = set(tasks).difference(store.backend.authorship.untrusted_resources(list(tasks)) if tasks else ())
+    trusted = set(tasks).difference(
+        store.backend.authorship.untrusted_resources(list(tasks)) if tasks else ()
+    )
     now, found = store.clock(), dict[int, Learned]()
     for resource in trusted:
         shares = [
-            (learned_task.task, share_of(learned_task, now)) for learned_task in by_sign(tasks, resource, against=False)
+            (learned_task.task, share_of(learned_task, now))
+            for learned_task in by_sign(tasks, resource, against=False)
         ]
         if in_force := [(task, share) for task, share in shares if share >= MIN_SHARE]:
             found[resource] = in_force
@@ -68,11 +77,21 @@ class LearnedTexts:
 
     def of(self, head: Head) -> Learned:
         """Return the tasks that count for a resource, as `tasks_in_force` does."""
-        return tasks_in_force(self._store, [head.id]).get(head.id, ()) if self._any else ()
+        return (
+            tasks_in_force(self._store, [head.id]).get(
+                head.id,
+                (),
+            )
+            if self._any
+            else ()
+        )
 
 
 def share_of(task: LearnedTask, now: datetime) -> float:
-    """Return how much a task counts by its age, 0 to 1. A time that cannot be read, or in the future, counts as new."""
+    """Return how much a task counts by its age, 0 to 1.
+
+    A time that cannot be read, or in the future, counts as new.
+    """
     try:
         at = datetime.fromisoformat(task.at)
     except ValueError:
@@ -94,7 +113,9 @@ def likeness(first: frozenset[str], second: frozenset[str]) -> float:
 
 
 def nearest(task: frozenset[str], tasks: Sequence[LearnedTask]) -> tuple[LearnedTask | None, float]:
-    """Return the most alike of these tasks and its likeness; None and 0 where none has a term in common."""
+    """Return the most alike of these tasks and its likeness; None and 0 where none has a term in
+    common.
+    """
     best, most = None, 0.0
     for candidate in tasks:
         alike = likeness(task, content_terms(candidate.task))
@@ -106,7 +127,8 @@ def nearest(task: frozenset[str], tasks: Sequence[LearnedTask]) -> tuple[Learned
 class PastTasks(NamedTuple):
     """Resources with a near duplicate of a task among their learned tasks.
 
-    wrong: another one was right for it. labelled: a person named this one for it. succeeded: a session used it for it.
+    wrong: another one was right for it. labelled: a person named this one for it. succeeded: a
+    session used it for it.
     """
 
     wrong: frozenset[int]

@@ -1,4 +1,5 @@
-"""The loops of a search over postings, and of indexing, for where no compiler was at hand: those of _scoring.c.
+"""The loops of a search over postings, and of indexing, for where no compiler was at hand: those of
+_scoring.c.
 
 Both give the same to the last bit; those in C are faster.
 """
@@ -16,7 +17,8 @@ _Bytes = bytes | bytearray | memoryview
 
 
 class Sums:
-    """The sums of a query's terms for each place of a row: a score, and a share of the query's weight.
+    """The sums of a query's terms for each place of a row: a score, and a share of the query's
+    weight.
 
     Scores are added up in the order in which the terms are given, as doubles.
     """
@@ -28,11 +30,12 @@ class Sums:
         self._scores, self._shares, self._latest = [0.0] * length, [0.0] * length, [0] * length
 
     def add(self, places: _Bytes, weights: _Bytes, factor: float, term: int, share: float) -> None:
-        """Add `factor` times its weight to the score of each place, and the share once for each term.
+        """Add `factor` times its weight to the score of each place, and the share once for each
+        term.
 
-        places: two bytes each, in the machine's order. weights: a byte each. term: not 0; postings of one term in
-        several fields follow each other. Raises ValueError, and adds nothing, when they do not belong together or one
-        is beyond the row.
+        places: two bytes each, in the machine's order. weights: a byte each. term: not 0; postings
+        of one term in several fields follow each other. Raises ValueError, and adds nothing, when
+        they do not belong together or one is beyond the row.
         """
         numbers = _numbers(places, weights)
         # Checked before anything is added, so that an error leaves the sums as they were.
@@ -47,7 +50,9 @@ class Sums:
                 shares[at] += share
 
     def cover(self, all_: float, part: float) -> None:
-        """End the adding: shares become parts of `all_`, at most 1, and `part` of each score grows with them."""
+        """End the adding: shares become parts of `all_`, at most 1, and `part` of each score grows
+        with them.
+        """
         rest = 1 - part
         for at, (score, share) in enumerate(zip(self._scores, self._shares, strict=True)):
             if score or share:
@@ -56,7 +61,9 @@ class Sums:
                 self._scores[at] = score * (rest + part * covered)
 
     def best(self, limit: int) -> list[tuple[int, float, float]]:
-        """Return the places with the highest scores above 0, each with its sums, best first, of equals the lower."""
+        """Return the places with the highest scores above 0, each with its sums, best first, of
+        equals the lower.
+        """
         scored = ((-score, at) for at, score in enumerate(self._scores) if score > 0)
         return [self.at(at) for _, at in heapq.nsmallest(limit, scored)]
 
@@ -95,13 +102,15 @@ def _numbers(places: _Bytes, weights: _Bytes) -> "array[int]":
 JoinedTerms = list[tuple[int, str, bytes]]
 """Of one document, by field: its number, its terms as lines of one text, their weights."""
 
-_Rows = defaultdict[str, "array[int]"]  # by term: places of documents in one block, each with its weight in 8 bits
+# By term: places of documents in one block, each with its weight in 8 bits.
+_Rows = defaultdict[str, "array[int]"]
 
 
 def gather_postings(
     documents: Iterable[tuple[int, JoinedTerms]], block_size: int, most: int, buckets: int
 ) -> tuple[list[PostingRow], list[tuple[int, bytes]]]:
-    """Return the rows of the postings of these documents, in the order of the table, and the entries of rare terms.
+    """Return the rows of the postings of these documents, in the order of the table, and the
+    entries of rare terms.
 
     documents: by rising number, each with its terms. most: as for `split_rare`; 0 for rows alone.
     """
@@ -111,7 +120,14 @@ def gather_postings(
         for number, lines, weights in filter(itemgetter(2), fields):
             rows = new.setdefault((number, block), defaultdict(lambda: array("I")))
             # A loop that Python does not see, four times as fast as one that it does.
-            deque(map(array.append, map(rows.__getitem__, lines.split("\n")), map((at << 8).__or__, weights)), maxlen=0)
+            deque(
+                map(
+                    array.append,
+                    map(rows.__getitem__, lines.split("\n")),
+                    map((at << 8).__or__, weights),
+                ),
+                maxlen=0,
+            )
     found: list[PostingRow] = []
     for (number, block), rows in sorted(new.items(), key=itemgetter(0)):
         for term, noted in rows.items():

@@ -1,10 +1,11 @@
 """Postings: for each term, the documents that have it in each field and how much it weighs there.
 
-A document is one text of one resource; a changed resource becomes a new document. Postings lie in rows of at most
-BLOCK documents, so that adding one rewrites little; those of rare terms as `rare_postings` says. Documents that came or
-went lately wait beside them, with all their terms, until there are MAX_PENDING; every process keeps those in memory and
-counts them as if they had been settled. So a ranking depends on what the library says now, and not on how it came to
-say it. Of all documents a search returns those that its VisibilityFilter lets through.
+A document is one text of one resource; a changed resource becomes a new document. Postings lie in
+rows of at most BLOCK documents, so that adding one rewrites little; those of rare terms as
+`rare_postings` says. Documents that came or went lately wait beside them, with all their terms,
+until there are MAX_PENDING; every process keeps those in memory and counts them as if they had been
+settled. So a ranking depends on what the library says now, and not on how it came to say it. Of all
+documents a search returns those that its VisibilityFilter lets through.
 """
 
 import dataclasses
@@ -55,9 +56,15 @@ class VisibilityFilter:
     condition: str
     values: tuple[Any, ...]
 
-    def documents(self, db: Connection, limit: int, among: Sequence[int] | None = None) -> dict[int, int]:
-        """Return the documents that may be returned, at most `limit`, each with its resource. among: only of these."""
-        # The condition is SQL made by `visibility`, its values are bound: no text of a caller is in it.
+    def documents(
+        self, db: Connection, limit: int, among: Sequence[int] | None = None
+    ) -> dict[int, int]:
+        """Return the documents that may be returned, at most `limit`, each with its resource.
+
+        among: only of these.
+        """
+        # The condition is SQL made by `visibility`, its values are bound: no text of a caller is in
+        # it.
         query, values = f"SELECT e.document, e.id FROM entry e WHERE {self.condition}", self.values
         if among is not None:
             query += " AND e.document IN (SELECT value FROM json_each(?))"
@@ -82,9 +89,20 @@ class VisibleDocuments:
         resources = self._resources if len(self._resources) < _MOST_KNOWN else {}
         unknown = [document for document in documents if document not in resources]
         if unknown:
-            resources.update(dict.fromkeys(unknown) | self._visible.documents(db, -1, unknown))
+            resources.update(
+                dict.fromkeys(unknown)
+                | self._visible.documents(
+                    db,
+                    -1,
+                    unknown,
+                )
+            )
             self._resources = resources
-        return {document: resource for document in documents if (resource := resources[document]) is not None}
+        return {
+            document: resource
+            for document in documents
+            if (resource := resources[document]) is not None
+        }
 
 
 # Larger rows are read faster and rewritten slower.
@@ -92,7 +110,9 @@ BLOCK = 1 << 14
 """Documents of one row; a number inside it takes two bytes."""
 
 MAX_PENDING = 200
-"""Documents that may wait to be settled; reading them costs a process a twentieth of a second, once."""
+"""Documents that may wait to be settled; reading them costs a process a twentieth of a second,
+once.
+"""
 
 MAX_PENDING_BYTES = 1 << 19
 """Bytes that their terms may take, packed: some skills are dictionaries."""
@@ -110,8 +130,12 @@ _Terms = list[tuple[int, list[str], bytes]]  # by field: its number, its terms, 
 
 
 def add_document(db: Connection, resource: int, weights: bytes) -> int:
-    """Add a document for a resource, its weights packed; return its number, which is higher than any before."""
-    cursor = db.execute("INSERT INTO document (resource, settled, terms) VALUES (?, 0, ?)", (resource, weights))
+    """Add a document for a resource, its weights packed; return its number, which is higher than
+    any before.
+    """
+    cursor = db.execute(
+        "INSERT INTO document (resource, settled, terms) VALUES (?, 0, ?)", (resource, weights)
+    )
     return int(cursor.lastrowid or 0)
 
 
@@ -132,7 +156,8 @@ def count_pending(db: Connection) -> tuple[int, int]:
 
 
 def flush_pending(db: Connection, at_once: int = SETTLED_AT_ONCE) -> None:
-    """Write the oldest documents that wait into the postings, and take those that are gone out of them.
+    """Write the oldest documents that wait into the postings, and take those that are gone out of
+    them.
 
     at_once: packed bytes of those, about.
     """
@@ -140,7 +165,9 @@ def flush_pending(db: Connection, at_once: int = SETTLED_AT_ONCE) -> None:
     gone: dict[PostingKey, set[int]] = {}
     done: list[int] = []
     size = 0
-    for id_, settled, data in db.execute(f"SELECT id, settled, terms FROM document WHERE {_WAITING} ORDER BY id"):
+    for id_, settled, data in db.execute(
+        f"SELECT id, settled, terms FROM document WHERE {_WAITING} ORDER BY id"
+    ):
         # One at least, however large, so that every call makes progress.
         if done and size + len(data) > at_once:
             break
@@ -159,8 +186,13 @@ def flush_pending(db: Connection, at_once: int = SETTLED_AT_ONCE) -> None:
     append_entries(db, entries)
     these = json.dumps(done)
     # Only those that were taken out above; others that went meanwhile wait on.
-    db.execute("DELETE FROM document WHERE resource IS NULL AND id IN (SELECT value FROM json_each(?))", (these,))
-    db.execute("UPDATE document SET settled = 1 WHERE id IN (SELECT value FROM json_each(?))", (these,))
+    db.execute(
+        "DELETE FROM document WHERE resource IS NULL AND id IN (SELECT value FROM json_each(?))",
+        (these,),
+    )
+    db.execute(
+        "UPDATE document SET settled = 1 WHERE id IN (SELECT value FROM json_each(?))", (these,)
+    )
     # Other processes keep waiting documents in memory; this number tells them to read it again.
     db.execute("""INSERT INTO state VALUES ('settled', '1')
         ON CONFLICT DO UPDATE SET value = CAST(value + 1 AS TEXT)""")
@@ -174,7 +206,8 @@ def _note_gone(id_: int, fields: _Terms, gone: dict[PostingKey, set[int]]) -> No
 
 
 _APPEND = """INSERT INTO posting VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-    documents = CAST(documents || excluded.documents AS BLOB), weights = CAST(weights || excluded.weights AS BLOB)"""
+    documents = CAST(documents || excluded.documents AS BLOB), weights = CAST(weights ||
+    excluded.weights AS BLOB)"""
 # The numbers of new documents are higher than all before, so a row stays in order.
 
 
@@ -219,19 +252,23 @@ class Postings:
 class PendingDocuments:
     """The documents that wait, as this process keeps them: read once each.
 
-    Some 20 kilobytes for a document: terms stand once, with their field before them, and most in one document alone.
+    Some 20 kilobytes for a document: terms stand once, with their field before them, and most in
+    one document alone.
     """
 
     def __init__(self) -> None:
         self._documents: dict[int, bytes] = {}
-        self._new: dict[str, int | list[int]] = {}  # numbers of documents, each with its weight in 8 bits
+        # Numbers of documents, each with its weight in 8 bits.
+        self._new: dict[str, int | list[int]] = {}
         self._gone: Counter[str] = Counter()
         self.gone: set[int] = set()
         """Documents that still stand in the postings and are there no more."""
 
     def refresh(self, db: Connection) -> None:
         """Bring it up to date with the index."""
-        now = dict(db.execute(f"SELECT id, settled FROM document WHERE {_WAITING} ORDER BY id").fetchall())
+        now = dict(
+            db.execute(f"SELECT id, settled FROM document WHERE {_WAITING} ORDER BY id").fetchall()
+        )
         # Settled, or changed from new to gone: they leave this copy.
         left = [id_ for id_ in self._documents if now.get(id_) != (id_ in self.gone)]
         if len(left) > _FEW_LEFT:
@@ -240,13 +277,22 @@ class PendingDocuments:
             for id_ in left:
                 self._leave(id_)
         missing = json.dumps([id_ for id_ in now if id_ not in self._documents])
-        query = "SELECT id, terms FROM document WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+        query = (
+            "SELECT id, terms FROM document WHERE id IN (SELECT value FROM json_each(?)) "
+            "ORDER BY id"
+        )
         for id_, data in db.execute(query, (missing,)):
             self._enter(id_, data, gone=bool(now[id_]))
 
     def _begin_anew(self, without: Set[int]) -> None:
-        """Enter those documents again that did not leave: each that leaves alone looks at all that share a term."""
-        remaining = [(id_, data, id_ in self.gone) for id_, data in self._documents.items() if id_ not in without]
+        """Enter those documents again that did not leave: each that leaves alone looks at all that
+        share a term.
+        """
+        remaining = [
+            (id_, data, id_ in self.gone)
+            for id_, data in self._documents.items()
+            if id_ not in without
+        ]
         for container in (self._documents, self._new, self._gone, self.gone):
             container.clear()
         for id_, data, gone in remaining:
@@ -259,7 +305,8 @@ class PendingDocuments:
             self._gone.update(_marked_terms(data).keys())
             return
         for key, weight in _marked_terms(data).items():
-            # An integer for one document, a list for several: most terms have one, and a list takes 60 bytes more.
+            # An integer for one document, a list for several: most terms have one, and a list takes
+            # 60 bytes more.
             noted, existing = id_ << 8 | weight, self._new.get(key)
             if existing is None:
                 self._new[key] = noted
@@ -295,7 +342,9 @@ class PendingDocuments:
         for block, group in groupby(new, key=lambda noted: (noted >> 8) // BLOCK):
             run = list(group)
             places = array("H", [(noted >> 8) % BLOCK for noted in run]).tobytes()
-            postings.runs.append(PostingRun(block * BLOCK, places, bytes([noted & 255 for noted in run])))
+            postings.runs.append(
+                PostingRun(block * BLOCK, places, bytes([noted & 255 for noted in run]))
+            )
         # Documents that are gone still stand in the rows, and must not make a word look frequent.
         postings.count += len(new) - self._gone[key]
 
@@ -305,7 +354,9 @@ class PendingDocuments:
 
 
 def _marked_terms(data: bytes) -> dict[str, int]:
-    """Return the terms of a packed document with their weights, each after the character of its field."""
+    """Return the terms of a packed document with their weights, each after the character of its
+    field.
+    """
     return {
         chr(number) + term: weight
         for number, terms, weights in unpack_weights(data)
@@ -323,7 +374,10 @@ class PostingsReader:
         self._size = 0
 
     def read(self, db: Connection, terms: Iterable[str]) -> Mapping[str, Sequence[Postings]]:
-        """Return the postings of each of the terms, in each of the fields that has any. Raises DamagedFile."""
+        """Return the postings of each of the terms, in each of the fields that has any.
+
+        Raises DamagedFile.
+        """
         wanted_terms = list(terms)
         cached = {term: self._cache.pop(term) for term in wanted_terms if term in self._cache}
         missing = [term for term in wanted_terms if term not in cached]
@@ -340,7 +394,9 @@ class PostingsReader:
             if number not in self._numbers:
                 # A field of another format: read on, it would be weighed with a wrong weight.
                 raise DamagedFile(f"a posting of {term!r} names the field {number}")
-            term_postings = found.get((term, number)) or found.setdefault((term, number), Postings(term, number))
+            term_postings = found.get((term, number)) or found.setdefault(
+                (term, number), Postings(term, number)
+            )
             term_postings.runs.append(PostingRun(block * BLOCK, documents, weights))
             term_postings.count += len(weights)
         for term in terms:
@@ -362,7 +418,10 @@ def _read(db: Connection, terms: Sequence[str]) -> Iterator[PostingRow]:
         UNION ALL SELECT NULL, r.bucket, 0, r.entries, NULL FROM json_each(?) asked
             CROSS JOIN rare r ON r.bucket = asked.value"""
     keys = keys_by_bucket(terms)
-    for row in db.execute(query, (json.dumps(terms), json.dumps(list(keys)))).fetchall():
+    for row in db.execute(
+        query,
+        (json.dumps(terms), json.dumps(list(keys))),
+    ).fetchall():
         if row[0] is not None:
             yield row
         else:
@@ -375,15 +434,22 @@ def _size(term_postings: Sequence[Postings]) -> int:
 
 
 def matches_entries(db: Connection, entries: str) -> bool:
-    """Return whether the documents are exactly those of the entries, and the postings those of the documents.
+    """Return whether the documents are exactly those of the entries, and the postings those of the
+    documents.
 
     entries: a query for the number and the resource of each. Raises DamagedFile.
     """
     # Sets are compared inside SQLite; only differences come out.
     theirs = db.execute(f"{entries} EXCEPT SELECT id, resource FROM document").fetchall()
-    ours = db.execute(f"SELECT id, resource FROM document WHERE resource IS NOT NULL EXCEPT {entries}").fetchall()
+    ours = db.execute(
+        f"SELECT id, resource FROM document WHERE resource IS NOT NULL EXCEPT {entries}"
+    ).fetchall()
     documents = db.execute("SELECT settled, terms FROM document")
-    terms = sum(settled * len(weights) for settled, data in documents for _, _, weights in unpack_fields(data))
+    terms = sum(
+        settled * len(weights)
+        for settled, data in documents
+        for _, _, weights in unpack_fields(data)
+    )
     sums = "SELECT ifnull(sum(length(weights)), 0), ifnull(sum(length(documents)), 0) FROM posting"
     terms -= count_rare(db)
     return not theirs and not ours and db.execute(sums).fetchone() == (terms, 2 * terms)

@@ -1,10 +1,12 @@
-"""Postings of rare terms, many in one row of the index: a row for each would take most of the time of an import.
+"""Postings of rare terms, many in one row of the index: a row for each would take most of the time
+of an import.
 
-Most terms of a library are in one document alone. A term that few of the documents have that are settled together
-becomes an entry for each field: the number of the block in four bytes, the length of the term in two, the field and the
-count of documents in one each; then the term in UTF-8, the places of the documents in two bytes each, and their weights
-in one. Numbers are in the machine's order. The hash of the term chooses the bucket; a bucket is one row, and new
-entries are appended to it. A term can have both entries and rows of its own in `posting`, with other documents.
+Most terms of a library are in one document alone. A term that few of the documents have that are
+settled together becomes an entry for each field: the number of the block in four bytes, the length
+of the term in two, the field and the count of documents in one each; then the term in UTF-8, the
+places of the documents in two bytes each, and their weights in one. Numbers are in the machine's
+order. The hash of the term chooses the bucket; a bucket is one row, and new entries are appended to
+it. A term can have both entries and rows of its own in `posting`, with other documents.
 """
 
 import struct
@@ -42,8 +44,12 @@ def bucket_of(term: bytes, buckets: int) -> int:
     return zlib.crc32(term) % buckets
 
 
-def split_rare(rows: Iterable[PostingRow], most: int, buckets: int) -> tuple[list[PostingRow], list[tuple[int, bytes]]]:
-    """Return the rows of more than `most` documents, and the entries of the others by their bucket."""
+def split_rare(
+    rows: Iterable[PostingRow], most: int, buckets: int
+) -> tuple[list[PostingRow], list[tuple[int, bytes]]]:
+    """Return the rows of more than `most` documents, and the entries of the others by
+    their bucket.
+    """
     often: list[PostingRow] = []
     rare: defaultdict[int, list[bytes]] = defaultdict(list)
     for row in rows:
@@ -60,7 +66,17 @@ def pack_entry(row: PostingRow) -> bytes:
     """Return the entry of a row that has at most MOST_OF_ENTRY documents."""
     term, field, block, places, weights = row
     key = term.encode("utf-8", "surrogatepass")
-    return _HEAD.pack(block, len(key), field, len(weights)) + key + places + weights
+    return (
+        _HEAD.pack(
+            block,
+            len(key),
+            field,
+            len(weights),
+        )
+        + key
+        + places
+        + weights
+    )
 
 
 def size_of_entry(row: PostingRow) -> int:
@@ -70,7 +86,10 @@ def size_of_entry(row: PostingRow) -> int:
 
 
 def read_entries(data: bytes, term: bytes | None = None) -> list[PostingRow]:
-    """Return the entries of a bucket, those of one term where that is given. Raises ValueError when one is cut off."""
+    """Return the entries of a bucket, those of one term where that is given.
+
+    Raises ValueError when one is cut off.
+    """
     found: list[PostingRow] = []
     at = 0
     while at < len(data):
@@ -83,7 +102,9 @@ def read_entries(data: bytes, term: bytes | None = None) -> list[PostingRow]:
             raise ValueError("an entry is cut off")
         if term is None or data[start:places] == term:
             weights = places + 2 * count
-            found.append((data[start:places].decode(), field, block, data[places:weights], data[weights:at]))
+            found.append(
+                (data[start:places].decode(), field, block, data[places:weights], data[weights:at])
+            )
     return found
 
 
@@ -97,7 +118,9 @@ else:
 
 
 def most_of_rare(documents: int) -> int:
-    """Return how many of so many documents that are settled together may have a rare term: one in a thousand."""
+    """Return how many of so many documents that are settled together may have a rare term: one in a
+    thousand.
+    """
     return min(1 + documents // 1000, MOST_OF_ENTRY)
 
 
@@ -116,7 +139,10 @@ def keys_by_bucket(terms: Iterable[str]) -> dict[int, list[bytes]]:
 
 
 def read_bucket(bucket: int, data: bytes, keys: Iterable[bytes]) -> Iterator[PostingRow]:
-    """Yield the entries of some terms of a bucket, those of one term, field and block as one. Raises DamagedFile."""
+    """Yield the entries of some terms of a bucket, those of one term, field and block as one.
+
+    Raises DamagedFile.
+    """
     for key in keys:
         if key in data:  # which is faster than to read the entries, and mostly not so
             found = _entries(bucket, data, key)
@@ -161,10 +187,16 @@ def _entries_left(bucket: int, data: bytes, gone: Mapping[PostingKey, Set[int]])
 
 def without_places(places: bytes, weights: bytes, gone: Set[int]) -> tuple[bytes, bytes] | None:
     """Return places and weights without those of some places, None when none is left."""
-    remaining = [(at, weight) for at, weight in zip(array("H", places), weights, strict=True) if at not in gone]
+    remaining = [
+        (at, weight)
+        for at, weight in zip(array("H", places), weights, strict=True)
+        if at not in gone
+    ]
     if not remaining:
         return None
-    return array("H", [at for at, _ in remaining]).tobytes(), bytes(weight for _, weight in remaining)
+    return array("H", [at for at, _ in remaining]).tobytes(), bytes(
+        weight for _, weight in remaining
+    )
 
 
 def count_rare(db: Connection) -> int:

@@ -1,7 +1,7 @@
 """Words of a text: normal forms beyond ASCII, combining marks, and runs of scripts without spaces.
 
-Documents, tasks and triggers have the same words. Texts in ASCII, and nearly all in English, need no normal form:
-`normalize` looks at the characters beyond ASCII alone.
+Documents, tasks and triggers have the same words. Texts in ASCII, and nearly all in English, need
+no normal form: `normalize` looks at the characters beyond ASCII alone.
 """
 
 import re
@@ -13,16 +13,25 @@ LONGEST_WORD = 64
 """Characters; anything longer is data, not a word."""
 
 
-# Letters of the Latin script with marks, folded: what is typed with marks in one place is not in another. So is ё.
+# Letters of the Latin script with marks, folded: what is typed with marks in one place is not in
+# another. So is ё.
 _MARKED = {
     at: base[0]
     for at in range(0xC0, 0x250)
-    if (base := unicodedata.normalize("NFKD", chr(at))) and base[0].isascii() and base[0].isalpha()
+    if (
+        base := unicodedata.normalize(
+            "NFKD",
+            chr(at),
+        )
+    )
+    and base[0].isascii()
+    and base[0].isalpha()
     # е for ё: Russian texts write either.
 } | {0x451: "\u0435"}
 _MARKED_LETTER = re.compile("[\u00c0-\u024f\u0451]")
 
-# Ranges, so that one search of a compiled set decides; unicodedata for each character takes many times as long.
+# Ranges, so that one search of a compiled set decides; unicodedata for each character takes many
+# times as long.
 UNNORMALIZED = (
     "[\u00aa\u00b2\u00b3\u00b9\u00ba\u0132\u0133\u013f\u0140\u0149\u01c4-\u01cc\u01f1-\u01f3\u02b0-\u036f\u0374\u037a"
     "\u03d0-\u03f9\u0483-\u0489\u0591-\u10ff\u1100-\u11ff\u135d-\u135f\u1700-\u1dff\u1e9a\u1e9b\u1f00-\u1fff"
@@ -32,11 +41,13 @@ UNNORMALIZED = (
     "\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff66-\uffdc\U0001d400-\U0001d7ff\U0001ee00-\U0001eebb"
     "\U0001f100-\U0001f10a\U0001fbf0-\U0001fbf9\U0002f800-\U0002fa1d]"
 )
-"""Blocks with combining marks, with scripts that use them, or with letters and digits that NFKC changes. Typographic
-signs, emoji and the usual Latin, Greek, Cyrillic, Han, Kana and Hangul are outside, so that most texts are left alone.
+"""Blocks with combining marks, with scripts that use them, or with letters and digits that NFKC
+changes. Typographic signs, emoji and the usual Latin, Greek, Cyrillic, Han, Kana and Hangul are
+outside, so that most texts are left alone.
 """
 
-# Accents that no letter composes with, the vowel marks of Hebrew and Arabic, and the stretching of Arabic words.
+# Accents that no letter composes with, the vowel marks of Hebrew and Arabic, and the stretching of
+# Arabic words.
 _OPTIONAL = (
     "\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670"
     "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"
@@ -48,7 +59,10 @@ _MOST_MARKS = 32  # on one letter; to order them takes the square of their numbe
 
 @cache
 def compile_late(pattern: str) -> re.Pattern[str]:
-    """Return the compiled pattern. Sets of thousands of letters take milliseconds, and most texts need none of them."""
+    """Return the compiled pattern.
+
+    Sets of thousands of letters take milliseconds, and most texts need none of them.
+    """
     return re.compile(pattern)
 
 
@@ -59,14 +73,21 @@ def fold_marks(text: str) -> str:
 
 def beyond_ascii(text: str) -> str:
     """Return the characters of a text that are not ASCII, side by side."""
-    return "" if text.isascii() else text.encode("utf-8", "replace").translate(None, _ASCII_BYTES).decode("utf-8")
+    return (
+        ""
+        if text.isascii()
+        else text.encode("utf-8", "replace").translate(None, _ASCII_BYTES).decode("utf-8")
+    )
 
 
 _ASCII_BYTES = bytes(range(128))
 
 
 def is_unnormalized(beyond: str) -> bool:
-    """Return whether `normalize` may change a text or its words may have marks. beyond: its characters beyond ASCII."""
+    """Return whether `normalize` may change a text or its words may have marks.
+
+    beyond: its characters beyond ASCII.
+    """
     return bool(beyond) and compile_late(UNNORMALIZED).search(beyond) is not None
 
 
@@ -77,20 +98,28 @@ def fold(text: str) -> str:
 
 
 def normalize(folded: str) -> str:
-    """Return the letters, digits and marks of a casefolded text in NFKC, without the marks that are optional.
+    """Return the letters, digits and marks of a casefolded text in NFKC, without the marks that are
+    optional.
 
     Other characters stay: a trademark sign is no letter of the word before it.
     """
     # Each pattern begins with a set: the search for one skips other characters ten times as fast.
     # NFKC of runs alone: of the whole text it would also change signs that are no letters.
-    text = compile_late(f"{UNNORMALIZED}{UNNORMALIZED}*").sub(lambda run: run[0].translate(_COMPATIBLE), folded)
+    text = compile_late(f"{UNNORMALIZED}{UNNORMALIZED}*").sub(
+        lambda run: run[0].translate(_COMPATIBLE), folded
+    )
     mark = f"[{combining_marks()}]"
     # A hostile text can stack thousands of marks on a letter.
-    text = compile_late(f"{mark}{mark}{{{_MOST_MARKS},}}").sub(lambda run: run[0][:_MOST_MARKS], text)
+    text = compile_late(f"{mark}{mark}{{{_MOST_MARKS},}}").sub(
+        lambda run: run[0][:_MOST_MARKS], text
+    )
     # Composed after the cut, as NFC orders the marks of each letter.
     text = unicodedata.normalize("NFC", text)
     # A joiner after a mark only changes how letters are drawn.
-    text = compile_late(f"{mark}[{_JOINERS}]").sub(lambda pair: pair[0][0], text)
+    text = compile_late(f"{mark}[{_JOINERS}]").sub(
+        lambda pair: pair[0][0],
+        text,
+    )
     return compile_late(f"[{_OPTIONAL}]").sub("", text)
 
 
@@ -110,7 +139,8 @@ _COMPATIBLE = _Compatible()
 
 @cache
 def combining_marks() -> str:
-    """Return the ranges of the combining marks that are part of words, as they stand in a set of a pattern.
+    """Return the ranges of the combining marks that are part of words, as they stand in a set of a
+    pattern.
 
     Those of the basic plane: with all of them the search for one takes twenty times as long.
     """
@@ -129,7 +159,8 @@ def _ranges_of_marks() -> Iterator[tuple[int, int]]:
             first = None
 
 
-# Scripts that put no spaces between words: Han, Kana, Hangul. Neighbours in pairs and triples find most of them.
+# Scripts that put no spaces between words: Han, Kana, Hangul. Neighbours in pairs and triples find
+# most of them.
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _RUN, WORD = f"[{_UNSPACED}]+", rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+"
 # The same for text without those scripts and for ASCII: two and three times as fast.
@@ -162,7 +193,8 @@ def tokenize(text: str) -> list[str]:
     if not marked and (not beyond or not compile_late(_RUN).search(beyond)):
         # Most texts have signs beyond ASCII, few have letters.
         letters = _SPACED_WORD.search(beyond)
-        # An ASCII pattern is three times as fast, and signs such as dashes and emoji separate words for it too.
+        # An ASCII pattern is three times as fast, and signs such as dashes and emoji separate words
+        # for it too.
         tokens = _SPACED_WORD.findall(folded) if letters else ASCII_WORD.findall(_as_ascii(folded))
         # One maximum is cheaper than a new list; few texts have a word of more than 64 characters.
         long = max(map(len, tokens), default=0) > LONGEST_WORD
@@ -188,7 +220,10 @@ def _marked_or_clustered() -> re.Pattern[str]:
 @cache
 def _words_with_marks() -> re.Pattern[str]:
     letter = rf"[^\W_{_UNSPACED}{_ALPHABETIC}{_SYLLABIC}]"
-    return re.compile(f"[{_UNSPACED}]+|[{_ALPHABETIC}]+|[{_SYLLABIC}]+|{letter}+(?:[{combining_marks()}]+{letter}*)*")
+    return re.compile(
+        f"[{_UNSPACED}]+|[{_ALPHABETIC}]+|[{_SYLLABIC}]+|"
+        f"{letter}+(?:[{combining_marks()}]+{letter}*)*"
+    )
 
 
 @cache
@@ -199,11 +234,21 @@ def _clusters() -> re.Pattern[str]:
 
 
 def _cluster_grams(run: str) -> list[str]:
-    """Return the pairs of the clusters of a run, and the triples of Thai and Lao, whose clusters have few marks."""
+    """Return the pairs of the clusters of a run, and the triples of Thai and Lao, whose clusters
+    have few marks.
+    """
     clusters = _clusters().findall(run)
     # A pair of Thai clusters stands in too many words.
     size = 3 if compile_late(f"[{_ALPHABETIC}]").match(run) else 2
-    grams = ("".join(clusters[at : at + size]) for at in range(max(1, len(clusters) - size + 1)))
+    grams = (
+        "".join(clusters[at : at + size])
+        for at in range(
+            max(
+                1,
+                len(clusters) - size + 1,
+            )
+        )
+    )
     return [gram for gram in grams if len(gram) <= LONGEST_WORD]
 
 
@@ -213,12 +258,26 @@ def _as_ascii(text: str) -> str:
 
 
 def _pairs(run: str) -> list[str]:
-    """Return the pairs of characters of a run, and of Katakana the triples: their pairs stand in too many words.
+    """Return the pairs of characters of a run, and of Katakana the triples: their pairs stand in
+    too many words.
 
-    Pairs of Hiragana alone, mostly endings and particles, are returned only if there is nothing else.
+    Pairs of Hiragana alone, mostly endings and particles, are returned only if there is nothing
+    else.
     """
     found: list[str] = []
     for part in _KATAKANA.split(run):
         size = 3 if _KATAKANA.fullmatch(part) else 2
-        found += [part[at : at + size] for at in range(max(1, len(part) - size + 1))] if part else []
+        found += (
+            [
+                part[at : at + size]
+                for at in range(
+                    max(
+                        1,
+                        len(part) - size + 1,
+                    )
+                )
+            ]
+            if part
+            else []
+        )
     return [gram for gram in found if not _HIRAGANA.fullmatch(gram)] or found

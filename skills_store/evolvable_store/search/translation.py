@@ -1,10 +1,13 @@
-"""The language of a text, its stems, and English words for a task, by a small glossary of what tasks are about.
+"""The language of a text, its stems, and English words for a task, by a small glossary of what
+tasks are about.
 
-Function words tell the language, and of a task words of the glossary too. A word that is English too tells nothing.
+Function words tell the language, and of a task words of the glossary too. A word that is English
+too tells nothing.
 
-Most skills are written in English. A task in one of nine other languages gets the English words of those of its words
-that the glossary `task_words.tsv` knows: compared by their stems, German compounds by their parts, and languages that
-write no spaces by the longest known word at each place.
+Most skills are written in English. A task in one of nine other languages gets the English words of
+those of its words that the glossary `task_words.tsv` knows: compared by their stems, German
+compounds by their parts, and languages that write no spaces by the longest known word at each
+place.
 """
 
 import re
@@ -18,66 +21,100 @@ from Stemmer import Stemmer
 from evolvable_store.search.tokenizer import compile_late, fold_marks
 
 GLOSSARY = Path(__file__).with_name("task_words.tsv")
-_TEXT = GLOSSARY.read_text(encoding="utf-8")  # a tenth of a millisecond; what it means is read on first need
+# A tenth of a millisecond; what it means is read on first need.
+_TEXT = GLOSSARY.read_text(encoding="utf-8")
 
 # Frequent words that tell a language from English and mostly from the others.
 _FUNCTION_WORDS: Mapping[str, str] = {
-    "de": "der das und ist ein eine einen einem einer fur mit auf von zu im dem den des ich mir mein meine meinen wie"
-    " nicht aus bei zum zur wenn oder sich auch unsere unser unserem dieses diese diesen dieser diesem bitte wir mach",
-    "fr": "le la les un une des du de et est pour avec sur dans mon ma mes je ce cette ces nos notre comment pas ne qui"
-    " que au aux par en moi sans son sa",
-    "es": "el la los las un una de del y es para con en mi mis por que como este esta estos nuestro nuestra se al lo"
-    " cuando sin",
-    "pt": "os um uma da dos das para com em na nos nas meu minha meus por que como este esta ao se sem nossa nosso de",
-    "it": "il lo la gli un una del della dei delle per con nel nella mio mia miei che questo questa di da al si senza"
-    " nostro nostra",
+    "de": "der das und ist ein eine einen einem einer fur mit auf von zu im dem den des ich mir "
+    "mein meine meinen wie nicht aus bei zum zur wenn oder sich auch unsere unser unserem "
+    "dieses diese diesen dieser diesem bitte wir mach",
+    "fr": "le la les un une des du de et est pour avec sur dans mon ma mes je ce cette ces nos "
+    "notre comment pas ne qui que au aux par en moi sans son sa",
+    "es": "el la los las un una de del y es para con en mi mis por que como este esta estos "
+    "nuestro nuestra se al lo cuando sin",
+    "pt": (
+        "os um uma da dos das para com em na nos nas meu minha meus por que como este esta ao "
+        "se sem nossa nosso de"
+    ),
+    "it": "il lo la gli un una del della dei delle per con nel nella mio mia miei che questo "
+    "questa di da al si senza nostro nostra",
 }
 # More of them, that other languages have too or that are rarer: they tell no language.
 _OTHER_FUNCTION_WORDS: Mapping[str, str] = {
-    "de": "aber alle allen alles als am an anderen ans auch bin bis da damit dann dass dein deine die diese dir doch du"
-    " durch er es euch euer etwas fur gegen gib habe haben hat hier hilf hin ihm ihn ihnen ihr ihre ins ist ja"
-    " jede jeden jeder jedes kann kannst konnen mal man mehr mich muss noch nun nur ob ohne sein seine seit"
-    " sind so soll sollen uber uns unter vom vor war was weil welche welchen werden wird wurde wo wollen will",
-    "fr": "a ai afin aide alors apres as aucun aussi autre autres avant avoir bien c ca car cela ces cet chaque"
-    " chez ci d dans deja depuis deux dont elle elles en entre etre eu fait faire faut fois ici il ils j"
-    " jusque l leur leurs lors lui m ma mais meme moins n ne notre nous on ont ou peut peux plus pourquoi puis"
-    " quand quel quelle quelles quels quoi s sa sans sera si son sont sous t ta te tes toi ton tous tout toute"
-    " toutes tres tu veux vers voici vos votre vous y",
-    "es": "a ademas algo ante antes aqui asi aun aunque ayuda ayudame bajo bien cada cual cuales cuanto cuantos"
-    " debe desde donde dos e ella ellas ellos entonces entre eres es esa ese eso esos estan estas esto fue"
-    " ha haber hace hacer hacia hasta hay he le les lo mas me mientras mio muy nada ni no nos o os otra otras"
-    " otro otros pero poco porque puede puedes puedo pues quiero quien sea ser si sido sobre solo son soy su"
-    " sus tambien tan tanto te tener tengo ti tiene toda todas todo todos tras tu tus uno unos usted ya yo",
-    "pt": "a agora ainda alem ali ambos antes aos aqui as ate cada com deve desde dele dela depois do e ela elas"
-    " ele eles entre essa esse esses estao estas eu faca fazer foi ha isso isto ja la lhe mais mas me"
-    " mesmo minhas muito nem no nosso nossos o onde ou para pela pelas pelo pelos pode pois porque preciso"
-    " qual quais quando quanto quantos quem quero sao seja ser seu seus so sobre sua suas tambem te tem temos"
-    " ter toda todas todo todos tu tudo um umas uns voce voces",
-    "it": "a abbiamo ad agli ai al alla alle allo altri altro anche ancora avere c cio ci cioe coi come cosa cui"
-    " dal dalla dalle dagli dai deve devo dopo dove e ed essere fa fare fino fra ha hai hanno ho i in io l"
-    " la le lei li loro lui ma me mentre mi mie molto ne negli nei nelle no noi non nostra nostre nostri o"
-    " ogni per perche piu poi prima puo puoi qual quale quali quando quanti quanto quella quelle quelli quello"
-    " quindi sara sei sia so sono sta su sua sue sugli sui sul sulla sulle suo suoi te ti tra tu tua tue tuo"
-    " tutta tutte tutti tutto uno vi voglio voi vorrei",
+    "de": "aber alle allen alles als am an anderen ans auch bin bis da damit dann dass dein "
+    "deine die diese dir doch du durch er es euch euer etwas fur gegen gib habe haben hat "
+    "hier hilf hin ihm ihn ihnen ihr ihre ins ist ja jede jeden jeder jedes kann kannst "
+    "konnen mal man mehr mich muss noch nun nur ob ohne sein seine seit sind so soll "
+    "sollen uber uns unter vom vor war was weil welche welchen werden wird wurde wo "
+    "wollen will",
+    "fr": "a ai afin aide alors apres as aucun aussi autre autres avant avoir bien c ca car "
+    "cela ces cet chaque chez ci d dans deja depuis deux dont elle elles en entre etre eu "
+    "fait faire faut fois ici il ils j jusque l leur leurs lors lui m ma mais meme moins "
+    "n ne notre nous on ont ou peut peux plus pourquoi puis quand quel quelle quelles "
+    "quels quoi s sa sans sera si son sont sous t ta te tes toi ton tous tout toute "
+    "toutes tres tu veux vers voici vos votre vous y",
+    "es": "a ademas algo ante antes aqui asi aun aunque ayuda ayudame bajo bien cada cual "
+    "cuales cuanto cuantos debe desde donde dos e ella ellas ellos entonces entre eres es "
+    "esa ese eso esos estan estas esto fue ha haber hace hacer hacia hasta hay he le les "
+    "lo mas me mientras mio muy nada ni no nos o os otra otras otro otros pero poco "
+    "porque puede puedes puedo pues quiero quien sea ser si sido sobre solo son soy su "
+    "sus tambien tan tanto te tener tengo ti tiene toda todas todo todos tras tu tus uno "
+    "unos usted ya yo",
+    "pt": "a agora ainda alem ali ambos antes aos aqui as ate cada com deve desde dele dela "
+    "depois do e ela elas ele eles entre essa esse esses estao estas eu faca fazer foi ha "
+    "isso isto ja la lhe mais mas me mesmo minhas muito nem no nosso nossos o onde ou "
+    "para pela pelas pelo pelos pode pois porque preciso qual quais quando quanto quantos "
+    "quem quero sao seja ser seu seus so sobre sua suas tambem te tem temos ter toda "
+    "todas todo todos tu tudo um umas uns voce voces",
+    "it": "a abbiamo ad agli ai al alla alle allo altri altro anche ancora avere c cio ci cioe "
+    "coi come cosa cui dal dalla dalle dagli dai deve devo dopo dove e ed essere fa fare "
+    "fino fra ha hai hanno ho i in io l la le lei li loro lui ma me mentre mi mie molto "
+    "ne negli nei nelle no noi non nostra nostre nostri o ogni per perche piu poi prima "
+    "puo puoi qual quale quali quando quanti quanto quella quelle quelli quello quindi "
+    "sara sei sia so sono sta su sua sue sugli sui sul sulla sulle suo suoi te ti tra tu "
+    "tua tue tuo tutta tutte tutti tutto uno vi voglio voi vorrei",
 }
-_SPACED = {"de": "german", "fr": "french", "es": "spanish", "pt": "portuguese", "it": "italian", "ru": "russian"}
+_SPACED = {
+    "de": "german",
+    "fr": "french",
+    "es": "spanish",
+    "pt": "portuguese",
+    "it": "italian",
+    "ru": "russian",
+}
 # Words of English and of some other language.
-_SHARED = frozenset(("a", "am", "an", "as", "do", "i", "in", "me", "no", "on", "per", "so", "was", "will"))
+_SHARED = frozenset(
+    ("a", "am", "an", "as", "do", "i", "in", "me", "no", "on", "per", "so", "was", "will")
+)
 _FOREIGN = {word for words in _FUNCTION_WORDS.values() for word in words.split()}
-# Stems of English words that some glossary takes for its own, as they occur in the skills and tasks of the benchmarks.
+# Stems of English words that some glossary takes for its own, as they occur in the skills and tasks
+# of the benchmarks.
 _ENGLISH_STEMS = """
-acceler action agenda alarm alter ambient analys archiv assur aud auditor ba base basi bauer brief brows calculi cargo
-cart carter changer charg charger client clientid clust cod coda coder coher colon columnar com combin come comm comma
-command commerc commiss comp compet compil complement complet concept confirm conform consol consult cont conti
-convers curriculum datum del dell demonstr deploy dia discuss disposit divid divis domin doubl elabor elimin employ
-equip ess examin extens extra fall favorit film finder formul full fuller fund funder fuse fusion gen genet gestalt
-grad grade grader grill group guard handl handler historian hot idiom implant indic inform invit journal kart kern
-legend li lie lime limit listen ma mail mailer mape march marco marker med media mess mi mid mise modifi modular motif
-must navig norm note notic nuclear nuclei optimis ora pa pager pagin panel parametr pass payer persona piano planar
-plane point pointer polit port porter post prior priori prob probe procur productid programm proposit prov prove
-prover public qual qualit quant ram rapport raster recur recurs red redact redeem redi redo registrar regul rep resolv
-respond restaur resum ret retir revis rig santa scala scalar scanner scheme sender separ serv sit site slider sona
-sorter starter sub supervis surveil symbol tableau tag telephon temp tempo termin tester ton tone trace tracer trait
+acceler action agenda alarm alter ambient analys archiv assur aud auditor ba base basi bauer brief
+brows calculi cargo
+cart carter changer charg charger client clientid clust cod coda coder coher colon columnar com
+combin come comm comma
+command commerc commiss comp compet compil complement complet concept confirm conform consol consult
+cont conti
+convers curriculum datum del dell demonstr deploy dia discuss disposit divid divis domin doubl
+elabor elimin employ
+equip ess examin extens extra fall favorit film finder formul full fuller fund funder fuse fusion
+gen genet gestalt
+grad grade grader grill group guard handl handler historian hot idiom implant indic inform invit
+journal kart kern
+legend li lie lime limit listen ma mail mailer mape march marco marker med media mess mi mid mise
+modifi modular motif
+must navig norm note notic nuclear nuclei optimis ora pa pager pagin panel parametr pass payer
+persona piano planar
+plane point pointer polit port porter post prior priori prob probe procur productid programm
+proposit prov prove
+prover public qual qualit quant ram rapport raster recur recurs red redact redeem redi redo
+registrar regul rep resolv
+respond restaur resum ret retir revis rig santa scala scalar scanner scheme sender separ serv sit
+site slider sona
+sorter starter sub supervis surveil symbol tableau tag telephon temp tempo termin tester ton tone
+trace tracer trait
 transform tri trie valid verifi vers versa vol voyag zone
 """
 # In this order: Japanese has Han too.
@@ -109,9 +146,15 @@ def translate_words(text: str, words: Sequence[str], language: str | None) -> li
         return []
     if language in _SPACED:
         own = _own_words(language) if language in _FUNCTION_WORDS else ()
-        found = (english for word in words if word not in own for english in _by_stem(word, language))
+        found = (
+            english for word in words if word not in own for english in _by_stem(word, language)
+        )
     else:
-        found = (english for run in compile_late(_RUN).findall(text) for english in _by_longest(run, language))
+        found = (
+            english
+            for run in compile_late(_RUN).findall(text)
+            for english in _by_longest(run, language)
+        )
     return list(dict.fromkeys(found))[:_MOST]
 
 
@@ -128,7 +171,11 @@ def language_of_text(words: Set[str], function_words: Set[str]) -> str | None:
     english = len((function_words & words) - foreign_words - _SHARED)
     language = max(_FUNCTION_WORDS, key=lambda name: len(_own_words(name) & foreign_words))
     # More words than English has: an English text can quote a few of another language.
-    return language if len(_own_words(language) & foreign_words) >= max(_TELLING, english + 1) else None
+    return (
+        language
+        if len(_own_words(language) & foreign_words) >= max(_TELLING, english + 1)
+        else None
+    )
 
 
 @cache
@@ -157,9 +204,14 @@ def _function_words(language: str) -> Set[str]:
 
 
 def language_of_task(text: str, words: Sequence[str], function_words: Iterable[str]) -> str | None:
-    """Return the language of a task, None for English and where it cannot be told. text: the task, folded."""
+    """Return the language of a task, None for English and where it cannot be told.
+
+    text: the task, folded.
+    """
     if not text.isascii() and compile_late(_OTHER_SCRIPT).search(text):
-        scripts = {name: len(compile_late(letters).findall(text)) for name, letters in _SCRIPTS.items()}
+        scripts = {
+            name: len(compile_late(letters).findall(text)) for name, letters in _SCRIPTS.items()
+        }
         # A character of Han or Hangul counts as half a word; a single foreign name does not decide.
         if 2 * sum(scripts.values()) > len(_LATIN_WORD.findall(text)):
             return next(name for name, count in scripts.items() if count)
@@ -173,10 +225,13 @@ def language_of_task(text: str, words: Sequence[str], function_words: Iterable[s
     if not foreign_words and not glossary_counts:
         return None
     # A function word and a word of the glossary tell as much.
-    counts = {name: len(foreign_words & _own_words(name)) + glossary_counts[name] for name in _FUNCTION_WORDS}
+    counts = {
+        name: len(foreign_words & _own_words(name)) + glossary_counts[name]
+        for name in _FUNCTION_WORDS
+    }
     language = max(counts, key=lambda name: (counts[name], glossary_counts[name]))
-    # One word can be a name. It is none where there are marks on letters, and in a task of few words that has no
-    # function word of English it seldom is.
+    # One word can be a name. It is none where there are marks on letters, and in a task of few
+    # words that has no function word of English it seldom is.
     is_name = fold_marks(text) == text and (
         english or not glossary_counts[language] or len(distinct_words) > _FEW * counts[language]
     )
@@ -184,9 +239,11 @@ def language_of_task(text: str, words: Sequence[str], function_words: Iterable[s
 
 
 def is_not_english(text: str, words: Sequence[str], function_words: Iterable[str]) -> bool:
-    """Return whether a task is in another language than English, or has function words of another and none of English.
+    """Return whether a task is in another language than English, or has function words of another
+    and none of English.
 
-    text, words, function_words: as for `language_of_task`, which has to be sure which language it is.
+    text, words, function_words: as for `language_of_task`, which has to be sure which language it
+    is.
     """
     if language_of_task(text, words, function_words) is not None:
         return True
@@ -194,10 +251,19 @@ def is_not_english(text: str, words: Sequence[str], function_words: Iterable[str
 
 
 class _Languages(dict[str, tuple[str, ...]]):
-    """The languages whose glossary knows a word, for those that were asked for; none for a word of English."""
+    """The languages whose glossary knows a word, for those that were asked for; none for a word of
+    English.
+    """
 
     def __missing__(self, word: str) -> tuple[str, ...]:
-        candidates = _beginnings().get(word[:_BEGINNING], ()) if len(word) >= _SHORTEST else ()
+        candidates = (
+            _beginnings().get(
+                word[:_BEGINNING],
+                (),
+            )
+            if len(word) >= _SHORTEST
+            else ()
+        )
         if not candidates:
             return ()  # most words: soon found, so not remembered
         if len(self) >= _MOST_WORDS:
@@ -226,15 +292,22 @@ def _beginnings() -> Mapping[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for language in _FUNCTION_WORDS:
         at = header.index(language)
-        for beginning in {fold_marks(word.casefold())[:_BEGINNING] for row in lines for word in row[at].split("/")}:
+        for beginning in {
+            fold_marks(word.casefold())[:_BEGINNING] for row in lines for word in row[at].split("/")
+        }:
             found[beginning] = (*found.get(beginning, ()), language)
     return found
 
 
 @cache
 def _english_stems() -> Set[str]:
-    """Return the stems of the English words of the glossary and of those that look like words of other languages."""
-    return {*_ENGLISH_STEMS.split(), *(_english_stemmer().stemWord(row[0]) for row in _rows())}
+    """Return the stems of the English words of the glossary and of those that look like words of
+    other languages.
+    """
+    return {
+        *_ENGLISH_STEMS.split(),
+        *(_english_stemmer().stemWord(row[0]) for row in _rows()),
+    }
 
 
 @cache
@@ -250,7 +323,13 @@ def _by_stem(word: str, language: str) -> Iterator[str]:
         # Every split of a compound, with the "s" that may join its parts (Arbeitsplatz).
         for at in range(_PART, len(word) - _PART + 1):
             yield from glossary.get(stem(word[at:]), ())
-            yield from glossary.get(stem(word[:at]), glossary.get(stem(word[:at].removesuffix("s")), ()))
+            yield from glossary.get(
+                stem(word[:at]),
+                glossary.get(
+                    stem(word[:at].removesuffix("s")),
+                    (),
+                ),
+            )
 
 
 def _by_longest(run: str, language: str) -> Iterator[str]:
@@ -269,7 +348,9 @@ def _stemmer(language: str) -> Stemmer:
 
 @cache
 def _glossary(language: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the English words for each known word of a language: its stem, or itself where there are no spaces."""
+    """Return the English words for each known word of a language: its stem, or itself where there
+    are no spaces.
+    """
     header, *rows = _rows()
     at = header.index(language)
     found: dict[str, tuple[str, ...]] = {}
@@ -285,9 +366,14 @@ def _glossary(language: str) -> Mapping[str, tuple[str, ...]]:
 def _is_known(word: str, language: str) -> bool:
     """Return whether the glossary of a language has this word in some form.
 
-    Looks at the words that begin alike, since tasks in English ask too and should need no glossary in memory.
+    Looks at the words that begin alike, since tasks in English ask too and should need no glossary
+    in memory.
     """
-    known_words, stem, beginning = _known_words(language), _stemmer(language).stemWord, f"\n{word[:_SHORTEST]}"
+    known_words, stem, beginning = (
+        _known_words(language),
+        _stemmer(language).stemWord,
+        f"\n{word[:_SHORTEST]}",
+    )
     # A search in one text: a dict of all stems would take the memory that this function is to save.
     at = known_words.find(beginning)
     while at >= 0:
@@ -303,7 +389,10 @@ def _known_words(language: str) -> str:
     """Return the words of a language's glossary as lines, each after and before a line end."""
     header, *rows = _rows()
     at = header.index(language)
-    return "".join(f"\n{fold_marks(word.casefold())}" for row in rows for word in row[at].split("/")) + "\n"
+    return (
+        "".join(f"\n{fold_marks(word.casefold())}" for row in rows for word in row[at].split("/"))
+        + "\n"
+    )
 
 
 @cache

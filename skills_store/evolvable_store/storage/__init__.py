@@ -1,8 +1,9 @@
 """Storage of the library: the protocol, and its implementation over SQLite.
 
-Begin with `Storage` and `Writer`, the protocol that the layers above know; each group of tables is a repository
-behind it (`EvidenceLog`, `Reviews`, `ReleasePolicy`). Two modules are doors beside the face, so that contracts can
-name them: `sqlite`, for the code that opens a library, and `connection`, for code that opens a database of its own.
+Begin with `Storage` and `Writer`, the protocol that the layers above know; each group of tables is
+a repository behind it (`EvidenceLog`, `Reviews`, `ReleasePolicy`). Two modules are doors beside the
+face, so that contracts can name them: `sqlite`, for the code that opens a library, and
+`connection`, for code that opens a database of its own.
 """
 
 from evolvable_store.faces import late_names
@@ -13,7 +14,12 @@ if TYPE_CHECKING:
     from evolvable_store.storage.address import Address, PostgresHome, read_home, save_address
     from evolvable_store.storage.attestations import Signatures
     from evolvable_store.storage.audit import PAGE, AuditEntry, Decision
-    from evolvable_store.storage.authorship import Attestation, VersionAuthor, VersionAuthors, is_followed
+    from evolvable_store.storage.authorship import (
+        Attestation,
+        VersionAuthor,
+        VersionAuthors,
+        is_followed,
+    )
     from evolvable_store.storage.bindings import (
         Binding,
         Bindings,
@@ -135,11 +141,12 @@ else:
             "collection_store": "ListingChoice",
             "connection": "Errors",
             "evidence": (
-                "Attempt EvidenceLog Grade ImpressionCount Outcome ReportedOutcome SuccessCounts Tally "
-                "UngradedEvidence Usage Use one_of_each_connection"
+                "Attempt EvidenceLog Grade ImpressionCount Outcome ReportedOutcome "
+                "SuccessCounts Tally UngradedEvidence Usage Use one_of_each_connection"
             ),
             "foreign_reader": (
-                "ForeignDatabase ForeignDatabaseBusy ForeignDatabaseInvalid ReadLimits foreign_database"
+                "ForeignDatabase ForeignDatabaseBusy ForeignDatabaseInvalid ReadLimits "
+                "foreign_database"
             ),
             "home_places": "HomePlaces",
             "import_staging": "CheckedState ImportStaging StagedChange",
@@ -148,17 +155,23 @@ else:
             "maintenance": "BlobLocation Maintenance PurgeJob Purges SqliteFacts describe_sqlite",
             "migrations": "LATEST NAMES check_version open_library",
             "observations": (
-                "ClientSession Execution ExecutionUse ITEM_SESSIONS Impression IngestedSession MAIN "
-                "OutcomeSignal UsageObservation VerifiedEnd parse_signals"
+                "ClientSession Execution ExecutionUse ITEM_SESSIONS Impression "
+                "IngestedSession MAIN OutcomeSignal UsageObservation VerifiedEnd parse_signals"
             ),
             "proposals": (
-                "APPROVED Draft EXPIRED Episode OPEN Proposal ProposalBatch REJECTED Review ReviewState "
-                "Reviews Spending"
+                "APPROVED Draft EXPIRED Episode OPEN Proposal ProposalBatch REJECTED Review "
+                "ReviewState Reviews Spending"
             ),
             "protocol": "ArrivedStep Packed ReplayStep SharedVector SharedVectors Storage Writer",
-            "release_channel": "Channel ChannelEntry ChannelMove ChannelState MoveNote POLICY Placement ReleasePolicy",
+            "release_channel": (
+                "Channel ChannelEntry ChannelMove ChannelState MoveNote POLICY Placement "
+                "ReleasePolicy"
+            ),
             "remotes": "RemoteState RemoteWaiting",
-            "sqlite_file": "FollowedFolders Lender SqliteRepository TrustedFolders every_folder translate_damage",
+            "sqlite_file": (
+                "FollowedFolders Lender SqliteRepository TrustedFolders every_folder "
+                "translate_damage"
+            ),
             "sql": "SEQUENCE SqlStorage",
             "trial_pool": "PoolState PoolUnit PooledVersion check_share",
         },

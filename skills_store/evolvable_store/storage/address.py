@@ -1,7 +1,9 @@
-"""The address of a library in PostgreSQL, and the folder of a person that stands for it on one machine.
+"""The address of a library in PostgreSQL, and the folder of a person that stands for it on one
+machine.
 
-The folder is a home like any other: it holds the word index, the person's approval key, moved files and runs. In place
-of `library.db` it has a file with the address. So every program that takes a home takes such a library.
+The folder is a home like any other: it holds the word index, the person's approval key, moved files
+and runs. In place of `library.db` it has a file with the address. So every program that takes a
+home takes such a library.
 """
 
 import hashlib
@@ -24,9 +26,20 @@ PROJECT = "library"
 
 # Stands unquoted in URLs and messages.
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-# libpq has more, among them `options` and `passfile`, by which an address could run settings or read files.
+# libpq has more, among them `options` and `passfile`, by which an address could run settings or
+# read files.
 _OPTIONS = frozenset(
-    ("host", "port", "user", "dbname", "sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout")
+    (
+        "host",
+        "port",
+        "user",
+        "dbname",
+        "sslmode",
+        "sslrootcert",
+        "sslcert",
+        "sslkey",
+        "connect_timeout",
+    )
 )
 # As secrets.token_hex(16) writes it.
 _HOME = re.compile(r"[0-9a-f]{32}")
@@ -34,18 +47,27 @@ _HOME = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A database and a project in it. url: without the project, and with the password where it has one."""
+    """A database and a project in it.
+
+    url: without the project, and with the password where it has one.
+    """
 
     url: str
     project: str
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the address that a URL says. Raises InvalidArgument, and never quotes the password."""
+        """Return the address that a URL says.
+
+        Raises InvalidArgument, and never quotes the password.
+        """
         try:
             parts = urlsplit(text)
-            options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
-            # Reading the property checks the port; libpq also takes several hosts with commas, which urlsplit does not.
+            options = dict(
+                parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+            )
+            # Reading the property checks the port; libpq also takes several hosts with commas,
+            # which urlsplit does not.
             _ = parts.port if "," not in parts.netloc else None
         except ValueError as error:
             raise InvalidArgument("The address of the library is no URL.", _LIKE) from error
@@ -54,10 +76,13 @@ class Address:
         if not is_address(text) or parts.fragment:
             raise InvalidArgument("The address of the library is no URL of PostgreSQL.", _LIKE)
         if not _PROJECT.fullmatch(project):
-            raise InvalidArgument(f"{ascii(project[:80])} is no name of a project.", "Use a-z, 0-9, '.', '_' and '-'.")
+            raise InvalidArgument(
+                f"{ascii(project[:80])} is no name of a project.", "Use a-z, 0-9, '.', '_' and '-'."
+            )
         if unknown := sorted(set(options) - _OPTIONS):
             raise InvalidArgument(
-                f"The address of the library has the option {ascii(unknown[0][:40])}, which is not allowed.",
+                f"The address of the library has the option {ascii(unknown[0][:40])}, which is "
+                "not allowed.",
                 f"Allowed are project, {', '.join(sorted(_OPTIONS))}.",
             )
         if len(unquote(parts.path)) < 2 and "dbname" not in options:
@@ -88,7 +113,9 @@ _LIKE = "It looks like postgresql://user@host/database?project=library."
 
 @dataclass(frozen=True, slots=True)
 class PostgresHome:
-    """The content of the address file: the address, and the random name by which the library knows the folder."""
+    """The content of the address file: the address, and the random name by which the library knows
+    the folder.
+    """
 
     address: Address
     name: str
@@ -103,15 +130,18 @@ def read_home(home: Path) -> PostgresHome:
         if not _HOME.fullmatch(found.name):
             raise ValueError("home")
     except (OSError, ValueError, KeyError, TypeError, InvalidArgument) as error:
-        raise LibraryCorrupt(f"{path} cannot be read.", "Remove it, and open the library by its URL again.") from error
+        raise LibraryCorrupt(
+            f"{path} cannot be read.", "Remove it, and open the library by its URL again."
+        ) from error
     return found
 
 
 def home_of(url: str, base: Path, registered: Callable[[], Iterable[str]]) -> Path:
     """Return the folder below `base` that stands for a library, made when it is missing.
 
-    registered: returns the addresses that the person registered, without passwords. Raises UntrustedHome for another
-    one: an environment variable that a project sets must not choose where an agent's instructions come from.
+    registered: returns the addresses that the person registered, without passwords. Raises
+    UntrustedHome for another one: an environment variable that a project sets must not choose where
+    an agent's instructions come from.
     """
     address = Address.parse(url)
     # Compared without passwords, which the configuration does not have.

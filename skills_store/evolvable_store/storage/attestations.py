@@ -1,6 +1,7 @@
 """Attestations of contents, and signatures of operations.
 
-The content of a repository is untrusted until a person vouches for it, and so is what an agent builds on it.
+The content of a repository is untrusted until a person vouches for it, and so is what an agent
+builds on it.
 """
 
 import json
@@ -28,7 +29,9 @@ Verify = Callable[[bytes, bytes], bool]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The operation up to which decisions count without a signature, because they are older than the lock."""
+    """The operation up to which decisions count without a signature, because they are older than
+    the lock.
+    """
 
     operation: int
     digest: str
@@ -41,13 +44,19 @@ class Baseline:
 
 
 def _digest(db: Any, newest: int) -> str:
-    """Return the hash of the last change of an operation; the chain behind it covers the history of its resource."""
-    row = db.execute("SELECT hash FROM change WHERE operation = ? ORDER BY sequence DESC LIMIT 1", (newest,)).fetchone()
+    """Return the hash of the last change of an operation; the chain behind it covers the history of
+    its resource.
+    """
+    row = db.execute(
+        "SELECT hash FROM change WHERE operation = ? ORDER BY sequence DESC LIMIT 1", (newest,)
+    ).fetchone()
     return str(row[0]) if row else ""
 
 
 class Attestations(SqliteRepository):
-    """The attestations of contents and the makers of versions, for writing; `AuthorshipReader` reads them."""
+    """The attestations of contents and the makers of versions, for writing; `AuthorshipReader`
+    reads them.
+    """
 
     def vouch(
         self,
@@ -59,14 +68,16 @@ class Attestations(SqliteRepository):
     ) -> None:
         """Note that a person vouches for these contents (resource, tree).
 
-        signer: where approvals are locked. folder: where the person trusts a folder that holds them; the decision
-        counts while that folder is one of the backend's `trusted_folders`.
+        signer: where approvals are locked. folder: where the person trusts a folder that holds
+        them; the decision counts while that folder is one of the backend's `trusted_folders`.
         """
         identity_fields = identity.principal, identity.via
         rows = []
         for resource, tree in contents:
             signature = (
-                signer.sign(Attestation(resource, tree, at, *identity_fields, folder=folder).statement)
+                signer.sign(
+                    Attestation(resource, tree, at, *identity_fields, folder=folder).statement
+                )
                 if signer
                 else None
             )
@@ -77,10 +88,13 @@ class Attestations(SqliteRepository):
     def withdraw(self, contents: Iterable[tuple[int, str]], at: str, identity: Identity) -> None:
         """Note that a person no longer vouches for these contents."""
         identity_fields = identity.principal, identity.via
-        self._add([(resource, tree, at, *identity_fields, 1, None, "") for resource, tree in contents])
+        self._add(
+            [(resource, tree, at, *identity_fields, 1, None, "") for resource, tree in contents]
+        )
 
     def _add(self, rows: Iterable[tuple[object, ...]]) -> None:
-        insert = """INSERT INTO vouched (resource, tree, at, principal, via, withdrawn, signature, folder)
+        insert = """INSERT INTO vouched (resource, tree, at, principal, via, withdrawn, signature,
+            folder)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
         with self._backend.writing() as db:
             db.executemany(insert, rows)
@@ -93,23 +107,35 @@ class Attestations(SqliteRepository):
             db.executemany(update, [(folder, resource) for resource in resources])
 
     def list_unlisted(self) -> list[Attestation]:
-        """Return the decisions that do not count, because their folder is none of the `trusted_folders`."""
+        """Return the decisions that do not count, because their folder is none of the
+        `trusted_folders`.
+        """
         folders = self._backend.trusted_folders()
         if folders is None:
             return []
         with self._backend.reading() as db:
-            resources = [row[0] for row in db.execute("SELECT DISTINCT resource FROM vouched").fetchall()]
+            resources = [
+                row[0] for row in db.execute("SELECT DISTINCT resource FROM vouched").fetchall()
+            ]
             return [
-                attestation for attestation in list_attestations(db, resources, None) if not attestation.counts(folders)
+                attestation
+                for attestation in list_attestations(db, resources, None)
+                if not attestation.counts(folders)
             ]
 
     def attribute(self, versions: Iterable[tuple[int, int]], at: str, identity: Identity) -> None:
-        """Record the makers of these versions (resource, version), learned afterwards; the first record stays."""
-        rows = [(resource, version, identity.principal, identity.via, at) for resource, version in versions]
+        """Record the makers of these versions (resource, version), learned afterwards; the first
+        record stays.
+        """
+        rows = [
+            (resource, version, identity.principal, identity.via, at)
+            for resource, version in versions
+        ]
         with self._backend.writing() as db:
             db.executemany(
                 # OR IGNORE: what is learned later must not replace an earlier note.
-                "INSERT OR IGNORE INTO attribution (resource, version, principal, via, at) VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO attribution (resource, version, principal, via, at) "
+                "VALUES (?, ?, ?, ?, ?)",
                 rows,
             )
 
@@ -129,10 +155,14 @@ class Attestations(SqliteRepository):
     def learned_candidates(self, resource: int) -> dict[int, tuple[bool, list[str]]]:
         """Return the versions of a resource that may have been learned.
 
-        By number: whether an agent, a review or a run made it, and else the reason and the evidence that tell.
+        By number: whether an agent, a review or a run made it, and else the reason and the evidence
+        that tell.
         """
         rows = self._rows(QUERIES["learned"], resource)
-        return {version: (bool(own), [reason, *json.loads(evidence)]) for version, own, reason, evidence in rows}
+        return {
+            version: (bool(own), [reason, *json.loads(evidence)])
+            for version, own, reason, evidence in rows
+        }
 
     def signed_operations(self, operations: Iterable[int]) -> set[int]:
         """Return the operations among these that have a signature, valid or not."""
@@ -141,7 +171,9 @@ class Attestations(SqliteRepository):
         return set(self._all(int, query, json.dumps(list(operations))))
 
     def lock_keys(self) -> list[str]:
-        """Return the public keys of the locks that this library has had, without those that were ended."""
+        """Return the public keys of the locks that this library has had, without those that were
+        ended.
+        """
         return self._all(str, "SELECT key FROM baseline ORDER BY key")
 
     def end_locks(self, keys: Iterable[str]) -> None:
@@ -150,7 +182,9 @@ class Attestations(SqliteRepository):
             db.executemany("DELETE FROM baseline WHERE key = ?", [(key,) for key in keys])
 
     def needs_reread(self) -> bool:
-        """Return whether the library has operations of versions before 0.2 and was not re-read since."""
+        """Return whether the library has operations of versions before 0.2 and was not re-read
+        since.
+        """
         return bool(self._one(_NEEDS_REREAD)[0])
 
     def note_reread(self, at: str) -> None:
@@ -167,57 +201,86 @@ class Signatures(SqliteRepository):
         self._key, self._verify = key, verify
 
     def add_baseline(self, sign: Sign) -> Baseline:
-        """Sign that every decision made so far counts, and keep it; an older baseline under this key is replaced."""
+        """Sign that every decision made so far counts, and keep it; an older baseline under this
+        key is replaced.
+        """
         with self._backend.writing() as db:
             newest = int(db.execute("SELECT coalesce(max(id), 0) FROM operation").fetchone()[0])
             drawn = Baseline(newest, _digest(db, newest), b"")
             signed = Baseline(drawn.operation, drawn.digest, sign(drawn.statement))
             row = (self._key, signed.operation, signed.digest, signed.signature)
             # In one transaction with the reading of the newest operation: none can slip in between.
-            db.execute("INSERT OR REPLACE INTO baseline (key, operation, digest, signature) VALUES (?, ?, ?, ?)", row)
+            db.execute(
+                "INSERT OR REPLACE INTO baseline (key, operation, digest, signature) "
+                "VALUES (?, ?, ?, ?)",
+                row,
+            )
         return signed
 
     def baseline(self) -> int:
         """Return the newest operation that needs no signature; 0 when no valid baseline says so."""
         with self._backend.reading() as db:
-            row = db.execute("SELECT operation, digest, signature FROM baseline WHERE key = ?", (self._key,)).fetchone()
+            row = db.execute(
+                "SELECT operation, digest, signature FROM baseline WHERE key = ?", (self._key,)
+            ).fetchone()
             if row is None:
                 return 0
-            found = Baseline(int(row[0]), str(row[1]), bytes(row[2]))
+            found = Baseline(
+                int(row[0]),
+                str(row[1]),
+                bytes(row[2]),
+            )
             # The digest ties the baseline to this history: in another library it is worth nothing.
-            valid = _digest(db, found.operation) == found.digest and self._verify(found.statement, found.signature)
+            valid = _digest(db, found.operation) == found.digest and self._verify(
+                found.statement, found.signature
+            )
         return found.operation if valid else 0
 
     def valid_operations(self, operations: Iterable[int]) -> set[int]:
-        """Return the operations among these that count: signed under this key, or not newer than the baseline."""
+        """Return the operations among these that count: signed under this key, or not newer than
+        the baseline.
+        """
         operation_ids, before = set(operations), self.baseline()
         # Operations up to the baseline need no signature, since they are older than the lock.
-        return {operation for operation in operation_ids if operation <= before} | self._validly_signed(
-            [operation for operation in operation_ids if operation > before]
-        )
+        return {
+            operation for operation in operation_ids if operation <= before
+        } | self._validly_signed([operation for operation in operation_ids if operation > before])
 
     def signed_by(self, via: str, operations: Iterable[int]) -> set[int]:
-        """Return the operations among these that this key signed in the name of one person, without a baseline.
+        """Return the operations among these that this key signed in the name of one person, without
+        a baseline.
 
         via: how the person is known.
         """
-        return {operation for operation in self._validly_signed(list(operations)) if self._names(operation, via)}
+        return {
+            operation
+            for operation in self._validly_signed(list(operations))
+            if self._names(operation, via)
+        }
 
     def _names(self, identity: int, via: str) -> bool:
         operation = self._backend.operation(identity)
         # operation.principal, not that of the intent: what arrived with an archive grants nothing.
-        return operation is not None and (operation.principal, operation.intent.via) == (Principal.PERSON, via)
+        return operation is not None and (operation.principal, operation.intent.via) == (
+            Principal.PERSON,
+            via,
+        )
 
     def _validly_signed(self, operations: Sequence[int]) -> set[int]:
         query = """SELECT operation, signature FROM signature
             WHERE key = ? AND operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""
         rows = self._rows(query, self._key, json.dumps(operations)) if operations else []
-        return {int(identity) for identity, signature in rows if self._is_valid(int(identity), bytes(signature))}
+        return {
+            int(identity)
+            for identity, signature in rows
+            if self._is_valid(int(identity), bytes(signature))
+        }
 
     def _is_valid(self, identity: int, signature: bytes) -> bool:
         operation = self._backend.operation(identity)
         if operation is None:
             return False
-        moved = """SELECT r.kind, r.scope, r.name, c.after, c.hash FROM change c JOIN resource r ON r.id = c.resource
+        moved = """SELECT r.kind, r.scope, r.name, c.after, c.hash FROM change c JOIN resource r
+            ON r.id = c.resource
             WHERE c.operation = ? ORDER BY c.sequence"""
         return self._verify(statement_of(operation.intent, self._rows(moved, identity)), signature)

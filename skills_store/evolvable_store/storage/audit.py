@@ -1,4 +1,6 @@
-"""The audit log: who decided what, from where and when, each row chained to the one before it by its hash."""
+"""The audit log: who decided what, from where and when, each row chained to the one before it by
+its hash.
+"""
 
 import hashlib
 import json
@@ -19,8 +21,9 @@ PAGE = 1_000
 class Decision:
     """A decision before it is recorded.
 
-    name: what was done, such as `approve`. subject: on what, with its version where it has one. address: from where, ''
-    for this machine. operation: of the library, where the decision made one.
+    name: what was done, such as `approve`. subject: on what, with its version where it has one.
+    address: from where, '' for this machine. operation: of the library, where the decision made
+    one.
     """
 
     at: str
@@ -34,7 +37,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A row of the audit log. previous: the hash of the row before it, '' for the first. hash: covers the whole row."""
+    """A row of the audit log.
+
+    previous: the hash of the row before it, '' for the first. hash: covers the whole row.
+    """
 
     number: int
     at: str
@@ -52,7 +58,16 @@ class AuditEntry:
     def expected_hash(self) -> str:
         """The hash that the row must have."""
         fields = (
-            *("evolvable care audit", 1, self.number, self.at, self.decision, self.subject, self.principal, self.via),
+            *(
+                "evolvable care audit",
+                1,
+                self.number,
+                self.at,
+                self.decision,
+                self.subject,
+                self.principal,
+                self.via,
+            ),
             *(self.address, self.session, self.operation, self.previous),
         )
         return hashlib.sha256(json.dumps(fields).encode("ascii")).hexdigest()
@@ -63,7 +78,10 @@ def add_decisions(db: Connection, decisions: Sequence[Decision]) -> None:
     if not decisions:
         return
     # Under the write lock of the caller: two processes cannot both chain to this row.
-    last = db.execute("SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1").fetchone() or (0, "")
+    last = db.execute("SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1").fetchone() or (
+        0,
+        "",
+    )
     for decision in decisions:
         entry = AuditEntry(
             number=last[0] + 1,
@@ -81,22 +99,37 @@ def add_decisions(db: Connection, decisions: Sequence[Decision]) -> None:
         )
         # The hash is computed from the entry as it is stored, so `entries` can compare it.
         last = entry.number, entry.expected_hash
-        db.execute(f"INSERT INTO audit ({_COLUMNS}) VALUES ({_PLACES})", _row(entry, last[1]))
+        db.execute(
+            f"INSERT INTO audit ({_COLUMNS}) VALUES ({_PLACES})",
+            _row(entry, last[1]),
+        )
 
 
 def _row(entry: AuditEntry, hash_: str) -> tuple[Any, ...]:
     return (
-        *(entry.number, entry.at, entry.decision, entry.subject, entry.principal, entry.via, entry.address),
+        *(
+            entry.number,
+            entry.at,
+            entry.decision,
+            entry.subject,
+            entry.principal,
+            entry.via,
+            entry.address,
+        ),
         *(entry.session, entry.operation, entry.previous, hash_),
     )
 
 
 def _storable(text: str) -> str:
-    """Return a text in the form that a database gives back, since the hash is computed again from it."""
+    """Return a text in the form that a database gives back, since the hash is computed again from
+    it.
+    """
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 
-_COLUMNS = "number, at, decision, subject, principal, via, address, session, operation, previous, hash"
+_COLUMNS = (
+    "number, at, decision, subject, principal, via, address, session, operation, previous, hash"
+)
 _PLACES = ", ".join("?" * len(_COLUMNS.split(", ")))
 
 _ROWS = f"SELECT {_COLUMNS} FROM audit"
@@ -112,15 +145,21 @@ class AuditLog(SqliteRepository):
 
     def entries(self, after: int = 0, limit: int = PAGE) -> list[AuditEntry]:
         """Return up to `limit` entries with a number over `after`, oldest first."""
-        return self._all(AuditEntry, f"{_ROWS} WHERE number > ? ORDER BY number LIMIT ?", after, limit)
+        return self._all(
+            AuditEntry, f"{_ROWS} WHERE number > ? ORDER BY number LIMIT ?", after, limit
+        )
 
     def newest(self, limit: int) -> list[AuditEntry]:
         """Return up to `limit` entries, newest first."""
         return self._all(AuditEntry, f"{_ROWS} ORDER BY number DESC LIMIT ?", limit)
 
     def unrecorded_approvals(self) -> list[tuple[int, int]]:
-        """Return (proposal, operation) of approvals since the first recorded operation that no row is about."""
-        query = """SELECT id, operation FROM proposal WHERE state = 'approved' AND operation IS NOT NULL
+        """Return (proposal, operation) of approvals since the first recorded operation that no row
+        is about.
+        """
+        query = """SELECT id, operation FROM proposal WHERE state = 'approved'
+            AND operation IS NOT NULL
             AND operation > (SELECT min(operation) FROM audit WHERE operation IS NOT NULL)
-            AND NOT EXISTS (SELECT 1 FROM audit WHERE audit.operation = proposal.operation) ORDER BY id"""
+            AND NOT EXISTS (SELECT 1 FROM audit WHERE audit.operation = proposal.operation)
+            ORDER BY id"""
         return [(int(proposal), int(operation)) for proposal, operation in self._rows(query)]

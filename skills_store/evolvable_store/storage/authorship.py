@@ -1,4 +1,6 @@
-"""Who made the versions that the provenance of a version names, and which contents a person vouches for."""
+"""Who made the versions that the provenance of a version names, and which contents a person vouches
+for.
+"""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -6,7 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evolvable_store.objects import Manifest
-from evolvable_store.operation import Actor, FollowedPull, Identity, Principal, implied_principal, read_pull
+from evolvable_store.operation import (
+    Actor,
+    FollowedPull,
+    Identity,
+    Principal,
+    implied_principal,
+    read_pull,
+)
 from evolvable_store.provenance import Provenance, derive
 from evolvable_store.resource import is_plugins
 from evolvable_store.storage.connection import Connection, read_queries
@@ -18,7 +27,8 @@ _RECENT_VERSIONS = 50
 """Versions of one resource that are read at most to find a base or the makers of a content."""
 
 # Three numbers that only grow: nothing that trust depends on can change without one of them.
-_STAMP = """SELECT (SELECT coalesce(max(sequence), 0) FROM change), (SELECT coalesce(max(id), 0) FROM vouched),
+_STAMP = """SELECT (SELECT coalesce(max(sequence), 0) FROM change), (SELECT coalesce(max(id), 0)
+    FROM vouched),
     (SELECT count(*) FROM attribution)"""
 
 Trees = Callable[[Connection, int], Collection[str]]
@@ -29,7 +39,8 @@ Trees = Callable[[Connection, int], Collection[str]]
 class Attestation:
     """A content that a person vouches for: who decided when, and how that is known.
 
-    folder: whose trust the decision is a part of, '' for a decision on this resource, None where nobody kept it.
+    folder: whose trust the decision is a part of, '' for a decision on this resource, None where
+    nobody kept it.
     """
 
     resource: int
@@ -41,7 +52,10 @@ class Attestation:
     folder: str | None = ""
 
     def counts(self, folders: frozenset[str] | None) -> bool:
-        """Return whether the decision counts where the person trusts these folders. None: every one."""
+        """Return whether the decision counts where the person trusts these folders.
+
+        None: every one.
+        """
         return folders is None or self.folder == "" or self.folder in folders
 
     @property
@@ -53,18 +67,32 @@ class Attestation:
         return json.dumps(["evolvable vouched", 1, fields]).encode("ascii")
 
 
-def list_attestations(db: Connection, resources: Iterable[int], folders: frozenset[str] | None) -> list[Attestation]:
-    """Return the decisions of a person on contents of these resources. folders: those that the person trusts."""
-    rows = db.execute(QUERIES["attestation"], (json.dumps(list(resources)),)).fetchall()
+def list_attestations(
+    db: Connection, resources: Iterable[int], folders: frozenset[str] | None
+) -> list[Attestation]:
+    """Return the decisions of a person on contents of these resources.
+
+    folders: those that the person trusts.
+    """
+    rows = db.execute(
+        QUERIES["attestation"],
+        (json.dumps(list(resources)),),
+    ).fetchall()
     found = (
-        Attestation(resource, tree, at, Principal(principal), *rest) for resource, tree, at, principal, *rest in rows
+        Attestation(resource, tree, at, Principal(principal), *rest)
+        for resource, tree, at, principal, *rest in rows
     )
     return [attestation for attestation in found if attestation.counts(folders)]
 
 
 def vouched_tree_reader(folders: frozenset[str] | None) -> Trees:
-    """Return a reader of the contents of a resource that a person vouches for. folders: that the person trusts."""
-    return lambda db, resource: {attestation.tree for attestation in list_attestations(db, [resource], folders)}
+    """Return a reader of the contents of a resource that a person vouches for.
+
+    folders: that the person trusts.
+    """
+    return lambda db, resource: {
+        attestation.tree for attestation in list_attestations(db, [resource], folders)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +115,9 @@ class VersionAuthor:
     @property
     def is_person(self) -> bool:
         """Whether a person made it, or a script that may decide as one."""
-        return self.principal is Principal.PERSON or (self.principal is Principal.SCRIPT and self.actor is Actor.HUMAN)
+        return self.principal is Principal.PERSON or (
+            self.principal is Principal.SCRIPT and self.actor is Actor.HUMAN
+        )
 
     @property
     def is_agent(self) -> bool:
@@ -96,7 +126,9 @@ class VersionAuthor:
 
     @property
     def pull(self) -> FollowedPull | None:
-        """The pull that brought it to a folder whose pulls the person follows, None for anything else."""
+        """The pull that brought it to a folder whose pulls the person follows, None for anything
+        else.
+        """
         return read_pull(Identity(self.principal, self.via))
 
     @property
@@ -107,7 +139,8 @@ class VersionAuthor:
 
 @dataclass(frozen=True, slots=True)
 class VersionAuthors:
-    """The provenance of a version, its maker, and the makers of the versions that its provenance names.
+    """The provenance of a version, its maker, and the makers of the versions that its provenance
+    names.
 
     resource: its id; kind, scope and name are its own.
     """
@@ -126,9 +159,11 @@ class VersionAuthors:
         return self.others.get(self.provenance.base)
 
     def is_decided(self, trees: Collection[str]) -> bool:
-        """Return whether a person decided on this content. trees: the contents that a person vouches for.
+        """Return whether a person decided on this content. trees: the contents that a person
+        vouches for.
 
-        Of a plugin's update a person is asked only where the scan asks; then it is no version before the answer.
+        Of a plugin's update a person is asked only where the scan asks; then it is no version
+        before the answer.
         """
         return self.maker.tree in trees or (bool(trees) and is_plugins(self.scope))
 
@@ -138,19 +173,26 @@ class VersionAuthors:
         return base if base is not None and (base.is_person or base.tree in trees) else None
 
     def authors_of(self, path: str, trees: Collection[str]) -> list[VersionAuthor]:
-        """Return the authors of the bytes of a file, oldest first; none where a person stands for all of it.
+        """Return the authors of the bytes of a file, oldest first; none where a person stands for
+        all of it.
 
-        What a stranger brought stays the stranger's when others change it; of the rest what is still there counts.
+        What a stranger brought stays the stranger's when others change it; of the rest what is
+        still there counts.
         """
         parts = self.provenance.files.get(path, ())
-        found = [(self.others[part.version], part.is_there) for part in parts if part.version in self.others]
+        found = [
+            (self.others[part.version], part.is_there)
+            for part in parts
+            if part.version in self.others
+        ]
         authors = [author for author, is_there in found if is_there or author.is_stranger]
         if self.base is not None and self.standing_base(trees) is None:
             return [self.base, *authors]
         return authors
 
     def is_repositorys(self, trees: Collection[str], folders: Collection[str] | None) -> bool:
-        """Return whether a repository brought bytes of it that no person decided on. folders: that the person trusts.
+        """Return whether a repository brought bytes of it that no person decided on. folders: that
+        the person trusts.
 
         What a pull brought to a folder whose pulls the person follows was decided on with that.
         """
@@ -159,17 +201,26 @@ class VersionAuthors:
         # '' stands for the files without parts, whose author is the base's.
         paths = (*self.provenance.files, "")
         brought = (author for path in paths for author in self.authors_of(path, trees))
-        return any(author.principal is Principal.REPOSITORY and not is_followed(author, folders) for author in brought)
+        return any(
+            author.principal is Principal.REPOSITORY and not is_followed(author, folders)
+            for author in brought
+        )
 
 
 def is_followed(author: VersionAuthor, folders: Collection[str] | None) -> bool:
-    """Return whether a pull that the person follows brought a version. folders: that the person trusts; None: all."""
+    """Return whether a pull that the person follows brought a version.
+
+    folders: that the person trusts; None: all.
+    """
     pull = author.pull
     return pull is not None and (folders is None or pull.folder in folders)
 
 
 def effective_principal(actor: str, principal: str | None, arrived: int) -> Principal:
-    """Return the principal of an operation as it counts here. arrived: the operation came with an archive."""
+    """Return the principal of an operation as it counts here.
+
+    arrived: the operation came with an archive.
+    """
     # An archive's author can write any principal into it.
     if arrived:
         return Principal.IMPORT
@@ -184,19 +235,31 @@ def read_author(row: Sequence[Any]) -> VersionAuthor:
         text.startswith("proposal ") and " by human" not in text for text in json.loads(evidence)
     )
     answers = effective_principal(actor, principal, arrived)
-    return VersionAuthor(version, tree, Actor(actor), answers, via, session, operation, at, proposed)
+    return VersionAuthor(
+        version, tree, Actor(actor), answers, via, session, operation, at, proposed
+    )
 
 
 Stands = Callable[[VersionAuthor], bool]
 """Tells whether a version is one that a person stands for."""
 
 
-def read_newest(db: Connection, resources: Iterable[int], vouched: Trees) -> dict[int, VersionAuthors]:
+def read_newest(
+    db: Connection, resources: Iterable[int], vouched: Trees
+) -> dict[int, VersionAuthors]:
     """Return by resource the authors of its newest version."""
-    rows = db.execute(QUERIES["newest_provenance"], (json.dumps(list(resources)),)).fetchall()
+    rows = db.execute(
+        QUERIES["newest_provenance"],
+        (json.dumps(list(resources)),),
+    ).fetchall()
     entries = [_Row(db, row, vouched) for row in rows]
     # One query for all of them; numbers of other resources only add rows.
-    numbers = {number for entry in entries for number in entry.provenance.versions if number != entry.maker.version}
+    numbers = {
+        number
+        for entry in entries
+        for number in entry.provenance.versions
+        if number != entry.maker.version
+    }
     others: dict[int, dict[int, VersionAuthor]] = {
         entry.resource: {entry.maker.version: entry.maker} for entry in entries
     }
@@ -206,7 +269,13 @@ def read_newest(db: Connection, resources: Iterable[int], vouched: Trees) -> dic
             others[resource][row[0]] = read_author(row)
     return {
         entry.resource: VersionAuthors(
-            entry.resource, entry.kind, entry.scope, entry.name, entry.maker, entry.provenance, others[entry.resource]
+            entry.resource,
+            entry.kind,
+            entry.scope,
+            entry.name,
+            entry.maker,
+            entry.provenance,
+            others[entry.resource],
         )
         for entry in entries
     }
@@ -220,7 +289,11 @@ def read_version(
     if row is None:
         return None
     version_row = _Row(db, row, vouched)
-    provenance = version_row.provenance if stands is None else _derive_provenance(db, resource, number, stands)
+    provenance = (
+        version_row.provenance
+        if stands is None
+        else _derive_provenance(db, resource, number, stands)
+    )
     others = {number: version_row.maker}
     if not provenance.versions <= others.keys():
         pairs = json.dumps([resource]), json.dumps(list(provenance.versions))
@@ -232,7 +305,8 @@ def read_version(
 def read_provenance(db: Connection, resource: int, number: int, vouched: Trees) -> Provenance:
     """Return the provenance of a version, against the base that counts now."""
     # Not by the operation: a version of the same transaction has none yet.
-    query = """SELECT tree, provenance, EXISTS (SELECT 1 FROM vouched v WHERE v.resource = c.resource)
+    query = """SELECT tree, provenance, EXISTS (SELECT 1 FROM vouched v
+        WHERE v.resource = c.resource)
         FROM change c WHERE c.resource = ? AND c.latest = ? AND c.manifest IS NOT NULL"""
     tree, text, decided = db.execute(query, (resource, number)).fetchone()
     trees = vouched(db, resource) if decided else ()
@@ -241,7 +315,9 @@ def read_provenance(db: Connection, resource: int, number: int, vouched: Trees) 
         return Provenance(number)
     if text is not None:
         return Provenance.from_json(text)
-    return _derive_provenance(db, resource, number, lambda author: author.is_person or author.tree in trees)
+    return _derive_provenance(
+        db, resource, number, lambda author: author.is_person or author.tree in trees
+    )
 
 
 class _Row:
@@ -250,7 +326,8 @@ class _Row:
     def __init__(self, db: Connection, row: tuple[Any, ...], vouched: Trees) -> None:
         self.resource, self.kind, self.scope, self.name = row[:4]
         self.maker = read_author(row[4:-1])
-        # NULL: written by a version before provenance was stored, so it is derived from the history.
+        # NULL: written by a version before provenance was stored, so it is derived from the
+        # history.
         if row[-1] is not None:
             self.provenance = Provenance.from_json(row[-1])
         elif self.maker.is_person:
@@ -258,11 +335,18 @@ class _Row:
         else:
             trees = vouched(db, self.resource)
             self.provenance = _derive_provenance(
-                db, self.resource, self.maker.version, lambda author: author.is_person or author.tree in trees
+                db,
+                self.resource,
+                self.maker.version,
+                lambda author: author.is_person or author.tree in trees,
             )
 
-    def authors(self, provenance: Provenance, others: Mapping[int, VersionAuthor]) -> VersionAuthors:
-        return VersionAuthors(self.resource, self.kind, self.scope, self.name, self.maker, provenance, others)
+    def authors(
+        self, provenance: Provenance, others: Mapping[int, VersionAuthor]
+    ) -> VersionAuthors:
+        return VersionAuthors(
+            self.resource, self.kind, self.scope, self.name, self.maker, provenance, others
+        )
 
 
 def _derive_provenance(db: Connection, resource: int, number: int, stands: Stands) -> Provenance:
@@ -284,7 +368,9 @@ def _derive_provenance(db: Connection, resource: int, number: int, stands: Stand
 class AuthorshipReader(SqliteRepository):
     """The makers of versions, and the contents that a person vouches for, for reading."""
 
-    def attestations_of(self, resources: Iterable[int], *, unlisted: bool = False) -> list[Attestation]:
+    def attestations_of(
+        self, resources: Iterable[int], *, unlisted: bool = False
+    ) -> list[Attestation]:
         """Return the decisions on these resources that count, oldest first.
 
         unlisted: also those on folders that are none of the backend's `trusted_folders`.
@@ -300,7 +386,8 @@ class AuthorshipReader(SqliteRepository):
         return change, decision, attributions, self._backend.trusted_folders()
 
     def untrusted_resources(self, resources: Sequence[int] | None = None) -> set[int]:
-        """Return those of the resources (None: of all) whose newest version is a repository's, or was built on one.
+        """Return those of the resources (None: of all) whose newest version is a repository's, or
+        was built on one.
 
         Not where a person made the same content, or vouches for it.
         """
@@ -313,7 +400,9 @@ class AuthorshipReader(SqliteRepository):
                 suspects &= set(resources)
             found = read_newest(db, suspects, trees) if suspects else {}
             return {
-                resource for resource, authors in found.items() if authors.is_repositorys(trees(db, resource), folders)
+                resource
+                for resource, authors in found.items()
+                if authors.is_repositorys(trees(db, resource), folders)
             }
 
     def newest_authors(self, resources: Iterable[int]) -> dict[int, VersionAuthors]:
@@ -322,23 +411,33 @@ class AuthorshipReader(SqliteRepository):
             return read_newest(db, resources, vouched_tree_reader(self._backend.trusted_folders()))
 
     def changed_resources(self) -> list[int]:
-        """Return the resources whose newest version may differ from the version that a person stood for.
+        """Return the resources whose newest version may differ from the version that a person stood
+        for.
 
         Not those whose only version a stranger brought: that needs trust, and no look.
         """
         return self._all(int, QUERIES["changed_since_base"], '%"files"%')
 
-    def version_authors(self, resource: int, number: int, stands: Stands | None = None) -> VersionAuthors | None:
+    def version_authors(
+        self, resource: int, number: int, stands: Stands | None = None
+    ) -> VersionAuthors | None:
         """Return the authors of a version, None where there is no such version.
 
-        stands: tells which versions may be the base; by default those that counted when the version was written.
+        stands: tells which versions may be the base; by default those that counted when the version
+        was written.
         """
         with self._backend.reading() as db:
-            return read_version(db, resource, number, vouched_tree_reader(self._backend.trusted_folders()), stands)
+            return read_version(
+                db, resource, number, vouched_tree_reader(self._backend.trusted_folders()), stands
+            )
 
     def list_authors(self, resources: Iterable[int]) -> dict[int, list[VersionAuthor]]:
-        """Return by resource who made its newest version, newest first, with all who made the same content before."""
+        """Return by resource who made its newest version, newest first, with all who made the same
+        content before.
+        """
         found: dict[int, list[VersionAuthor]] = {}
-        for resource, *row in self._rows(QUERIES["authors"], json.dumps(list(resources)), _RECENT_VERSIONS):
+        for resource, *row in self._rows(
+            QUERIES["authors"], json.dumps(list(resources)), _RECENT_VERSIONS
+        ):
             found.setdefault(resource, []).append(read_author(row))
         return found

@@ -1,4 +1,6 @@
-"""Watched folders, the versions that their directories hold, and directories held back as proposals."""
+"""Watched folders, the versions that their directories hold, and directories held back as
+proposals.
+"""
 
 import json
 import re
@@ -34,10 +36,10 @@ class WatchedFolder:
 class Binding:
     """The recorded content of one directory of a folder.
 
-    directory: its path below the folder, with `/`. version: the version it was last known to hold, None while the
-    resource is removed. signature: the stat fingerprint it had then, '' when that cannot be trusted; or a
-    PendingCheckout as text, and then the version is the newer one. conflict: what a merge could not decide, in words,
-    '' when nothing is open.
+    directory: its path below the folder, with `/`. version: the version it was last known to hold,
+    None while the resource is removed. signature: the stat fingerprint it had then, '' when that
+    cannot be trusted; or a PendingCheckout as text, and then the version is the newer one.
+    conflict: what a merge could not decide, in words, '' when nothing is open.
     """
 
     folder: int
@@ -58,8 +60,9 @@ class Binding:
 class DirectoryMark:
     """The marks by which a directory that this program wrote is recognised.
 
-    signature: its stat fingerprint. sizeless: the same without the sizes of the files, '-' where it is not known; files
-    that nobody wrote to and that a power failure cut still have it. inode: of the directory.
+    signature: its stat fingerprint. sizeless: the same without the sizes of the files, '-' where it
+    is not known; files that nobody wrote to and that a power failure cut still have it. inode: of
+    the directory.
     """
 
     signature: str
@@ -74,9 +77,10 @@ class DirectoryMark:
 class PendingPart:
     """One file, or one new folder, that is put into a directory while the rest of it stays.
 
-    stem: of the swap that built it; until it is in its place it waits in the staging folder. path: of a file, '' for a
-    folder. A rename sets the time of a file's last change, so the mark of the new directory leaves that of this file
-    out, and the file is told by its content besides. sha256: of the file.
+    stem: of the swap that built it; until it is in its place it waits in the staging folder. path:
+    of a file, '' for a folder. A rename sets the time of a file's last change, so the mark of the
+    new directory leaves that of this file out, and the file is told by its content besides. sha256:
+    of the file.
     """
 
     stem: str
@@ -89,12 +93,14 @@ class PendingPart:
 
 @dataclass(frozen=True, slots=True)
 class PendingCheckout:
-    """Two directories, one of which lies at the binding's path: that of `old_version`, or that of `version`.
+    """Two directories, one of which lies at the binding's path: that of `old_version`, or that of
+    `version`.
 
-    A checkout that is prepared before its version exists stands as this text in the binding's signature, written in
-    the transaction that makes the version: the exchange of the directories follows the commit. Servers that do not
-    know the text find it unequal to every signature, and compare contents. boot: the run of the system that it was
-    recorded in. part: what of the directory is put in place, None for the whole.
+    A checkout that is prepared before its version exists stands as this text in the binding's
+    signature, written in the transaction that makes the version: the exchange of the directories
+    follows the commit. Servers that do not know the text find it unequal to every signature, and
+    compare contents. boot: the run of the system that it was recorded in. part: what of the
+    directory is put in place, None for the whole.
     """
 
     boot: str
@@ -111,9 +117,23 @@ class PendingCheckout:
         if match is None:
             return None
         boot, *fields, stem, sha256, path = match.groups()
-        old, new = (DirectoryMark(fields[at], fields[at + 1], int(fields[at + 2])) for at in (1, 5))
+        old, new = (
+            DirectoryMark(
+                fields[at],
+                fields[at + 1],
+                int(fields[at + 2]),
+            )
+            for at in (1, 5)
+        )
         part = PendingPart(stem, sha256, path) if stem else None
-        return cls(boot, int(fields[0]), old, int(fields[4]), new, part)
+        return cls(
+            boot,
+            int(fields[0]),
+            old,
+            int(fields[4]),
+            new,
+            part,
+        )
 
     def __str__(self) -> str:
         text = f"pending {self.boot} {self.old_version} {self.old} {self.version} {self.new}"
@@ -122,10 +142,11 @@ class PendingCheckout:
 
 @dataclass(slots=True)
 class WaitingPlaces:
-    """Rows of a shared database that say where bytes go on this machine, and do nothing until the person confirms them.
+    """Rows of a shared database that say where bytes go on this machine, and do nothing until the
+    person confirms them.
 
-    listings: settings of clients, each with the collection that it lists, what was written, and the time. rows: the
-    keys of all rows that were read, by table, those too that cannot be confirmed.
+    listings: settings of clients, each with the collection that it lists, what was written, and the
+    time. rows: the keys of all rows that were read, by table, those too that cannot be confirmed.
     """
 
     folders: list[WatchedFolder] = field(default_factory=list)
@@ -139,13 +160,18 @@ class WaitingPlaces:
     def __str__(self) -> str:
         paths = [str(folder.path) for folder in self.folders] + [row[0] for row in self.listings]
         rest = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-        return f"{ascii(', '.join(paths[:3]))[1:-1]}{rest}" if paths else f"{sum(map(len, self.rows.values()))} rows"
+        return (
+            f"{ascii(', '.join(paths[:3]))[1:-1]}{rest}"
+            if paths
+            else f"{sum(map(len, self.rows.values()))} rows"
+        )
 
 
 Place = tuple[WatchedFolder, Binding, bool]
 """A folder that holds a resource, with the binding, and whether its directory is held."""
 
-# Fixed alphabets and lengths: a shared database may hold any text here, and parts of it become paths.
+# Fixed alphabets and lengths: a shared database may hold any text here, and parts of it become
+# paths.
 _MARKED = r" ([0-9]{1,18}) ([0-9a-f]{64}) ([0-9a-f]{64}|-) ([0-9]{1,20})"
 _PART = r"(?: ([A-Za-z0-9_-]{1,64}\.[0-9]{1,10}-[0-9a-f]{12}) ([0-9a-f]{64}) (.{0,4096}))?"
 _PENDING = re.compile(f"pending ([0-9a-f-]{{36}}){_MARKED}{_MARKED}{_PART}", re.DOTALL)
@@ -154,7 +180,8 @@ _PENDING = re.compile(f"pending ([0-9a-f-]{{36}}){_MARKED}{_MARKED}{_PART}", re.
 class Bindings(SqliteRepository):
     """Watched folders, and the version that each directory in them holds.
 
-    Where bytes go on a machine is decided there: of a library that others can write, these rows lie in the home.
+    Where bytes go on a machine is decided there: of a library that others can write, these rows lie
+    in the home.
     """
 
     def folders(self) -> list[WatchedFolder]:
@@ -162,16 +189,24 @@ class Bindings(SqliteRepository):
         return self._all(_as_folder, _FOLDERS)
 
     def add_folder(self, path: Path, scope: str, kind: Kind) -> WatchedFolder:
-        """Return the folder, added if it was not there. Raises AlreadyExists for one inside or around another."""
+        """Return the folder, added if it was not there.
+
+        Raises AlreadyExists for one inside or around another.
+        """
         path = path.resolve()
         if path == Path(path.anchor):
-            raise InvalidArgument(f"{path} is no folder of resources.", "Name the folder that holds the skill folders.")
+            raise InvalidArgument(
+                f"{path} is no folder of resources.",
+                "Name the folder that holds the skill folders.",
+            )
         # A read first: nearly always the folder is there, and no write lock is needed.
         existing = _same_folder(self.folders(), path, scope, kind)
         if existing is None:
             with self._lender.writing() as db:
                 # Another process may have added it, or one around it, since.
-                existing = _same_folder(starmap(_as_folder, db.execute(_FOLDERS).fetchall()), path, scope, kind)
+                existing = _same_folder(
+                    starmap(_as_folder, db.execute(_FOLDERS).fetchall()), path, scope, kind
+                )
                 if existing is None:
                     db.execute(_ADD_FOLDER, (None, scope, kind, str(path)))
         return existing or self.folder(path)
@@ -199,9 +234,16 @@ class Bindings(SqliteRepository):
             number = existing.id if existing else folder.id
             if existing is None:
                 # The number is kept where it can be, because rows of held directories name it.
-                is_taken = not 0 < folder.id <= MAX_TAKEN or any(other.id == folder.id for other in others)
+                is_taken = not 0 < folder.id <= MAX_TAKEN or any(
+                    other.id == folder.id for other in others
+                )
                 row = (None if is_taken else folder.id, folder.scope, folder.kind, str(folder.path))
-                number = int(db.execute(f"{_ADD_FOLDER} RETURNING id", row).fetchall()[0][0])
+                number = int(
+                    db.execute(
+                        f"{_ADD_FOLDER} RETURNING id",
+                        row,
+                    ).fetchall()[0][0]
+                )
             rows = [(number, *astuple(binding)[1:]) for binding in bindings]
             # A binding that is here already is newer than the one that is taken over.
             db.executemany(BIND.replace("REPLACE", "IGNORE", 1), rows)
@@ -215,20 +257,30 @@ class Bindings(SqliteRepository):
 
     def is_watched(self, folder: WatchedFolder) -> bool:
         """Return whether this folder is watched, at this path."""
-        return bool(self._all(int, "SELECT id FROM folder WHERE id = ? AND path = ?", folder.id, str(folder.path)))
+        return bool(
+            self._all(
+                int, "SELECT id FROM folder WHERE id = ? AND path = ?", folder.id, str(folder.path)
+            )
+        )
 
     def move_folders(self, old: Path, new: Path) -> list[WatchedFolder]:
-        """Note that a directory lies elsewhere now, with the folders in it; return these. Raises AlreadyExists."""
+        """Note that a directory lies elsewhere now, with the folders in it; return these.
+
+        Raises AlreadyExists.
+        """
         moving = [watched for watched in self.folders() if watched.path.is_relative_to(old)]
         for folder in moving:
             path = new / folder.path.relative_to(old)
             with self._lender.writing() as db:
                 rest = [
-                    other for other in starmap(_as_folder, db.execute(_FOLDERS).fetchall()) if other.id != folder.id
+                    other
+                    for other in starmap(_as_folder, db.execute(_FOLDERS).fetchall())
+                    if other.id != folder.id
                 ]
                 _same_folder(rest, path, folder.scope, folder.kind)
                 db.execute(
-                    # With the old path, so that a folder which another process moved meanwhile stays there.
+                    # With the old path, so that a folder which another process moved meanwhile
+                    # stays there.
                     "UPDATE folder SET path = ? WHERE id = ? AND path = ?",
                     (str(path), folder.id, str(folder.path)),
                 )
@@ -237,7 +289,8 @@ class Bindings(SqliteRepository):
     def drop_folder(self, folder: WatchedFolder) -> None:
         """Delete a folder; neither its files nor its resources are touched."""
         with self._backend.writing() as db:
-            # Two databases where the library is in PostgreSQL; a crash in between leaves a folder with nothing held.
+            # Two databases where the library is in PostgreSQL; a crash in between leaves a folder
+            # with nothing held.
             db.execute("DELETE FROM held WHERE folder = ?", (folder.id,))
         with self._lender.writing() as db:
             db.execute("DELETE FROM binding WHERE folder = ?", (folder.id,))
@@ -246,10 +299,13 @@ class Bindings(SqliteRepository):
     def of_folder(self, folder: WatchedFolder) -> dict[str, Binding]:
         """Return the bindings of a folder by directory."""
         return {
-            binding.directory: binding for binding in self._all(_as_binding, f"{_BINDING} WHERE folder = ?", folder.id)
+            binding.directory: binding
+            for binding in self._all(_as_binding, f"{_BINDING} WHERE folder = ?", folder.id)
         }
 
-    def of_directories(self, folder: WatchedFolder, directories: Iterable[str]) -> dict[str, Binding]:
+    def of_directories(
+        self, folder: WatchedFolder, directories: Iterable[str]
+    ) -> dict[str, Binding]:
         """Return the bindings of some directories of a folder, by directory."""
         query = f"{_BINDING} WHERE folder = ? AND directory IN (SELECT value FROM json_each(?))"
         found = self._all(_as_binding, query, folder.id, json.dumps(list(directories)))
@@ -267,41 +323,66 @@ class Bindings(SqliteRepository):
                 db.executemany(BIND, rows)
 
     def places(self, resources: Iterable[int]) -> list[Place]:
-        """Return every folder that holds one of these resources, with its binding and whether the directory is held."""
+        """Return every folder that holds one of these resources, with its binding and whether the
+        directory is held.
+        """
         folders: dict[int, WatchedFolder] = {}
 
         def place(*row: Any) -> tuple[WatchedFolder, Binding]:
-            folder = folders.get(row[0]) or folders.setdefault(row[0], _as_folder(*row[:4]))
+            folder = folders.get(row[0]) or folders.setdefault(
+                row[0],
+                _as_folder(*row[:4]),
+            )
             return folder, _as_binding(*row[4:])
 
         found = self._all(place, _PLACES, json.dumps(list(resources)))
         held_directories = self._held_directories(folders) if found else frozenset()
-        return [(folder, binding, (folder.id, binding.directory) in held_directories) for folder, binding in found]
+        return [
+            (folder, binding, (folder.id, binding.directory) in held_directories)
+            for folder, binding in found
+        ]
 
     def _held_directories(self, folders: Iterable[int]) -> frozenset[tuple[int, str]]:
-        query = "SELECT folder, directory FROM held WHERE folder IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"
+        query = (
+            "SELECT folder, directory FROM held WHERE folder IN (SELECT CAST(value AS INTEGER) "
+            "FROM json_each(?))"
+        )
         with self._backend.reading() as db:
-            return frozenset((int(row[0]), str(row[1])) for row in db.execute(query, (json.dumps(list(folders)),)))
+            return frozenset(
+                (int(row[0]), str(row[1]))
+                for row in db.execute(query, (json.dumps(list(folders)),))
+            )
 
     def pending(self, folder: WatchedFolder) -> list[Binding]:
         """Return the bindings of a folder whose signature is a PendingCheckout."""
-        return self._all(_as_binding, f"{_BINDING} WHERE folder = ? AND signature LIKE 'pending %'", folder.id)
+        return self._all(
+            _as_binding, f"{_BINDING} WHERE folder = ? AND signature LIKE 'pending %'", folder.id
+        )
 
     def pending_stems(self, folder: WatchedFolder) -> set[str]:
-        """Return the stems of the swaps that put a part of a directory in its place, or have yet to."""
+        """Return the stems of the swaps that put a part of a directory in its place, or have yet
+        to.
+        """
         found = (PendingCheckout.parse(binding.signature) for binding in self.pending(folder))
         return {pending.part.stem for pending in found if pending and pending.part}
 
     def settle(self, bindings: Iterable[tuple[Binding, Binding]]) -> None:
         """Store the second binding of each pair, unless the stored one differs from the first."""
-        rows = [(new.version, new.signature, old.folder, old.directory, old.signature) for old, new in bindings]
+        rows = [
+            (new.version, new.signature, old.folder, old.directory, old.signature)
+            for old, new in bindings
+        ]
         if rows:
             with self._lender.writing() as db:
                 db.executemany(_SETTLE, rows)
 
     def unbind(self, binding: Binding) -> None:
         """Delete one binding."""
-        self._do("DELETE FROM binding WHERE folder = ? AND directory = ?", binding.folder, binding.directory)
+        self._do(
+            "DELETE FROM binding WHERE folder = ? AND directory = ?",
+            binding.folder,
+            binding.directory,
+        )
 
 
 class ProjectMarks(SqliteRepository):
@@ -312,40 +393,58 @@ class ProjectMarks(SqliteRepository):
         rows = [(scope, mark) for mark in marks]
         if rows:
             with self._backend.writing() as db:
-                db.executemany("INSERT OR IGNORE INTO project_mark (scope, mark) VALUES (?, ?)", rows)
+                db.executemany(
+                    "INSERT OR IGNORE INTO project_mark (scope, mark) VALUES (?, ?)", rows
+                )
 
     def scopes_with(self, marks: Iterable[str]) -> list[str]:
-        """Return the scopes of the projects that have one of these marks, those with the most first."""
+        """Return the scopes of the projects that have one of these marks, those with the most
+        first.
+        """
         query = """SELECT scope FROM project_mark WHERE mark IN (SELECT value FROM json_each(?))
             GROUP BY scope ORDER BY count(*) DESC, scope"""
         return self._all(str, query, json.dumps(sorted(marks)))
 
 
 MAX_TAKEN = 1_000_000
-"""The highest number that a folder of another database keeps: schema/places.sql begins to count there."""
+"""The highest number that a folder of another database keeps: schema/places.sql begins to count
+there.
+"""
 
 _ADD_FOLDER = "INSERT INTO folder (id, scope, kind, path) VALUES (?, ?, ?, ?)"
 BIND = """INSERT OR REPLACE INTO binding (folder, directory, resource, version, signature, conflict)
     VALUES (?, ?, ?, ?, ?, ?)"""
 _FOLDERS = "SELECT id, scope, kind, path FROM folder ORDER BY id"
-_BINDING = "SELECT folder, directory, resource, version, signature, coalesce(conflict, '') FROM binding"
+_BINDING = (
+    "SELECT folder, directory, resource, version, signature, coalesce(conflict, '') FROM binding"
+)
 
 # By the old signature: a binding that another process wrote meanwhile stays.
-_SETTLE = "UPDATE binding SET version = ?, signature = ? WHERE folder = ? AND directory = ? AND signature = ?"
+_SETTLE = (
+    "UPDATE binding SET version = ?, signature = ? WHERE folder = ? AND directory = ? "
+    "AND signature = ?"
+)
 _PLACES = """SELECT f.id, f.scope, f.kind, f.path,
         b.folder, b.directory, b.resource, b.version, b.signature, coalesce(b.conflict, '')
     FROM binding b JOIN folder f ON f.id = b.folder
-    WHERE b.resource IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY f.id, b.directory"""
+    WHERE b.resource IN (SELECT CAST(value AS INTEGER) FROM json_each(?))
+    ORDER BY f.id, b.directory"""
 
 
-def _same_folder(folders: Iterable[WatchedFolder], path: Path, scope: str, kind: Kind) -> WatchedFolder | None:
-    """Return the one of these folders that is this one. Raise AlreadyExists for one inside or around it."""
+def _same_folder(
+    folders: Iterable[WatchedFolder], path: Path, scope: str, kind: Kind
+) -> WatchedFolder | None:
+    """Return the one of these folders that is this one.
+
+    Raise AlreadyExists for one inside or around it.
+    """
     for folder in folders:
         if folder.path == path and (folder.scope, folder.kind) == (scope, kind):
             return folder
         if path.is_relative_to(folder.path) or folder.path.is_relative_to(path):
             raise AlreadyExists(
-                f"{path} and {folder.path} (scope {folder.scope}, {folder.kind}) lie in one another.",
+                f"{path} and {folder.path} (scope {folder.scope}, {folder.kind}) lie in "
+                "one another.",
                 "One folder belongs to one scope and kind: `evolvable folders` shows them.",
             )
     return None
@@ -356,23 +455,38 @@ def _as_binding(
 ) -> Binding:
     # The newer version: a sync then sees that the directory may still be to be exchanged.
     pending = PendingCheckout.parse(signature)
-    return Binding(folder, directory, resource, pending.version if pending else version, signature, conflict)
+    return Binding(
+        folder, directory, resource, pending.version if pending else version, signature, conflict
+    )
 
 
 def _as_folder(identity: int, scope: object, kind: object, path: object) -> WatchedFolder:
     # Damage can put any value into a row, and files would be written there.
-    is_valid = isinstance(scope, str) and isinstance(path, str) and "\0" not in path and Path(path).is_absolute()
+    is_valid = (
+        isinstance(scope, str)
+        and isinstance(path, str)
+        and "\0" not in path
+        and Path(path).is_absolute()
+    )
     if not is_valid or kind not in {*Kind}:
         raise LibraryCorrupt(
-            f"The library's entry of the watched folder {ascii(path)[:80]} (number {identity}) is damaged.",
-            "`evolvable care fsck` examines the library; `evolvable backup create` keeps what it holds.",
+            f"The library's entry of the watched folder {ascii(path)[:80]} (number {identity}) "
+            "is damaged.",
+            "`evolvable care fsck` examines the library; `evolvable backup create` keeps "
+            "what it holds.",
         )
-    return WatchedFolder(identity, str(scope), Kind(str(kind)), Path(str(path)))
+    return WatchedFolder(
+        identity,
+        str(scope),
+        Kind(str(kind)),
+        Path(str(path)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class HeldDirectory:
-    """A directory whose content is held. tree: of that content. proposal, state: what waits, and whether it still does.
+    """A directory whose content is held. tree: of that content. proposal, state: what waits, and
+    whether it still does.
 
     resource: by its ref.
     """
@@ -401,18 +515,31 @@ class HeldDirectories(SqliteRepository):
         """Return everything that is held."""
         return self._all(_as_held_directory, _HELD_DIRECTORY)
 
-    def hold(self, folder: WatchedFolder, directory: str, tree: str, draft: Draft, at: str, identity: Identity) -> int:
-        """Hold the content of a directory as a proposal, in place of an earlier one; return the proposal's id."""
+    def hold(
+        self,
+        folder: WatchedFolder,
+        directory: str,
+        tree: str,
+        draft: Draft,
+        at: str,
+        identity: Identity,
+    ) -> int:
+        """Hold the content of a directory as a proposal, in place of an earlier one; return the
+        proposal's id.
+        """
         actor = Actor.AGENT if identity.principal == "agent" else Actor.IMPORT
         adding = ProposalBatch(at, actor, f"folder-{folder.id}", [draft])
         with self._backend.writing() as db:
             # The older proposal is about files that are no longer there.
-            db.execute(_CLOSE_HELD, (EXPIRED, "the files on disk changed", folder.id, directory, OPEN))
+            db.execute(
+                _CLOSE_HELD, (EXPIRED, "the files on disk changed", folder.id, directory, OPEN)
+            )
             (proposal,) = adding.into(db)
             identity_fields = (identity.principal, identity.via, proposal)
             db.execute("UPDATE proposal SET principal = ?, via = ? WHERE id = ?", identity_fields)
             db.execute(
-                "INSERT OR REPLACE INTO held (folder, directory, tree, proposal, at) VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO held (folder, directory, tree, proposal, at) "
+                "VALUES (?, ?, ?, ?, ?)",
                 (folder.id, directory, tree, proposal, at),
             )
         return proposal
@@ -421,17 +548,31 @@ class HeldDirectories(SqliteRepository):
         """Stop holding these directories: their files changed, or equal the library's."""
         with self._backend.writing() as db:
             for directory in directories:
-                db.execute(_CLOSE_HELD, (EXPIRED, "the files on disk changed", folder.id, directory, OPEN))
-                db.execute("DELETE FROM held WHERE folder = ? AND directory = ?", (folder.id, directory))
+                db.execute(
+                    _CLOSE_HELD, (EXPIRED, "the files on disk changed", folder.id, directory, OPEN)
+                )
+                db.execute(
+                    "DELETE FROM held WHERE folder = ? AND directory = ?", (folder.id, directory)
+                )
 
 
 def _as_held_directory(
-    folder: int, directory: str, tree: str, proposal: int, state: str, kind: str, name: str, scope: str
+    folder: int,
+    directory: str,
+    tree: str,
+    proposal: int,
+    state: str,
+    kind: str,
+    name: str,
+    scope: str,
 ) -> HeldDirectory:
-    return HeldDirectory(folder, directory, tree, proposal, state, str(Ref(Kind(kind), name, scope)))
+    return HeldDirectory(
+        folder, directory, tree, proposal, state, str(Ref(Kind(kind), name, scope))
+    )
 
 
-_HELD_DIRECTORY = """SELECT h.folder, h.directory, h.tree, h.proposal, p.state, p.kind, p.name, p.scope
+_HELD_DIRECTORY = """SELECT h.folder, h.directory, h.tree, h.proposal, p.state, p.kind, p.name,
+    p.scope
     FROM held h JOIN proposal p ON p.id = h.proposal ORDER BY h.folder, h.directory"""
 _CLOSE_HELD = """UPDATE proposal SET state = ?, decision = ? WHERE id = (
     SELECT proposal FROM held WHERE folder = ? AND directory = ?) AND state = ?"""

@@ -1,6 +1,8 @@
-"""The watched folders of another library, carried here by a move or a backup: they wait for the person.
+"""The watched folders of another library, carried here by a move or a backup: they wait for the
+person.
 
-Two libraries must not write into one folder, so nothing of this file is read or written before a yes.
+Two libraries must not write into one folder, so nothing of this file is read or written before a
+yes.
 """
 
 import json
@@ -17,16 +19,26 @@ from evolvable_store.storage.bindings import Binding, WaitingPlaces, WatchedFold
 if TYPE_CHECKING:
     from evolvable_store.storage.bindings import Bindings
 
-# 64 MiB: some hundred thousand bindings; a longer file is no JSON when it is cut, and counts as damaged.
+# 64 MiB: some hundred thousand bindings; a longer file is no JSON when it is cut, and counts as
+# damaged.
 _MAX_BYTES = 2**26
 
 
 def carry_places(bindings: "Bindings", target: Path) -> None:
-    """Write the watched folders of a library into a home that has none, or into a backup. Raise OSError."""
+    """Write the watched folders of a library into a home that has none, or into a backup.
+
+    Raise OSError.
+    """
     folders = bindings.folders()
     data = {
-        "folders": [(folder.id, folder.scope, str(folder.kind), str(folder.path)) for folder in folders],
-        "bindings": [astuple(binding)[:4] for folder in folders for binding in bindings.of_folder(folder).values()],
+        "folders": [
+            (folder.id, folder.scope, str(folder.kind), str(folder.path)) for folder in folders
+        ],
+        "bindings": [
+            astuple(binding)[:4]
+            for folder in folders
+            for binding in bindings.of_folder(folder).values()
+        ],
     }
     if folders:
         with open(target / CARRIED_PLACES, "w", encoding="utf-8", opener=private_file) as file:
@@ -51,7 +63,14 @@ def carried_places(home: Path) -> WaitingPlaces:
 def _fill(found: WaitingPlaces, folders: Any, bindings: Any) -> None:
     for number, scope, kind, path in folders:
         if is_folder(kind, path):
-            found.folders.append(WatchedFolder(int(number), str(scope), Kind(kind), Path(path)))
+            found.folders.append(
+                WatchedFolder(
+                    int(number),
+                    str(scope),
+                    Kind(kind),
+                    Path(path),
+                )
+            )
     # Bindings of a folder that was refused are dropped with it.
     folder_ids = {folder.id for folder in found.folders}
     for folder, directory, resource, version in bindings:
@@ -68,7 +87,12 @@ def forget_carried(home: Path) -> None:
 def is_folder(kind: str, path: str) -> bool:
     """Return whether a row of another names a folder as this program does."""
     # The file may come from anybody; what is shown to the person must be what is written to.
-    return kind in {*Kind} and path.isprintable() and Path(path).is_absolute() and ".." not in Path(path).parts
+    return (
+        kind in {*Kind}
+        and path.isprintable()
+        and Path(path).is_absolute()
+        and ".." not in Path(path).parts
+    )
 
 
 def is_below(directory: str) -> bool:

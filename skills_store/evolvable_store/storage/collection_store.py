@@ -12,8 +12,8 @@ from evolvable_store.storage.sqlite_file import Database, Lender, SqliteReposito
 class ListingChoice:
     """The collection that a client lists.
 
-    settings: the client's file. written: skill -> the settings we added; while the file is changed, those of before and
-    those of afterwards.
+    settings: the client's file. written: skill -> the settings we added; while the file is changed,
+    those of before and those of afterwards.
     """
 
     settings: Path
@@ -28,12 +28,17 @@ class ListingChoice:
 
 def _as_choice(settings: str, collection: str, written: str, at: str) -> ListingChoice:
     # A library of before this was a list holds the one setting of a skill as a string.
-    added = {name: (found,) if isinstance(found, str) else tuple(found) for name, found in json.loads(written).items()}
+    added = {
+        name: (found,) if isinstance(found, str) else tuple(found)
+        for name, found in json.loads(written).items()
+    }
     return ListingChoice(Path(settings), collection, added, at)
 
 
 class Collections(SqliteRepository):
-    """The collections of a library, and where clients list them: that is decided on each machine, in its home."""
+    """The collections of a library, and where clients list them: that is decided on each machine,
+    in its home.
+    """
 
     def __init__(self, backend: Database, places: Lender) -> None:
         """places: of the tables that name paths of this machine."""
@@ -43,7 +48,9 @@ class Collections(SqliteRepository):
     def members(self) -> dict[str, list[int]]:
         """Return the ids of the skills of each collection, removed skills included."""
         found: dict[str, list[int]] = {}
-        for name, resource in self._rows("SELECT name, resource FROM collection ORDER BY name, resource"):
+        for name, resource in self._rows(
+            "SELECT name, resource FROM collection ORDER BY name, resource"
+        ):
             found.setdefault(str(name), []).append(int(resource))
         return found
 
@@ -53,24 +60,36 @@ class Collections(SqliteRepository):
             gone = "DELETE FROM collection WHERE name = ? AND resource = ?"
             db.executemany(gone, [(name, resource) for resource in removed])
             rows = [(name, resource, at) for resource in added]
-            db.executemany("INSERT OR IGNORE INTO collection (name, resource, at) VALUES (?, ?, ?)", rows)
+            db.executemany(
+                "INSERT OR IGNORE INTO collection (name, resource, at) VALUES (?, ?, ?)", rows
+            )
 
     def choices(self) -> list[ListingChoice]:
         """Return the choices of collections for clients, by the path of their settings."""
         with self._places.reading() as db:
-            rows = db.execute("SELECT settings, collection, written, at FROM listing ORDER BY settings").fetchall()
+            rows = db.execute(
+                "SELECT settings, collection, written, at FROM listing ORDER BY settings"
+            ).fetchall()
         return [_as_choice(*row) for row in rows]
 
     def choose(self, choice: ListingChoice) -> None:
-        """Store the choice of a collection for a client, in place of an earlier one for the same settings."""
+        """Store the choice of a collection for a client, in place of an earlier one for the same
+        settings.
+        """
         row = (str(choice.settings), choice.collection, json.dumps(dict(choice.written)), choice.at)
         with self._places.writing() as db:
-            db.execute("INSERT OR REPLACE INTO listing (settings, collection, written, at) VALUES (?, ?, ?, ?)", row)
+            db.execute(
+                "INSERT OR REPLACE INTO listing (settings, collection, written, at) "
+                "VALUES (?, ?, ?, ?)",
+                row,
+            )
 
     def take(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
         """Store the choices of another database, where there is none for the same settings."""
         # What is stored here was decided on this machine, and comes before another database.
-        insert = "INSERT OR IGNORE INTO listing (settings, collection, written, at) VALUES (?, ?, ?, ?)"
+        insert = (
+            "INSERT OR IGNORE INTO listing (settings, collection, written, at) VALUES (?, ?, ?, ?)"
+        )
         with self._places.writing() as db:
             db.executemany(insert, list(rows))
 

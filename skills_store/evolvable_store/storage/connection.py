@@ -1,4 +1,6 @@
-"""Open SQLite, retry, translate errors, run statements: the one module that knows the bugs of SQLite's versions."""
+"""Open SQLite, retry, translate errors, run statements: the one module that knows the bugs of
+SQLite's versions.
+"""
 
 import contextlib
 import functools
@@ -33,7 +35,9 @@ Connection = sqlite3.Connection
 """For annotations: a connection of pysqlite3 has the same methods."""
 
 SAFE_VERSION = (3, 51, 3)
-"""From here on SQLite has the fix of the WAL-reset bug, which can corrupt a file that several processes write."""
+"""From here on SQLite has the fix of the WAL-reset bug, which can corrupt a file that several
+processes write.
+"""
 
 # Trades a write that fails under load against a client that waits without an answer.
 GIVE_UP_SECONDS = 10.0
@@ -41,7 +45,9 @@ GIVE_UP_SECONDS = 10.0
 
 # More readers than this at once are rare; a new connection takes a fraction of a millisecond.
 MAX_IDLE = 4
-"""Connections to one file that are kept open while nobody uses them: each keeps its pages in memory."""
+"""Connections to one file that are kept open while nobody uses them: each keeps its pages in
+memory.
+"""
 
 
 def _choose() -> Any:
@@ -49,16 +55,21 @@ def _choose() -> Any:
         from pysqlite3 import dbapi2 as bundled
     except ImportError:
         return sqlite3
-    # Of two SQLites in one process only one may open a file: closing the other would drop its locks.
+    # Of two SQLites in one process only one may open a file: closing the other would drop its
+    # locks.
     return bundled if bundled.sqlite_version_info >= sqlite3.sqlite_version_info else sqlite3
 
 
 dbapi: Any = _choose()
-"""The DB-API module in use: pysqlite3 where it is installed and newer, else the standard library's."""
+"""The DB-API module in use: pysqlite3 where it is installed and newer, else the
+standard library's.
+"""
 
 
 Errors = (sqlite3.Error, dbapi.Error, UnicodeDecodeError)
-"""The errors of SQLite, from either module; the last one occurs where its message quotes damaged bytes."""
+"""The errors of SQLite, from either module; the last one occurs where its message quotes damaged
+bytes.
+"""
 
 
 def wal_is_safe() -> bool:
@@ -67,21 +78,33 @@ def wal_is_safe() -> bool:
 
 
 Access = Literal["create", "write", "read", "immutable"]
-"""How a file is opened: made when it is missing; must exist; never written by us; never written by anybody."""
+"""How a file is opened: made when it is missing; must exist; never written by us; never written by
+anybody.
+"""
 
-_QUERY = {"create": "mode=rwc", "write": "mode=rw", "read": "mode=ro", "immutable": "mode=ro&immutable=1"}
+_QUERY = {
+    "create": "mode=rwc",
+    "write": "mode=rw",
+    "read": "mode=ro",
+    "immutable": "mode=ro&immutable=1",
+}
 
 
 CACHE_KB, READER_CACHE_KB = 500, 250
-"""Pages that a connection keeps. SQLite takes 2,000 by itself, but a process keeps several connections to each file
-open, and what one only reads is in the system's cache, which all processes share."""
+"""Pages that a connection keeps. SQLite takes 2,000 by itself, but a process keeps several
+connections to each file open, and what one only reads is in the system's cache, which all processes
+share.
+"""
 
 
-def connect(path: Path, *, durable: bool, access: Access = "create", cache_kb: int = CACHE_KB) -> Connection:
+def connect(
+    path: Path, *, durable: bool, access: Access = "create", cache_kb: int = CACHE_KB
+) -> Connection:
     """Return a connection in autocommit mode with our pragmas; transactions are begun by hand.
 
-    durable: `synchronous=FULL`, a commit survives a power cut. Otherwise NORMAL, for what can be rebuilt.
-    access: "immutable" is for a disk that cannot be written; it does not look at the write-ahead log.
+    durable: `synchronous=FULL`, a commit survives a power cut. Otherwise NORMAL, for what can be
+    rebuilt. access: "immutable" is for a disk that cannot be written; it does not look at the
+    write-ahead log.
     """
     if access == "create":
         _create_private(path)
@@ -103,8 +126,8 @@ def connect(path: Path, *, durable: bool, access: Access = "create", cache_kb: i
         # A schema from elsewhere must not call functions with side effects.
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA foreign_keys=ON")
-        # Folding the log in every 16 MB instead of 4 writes most pages once that were changed many times: twice the
-        # commits a second.
+        # Folding the log in every 16 MB instead of 4 writes most pages once that were changed many
+        # times: twice the commits a second.
         connection.execute("PRAGMA wal_autocheckpoint=4000")
         connection.execute(f"PRAGMA cache_size=-{cache_kb}")
         if sys.platform == "darwin":
@@ -115,7 +138,9 @@ def connect(path: Path, *, durable: bool, access: Access = "create", cache_kb: i
 
 
 def _create_private(path: Path) -> None:
-    """Make a missing file that only its owner may read, whatever the umask: SQLite gives its logs the same mode."""
+    """Make a missing file that only its owner may read, whatever the umask: SQLite gives its logs
+    the same mode.
+    """
     with contextlib.suppress(OSError):  # it exists, or SQLite says what is wrong
         # Before SQLite makes it, which would use the umask alone.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -125,19 +150,24 @@ def _create_private(path: Path) -> None:
 
 
 def preferred_journal(path: Path) -> str:
-    """Return the journal mode that a library here should have: 'wal' where that is safe, else 'delete'."""
+    """Return the journal mode that a library here should have: 'wal' where that is safe, else
+    'delete'.
+    """
     return "wal" if wal_is_safe() and not on_network(path.parent) else "delete"
 
 
 def set_journal(connection: Connection, path: Path) -> str:
-    """Put the file in the mode it should have, if nobody keeps it from that; return the mode in force.
+    """Put the file in the mode it should have, if nobody keeps it from that; return the mode in
+    force.
 
-    WAL mode is kept by every open connection of others, even an idle one. So who did not get what it wanted closes
-    its own before it tries again.
+    WAL mode is kept by every open connection of others, even an idle one. So who did not get what
+    it wanted closes its own before it tries again.
     """
     with translate_errors(path):
         try:
-            return str(_execute(connection, f"PRAGMA journal_mode={preferred_journal(path)}").fetchone()[0])
+            return str(
+                _execute(connection, f"PRAGMA journal_mode={preferred_journal(path)}").fetchone()[0]
+            )
         except dbapi.OperationalError as error:
             # Another process uses the file in the other mode; the caller decides whether to wait.
             if not _is_busy(error):
@@ -146,10 +176,11 @@ def set_journal(connection: Connection, path: Path) -> str:
 
 
 def retry(seconds: float | None = None, longest: float = 0.0012) -> Iterator[None]:
-    """Yield for so many seconds, GIVE_UP_SECONDS unless told, with a random wait before every try but the first.
+    """Yield for so many seconds, GIVE_UP_SECONDS unless told, with a random wait before every try
+    but the first.
 
-    SQLite's own busy handler backs off in steps and lets some processes starve for seconds; waits of 0.2 to
-    1.2 ms drawn again each time were measured to be fair and shorter.
+    SQLite's own busy handler backs off in steps and lets some processes starve for seconds; waits
+    of 0.2 to 1.2 ms drawn again each time were measured to be fair and shorter.
     """
     deadline = time.monotonic() + (GIVE_UP_SECONDS if seconds is None else seconds)
     yield
@@ -161,7 +192,8 @@ def retry(seconds: float | None = None, longest: float = 0.0012) -> Iterator[Non
 class ImmediateTransaction:
     """Holds the write lock for the body and commits it; any exception rolls back.
 
-    Raises LibraryBusy when the lock cannot be had in time, LibraryFull, LibraryReadOnly or LibraryCorrupt.
+    Raises LibraryBusy when the lock cannot be had in time, LibraryFull, LibraryReadOnly or
+    LibraryCorrupt.
     """
 
     def __init__(self, connection: Connection, path: Path) -> None:
@@ -170,7 +202,8 @@ class ImmediateTransaction:
     def __enter__(self) -> None:
         try:
             _execute_with_retry(self._connection, "BEGIN IMMEDIATE")
-            # Checked under the lock: another process may have changed the mode since the file was opened.
+            # Checked under the lock: another process may have changed the mode since the file was
+            # opened.
             if not wal_is_safe():
                 _refuse_log(self._connection)
         except Errors as error:
@@ -179,7 +212,8 @@ class ImmediateTransaction:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is None:
-                # With a rollback journal a commit waits for readers; in WAL mode the first try succeeds.
+                # With a rollback journal a commit waits for readers; in WAL mode the first try
+                # succeeds.
                 _execute_with_retry(self._connection, "COMMIT")
         except Errors as failure:
             error = failure
@@ -191,7 +225,8 @@ class ImmediateTransaction:
             raise library_error(error, self._path) from error
 
 
-# The method of the base class: _RetryingConnection replaces it, and the retry must not retry itself.
+# The method of the base class: _RetryingConnection replaces it, and the retry must not retry
+# itself.
 _execute: Any = dbapi.Connection.execute
 
 
@@ -209,21 +244,28 @@ def _execute_with_retry(connection: Connection, statement: str, *values: Any) ->
 
 
 _RetryingConnection: Any = type("_Patient", (dbapi.Connection,), {"execute": _execute_with_retry})
-"""For a rollback journal, where readers wait too: every statement waits as fairly as a write does."""
+"""For a rollback journal, where readers wait too: every statement waits as fairly as a
+write does.
+"""
 
 
 def _refuse_log(connection: Connection) -> None:
-    """Raise LibraryBusy when a newer SQLite has put the file in WAL mode, which this one may not write."""
+    """Raise LibraryBusy when a newer SQLite has put the file in WAL mode, which this one may not
+    write.
+    """
     if _execute(connection, "PRAGMA journal_mode").fetchone()[0] == "wal":
         connection.execute("ROLLBACK")
         raise LibraryBusy(
-            f"Another program has the library open in a mode that SQLite {dbapi.sqlite_version} cannot write safely.",
-            "Reading goes on. Install pysqlite3 for this Python, or let one installation serve all clients.",
+            f"Another program has the library open in a mode that SQLite {dbapi.sqlite_version} "
+            "cannot write safely.",
+            "Reading goes on. Install pysqlite3 for this Python, or let one installation serve "
+            "all clients.",
         )
 
 
 def _is_busy(error: Exception) -> bool:
-    # Extended codes have the primary one in the low byte. A module without codes is judged by its text.
+    # Extended codes have the primary one in the low byte. A module without codes is judged by its
+    # text.
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None:
         return code & 0xFF in (5, 6)  # SQLITE_BUSY, SQLITE_LOCKED
@@ -234,7 +276,11 @@ RESTORE = "`evolvable backup restore FOLDER` restores the last `evolvable backup
 _RESTORE = f"Run `evolvable care fsck`. {RESTORE}"
 
 _DAMAGED = (LibraryCorrupt, "{path} is damaged.", _RESTORE)
-_NOT_WRITABLE = (LibraryReadOnly, "{path} cannot be written.", "Check its permissions; reading goes on.")
+_NOT_WRITABLE = (
+    LibraryReadOnly,
+    "{path} cannot be written.",
+    "Check its permissions; reading goes on.",
+)
 _BUSY = "Try again; `evolvable doctor` shows who has it open."
 _BY_TEXT: dict[str, tuple[type[LibraryError], str, str]] = {
     "disk is full": (
@@ -279,7 +325,8 @@ def library_error(error: Exception, path: Path) -> LibraryError:
     """Return our error for an error of SQLite about this file."""
     text = str(error).lower()
     if "disk i/o error" in text and _is_full(path):
-        text = "disk is full"  # not said by SQLite when it is the log's shared memory that found no room
+        # Not said by SQLite when it is the log's shared memory that found no room.
+        text = "disk is full"
     for part, (kind, message, hint) in _BY_TEXT.items():
         if part in text:
             return kind(message.format(path=path), hint)
@@ -295,7 +342,9 @@ def as_library_error(error: Exception, path: Path) -> EvolvableError:
     if isinstance(error, Errors):
         return library_error(error, path)
     if isinstance(error, UnicodeEncodeError | OverflowError):
-        return InvalidArgument(f"An argument cannot be kept: {error}.", "Texts must be Unicode, numbers below 2**63.")
+        return InvalidArgument(
+            f"An argument cannot be kept: {error}.", "Texts must be Unicode, numbers below 2**63."
+        )
     return LibraryCorrupt(f"{path} has a value that Evolvable never writes: {error}.", _RESTORE)
 
 
@@ -313,8 +362,9 @@ def _is_full(path: Path) -> bool:
 class DerivedFormat:
     """The marks of a file that can be rebuilt, and the script of SQL that makes its tables.
 
-    version: counts up whenever a table, or what stands in one, gets another meaning; the file is then rebuilt.
-    tables: those that a whole file has, where that is to be checked. page_size: of a new file, in bytes.
+    version: counts up whenever a table, or what stands in one, gets another meaning; the file is
+    then rebuilt. tables: those that a whole file has, where that is to be checked. page_size: of a
+    new file, in bytes.
     """
 
     application_id: int
@@ -324,7 +374,10 @@ class DerivedFormat:
     page_size: int = 4096
 
     def prepare(self, connection: Connection, path: Path) -> None:
-        """Make the tables of an empty file, and set the journal mode. Raises DamagedFile for any other format."""
+        """Make the tables of an empty file, and set the journal mode.
+
+        Raises DamagedFile for any other format.
+        """
         # Before the journal mode: in WAL mode the size of a page cannot change.
         connection.execute(f"PRAGMA page_size={self.page_size}")  # of a file that is still empty
         current = self._is_current(connection)
@@ -338,7 +391,10 @@ class DerivedFormat:
                     connection.execute(f"PRAGMA user_version={self.version}")
 
     def _is_current(self, connection: Connection) -> bool:
-        """Return whether the file has this format, False when it is empty. Raises DamagedFile for any other."""
+        """Return whether the file has this format, False when it is empty.
+
+        Raises DamagedFile for any other.
+        """
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -360,14 +416,16 @@ def read_script(name: str) -> str:
 @functools.cache
 def read_queries() -> dict[str, str]:
     """Return the queries of `schema/queries.sql` by their names."""
-    return dict(re.findall(r"^-- name: (\w+)\n((?:(?!--).*\n)+)", read_script("queries.sql"), re.MULTILINE))
+    return dict(
+        re.findall(r"^-- name: (\w+)\n((?:(?!--).*\n)+)", read_script("queries.sql"), re.MULTILINE)
+    )
 
 
 def run_script(connection: Connection, script: str) -> None:
     """Run statements one by one, each of which ends with its line.
 
-    SQLite's `executescript` would end the transaction; that of sqlite-utils looks at the whole script again for each
-    character.
+    SQLite's `executescript` would end the transaction; that of sqlite-utils looks at the whole
+    script again for each character.
     """
     statement = ""
     for line in script.splitlines(keepends=True):
@@ -393,8 +451,12 @@ def file_lock(path: Path, **options: Any) -> "BaseFileLock":
     return FileLock(path, timeout=GIVE_UP_SECONDS, mode=0o600, **options)
 
 
-def apply_steps(connection: Connection, name: str, steps: Iterable[Callable[[Any], object]]) -> None:
-    """Run the steps of a schema that the file has not had, and record them by their functions' names."""
+def apply_steps(
+    connection: Connection, name: str, steps: Iterable[Callable[[Any], object]]
+) -> None:
+    """Run the steps of a schema that the file has not had, and record them by their functions'
+    names.
+    """
     import sqlite_utils  # start time: a library that is up to date needs none of it
     from sqlite_utils.migrations import Migrations
 

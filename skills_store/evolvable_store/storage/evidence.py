@@ -1,7 +1,7 @@
 """Evidence: uses, reported outcomes, and the attempts that they make.
 
-One session is at most one attempt, however often it loaded or reported, so that attempts are independent. Each use
-whose session is unknown counts as a separate attempt.
+One session is at most one attempt, however often it loaded or reported, so that attempts are
+independent. Each use whose session is unknown counts as a separate attempt.
 """
 
 import json
@@ -54,8 +54,8 @@ class Grade(StrEnum):
 class Use:
     """One loading of one version. `search` is the id of the search that led to it, if one did.
 
-    principal: who was served. connection: the server's own name of the connection over which it was served, None where
-    the server cannot tell connections apart; no caller can choose it.
+    principal: who was served. connection: the server's own name of the connection over which it was
+    served, None where the server cannot tell connections apart; no caller can choose it.
     """
 
     id: str
@@ -72,7 +72,8 @@ class Use:
 class ReportedOutcome:
     """One reported outcome. `use` is None for a report that names a resource and no use.
 
-    grade: how far it counts. voter: of one voter's outcomes of a version only one counts, by grade and then by time.
+    grade: how far it counts. voter: of one voter's outcomes of a version only one counts, by grade
+    and then by time.
     """
 
     at: str
@@ -91,7 +92,8 @@ class ReportedOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts over all versions of one resource: loadings that this library noted, and the outcomes that count by kind.
+    """Counts over all versions of one resource: loadings that this library noted, and the outcomes
+    that count by kind.
 
     not_counted: outcomes that are kept as history.
     """
@@ -107,7 +109,9 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class UngradedEvidence:
-    """The counts of a version's outcomes before evidence was graded; version 0: all versions together."""
+    """The counts of a version's outcomes before evidence was graded; version 0: all versions
+    together.
+    """
 
     resource: int
     version: int
@@ -120,24 +124,30 @@ QUERIES = read_queries()
 _USE = "id, at, resource, version, search, session, principal, connection"
 
 
-def add_client_session(db: Connection, session: str | None, connection: str | None, at: str) -> None:
+def add_client_session(
+    db: Connection, session: str | None, connection: str | None, at: str
+) -> None:
     """Store that the server saw a client's session over a connection of its own."""
     if session and connection:
         db.execute(
-            # The first time stays: whether the server saw a session before its transcript depends on it.
+            # The first time stays: whether the server saw a session before its transcript depends
+            # on it.
             "INSERT OR IGNORE INTO client_session (session, connection, at) VALUES (?, ?, ?)",
             (session, connection, at),
         )
 
 
 def recount_votes(db: Connection, voter: str | None, resource: int | None = None) -> None:
-    """Mark which outcome of a voter counts for each version: the one of the best grade, and of those the last."""
+    """Mark which outcome of a voter counts for each version: the one of the best grade, and of
+    those the last.
+    """
     if voter is None:
         return
     where = "voter = ?1 AND grade <> '' AND (?2 IS NULL OR resource = ?2)"
     db.execute(
         f"""UPDATE outcome SET counts = CASE WHEN id IN (SELECT id FROM (
-            SELECT id, row_number() OVER (PARTITION BY resource, version ORDER BY grade DESC, at DESC, id DESC) AS place
+            SELECT id, row_number() OVER (PARTITION BY resource, version
+            ORDER BY grade DESC, at DESC, id DESC) AS place
             FROM outcome WHERE {where}) WHERE place = 1) THEN 1 ELSE 0 END WHERE {where}""",
         (voter, resource),
     )
@@ -145,11 +155,12 @@ def recount_votes(db: Connection, voter: str | None, resource: int | None = None
 
 @dataclass(frozen=True, slots=True)
 class GradedEnd:
-    """How work with a version ended, and how far that counts. The base of an attempt and of an execution.
+    """How work with a version ended, and how far that counts. The base of an attempt and of an
+    execution.
 
-    model: that did the work. outcome: None without any that counts; UNKNOWN also when its outcomes contradict each
-    other. grade: of the outcome. link: the connection over which the server saw the session, None
-    where it did not.
+    model: that did the work. outcome: None without any that counts; UNKNOWN also when its outcomes
+    contradict each other. grade: of the outcome. link: the connection over which the server saw the
+    session, None where it did not.
     """
 
     version: int | None
@@ -167,9 +178,11 @@ class GradedEnd:
 
 @dataclass(frozen=True, slots=True)
 class Attempt(GradedEnd):
-    """One task. key: its session, or the use's own id. version: None where several versions are put together.
+    """One task. key: its session, or the use's own id. version: None where several versions are put
+    together.
 
-    outcome: None when nothing that counts was said; UNKNOWN too when what was said contradicts itself.
+    outcome: None when nothing that counts was said; UNKNOWN too when what was said contradicts
+    itself.
     """
 
     resource: int
@@ -181,7 +194,8 @@ class Attempt(GradedEnd):
 
 @dataclass(frozen=True, slots=True)
 class SuccessCounts:
-    """Over the attempts in which a resource was used: how many ended in a way that counts, and how many well.
+    """Over the attempts in which a resource was used: how many ended in a way that counts, and how
+    many well.
 
     verified, verified_successes: of those, the verified ones, one of each connection.
     """
@@ -206,12 +220,20 @@ class ImpressionCount:
     last: str
 
 
-_GRADES: dict[str | None, Grade] = {None: Grade.HISTORY, **{grade.value: grade for grade in Grade}}
-_OUTCOMES: dict[str | None, Outcome | None] = {None: None, **{outcome.value: outcome for outcome in Outcome}}
+_GRADES: dict[str | None, Grade] = {
+    None: Grade.HISTORY,
+    **{grade.value: grade for grade in Grade},
+}
+_OUTCOMES: dict[str | None, Outcome | None] = {
+    None: None,
+    **{outcome.value: outcome for outcome in Outcome},
+}
 
 
 def one_of_each_connection(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """Return the verified attempts, of each connection the last one: a client names as many sessions as it likes."""
+    """Return the verified attempts, of each connection the last one: a client names as many
+    sessions as it likes.
+    """
     # Attempts come in the order of their time, so the last one stays in the dict.
     last = {attempt.link or attempt.key: attempt for attempt in attempts if attempt.verified}
     return list(last.values())
@@ -225,7 +247,8 @@ def _outcome(least: str | None, most: str | None, anything: str | None) -> Outco
 
 
 # Outcomes have no key of their own, so all that tells one apart is compared; IS also equals NULL.
-_UNLESS_REPORTED = """ WHERE NOT EXISTS (SELECT 1 FROM outcome o WHERE o.resource = :resource AND o.use IS :use
+_UNLESS_REPORTED = """ WHERE NOT EXISTS (SELECT 1 FROM outcome o WHERE o.resource = :resource
+    AND o.use IS :use
     AND o.session IS :session AND o.at = :at AND o.outcome = :outcome)"""
 
 
@@ -239,7 +262,9 @@ class EvidenceLog(SqliteRepository):
             add_client_session(db, use.session, use.connection, use.at)
 
     def add_first_use(self, use: Use) -> bool:
-        """Store a use unless its session has one of that resource already; return whether it was stored."""
+        """Store a use unless its session has one of that resource already; return whether it was
+        stored.
+        """
         with self._backend.writing() as db:
             added = db.execute(
                 f"INSERT INTO use ({_USE}) SELECT ?, ?, ?, ?, ?, ?, ?, ? WHERE NOT EXISTS ("
@@ -250,9 +275,16 @@ class EvidenceLog(SqliteRepository):
             return bool(added.rowcount)
 
     def was_served(
-        self, resource: int, version: int, principal: str, session: str | None, connection: str | None
+        self,
+        resource: int,
+        version: int,
+        principal: str,
+        session: str | None,
+        connection: str | None,
     ) -> bool:
-        """Return whether this principal was served the version in this session, or over this connection."""
+        """Return whether this principal was served the version in this session, or over this
+        connection.
+        """
         # A use of before principals were stored has none, and counts for anybody.
         query = """SELECT 1 FROM use WHERE resource = ? AND version = ? AND origin IS NULL
             AND coalesce(principal, ?3) = ?3 AND (session IS ?4 OR connection = ?5) LIMIT 1"""
@@ -261,7 +293,8 @@ class EvidenceLog(SqliteRepository):
     def used_in(self, session: str, resources: Iterable[int]) -> set[int]:
         """Return the resources among these that a session has loaded."""
         query = """SELECT DISTINCT resource FROM use
-            WHERE session = ? AND origin IS NULL AND resource IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""
+            WHERE session = ? AND origin IS NULL AND resource IN (SELECT CAST(value AS INTEGER)
+            FROM json_each(?))"""
         return set(self._all(int, query, session, json.dumps(list(resources))))
 
     def count_uses(self, resource: int, version: int) -> int:
@@ -274,7 +307,8 @@ class EvidenceLog(SqliteRepository):
         row = self._one(f"SELECT {_USE} FROM use WHERE id = ? AND origin IS NULL", identity)
         if row is None:
             raise NoSuchUse(
-                f"There is no use {ascii(identity[:80])}.", "load_skill returns a use_id; a ref does as well."
+                f"There is no use {ascii(identity[:80])}.",
+                "load_skill returns a use_id; a ref does as well.",
             )
         return Use(*row)
 
@@ -283,15 +317,21 @@ class EvidenceLog(SqliteRepository):
         fields = ", ".join(field.name for field in dataclass_fields(outcome))
         with self._backend.writing() as db:
             db.execute(
-                f"INSERT INTO outcome ({fields}) VALUES ({', '.join('?' * len(astuple(outcome)))})", astuple(outcome)
+                f"INSERT INTO outcome ({fields}) VALUES ({', '.join('?' * len(astuple(outcome)))})",
+                astuple(outcome),
             )
             # In the same transaction: no reader sees two votes of one voter.
             recount_votes(db, outcome.voter, outcome.resource)
 
     def list_regraded(self, *, unsaid: bool = False) -> list[UngradedEvidence]:
-        """Return the counts of evidence before it was graded. unsaid: only those that no person was shown yet."""
+        """Return the counts of evidence before it was graded.
+
+        unsaid: only those that no person was shown yet.
+        """
         where = "WHERE said = 0" if unsaid else ""
-        return self._all(UngradedEvidence, f"SELECT resource, version, ends, successes FROM regraded {where}")
+        return self._all(
+            UngradedEvidence, f"SELECT resource, version, ends, successes FROM regraded {where}"
+        )
 
     def mark_regrading_reported(self) -> None:
         """Note that a person was shown the evidence that counts less since it is graded."""
@@ -305,8 +345,13 @@ class EvidenceLog(SqliteRepository):
         """Return the counts of these resources, without resources that have none."""
         ids = json.dumps(list(resources))
         with self._backend.reading() as db:
-            loaded: Sequence[tuple[int, int]] = db.execute(QUERIES["loaded"], (ids,)).fetchall()
-            outcome_counts: Sequence[tuple[int, str, int]] = db.execute(QUERIES["reported"], (ids,)).fetchall()
+            loaded: Sequence[tuple[int, int]] = db.execute(
+                QUERIES["loaded"],
+                (ids,),
+            ).fetchall()
+            outcome_counts: Sequence[tuple[int, str, int]] = db.execute(
+                QUERIES["reported"], (ids,)
+            ).fetchall()
         counts: dict[int, Counter[str]] = {}
         for resource, number in loaded:
             counts.setdefault(resource, Counter())["loaded"] = number
@@ -314,16 +359,24 @@ class EvidenceLog(SqliteRepository):
             counts.setdefault(resource, Counter())[outcome] = number
         return {resource: Tally(**count) for resource, count in counts.items()}
 
-    def list_attempts(self, resources: Iterable[int] | None = None, *, versions: bool = False) -> list[Attempt]:
+    def list_attempts(
+        self, resources: Iterable[int] | None = None, *, versions: bool = False
+    ) -> list[Attempt]:
         """Return the attempts of these resources, by default of all, in the order of their time.
 
         versions: one session that used two versions of a resource is two attempts, one of each.
         """
-        chosen = {"version": "version", "also": ", version"} if versions else {"version": "NULL", "also": ""}
+        chosen = (
+            {"version": "version", "also": ", version"}
+            if versions
+            else {"version": "NULL", "also": ""}
+        )
         # These parts of the query are fixed texts; ids are bound as JSON.
         among = "?1 IS NULL" if resources is None else "resource IN (SELECT id FROM asked)"
         # The facts are built once and used by attempts and successes alike, so both count the same.
-        facts = QUERIES["attempt_facts"].format(among=among, more=QUERIES["attempt_loads"].format(among=among))
+        facts = QUERIES["attempt_facts"].format(
+            among=among, more=QUERIES["attempt_loads"].format(among=among)
+        )
         query = facts + QUERIES["attempts"].format(ends=QUERIES["ends"], **chosen)
         resource_ids = None if resources is None else json.dumps(list(resources))
         models = dict(self._rows("SELECT session, model FROM taken WHERE model IS NOT NULL"))
@@ -358,33 +411,50 @@ class EvidenceLog(SqliteRepository):
         return {resource: SuccessCounts(*counts) for resource, counts in found.items()}
 
     def most_successful(self, limit: int) -> list[int]:
-        """Return the resources with the most successes that count, those with more verified ones first."""
+        """Return the resources with the most successes that count, those with more verified ones
+        first.
+        """
         query = """SELECT resource FROM (
                 SELECT resource, grade FROM outcome WHERE counts AND outcome = 'succeeded'
                 UNION ALL SELECT resource, grade FROM sighting
                 WHERE origin IS NULL AND grade <> '' AND outcome = 'succeeded')
-            GROUP BY resource ORDER BY sum(grade = 'verified') DESC, count(*) DESC, resource LIMIT ?"""
+            GROUP BY resource ORDER BY sum(grade = 'verified') DESC, count(*) DESC, resource
+            LIMIT ?"""
         return [resource for (resource,) in self._rows(query, limit)]
 
     def session_connections(self, sessions: Iterable[str]) -> set[str]:
         """Return the connections over which the server saw these sessions."""
-        query = "SELECT connection FROM client_session WHERE session IN (SELECT value FROM json_each(?))"
+        query = (
+            "SELECT connection FROM client_session WHERE session IN (SELECT value "
+            "FROM json_each(?))"
+        )
         return set(self._all(str, query, json.dumps(list(sessions))))
 
     def count_impressions(self, since: str) -> dict[int, ImpressionCount]:
         """Return by resource how often it was shown to agents; since: ISO 8601 in UTC.
 
-        What an archive brought, and searches of earlier versions that may have been a review's, do not count. Of a day
-        whose impressions are folded all count as the last of them.
+        What an archive brought, and searches of earlier versions that may have been a review's, do
+        not count. Of a day whose impressions are folded all count as the last of them.
         """
-        return {row[0]: ImpressionCount(*row[1:]) for row in self._rows(QUERIES["impressions"], since)}
+        return {
+            row[0]: ImpressionCount(*row[1:])
+            for row in self._rows(
+                QUERIES["impressions"],
+                since,
+            )
+        }
 
     def baseline_successes(self) -> SuccessCounts:
-        """Return how the sessions that the server saw ended, as far as is known, in which no resource was loaded."""
+        """Return how the sessions that the server saw ended, as far as is known, in which no
+        resource was loaded.
+        """
         return SuccessCounts(*self._one(QUERIES["baseline_successes"]))
 
-    def export_rows(self, table: str, columns: Sequence[str]) -> list[tuple[Ref | None, tuple[Any, ...]]]:
-        """Return these columns of every row of a table, each with the ref that it is about, in a stable order.
+    def export_rows(
+        self, table: str, columns: Sequence[str]
+    ) -> list[tuple[Ref | None, tuple[Any, ...]]]:
+        """Return these columns of every row of a table, each with the ref that it is about, in a
+        stable order.
 
         The ref is None in the table of sessions, whose rows are about no resource.
         """
@@ -393,9 +463,18 @@ class EvidenceLog(SqliteRepository):
         about, joined = "r.kind, r.scope, r.name", "JOIN resource r ON r.id = e.resource"
         if table == "taken":
             about, joined = "NULL, NULL, NULL", ""
-        order = "e.id" if table in ("use", "outcome") else "e.session, e.at" if table == "taken" else "e.at, e.resource"
+        order = (
+            "e.id"
+            if table in ("use", "outcome")
+            else "e.session, e.at"
+            if table == "taken"
+            else "e.at, e.resource"
+        )
         rows = self._rows(f"SELECT {about}, {column_list} FROM {table} e {joined} ORDER BY {order}")
-        return [(Ref(Kind(kind), name, scope) if kind else None, tuple(values)) for kind, scope, name, *values in rows]
+        return [
+            (Ref(Kind(kind), name, scope) if kind else None, tuple(values))
+            for kind, scope, name, *values in rows
+        ]
 
     def import_rows(self, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
         """Add rows of another library to these tables, unless they are here already."""
@@ -403,4 +482,6 @@ class EvidenceLog(SqliteRepository):
             for table, row in rows:
                 unless = _UNLESS_REPORTED if table == "outcome" else ""
                 columns, values = ", ".join(row), ", ".join(f":{column}" for column in row)
-                db.execute(f"INSERT OR IGNORE INTO {table} ({columns}) SELECT {values}{unless}", row)
+                db.execute(
+                    f"INSERT OR IGNORE INTO {table} ({columns}) SELECT {values}{unless}", row
+                )

@@ -1,4 +1,6 @@
-"""A SQLite database of another program, which is read in one transaction within limits, and never written."""
+"""A SQLite database of another program, which is read in one transaction within limits, and never
+written.
+"""
 
 import os
 import shutil
@@ -21,7 +23,10 @@ _MAX_REASON = 200
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """The limits of one read: rows, bytes of all their values, and seconds. copied: bytes of a copy."""
+    """The limits of one read: rows, bytes of all their values, and seconds.
+
+    copied: bytes of a copy.
+    """
 
     rows: int
     bytes: int
@@ -52,19 +57,33 @@ class ForeignDatabase:
         for row in self._connection.execute(query, values):
             self._rows += 1
             # Numbers take no room worth counting.
-            self._bytes += sum(len(value) for value in row if isinstance(value, str | bytes))
+            self._bytes += sum(
+                len(value)
+                for value in row
+                if isinstance(
+                    value,
+                    str | bytes,
+                )
+            )
             if self._rows > limits.rows or self._bytes > limits.bytes:
-                what = f"{limits.rows} rows" if self._rows > limits.rows else f"{limits.bytes >> 20} MiB"
-                raise ForeignDatabaseInvalid(f"A read of {self._name} has more than {what}.", "It was left out.")
+                what = (
+                    f"{limits.rows} rows"
+                    if self._rows > limits.rows
+                    else f"{limits.bytes >> 20} MiB"
+                )
+                raise ForeignDatabaseInvalid(
+                    f"A read of {self._name} has more than {what}.", "It was left out."
+                )
             yield row
 
 
 @contextmanager
 def foreign_database(path: Path, limits: ReadLimits) -> Iterator[ForeignDatabase]:
-    """Open the database of another program for one read transaction, while that program may write it.
+    """Open the database of another program for one read transaction, while that program may write
+    it.
 
-    A copy is read only where SQLite refuses to read the file itself, as in a folder that cannot be written.
-    Raises ForeignDatabaseInvalid, ForeignDatabaseBusy.
+    A copy is read only where SQLite refuses to read the file itself, as in a folder that cannot be
+    written. Raises ForeignDatabaseInvalid, ForeignDatabaseBusy.
     """
     name = ascii(path.name)
     with ExitStack() as stack:
@@ -78,25 +97,43 @@ def foreign_database(path: Path, limits: ReadLimits) -> Iterator[ForeignDatabase
                 connection = _open_connection(_copy(path, limits, stack), limits, stack)
             yield ForeignDatabase(connection, name, limits)
         except sqlite3.DatabaseError as error:
-            why = ascii(str(error)).strip("'\"")[:_MAX_REASON]  # it can quote names and values of the file
-            # SQLITE_ERROR is a wrong statement, such as a missing table: the file is not that program's.
-            if isinstance(error, sqlite3.OperationalError) and _code(error) not in ("", "SQLITE_ERROR"):
-                raise ForeignDatabaseBusy(f"{name} cannot be read now: {why}.", "Try again.") from None
-            raise ForeignDatabaseInvalid(f"{name} is not such a database: {why}.", "Name another file.") from None
+            # It can quote names and values of the file.
+            why = ascii(str(error)).strip("'\"")[:_MAX_REASON]
+            # SQLITE_ERROR is a wrong statement, such as a missing table: the file is not that
+            # program's.
+            if isinstance(error, sqlite3.OperationalError) and _code(error) not in (
+                "",
+                "SQLITE_ERROR",
+            ):
+                raise ForeignDatabaseBusy(
+                    f"{name} cannot be read now: {why}.", "Try again."
+                ) from None
+            raise ForeignDatabaseInvalid(
+                f"{name} is not such a database: {why}.", "Name another file."
+            ) from None
         except OSError as error:
-            raise ForeignDatabaseBusy(f"{name} cannot be read now: {error.strerror}.", "Try again.") from None
+            raise ForeignDatabaseBusy(
+                f"{name} cannot be read now: {error.strerror}.", "Try again."
+            ) from None
 
 
 def _code(error: sqlite3.Error) -> str:
-    """Return the name of SQLite's code, '' where Python itself refused a value, such as a text that is no UTF-8."""
+    """Return the name of SQLite's code, '' where Python itself refused a value, such as a text that
+    is no UTF-8.
+    """
     return getattr(error, "sqlite_errorname", "")
 
 
 def _open_connection(path: Path, limits: ReadLimits, stack: ExitStack) -> sqlite3.Connection:
-    """Return a connection that has begun to read. Its file, which is hostile, runs nothing of its own."""
+    """Return a connection that has begun to read.
+
+    Its file, which is hostile, runs nothing of its own.
+    """
     end = time.monotonic() + limits.seconds
     address = f"{path.absolute().as_uri()}?mode=ro"
-    connection = stack.enter_context(closing(sqlite3.connect(address, uri=True, timeout=2, isolation_level=None)))
+    connection = stack.enter_context(
+        closing(sqlite3.connect(address, uri=True, timeout=2, isolation_level=None))
+    )
     # One value alone could otherwise fill the memory before `rows` counts it.
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(limits.bytes, 2**31 - 1))
     # Called every 1,000 steps of SQLite's machine; true ends a statement that takes too long.
@@ -116,10 +153,14 @@ def _copy(path: Path, limits: ReadLimits, stack: ExitStack) -> Path:
     # Compared afterwards: a copy of a file and a log of different moments is no database.
     before = [(part.stat().st_size, part.stat().st_mtime_ns) for part in parts]
     if sum(size for size, _ in before) > limits.copied:
-        raise ForeignDatabaseInvalid(f"{ascii(path.name)} is too large for a copy.", "Make its folder writable.")
+        raise ForeignDatabaseInvalid(
+            f"{ascii(path.name)} is too large for a copy.", "Make its folder writable."
+        )
     for part in parts:
         shutil.copyfile(part, folder / part.name)
         os.chmod(folder / part.name, 0o600)
     if before != [(part.stat().st_size, part.stat().st_mtime_ns) for part in parts]:
-        raise ForeignDatabaseBusy(f"{ascii(path.name)} was written while it was copied.", "Try again.")
+        raise ForeignDatabaseBusy(
+            f"{ascii(path.name)} was written while it was copied.", "Try again."
+        )
     return folder / path.name

@@ -1,7 +1,7 @@
 """The watched folders of a library that others can write, in a file of the person's own home.
 
-Where bytes go on a machine is decided on that machine: the owner of the database decides what the library holds, and
-not which folders of a member it is written to and read from.
+Where bytes go on a machine is decided on that machine: the owner of the database decides what the
+library holds, and not which folders of a member it is written to and read from.
 """
 
 import contextlib
@@ -29,9 +29,13 @@ class HomePlaces(SqliteFile):
         """Open the file of a home, or make it. Raises LibraryCorrupt, LibraryReadOnly."""
         self.path = home / PLACES_FILE
         # The folder too: SQLite makes its log beside the file.
-        writable = not self.path.exists() or (os.access(self.path, os.W_OK) and os.access(home, os.W_OK))
+        writable = not self.path.exists() or (
+            os.access(self.path, os.W_OK) and os.access(home, os.W_OK)
+        )
         access: Access = "create" if writable else "read"
-        opened = driver.connect(self.path, durable=True, access=access, cache_kb=driver.READER_CACHE_KB)
+        opened = driver.connect(
+            self.path, durable=True, access=access, cache_kb=driver.READER_CACHE_KB
+        )
         with contextlib.ExitStack() as unless_ready:
             unless_ready.callback(opened.close)
             try:
@@ -42,7 +46,8 @@ class HomePlaces(SqliteFile):
             except DamagedFile as error:
                 raise LibraryCorrupt(
                     f"{self.path}, which says what folders are watched, is damaged: {error}.",
-                    "Move it away; then `evolvable init FOLDER` watches a folder again. The library is as it was.",
+                    "Move it away; then `evolvable init FOLDER` watches a folder again. The "
+                    "library is as it was.",
                 ) from error
             unless_ready.pop_all()
         self._lend_from("write" if writable else access)

@@ -23,7 +23,10 @@ Errors = connection.Errors
 
 @dataclass(frozen=True, slots=True)
 class StagedChange:
-    """One change of the archive. `hash` and `manifest` are there when it made the version `after`."""
+    """One change of the archive.
+
+    `hash` and `manifest` are there when it made the version `after`.
+    """
 
     position: int
     operation: int
@@ -34,7 +37,9 @@ class StagedChange:
 
 @dataclass(frozen=True, slots=True)
 class CheckedState:
-    """The result of checking a change: the state of its resource after it, and the blobs that its parent lacks."""
+    """The result of checking a change: the state of its resource after it, and the blobs that its
+    parent lacks.
+    """
 
     latest: int
     hash: str
@@ -47,13 +52,17 @@ class ImportStaging:
 
     def __init__(self, beside: Path) -> None:
         """beside: the folder on whose disk there is room for the whole archive."""
-        # Not SQLite's own temporary database: pysqlite3 keeps that in memory, however large it grows.
-        self._folder = tempfile.TemporaryDirectory(prefix=".import.", dir=beside, ignore_cleanup_errors=True)
+        # Not SQLite's own temporary database: pysqlite3 keeps that in memory, however large it
+        # grows.
+        self._folder = tempfile.TemporaryDirectory(
+            prefix=".import.", dir=beside, ignore_cleanup_errors=True
+        )
         file = str(Path(self._folder.name) / "staging.db")
         # The same SQLite as the library's, so that both refuse the same values.
         self._db: Connection = connection.dbapi.connect(file, isolation_level=None)
         if os.name == "posix":
-            self._folder.cleanup()  # the open file stays, and nothing is left behind by a process that is killed
+            # The open file stays, and nothing is left behind by a process that is killed.
+            self._folder.cleanup()
         # Nothing survives a crash anyway: no log, no waiting for the disk.
         self._db.execute("PRAGMA journal_mode=OFF")
         self._db.execute("PRAGMA synchronous=OFF")
@@ -71,14 +80,20 @@ class ImportStaging:
         """Add an operation."""
         self._db.execute("INSERT INTO operation VALUES (?, ?)", (identity, _to_json(fields)))
 
-    def add_change(self, operation: int, ref: Ref, after: int | None, chained: str | None, files: Any) -> None:
+    def add_change(
+        self, operation: int, ref: Ref, after: int | None, chained: str | None, files: Any
+    ) -> None:
         """Add a change."""
         row = (operation, str(ref), after, chained, None if files is None else _to_json(files))
-        self._db.execute("INSERT INTO change (operation, ref, after, hash, files) VALUES (?, ?, ?, ?, ?)", row)
+        self._db.execute(
+            "INSERT INTO change (operation, ref, after, hash, files) VALUES (?, ?, ?, ?, ?)", row
+        )
 
     def add_blob(self, sha256: str, size: int, data: bytes, codec: str) -> None:
         """Add a blob as the library stores it; the first of a name stays."""
-        self._db.execute("INSERT OR IGNORE INTO blob VALUES (?, ?, ?, ?)", (sha256, size, data, codec))
+        self._db.execute(
+            "INSERT OR IGNORE INTO blob VALUES (?, ?, ?, ?)", (sha256, size, data, codec)
+        )
 
     def add_move(self, fields: list[Any]) -> None:
         """Add a move of the channel."""
@@ -97,17 +112,30 @@ class ImportStaging:
         """Yield the moves of the channel in order, each with its placements."""
         for (fields,) in self._db.execute("SELECT fields FROM move ORDER BY position"):
             at, actor, reason, session, policy, placed = json.loads(fields)
-            note = MoveNote(at, Actor(actor), reason, session, policy=ReleasePolicy(policy) if policy else None)
-            yield note, [(_ref(text), ChannelState(version, withdrawn)) for text, version, withdrawn in placed]
+            note = MoveNote(
+                at, Actor(actor), reason, session, policy=ReleasePolicy(policy) if policy else None
+            )
+            yield (
+                note,
+                [
+                    (_ref(text), ChannelState(version, withdrawn))
+                    for text, version, withdrawn in placed
+                ],
+            )
 
     def refs(self) -> list[Ref]:
         """Return every resource of the archive, in the order of the log."""
-        rows = self._db.execute("SELECT ref FROM change GROUP BY ref ORDER BY min(position)").fetchall()
+        rows = self._db.execute(
+            "SELECT ref FROM change GROUP BY ref ORDER BY min(position)"
+        ).fetchall()
         return [_ref(text) for (text,) in rows]
 
     def changes(self, ref: Ref) -> Iterator[StagedChange]:
         """Yield the changes of one resource, in order."""
-        query = "SELECT position, operation, after, hash, files FROM change WHERE ref = ? ORDER BY position"
+        query = (
+            "SELECT position, operation, after, hash, files FROM change WHERE ref = ? "
+            "ORDER BY position"
+        )
         for position, operation, after, chained, files in self._db.execute(query, (str(ref),)):
             yield StagedChange(position, operation, after, chained or "", _manifest(files))
 
@@ -119,7 +147,9 @@ class ImportStaging:
         at, actor, reason, session, evidence, undoes, principal, via = json.loads(row[0])
         # None in archives of versions before 0.2.
         intent_principal = Principal(principal) if principal is not None else None
-        return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes), intent_principal, via)
+        return Intent(
+            at, Actor(actor), reason, session, tuple(evidence), tuple(undoes), intent_principal, via
+        )
 
     def size(self, sha256: str) -> int | None:
         """Return how many bytes a blob has, None when it is missing."""
@@ -128,7 +158,9 @@ class ImportStaging:
 
     def blob(self, sha256: str) -> bytes:
         """Return the bytes of a blob that is there."""
-        return unpack(*self._db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone())
+        return unpack(
+            *self._db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone()
+        )
 
     def packed_blob(self, sha256: str) -> Packed:
         """Return a blob that is there as the library keeps it."""
@@ -140,16 +172,31 @@ class ImportStaging:
         """Store the result of checking a change."""
         self._db.execute(
             "UPDATE change SET latest = ?, hash = ?, frozen = ?, blobs = ? WHERE position = ?",
-            (verdict.latest, verdict.hash, verdict.frozen, json.dumps(verdict.blobs), change.position),
+            (
+                verdict.latest,
+                verdict.hash,
+                verdict.frozen,
+                json.dumps(verdict.blobs),
+                change.position,
+            ),
         )
 
     def latest(self, ref: Ref) -> int:
         """Return the highest version of a checked resource."""
-        return int(self._db.execute("SELECT max(latest) FROM change WHERE ref = ?", (str(ref),)).fetchone()[0])
+        return int(
+            self._db.execute(
+                "SELECT max(latest) FROM change WHERE ref = ?", (str(ref),)
+            ).fetchone()[0]
+        )
 
     def steps_at(self, ref: Ref, latest: int) -> list[tuple[int, int | None, str, int]]:
-        """Return (operation, after, hash, position) of the changes at whose end `latest` was the newest version."""
-        query = "SELECT operation, after, hash, position FROM change WHERE ref = ? AND latest = ? ORDER BY position"
+        """Return (operation, after, hash, position) of the changes at whose end `latest` was the
+        newest version.
+        """
+        query = (
+            "SELECT operation, after, hash, position FROM change WHERE ref = ? AND latest = ? "
+            "ORDER BY position"
+        )
         return self._db.execute(query, (str(ref), latest)).fetchall()
 
     def clear_missing(self) -> None:
@@ -158,7 +205,9 @@ class ImportStaging:
 
     def mark_missing(self, ref: Ref, behind: int) -> None:
         """Mark the changes of a resource behind this position as missing in the library."""
-        self._db.execute("UPDATE change SET missing = 1 WHERE ref = ? AND position > ?", (str(ref), behind))
+        self._db.execute(
+            "UPDATE change SET missing = 1 WHERE ref = ? AND position > ?", (str(ref), behind)
+        )
 
     def missing_blobs(self) -> Iterator[tuple[str, int]]:
         """Yield the blobs that missing changes bring, each once, with its size as packed."""
@@ -172,7 +221,12 @@ class ImportStaging:
             WHERE missing ORDER BY position"""
         for operation, ref, after, latest, chained, frozen, files, blobs in self._db.execute(query):
             packed = tuple(map(self.packed_blob, json.loads(blobs)))
-            yield operation, ReplayStep(_ref(ref), after, latest, chained, frozen == 1, _manifest(files), packed)
+            yield (
+                operation,
+                ReplayStep(
+                    _ref(ref), after, latest, chained, frozen == 1, _manifest(files), packed
+                ),
+            )
 
 
 def _ref(text: str) -> Ref:
@@ -182,4 +236,8 @@ def _ref(text: str) -> Ref:
 
 
 def _manifest(files: str | None) -> Manifest | None:
-    return None if files is None else Manifest({path: TreeEntry(*entry) for path, entry in json.loads(files).items()})
+    return (
+        None
+        if files is None
+        else Manifest({path: TreeEntry(*entry) for path, entry in json.loads(files).items()})
+    )

@@ -1,6 +1,8 @@
-"""Writes what searches showed, and which sessions the server saw, a moment later and many in one commit.
+"""Writes what searches showed, and which sessions the server saw, a moment later and many in one
+commit.
 
-What a library refuses until the process ends is kept in a file beside it, and written by the next process.
+What a library refuses until the process ends is kept in a file beside it, and written by the next
+process.
 """
 
 import json
@@ -16,17 +18,21 @@ from evolvable_store.regular_files import regular_file, write_private
 from evolvable_store.storage.observations import ClientSession, Impression
 from evolvable_store.storage.protocol import Storage
 
-# A commit waits for the disk; a fifth of a second joins those of one turn. The pause doubles up to half a minute.
+# A commit waits for the disk; a fifth of a second joins those of one turn. The pause doubles up to
+# half a minute.
 COLLECT_SECONDS, LONGEST_SECONDS = 0.2, 30.0
-"""How long rows are collected, so that they are written in one commit; and how long it takes at most until a library
-that refused them is asked again."""
+"""How long rows are collected, so that they are written in one commit; and how long it takes at
+most until a library that refused them is asked again.
+"""
 
 # A client that closes waits for its server, and kills it if it takes long.
 _END_SECONDS = 5.0
 
 # Bounds the memory of a server that a library refuses for days.
 MAX_KNOWN = 10_000
-"""Sessions that are remembered as noted, and rows that wait at most; the oldest of them give way."""
+"""Sessions that are remembered as noted, and rows that wait at most; the oldest of them
+give way.
+"""
 
 _MAX_BYTES = 16_000_000
 """Of a file with rows that were not written."""
@@ -59,10 +65,11 @@ class _Rows:
 
 
 class ImpressionLog:
-    """A log of impressions. Safe from any thread; a killed process loses rows that it had not written yet.
+    """A log of impressions. Safe from any thread; a killed process loses rows that it had not
+    written yet.
 
-    What the library refuses, such as a busy or a full one, waits and is written later: by this process, or from a file
-    by the next one. All rows may be written twice, and count once.
+    What the library refuses, such as a busy or a full one, waits and is written later: by this
+    process, or from a file by the next one. All rows may be written twice, and count once.
     """
 
     def __init__(self, backend: Storage, place: Path | None = None) -> None:
@@ -79,13 +86,18 @@ class ImpressionLog:
         self._writing = threading.Lock()
 
     def note(self, rows: list[Impression]) -> None:
-        """Queue rows to be written soon, each search and resource once. A library that cannot be written drops them."""
+        """Queue rows to be written soon, each search and resource once.
+
+        A library that cannot be written drops them.
+        """
         if self._backend.read_only or not rows:
             return
         self._add(_Rows(rows, []))
 
     def note_session(self, session: str, connection: str, at: str) -> None:
-        """Queue a note that the server saw a session over this connection; each pair is written once."""
+        """Queue a note that the server saw a session over this connection; each pair is written
+        once.
+        """
         if self._backend.read_only or (session, connection) in self._noted_sessions:
             return
         if len(self._noted_sessions) >= MAX_KNOWN:
@@ -94,22 +106,28 @@ class ImpressionLog:
         self._add(_Rows([], [ClientSession(session, connection, at)]))
 
     def flush(self) -> None:
-        """Write waiting rows, here or in files. Raises LibraryBusy and the like; rows that were not written wait on."""
+        """Write waiting rows, here or in files.
+
+        Raises LibraryBusy and the like; rows that were not written wait on.
+        """
         with self._writing:
             with self._lock:
-                # A copy, and removed only after the commit: rows that come meanwhile, or of a failed write, stay.
+                # A copy, and removed only after the commit: rows that come meanwhile, or of a
+                # failed write, stay.
                 mine = self._waiting.copy()
             every, left = mine.copy(), {} if self._backend.read_only else dict(self._left_rows())
             for rows in left.values():
                 every.add(rows)
             if every.sessions:
-                # A hook is a new process each time: most of its sessions are stored, and that needs no write lock.
+                # A hook is a new process each time: most of its sessions are stored, and that needs
+                # no write lock.
                 every.sessions = self._backend.observations.unknown_sessions(every.sessions)
             if every:
                 self._backend.observations.add_impressions(every.impressions, every.sessions)
             with self._lock:
                 self._waiting.remove(mine)
-            # After the commit: a crash before it leaves the files, and writing rows twice counts once.
+            # After the commit: a crash before it leaves the files, and writing rows twice counts
+            # once.
             _remove(left)
 
     def _left_rows(self) -> Iterator[tuple[Path, _Rows]]:
@@ -131,7 +149,9 @@ class ImpressionLog:
             rows = self._waiting.copy()
         if self._place is None or not rows:
             return
-        text = json.dumps([[astuple(row) for row in rows.impressions], [astuple(row) for row in rows.sessions]])
+        text = json.dumps(
+            [[astuple(row) for row in rows.impressions], [astuple(row) for row in rows.sessions]]
+        )
         try:
             self._place.mkdir(mode=0o700, exist_ok=True)
             file = self._place / f"{secrets.token_hex(8)}.json"
@@ -148,7 +168,9 @@ class ImpressionLog:
                 self._writer.start()
 
     def close(self) -> None:
-        """Write waiting rows; those that the library refuses now stay in a file for the next process."""
+        """Write waiting rows; those that the library refuses now stay in a file for the next
+        process.
+        """
         self._closing.set()
         # First to a file, then to the library: the process may be killed while the library is busy.
         self._keep()
@@ -184,8 +206,13 @@ def _read_rows(file: Path) -> _Rows:
         data = stream.read(_MAX_BYTES)
     try:
         impressions, sessions = json.loads(data)
-        rows = _Rows([Impression(*row) for row in impressions], [ClientSession(*row) for row in sessions])
-        return _Rows(list(filter(_fits, rows.impressions)), list(filter(_fits, rows.sessions)))
+        rows = _Rows(
+            [Impression(*row) for row in impressions], [ClientSession(*row) for row in sessions]
+        )
+        return _Rows(
+            list(filter(_fits, rows.impressions)),
+            list(filter(_fits, rows.sessions)),
+        )
     except (ValueError, TypeError, RecursionError) as error:
         _log.debug("%s was not read: %s", file, error)
         return _Rows([], [])
@@ -208,4 +235,6 @@ def _fits(row: Impression | ClientSession) -> bool:
 
 
 def _are_texts(*values: object) -> bool:
-    return all(isinstance(value, str) and value.isprintable() and len(value) < 1000 for value in values)
+    return all(
+        isinstance(value, str) and value.isprintable() and len(value) < 1000 for value in values
+    )

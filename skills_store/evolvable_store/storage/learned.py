@@ -1,4 +1,5 @@
-"""Learned tasks: what each resource was used for with success, and what another resource was right for.
+"""Learned tasks: what each resource was used for with success, and what another resource was right
+for.
 
 A person's label is either learned or held out, for measuring lookup.
 """
@@ -38,7 +39,8 @@ class TaskSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LearnedTask:
-    """One task, redacted. against: another resource was right. link: the connection of the session. id: 0 when new.
+    """One task, redacted. against: another resource was right. link: the connection of the session.
+    id: 0 when new.
 
     held_out: lookup is tested with it and never learns it.
     """
@@ -59,11 +61,20 @@ _NUMBERS = "SELECT CAST(value AS INTEGER) FROM json_each(?)"
 _COLUMNS = "resource, task, at, against, source, session, link, held_out"
 
 
-def _as_task(resource: int, task: str, at: str, against: int, source: str, *rest: object) -> LearnedTask:
+def _as_task(
+    resource: int, task: str, at: str, against: int, source: str, *rest: object
+) -> LearnedTask:
     session, link, held_out, identity = rest
     origin_fields = None if session is None else str(session), None if link is None else str(link)
     return LearnedTask(
-        resource, task, at, against == 1, TaskSource(source), *origin_fields, int(str(identity)), held_out == 1
+        resource,
+        task,
+        at,
+        against == 1,
+        TaskSource(source),
+        *origin_fields,
+        int(str(identity)),
+        held_out == 1,
     )
 
 
@@ -76,7 +87,9 @@ class LearnedTasks(SqliteRepository):
         return int(row[0] or 0) if row else 0
 
     def changed_resources(self, after: int) -> dict[int, int]:
-        """Return the resources whose tasks changed after this number, each with the number of its last change."""
+        """Return the resources whose tasks changed after this number, each with the number of its
+        last change.
+        """
         query = "SELECT resource, sequence FROM learned_change WHERE sequence > ? ORDER BY sequence"
         return dict(self._rows(query, after))
 
@@ -91,7 +104,9 @@ class LearnedTasks(SqliteRepository):
 
     def held_out(self) -> list[LearnedTask]:
         """Return the labels that only test lookup, oldest first."""
-        return self._all(_as_task, f"SELECT {_COLUMNS}, id FROM learned WHERE held_out = 1 ORDER BY at, id")
+        return self._all(
+            _as_task, f"SELECT {_COLUMNS}, id FROM learned WHERE held_out = 1 ORDER BY at, id"
+        )
 
     def resources(self) -> list[int]:
         """Return the resources that have learned tasks."""
@@ -119,7 +134,9 @@ class LearnedTasks(SqliteRepository):
         with self._backend.writing() as db:
             # A task is a person's own words: the bytes on the disk are overwritten.
             db.execute("PRAGMA secure_delete=ON")
-            row = db.execute(f"DELETE FROM learned WHERE id = ? RETURNING {_COLUMNS}, id", (identity,)).fetchone()
+            row = db.execute(
+                f"DELETE FROM learned WHERE id = ? RETURNING {_COLUMNS}, id", (identity,)
+            ).fetchone()
             if row is None:
                 raise _no_such_task(identity)
             removed = _as_task(*row)
@@ -130,32 +147,57 @@ class LearnedTasks(SqliteRepository):
         return removed
 
     def forget(self, resources: Iterable[int]) -> None:
-        """Remove every task of these resources for good; the sessions that taught them teach them nothing more."""
+        """Remove every task of these resources for good; the sessions that taught them teach them
+        nothing more.
+        """
         with self._backend.writing() as db:
             db.execute("PRAGMA secure_delete=ON")
-            query = f"DELETE FROM learned WHERE resource IN ({_NUMBERS}) RETURNING session, resource, source"
+            query = (
+                f"DELETE FROM learned WHERE resource IN ({_NUMBERS}) "
+                "RETURNING session, resource, source"
+            )
             gone = db.execute(query, (json.dumps(list(resources)),)).fetchall()
-            _refuse(db, [(session, resource) for session, resource, source in gone if source != TaskSource.PERSON])
+            _refuse(
+                db,
+                [
+                    (session, resource)
+                    for session, resource, source in gone
+                    if source != TaskSource.PERSON
+                ],
+            )
             _note_changes(db, {int(resource) for _, resource, _ in gone})
 
     def refuse_texts(self, texts: Iterable[str]) -> None:
-        """Let the sessions of the tasks that hold one of these texts teach their resources nothing more."""
+        """Let the sessions of the tasks that hold one of these texts teach their resources nothing
+        more.
+        """
         search_texts = list(texts)
         with self._backend.writing() as db:
             query = "SELECT session, resource, task FROM learned WHERE source <> ?"
             rows = db.execute(query, (TaskSource.PERSON,)).fetchall()
             _refuse(
                 db,
-                [(session, resource) for session, resource, task in rows if any(text in task for text in search_texts)],
+                [
+                    (session, resource)
+                    for session, resource, task in rows
+                    if any(text in task for text in search_texts)
+                ],
             )
 
     # Transcripts that a person let this library read
 
     def is_read(self, file: str, status: str) -> bool:
         """Return whether a transcript was read as it is now. file: a hash of its path."""
-        return self._one("SELECT 1 FROM learned_transcript WHERE file = ? AND status = ?", file, status) is not None
+        return (
+            self._one(
+                "SELECT 1 FROM learned_transcript WHERE file = ? AND status = ?", file, status
+            )
+            is not None
+        )
 
-    def take_transcript(self, file: str, status: str, session: str, tasks: Sequence[LearnedTask]) -> int:
+    def take_transcript(
+        self, file: str, status: str, session: str, tasks: Sequence[LearnedTask]
+    ) -> int:
         """Store a transcript's tasks in place of its session's earlier ones, and that it was read.
 
         session: '' for a file that teaches nothing. Returns how many tasks are new.
@@ -170,12 +212,16 @@ class LearnedTasks(SqliteRepository):
         return new
 
     def replace_transcript(self, session: str, tasks: Sequence[LearnedTask]) -> int:
-        """Store the tasks of a session's prompts in place of earlier ones; return how many are new."""
+        """Store the tasks of a session's prompts in place of earlier ones; return how
+        many are new.
+        """
         with self._backend.writing() as db:
             return replace_tasks(db, session, tasks, TaskSource.TRANSCRIPT)
 
     def forget_transcripts(self) -> int:
-        """Remove the tasks of transcripts, and the record of their reading, for good; return how many tasks."""
+        """Remove the tasks of transcripts, and the record of their reading, for good; return how
+        many tasks.
+        """
         with self._backend.writing() as db:
             db.execute("PRAGMA secure_delete=ON")
             query = "DELETE FROM learned WHERE source = ? RETURNING resource"
@@ -191,31 +237,48 @@ def _no_such_task(identity: int) -> NoSuchUse:
 
 def _refuse(db: Connection, rows: Iterable[tuple[str | None, int]]) -> None:
     refusals = [(session, resource) for session, resource in rows if session is not None]
-    db.executemany("INSERT OR IGNORE INTO learned_refusal (session, resource) VALUES (?, ?)", refusals)
+    db.executemany(
+        "INSERT OR IGNORE INTO learned_refusal (session, resource) VALUES (?, ?)", refusals
+    )
 
 
 def replace_tasks(
-    db: Connection, session: str, tasks: Sequence[LearnedTask], source: TaskSource = TaskSource.SESSION
+    db: Connection,
+    session: str,
+    tasks: Sequence[LearnedTask],
+    source: TaskSource = TaskSource.SESSION,
 ) -> int:
-    """Store the tasks that a session teaches in place of its earlier ones, and return how many are new.
+    """Store the tasks that a session teaches in place of its earlier ones, and return how many are
+    new.
 
-    Of one connection each resource has one task of each sign: the last one. The limits of a resource hold. Where a
-    person refused what the session teaches a resource, nothing changes. A verified end takes the place of what the
-    transcript alone taught a resource.
+    Of one connection each resource has one task of each sign: the last one. The limits of a
+    resource hold. Where a person refused what the session teaches a resource, nothing changes. A
+    verified end takes the place of what the transcript alone taught a resource.
     """
-    refused = {int(row[0]) for row in db.execute(_REFUSED, (session,)).fetchall()}
+    refused = {
+        int(row[0])
+        for row in db.execute(
+            _REFUSED,
+            (session,),
+        ).fetchall()
+    }
     if source is TaskSource.TRANSCRIPT:
-        refused |= {resource for resource, _, against in _of_session(db, session, TaskSource.SESSION) if not against}
+        refused |= {
+            resource
+            for resource, _, against in _of_session(db, session, TaskSource.SESSION)
+            if not against
+        }
     tasks = [task for task in tasks if task.resource not in refused]
     before = {row for row in _of_session(db, session, source) if row[0] not in refused}
     # Reading a session again changes nothing, and no index has to be made again.
     if before == {(task.resource, task.task, task.against) for task in tasks}:
         return 0
     db.execute("PRAGMA secure_delete=ON")
-    gone = (
-        f"""DELETE FROM learned WHERE session = ? AND source = ? AND resource NOT IN ({_NUMBERS}) RETURNING resource"""
-    )
-    touched = {int(row[0]) for row in db.execute(gone, (session, source, json.dumps(sorted(refused)))).fetchall()}
+    gone = f"""DELETE FROM learned WHERE session = ? AND source = ? AND resource NOT IN ({_NUMBERS}) RETURNING resource"""
+    touched = {
+        int(row[0])
+        for row in db.execute(gone, (session, source, json.dumps(sorted(refused)))).fetchall()
+    }
     for task in tasks:
         db.execute(
             "DELETE FROM learned WHERE session = ? AND resource = ? AND source = ?",
@@ -270,6 +333,10 @@ def _note_changes(db: Connection, resources: Iterable[int]) -> None:
     db.executemany("INSERT OR REPLACE INTO learned_change (resource) VALUES (?)", rows)
 
 
-def by_sign(tasks: Mapping[int, Sequence[LearnedTask]], resource: int, *, against: bool) -> list[LearnedTask]:
+def by_sign(
+    tasks: Mapping[int, Sequence[LearnedTask]], resource: int, *, against: bool
+) -> list[LearnedTask]:
     """Return the tasks of one resource that count for it, or against it; none that are held out."""
-    return [task for task in tasks.get(resource, ()) if task.against is against and not task.held_out]
+    return [
+        task for task in tasks.get(resource, ()) if task.against is against and not task.held_out
+    ]

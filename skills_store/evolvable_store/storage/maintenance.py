@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_store.errors import LibraryCorrupt
-from evolvable_store.objects import PURGED, TOMBSTONES, Tombstone, pack_tombstone, unpack, unpack_tombstone
+from evolvable_store.objects import (
+    PURGED,
+    TOMBSTONES,
+    Tombstone,
+    pack_tombstone,
+    unpack,
+    unpack_tombstone,
+)
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.storage import connection, migrations
 from evolvable_store.storage.connection import Connection
@@ -21,10 +28,14 @@ _REFERENCED = """SELECT file.value ->> 0 FROM change, json_each(change.manifest)
     WHERE change.manifest IS NOT NULL AND change.sequence > ?
     UNION ALL SELECT file.value ->> 0 FROM proposal, json_each(proposal.manifest) AS file
     WHERE proposal.files_removed_at IS NULL"""
-_UNREFERENCED = f"SELECT id, sha256, length(data) FROM blob WHERE sha256 NOT IN ({_REFERENCED}) ORDER BY id"
+_UNREFERENCED = (
+    f"SELECT id, sha256, length(data) FROM blob WHERE sha256 NOT IN ({_REFERENCED}) ORDER BY id"
+)
 
 _CHAINED = ("change", "operation", "blob", "purging")
-"""Tables that are not edited: version hashes cover the first two, a purge treats the others separately."""
+"""Tables that are not edited: version hashes cover the first two, a purge treats the others
+separately.
+"""
 
 _PAGES_PER_STEP = 1000  # pages: some MB between two calls of `progress`
 
@@ -40,7 +51,9 @@ class BlobRow:
 
 @dataclass(frozen=True, slots=True)
 class LogExtent:
-    """The end of the log, the last change that an operation claims, and the number of rows that a check reads."""
+    """The end of the log, the last change that an operation claims, and the number of rows that a
+    check reads.
+    """
 
     end: int
     claimed: int
@@ -49,7 +62,9 @@ class LogExtent:
 
 @dataclass(frozen=True, slots=True)
 class SqliteFacts:
-    """The SQLite in use, its module, the journal mode ('' when read-only), and the reason for that mode."""
+    """The SQLite in use, its module, the journal mode ('' when read-only), and the reason for that
+    mode.
+    """
 
     version: str
     module: str
@@ -63,7 +78,8 @@ def describe_sqlite(journal: str, home: Path) -> SqliteFacts:
     # In this order: the version decides before the disk does.
     if not connection.wal_is_safe():
         why = (
-            f"before {safe} a write-ahead log can lose data when several processes write; pysqlite3 brings a newer one"
+            f"before {safe} a write-ahead log can lose data when several processes write; "
+            "pysqlite3 brings a newer one"
         )
     elif on_network(home if home.exists() else home.parent):
         why = "a write-ahead log does not work on a network file system, and FUSE may hide one"
@@ -90,26 +106,37 @@ class Maintenance(SqliteRepository):
     def table_sizes(self) -> dict[str, int]:
         """Return the number of rows of each table."""
         with self._backend.reading() as db:
-            return {table: db.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0] for table in _tables(db)}
+            return {
+                table: db.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0]
+                for table in _tables(db)
+            }
 
     def file_faults(self) -> list[str]:
         """Return the faults that the database reports of its own file."""
         return [text for (text,) in self._rows("PRAGMA integrity_check") if text != "ok"]
 
     def unsafe_settings(self) -> list[str]:
-        """Return which settings of the database let a committed change be lost: of SQLite none, we choose them."""
+        """Return which settings of the database let a committed change be lost: of SQLite none, we
+        choose them.
+        """
         return []
 
     def extent(self) -> LogExtent:
         """Return the extent of the log now."""
         query = """SELECT
-            (SELECT coalesce(max(sequence), 0) FROM change), (SELECT coalesce(max(last), 0) FROM operation),
-            (SELECT count(*) FROM blob) + 2 * (SELECT count(*) FROM change) + (SELECT count(*) FROM operation)"""
+            (SELECT coalesce(max(sequence), 0) FROM change), (SELECT coalesce(max(last), 0)
+            FROM operation),
+            (SELECT count(*) FROM blob) + 2 * (SELECT count(*) FROM change) + (SELECT count(*)
+            FROM operation)"""
         return LogExtent(*self._one(query))
 
     def blobs_after(self, identity: int, limit: int) -> list[tuple[int, str, int, str]]:
         """Return (id, sha256, size, codec) of up to `limit` blobs, by id."""
-        return self._rows("SELECT id, sha256, size, codec FROM blob WHERE id > ? ORDER BY id LIMIT ?", identity, limit)
+        return self._rows(
+            "SELECT id, sha256, size, codec FROM blob WHERE id > ? ORDER BY id LIMIT ?",
+            identity,
+            limit,
+        )
 
     def packed_by_id(self, identity: int) -> bytes | None:
         """Return the stored bytes of a blob, None when it was collected."""
@@ -118,12 +145,16 @@ class Maintenance(SqliteRepository):
 
     def packed_blob(self, sha256: str) -> tuple[bytes, str] | None:
         """Return the stored bytes of a blob and their codec, unverified."""
-        row: tuple[bytes, str] | None = self._one("SELECT data, codec FROM blob WHERE sha256 = ?", sha256)
+        row: tuple[bytes, str] | None = self._one(
+            "SELECT data, codec FROM blob WHERE sha256 = ?", sha256
+        )
         return row
 
     def packed_blobs(self, names: Iterable[str]) -> list[tuple[str, bytes, str]]:
         """Return hash, stored bytes and codec of these blobs, unverified."""
-        query = "SELECT sha256, data, codec FROM blob WHERE sha256 IN (SELECT value FROM json_each(?))"
+        query = (
+            "SELECT sha256, data, codec FROM blob WHERE sha256 IN (SELECT value FROM json_each(?))"
+        )
         return self._rows(query, json.dumps(list(names)))
 
     def blob_size(self, sha256: str) -> int | None:
@@ -132,8 +163,11 @@ class Maintenance(SqliteRepository):
         return row[0] if row else None
 
     def changes_after(self, sequence: int, end: int, limit: int) -> list[tuple[int, int, int]]:
-        """Return (sequence, operation, whether the resource exists) of up to `limit` changes up to `end`."""
-        query = """SELECT sequence, operation, (SELECT count(*) FROM resource r WHERE r.id = c.resource)
+        """Return (sequence, operation, whether the resource exists) of up to `limit` changes up to
+        `end`.
+        """
+        query = """SELECT sequence, operation, (SELECT count(*) FROM resource r
+            WHERE r.id = c.resource)
             FROM change c WHERE sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?"""
         return self._rows(query, sequence, end, limit)
 
@@ -145,19 +179,26 @@ class Maintenance(SqliteRepository):
     def resources_after(self, identity: int, limit: int) -> list[tuple[int, str, str, str]]:
         """Return (id, kind, scope, name) of up to `limit` resources, by id."""
         return self._rows(
-            "SELECT id, kind, scope, name FROM resource WHERE id > ? ORDER BY id LIMIT ?", identity, limit
+            "SELECT id, kind, scope, name FROM resource WHERE id > ? ORDER BY id LIMIT ?",
+            identity,
+            limit,
         )
 
-    def history_after(self, resource: int, after: tuple[int, int], end: int, limit: int) -> list[tuple[Any, ...]]:
-        """Return up to `limit` changes of a resource up to `end`, in the order that makes the last one its head.
+    def history_after(
+        self, resource: int, after: tuple[int, int], end: int, limit: int
+    ) -> list[tuple[Any, ...]]:
+        """Return up to `limit` changes of a resource up to `end`, in the order that makes the last
+        one its head.
 
         Each is (latest, sequence, operation, before, after, tree, hash, frozen, manifest).
 
         Args:
             after: latest and sequence of the row before the first.
         """
-        query = """SELECT latest, sequence, operation, before, after, tree, hash, frozen, manifest FROM change
-            WHERE (latest, sequence) > (?, ?) AND resource = ? AND sequence <= ? ORDER BY latest, sequence LIMIT ?"""
+        query = """SELECT latest, sequence, operation, before, after, tree, hash, frozen, manifest
+            FROM change
+            WHERE (latest, sequence) > (?, ?) AND resource = ? AND sequence <= ?
+            ORDER BY latest, sequence LIMIT ?"""
         return self._rows(query, *after, resource, end, limit)
 
     def has_history(self, resource: int) -> bool:
@@ -167,13 +208,15 @@ class Maintenance(SqliteRepository):
     def unreferenced_blobs(self) -> tuple[int, list[BlobRow]]:
         """Return the newest sequence, and the blobs that no version and no proposal refers to."""
         with self._backend.reading() as db:
-            # In this order: a version that is published between the two reads only keeps its blobs twice.
+            # In this order: a version that is published between the two reads only keeps its blobs
+            # twice.
             seen = int(db.execute("SELECT coalesce(max(sequence), 0) FROM change").fetchone()[0])
             return seen, [BlobRow(*row) for row in db.execute(_UNREFERENCED, (0,))]
 
     def delete_blobs(self, blobs: Iterable[BlobRow], seen: int) -> list[BlobRow]:
         """Delete those of these blobs that no change after `seen` refers to; return them."""
-        # By id and hash: the blob may have been removed and added again, and its id may be another's now.
+        # By id and hash: the blob may have been removed and added again, and its id may be
+        # another's now.
         delete = "DELETE FROM blob WHERE id = ? AND sha256 = ?"
         with self._backend.writing() as db:
             since = {sha256 for (sha256,) in db.execute(_REFERENCED, (seen,))}
@@ -212,19 +255,24 @@ class Maintenance(SqliteRepository):
             copy.execute("PRAGMA synchronous=OFF")
             with _snapshot(source):
                 source.backup(
-                    copy, pages=_PAGES_PER_STEP, progress=lambda _, left, total: progress(total - left, total)
+                    copy,
+                    pages=_PAGES_PER_STEP,
+                    progress=lambda _, left, total: progress(total - left, total),
                 )
             # A copy must not write into the folders of the original.
             copy.execute("DELETE FROM binding")
             copy.execute("DELETE FROM folder")
-            # One file, which also opens on a read-only disk. Opening it for writing sets the library's own mode again.
+            # One file, which also opens on a read-only disk. Opening it for writing sets the
+            # library's own mode again.
             copy.execute("PRAGMA journal_mode=DELETE")
         with _open_copy(file) as copy:
-            # Opened again, so that the file is checked and not the pages in memory; 3 faults are enough to refuse.
+            # Opened again, so that the file is checked and not the pages in memory; 3 faults are
+            # enough to refuse.
             found = copy.execute("PRAGMA quick_check(3)").fetchall()
         if found != [("ok",)]:
             raise LibraryCorrupt(
-                f"The copy is damaged ({'; '.join(text for (text,) in found)}), so it was not kept.",
+                f"The copy is damaged ({'; '.join(text for (text,) in found)}), so it "
+                "was not kept.",
                 "Run `evolvable care fsck` on the library.",
             )
 
@@ -233,8 +281,8 @@ class Maintenance(SqliteRepository):
 def _snapshot(source: Connection) -> Iterator[None]:
     """Hold the source at its present state.
 
-    Otherwise SQLite restarts the copy after every write of another process; with two writers it was measured never to
-    end. VACUUM INTO ends too, in twice the time.
+    Otherwise SQLite restarts the copy after every write of another process; with two writers it was
+    measured never to end. VACUUM INTO ends too, in twice the time.
     """
     source.execute("BEGIN")
     try:
@@ -261,7 +309,10 @@ def _tables(db: Connection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PurgeJob:
-    """A purge. texts: bytes to remove from every record. blobs: hashes of the files to remove whole."""
+    """A purge.
+
+    texts: bytes to remove from every record. blobs: hashes of the files to remove whole.
+    """
 
     id: int
     at: str
@@ -282,7 +333,9 @@ class PurgeJob:
         return f"[This file was purged on {self.at[:10]} by {self.actor}: {self.reason}]\n".encode()
 
 
-def _as_purge_job(identity: int, at: str, actor: str, reason: str, kind: str, texts: str, blobs: str) -> PurgeJob:
+def _as_purge_job(
+    identity: int, at: str, actor: str, reason: str, kind: str, texts: str, blobs: str
+) -> PurgeJob:
     decoded = tuple(map(base64.b64decode, json.loads(texts)))
     return PurgeJob(identity, at, actor, reason, kind, decoded, tuple(json.loads(blobs)))
 
@@ -297,13 +350,23 @@ class Purges(SqliteRepository):
             yield db
 
     def begin(
-        self, at: str, actor: str, reason: str, kind: str, texts: Iterable[bytes], blobs: Iterable[str]
+        self,
+        at: str,
+        actor: str,
+        reason: str,
+        kind: str,
+        texts: Iterable[bytes],
+        blobs: Iterable[str],
     ) -> PurgeJob:
         """Record a purge before anything is removed, so that one that is killed can be finished."""
         encoded = json.dumps([base64.b64encode(text).decode("ascii") for text in texts])
         row = (at, actor, reason, kind, encoded, json.dumps(list(blobs)))
         with self._writing() as db:
-            db.execute("INSERT INTO purging (at, actor, reason, kind, texts, blobs) VALUES (?, ?, ?, ?, ?, ?)", row)
+            db.execute(
+                "INSERT INTO purging (at, actor, reason, kind, texts, blobs) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                row,
+            )
         return self.pending()[-1]
 
     def pending(self) -> list[PurgeJob]:
@@ -314,36 +377,54 @@ class Purges(SqliteRepository):
     def contents(self) -> Iterator[tuple[str, bytes]]:
         """Yield the hash and the bytes of every blob."""
         for identity, name in self._rows("SELECT id, sha256 FROM blob ORDER BY id"):
-            if (row := self._one("SELECT data, codec FROM blob WHERE id = ?", identity)) is not None:
+            if (
+                row := self._one("SELECT data, codec FROM blob WHERE id = ?", identity)
+            ) is not None:
                 yield name, unpack(*row)
 
     def write_tombstones(self, job: PurgeJob, contents: Mapping[str, bytes]) -> list[str]:
         """Replace blobs by tombstones with these contents; return their hashes."""
         with self._writing() as db:
             for name, content in contents.items():
-                data = pack_tombstone(Tombstone(job.at, job.actor, job.reason, job.kind, content or job.notice))
+                data = pack_tombstone(
+                    Tombstone(job.at, job.actor, job.reason, job.kind, content or job.notice)
+                )
                 # The row keeps its hash and size, so that versions and manifests stay valid.
-                db.execute("UPDATE blob SET codec = ?, data = ? WHERE sha256 = ?", (PURGED, data, name))
+                db.execute(
+                    "UPDATE blob SET codec = ?, data = ? WHERE sha256 = ?", (PURGED, data, name)
+                )
         return list(contents)
 
     def replace_texts(self, job: PurgeJob) -> None:
-        """Replace the texts of a job by its mark in every table that no hash covers; forget findings in its blobs."""
+        """Replace the texts of a job by its mark in every table that no hash covers; forget
+        findings in its blobs.
+        """
         with self._writing() as db:
             for table, column in _text_columns(db):
                 for text in job.texts:
-                    for spelling, mark in _spellings(text.decode("utf-8", "replace"), job.mark.decode()):
+                    for spelling, mark in _spellings(
+                        text.decode("utf-8", "replace"), job.mark.decode()
+                    ):
                         db.execute(
                             # OR REPLACE: two rows that differed only in the secret become one.
-                            f'UPDATE OR REPLACE "{table}" SET "{column}" = replace("{column}", ?1, ?2)'
-                            f' WHERE typeof("{column}") = \'text\' AND instr("{column}", ?1) > 0',
+                            f'UPDATE OR REPLACE "{table}" SET "{column}" = replace("{column}", '
+                            f"?1, ?2) WHERE typeof(\"{column}\") = 'text' "
+                            f'AND instr("{column}", ?1) > 0',
                             (spelling, mark),
                         )
             # The findings of a purged blob name the secret's line.
-            db.execute("DELETE FROM looked WHERE sha256 IN (SELECT sha256 FROM blob WHERE codec = 'purged')")
+            db.execute(
+                "DELETE FROM looked WHERE sha256 IN (SELECT sha256 FROM blob "
+                "WHERE codec = 'purged')"
+            )
 
     def operations_with(self, texts: Iterable[bytes]) -> list[int]:
-        """Return the operations whose reason or evidence holds one of these texts: version hashes cover them."""
-        query = "SELECT id FROM operation WHERE instr(reason, ?1) OR instr(coalesce(evidence, ''), ?1)"
+        """Return the operations whose reason or evidence holds one of these texts: version hashes
+        cover them.
+        """
+        query = (
+            "SELECT id FROM operation WHERE instr(reason, ?1) OR instr(coalesce(evidence, ''), ?1)"
+        )
         found: set[int] = set()
         for text in texts:
             for spelling, _ in _spellings(text.decode("utf-8", "replace"), ""):
@@ -353,27 +434,44 @@ class Purges(SqliteRepository):
     def finish(self, job: PurgeJob) -> bool:
         """Overwrite the remains of removed rows in the file and its log, and end the job.
 
-        Return False when another process kept the log from being emptied: the purge is to be run again.
+        Return False when another process kept the log from being emptied: the purge is to be run
+        again.
         """
-        # In this order: free pages, then the texts of the job, then the log, and the record last, which ends the job.
+        # In this order: free pages, then the texts of the job, then the log, and the record last,
+        # which ends the job.
         Maintenance(self._backend).vacuum(in_memory=True)
         with self._writing() as db:
             db.execute("UPDATE purging SET texts = '[]' WHERE id = ?", (job.id,))
         if not Maintenance(self._backend).empty_log():
             return False
         with self._writing() as db:
-            row = (job.at, job.actor, job.reason, job.kind, json.dumps(sorted(_purged_blobs(db, job))))
-            db.execute("INSERT INTO purged (at, actor, reason, kind, blobs) VALUES (?, ?, ?, ?, ?)", row)
+            row = (
+                job.at,
+                job.actor,
+                job.reason,
+                job.kind,
+                json.dumps(sorted(_purged_blobs(db, job))),
+            )
+            db.execute(
+                "INSERT INTO purged (at, actor, reason, kind, blobs) VALUES (?, ?, ?, ?, ?)", row
+            )
             db.execute("DELETE FROM purging WHERE id = ?", (job.id,))
         return Maintenance(self._backend).empty_log()
 
     def tombstones(self) -> list[tuple[str, int, Tombstone]]:
-        """Return hash, former size and record of every blob whose bytes were purged, here or elsewhere."""
-        rows = self._rows("SELECT sha256, size, data FROM blob WHERE codec IN ('purged', 'absent') ORDER BY sha256")
+        """Return hash, former size and record of every blob whose bytes were purged, here or
+        elsewhere.
+        """
+        rows = self._rows(
+            "SELECT sha256, size, data FROM blob WHERE codec IN ('purged', 'absent') "
+            "ORDER BY sha256"
+        )
         return [(name, int(size), unpack_tombstone(data)) for name, size, data in rows]
 
     def tombstone(self, sha256: str) -> tuple[Tombstone, int] | None:
-        """Return the record of the purge of a blob and its former size; None for a blob that has its bytes."""
+        """Return the record of the purge of a blob and its former size; None for a blob that has
+        its bytes.
+        """
         row = self._one("SELECT data, codec, size FROM blob WHERE sha256 = ?", sha256)
         if row is None or row[1] not in TOMBSTONES:
             return None
@@ -402,7 +500,11 @@ def _spellings(text: str, mark: str) -> list[tuple[str, str]]:
 
 def _purged_blobs(db: Connection, job: PurgeJob) -> list[str]:
     rows = db.execute("SELECT sha256, data FROM blob WHERE codec = ?", (PURGED,)).fetchall()
-    return [name for name, data in rows if (stone := unpack_tombstone(data)).at == job.at and stone.kind == job.kind]
+    return [
+        name
+        for name, data in rows
+        if (stone := unpack_tombstone(data)).at == job.at and stone.kind == job.kind
+    ]
 
 
 BlobLocation = tuple[Ref, int, str, str, bool]
@@ -414,14 +516,17 @@ class Secrets(SqliteRepository):
 
     def list_unscanned(self, rules: int) -> list[str]:
         """Return the hashes of the blobs that these rules have not scanned."""
-        query = """SELECT b.sha256 FROM blob b LEFT JOIN looked l ON l.sha256 = b.sha256 AND l.rules = ?
+        query = """SELECT b.sha256 FROM blob b LEFT JOIN looked l ON l.sha256 = b.sha256
+            AND l.rules = ?
             WHERE l.sha256 IS NULL AND b.codec NOT IN ('purged', 'absent') ORDER BY b.id"""
         return self._all(str, query, rules)
 
     def add(self, findings: Iterable[tuple[str, int, str]]) -> None:
         """Store the findings of scanned blobs: hash, rules, findings as JSON ('' for none)."""
         with self._backend.writing() as db:
-            db.executemany("INSERT OR REPLACE INTO looked (sha256, rules, found) VALUES (?, ?, ?)", findings)
+            db.executemany(
+                "INSERT OR REPLACE INTO looked (sha256, rules, found) VALUES (?, ?, ?)", findings
+            )
 
     def findings(self) -> dict[str, str]:
         """Return the findings, as JSON, of the blobs that have any."""
@@ -436,15 +541,23 @@ class Secrets(SqliteRepository):
     def accept(self, finding: str, at: str, actor: str, reason: str) -> None:
         """Record that a person accepts a finding."""
         self._do(
-            "INSERT OR REPLACE INTO accepted (id, at, actor, reason) VALUES (?, ?, ?, ?)", finding, at, actor, reason
+            "INSERT OR REPLACE INTO accepted (id, at, actor, reason) VALUES (?, ?, ?, ?)",
+            finding,
+            at,
+            actor,
+            reason,
         )
 
     def locations(self, blobs: Iterable[str]) -> list[BlobLocation]:
         """Return every file of a version whose content is one of these blobs."""
-        return self._locate("f.value ->> 0 IN (SELECT value FROM json_each(?))", json.dumps(list(blobs)))
+        return self._locate(
+            "f.value ->> 0 IN (SELECT value FROM json_each(?))", json.dumps(list(blobs))
+        )
 
     def locations_like(self, pattern: str) -> list[BlobLocation]:
-        """Return every file of a version whose path matches a LIKE pattern, unless it was purged."""
+        """Return every file of a version whose path matches a LIKE pattern, unless it
+        was purged.
+        """
         purged = "SELECT sha256 FROM blob WHERE codec IN ('purged', 'absent')"
         return self._locate(f"f.key LIKE ? AND f.value ->> 0 NOT IN ({purged})", pattern)
 

@@ -1,4 +1,6 @@
-"""Open the library file, and bring its schema up to date in numbered steps, each in one transaction."""
+"""Open the library file, and bring its schema up to date in numbered steps, each in one
+transaction.
+"""
 
 import contextlib
 import os
@@ -6,7 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.errors import RESTART, LibraryBusy, LibraryCorrupt, LibraryReadOnly, LibraryTooNew
+from evolvable_store.errors import (
+    RESTART,
+    LibraryBusy,
+    LibraryCorrupt,
+    LibraryReadOnly,
+    LibraryTooNew,
+)
 from evolvable_store.storage import connection as driver
 from evolvable_store.storage.connection import Connection
 
@@ -15,7 +23,10 @@ APPLICATION_ID = 0x45564C56
 
 
 def _step(name: str) -> Callable[[Any], object]:
-    """Return the step whose statements `schema/NAME.sql` holds. sqlite-utils records a step by the function's name."""
+    """Return the step whose statements `schema/NAME.sql` holds.
+
+    sqlite-utils records a step by the function's name.
+    """
 
     def run(db: Any) -> None:
         driver.run_script(db.conn, driver.read_script(f"{name}.sql"))
@@ -42,19 +53,23 @@ STEPS = tuple(map(_step, NAMES))
 LATEST = len(STEPS)
 
 WHOLE = "library.sql"
-"""The schema that the steps of NAMES make, and their record, in a tenth of the time. A test writes and checks it."""
+"""The schema that the steps of NAMES make, and their record, in a tenth of the time.
+
+A test writes and checks it.
+"""
 
 
 def migrate(connection: Connection, path: Path) -> None:
     """Bring the file to LATEST; safe when many processes start at once.
 
-    Raises LibraryTooNew when a newer program wrote it, LibraryCorrupt when it belongs to something else.
+    Raises LibraryTooNew when a newer program wrote it, LibraryCorrupt when it belongs to something
+    else.
     """
     # The usual case takes no lock.
     if schema_version(connection, path) == LATEST:
         return
-    # sqlite-utils begins its transactions deferred, and two processes that both find a step pending would
-    # both run it. Taking the write lock first makes its own transactions savepoints of ours.
+    # sqlite-utils begins its transactions deferred, and two processes that both find a step pending
+    # would both run it. Taking the write lock first makes its own transactions savepoints of ours.
     with driver.ImmediateTransaction(connection, path):
         # Again under the lock: another process may have done it.
         if schema_version(connection, path) < LATEST:
@@ -67,15 +82,21 @@ def migrate(connection: Connection, path: Path) -> None:
 
 
 def schema_version(connection: Connection, path: Path) -> int:
-    """Return how many steps the file has had, 0 for an empty one; write nothing. Raises as `migrate`."""
+    """Return how many steps the file has had, 0 for an empty one; write nothing.
+
+    Raises as `migrate`.
+    """
     with driver.translate_errors(path):
-        # In this order: a process that makes the library meanwhile gives it tables and our id in one commit.
+        # In this order: a process that makes the library meanwhile gives it tables and our id in
+        # one commit.
         empty = _is_empty(connection)
         application = int(connection.execute("PRAGMA application_id").fetchone()[0])
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     # An empty file without an id is one that is about to become a library.
     if application != APPLICATION_ID and not (empty and application == 0):
-        raise LibraryCorrupt(f"{path} belongs to another program.", "Name another folder for the library.")
+        raise LibraryCorrupt(
+            f"{path} belongs to another program.", "Name another folder for the library."
+        )
     if version > LATEST:
         raise LibraryTooNew(
             f"{path} was written by a newer Evolvable (schema {version}, this one knows {LATEST}).",
@@ -89,34 +110,49 @@ def _is_empty(connection: Connection) -> bool:
 
 
 def check_version(version: int, where: str) -> None:
-    """Raise LibraryTooNew for a library that was brought beyond LATEST while this process had it open."""
+    """Raise LibraryTooNew for a library that was brought beyond LATEST while this process had it
+    open.
+    """
     if version > LATEST:
         raise LibraryTooNew(
-            f"{where} was brought up to date by a newer Evolvable (schema {version}, this one knows {LATEST}), so this"
-            " one no longer writes to it. Nothing was changed; reading goes on.",
+            f"{where} was brought up to date by a newer Evolvable (schema {version}, this one "
+            f"knows {LATEST}), so this one no longer writes to it. Nothing was changed; "
+            "reading goes on.",
             RESTART,
         )
 
 
 # Takes effect only before the first table is made.
 PAGE_SIZE = 2048
-"""Bytes of a page in a new library: half of SQLite's own makes a commit 5 % faster and the file a fifth smaller."""
+"""Bytes of a page in a new library: half of SQLite's own makes a commit 5 % faster and the file a
+fifth smaller.
+"""
 
 JOURNAL_SECONDS = 2.0
-"""How long opening tries to get the journal mode that is right; after that it goes on with the one there is."""
+"""How long opening tries to get the journal mode that is right; after that it goes on with the one
+there is.
+"""
 
 
 def open_library(path: Path) -> tuple[Connection, driver.Access, str]:
-    """Open the library file, or create it, and migrate it; return the connection, its access and the journal mode.
+    """Open the library file, or create it, and migrate it; return the connection, its access and
+    the journal mode.
 
     The journal mode is '' where the file cannot be written.
     """
-    if not path.exists() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+    if not path.exists() or (
+        os.access(
+            path,
+            os.W_OK,
+        )
+        and os.access(path.parent, os.W_OK)
+    ):
         return _open_writable(path)
     try:
         return _open_as(path, "read")
     except LibraryReadOnly:
-        # Reading a log needs shared memory, which cannot be made here; a cleanly closed library has no log.
+        # Reading a log needs shared memory, which cannot be made here; a cleanly closed library has
+        # no log.
         for log in (path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-journal")):
             if log.exists() and log.stat().st_size:
                 raise LibraryReadOnly(
@@ -134,7 +170,8 @@ def _open_writable(path: Path) -> tuple[Connection, driver.Access, str]:
             opened = _open_as(path, "create")
             if opened[2] == driver.preferred_journal(path):
                 return opened
-            opened[0].close()  # an open connection, even an idle one, keeps others from leaving WAL mode too
+            # An open connection, even an idle one, keeps others from leaving WAL mode too.
+            opened[0].close()
         return _open_as(path, "create")
 
 
@@ -142,7 +179,8 @@ def _open_as(path: Path, access: driver.Access) -> tuple[Connection, driver.Acce
     connection, journal = driver.connect(path, durable=True, access=access), ""
     with contextlib.ExitStack() as unless_ready:
         unless_ready.callback(connection.close)
-        schema_version(connection, path)  # the file of another program is refused before anything is written
+        # The file of another program is refused before anything is written.
+        schema_version(connection, path)
         if access == "create":
             connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
             journal = driver.set_journal(connection, path)
@@ -161,7 +199,9 @@ def _opening_lock(path: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except TimeoutError as error:
-        raise LibraryBusy("Other processes are opening the library.", "Try again in a moment.") from error
+        raise LibraryBusy(
+            "Other processes are opening the library.", "Try again in a moment."
+        ) from error
     try:
         yield
     finally:

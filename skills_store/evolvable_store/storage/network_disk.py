@@ -1,6 +1,8 @@
-"""Tell whether a folder lies on a disk that several machines may share: SQLite's locks and its log fail there.
+"""Tell whether a folder lies on a disk that several machines may share: SQLite's locks and its log
+fail there.
 
-A file system in user space (FUSE) says nothing of what is behind it, so it counts as shared unless it is known.
+A file system in user space (FUSE) says nothing of what is behind it, so it counts as shared unless
+it is known.
 """
 
 import os
@@ -37,7 +39,9 @@ _NETWORK = frozenset(
 )
 """File systems of networks, of a virtual machine's host, and of clusters."""
 
-_LOCAL_FUSE = frozenset(("fuseblk", "fuse.fuse-overlayfs", "fuse.gocryptfs", "fuse.encfs", "fuse.cryfs"))
+_LOCAL_FUSE = frozenset(
+    ("fuseblk", "fuse.fuse-overlayfs", "fuse.gocryptfs", "fuse.encfs", "fuse.cryfs")
+)
 """A disk of this machine, the layers of a container, and encrypted folders."""
 
 _FUSE = ("fuse", "macfuse", "osxfuse")
@@ -46,19 +50,26 @@ _MNT_LOCAL = 0x1000
 """The flag of macOS for a disk of this machine."""
 
 _FLAGS_AT, _KIND_AT, _KIND_BYTES, _STATFS_BYTES = 64, 72, 16, 4096
-"""Where the structure of macOS has the flags and the name of the kind, and more room than it needs."""
+"""Where the structure of macOS has the flags and the name of the kind, and more room
+than it needs.
+"""
 
 # Blanks and the like in a mount's path are written as \040.
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 _LOCAL_DRIVES = (2, 3, 5, 6)
-"""Of `GetDriveTypeW`: removable, fixed, optical, memory. The others are a network's, an unknown one, and none."""
+"""Of `GetDriveTypeW`: removable, fixed, optical, memory.
+
+The others are a network's, an unknown one, and none.
+"""
 
 
 def on_network(folder: Path, system: str = sys.platform) -> bool:
-    """Return whether the folder lies on a disk that several machines may share, as far as the system tells.
+    """Return whether the folder lies on a disk that several machines may share, as far as the
+    system tells.
 
-    system: as sys.platform names it. Linux, macOS and Windows tell; elsewhere no disk counts as shared.
+    system: as sys.platform names it. Linux, macOS and Windows tell; elsewhere no disk counts as
+    shared.
     """
     # A link can lead from a local folder to a share.
     place = folder.resolve()
@@ -67,7 +78,9 @@ def on_network(folder: Path, system: str = sys.platform) -> bool:
             return is_shared_kind(mount_kind(Path("/proc/self/mounts").read_bytes(), str(place)))
         if system == "darwin":
             return is_shared_mount(
-                *_statfs(next(ancestor for ancestor in (place, *place.parents) if ancestor.exists()))
+                *_statfs(
+                    next(ancestor for ancestor in (place, *place.parents) if ancestor.exists())
+                )
             )
         if system == "win32":
             return is_shared_drive(place.anchor, _drive_kind(place.anchor))
@@ -77,12 +90,17 @@ def on_network(folder: Path, system: str = sys.platform) -> bool:
 
 
 def is_shared_kind(kind: str) -> bool:
-    """Return whether a file system of this kind may be shared. kind: as the system names it, '' for unknown."""
+    """Return whether a file system of this kind may be shared.
+
+    kind: as the system names it, '' for unknown.
+    """
     return kind in _NETWORK or (kind.startswith(_FUSE) and kind not in _LOCAL_FUSE)
 
 
 def is_shared_mount(kind: str, flags: int) -> bool:
-    """Return whether a file system of macOS may be shared, by the kind and the flags that `statfs` gives."""
+    """Return whether a file system of macOS may be shared, by the kind and the flags that `statfs`
+    gives.
+    """
     return is_shared_kind(kind) or not flags & _MNT_LOCAL
 
 
@@ -102,19 +120,27 @@ def mount_kind(mounts: bytes, place: str) -> str:
     for line in mounts.split(b"\n"):
         words = line.split(b" ")
         if len(words) > 2:
-            mount = _ESCAPE.sub(lambda code: bytes((int(code[1], 8) & 0xFF,)), words[1])
+            mount = _ESCAPE.sub(
+                lambda code: bytes((int(code[1], 8) & 0xFF,)),
+                words[1],
+            )
             inside = here == mount or here.startswith(mount.rstrip(b"/") + b"/")
-            # The longest path is the innermost mount; at equal length the later one hides the earlier.
+            # The longest path is the innermost mount; at equal length the later one hides the
+            # earlier.
             if inside and len(mount) >= len(best):
                 best, kind = mount, words[2]
     return kind.decode(errors="replace")
 
 
 def parse_statfs(data: bytes) -> tuple[str, int]:
-    """Return the kind and the flags of a file system, of the structure that `statfs` of macOS fills."""
+    """Return the kind and the flags of a file system, of the structure that `statfs` of macOS
+    fills.
+    """
     # struct statfs of macOS with 64-bit inodes: f_flags at 64, f_fstypename at 72.
     (flags,) = struct.unpack_from("=I", data, _FLAGS_AT)
-    return data[_KIND_AT : _KIND_AT + _KIND_BYTES].partition(b"\0")[0].decode(errors="replace"), flags
+    return data[_KIND_AT : _KIND_AT + _KIND_BYTES].partition(b"\0")[0].decode(
+        errors="replace"
+    ), flags
 
 
 def _statfs(place: Path) -> tuple[str, int]:

@@ -1,18 +1,30 @@
-"""Usage observed in transcripts of finished sessions, and impressions: versions that searches showed."""
+"""Usage observed in transcripts of finished sessions, and impressions: versions that searches
+showed.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 
 from evolvable_store.storage.connection import Connection
-from evolvable_store.storage.evidence import QUERIES, Grade, GradedEnd, Outcome, Usage, recount_votes
+from evolvable_store.storage.evidence import (
+    QUERIES,
+    Grade,
+    GradedEnd,
+    Outcome,
+    Usage,
+    recount_votes,
+)
 from evolvable_store.storage.learned import LearnedTask, replace_tasks
 from evolvable_store.storage.sqlite_file import SqliteRepository
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeSignal:
-    """One thing in a session that tells how it ended. kind: tests, commit or words; span: where it stands."""
+    """One thing in a session that tells how it ended.
+
+    kind: tests, commit or words; span: where it stands.
+    """
 
     kind: str
     outcome: Outcome
@@ -24,8 +36,8 @@ class OutcomeSignal:
 class ObservedUse:
     """The use of one version by a session, or by one executor in it.
 
-    at: when it was first seen; how: by what, such as `skill` or `read`. outcome: what the signals after its first
-    use say, None when there were none.
+    at: when it was first seen; how: by what, such as `skill` or `read`. outcome: what the signals
+    after its first use say, None when there were none.
     """
 
     resource: int
@@ -39,7 +51,10 @@ class ObservedUse:
 
 @dataclass(frozen=True, slots=True)
 class UsageObservation(ObservedUse):
-    """The use of one version in a session. model: the session's model at that time. signals: of its outcome."""
+    """The use of one version in a session.
+
+    model: the session's model at that time. signals: of its outcome.
+    """
 
     model: str | None = None
     signals: tuple[OutcomeSignal, ...] = ()
@@ -65,7 +80,10 @@ class IngestedSession:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionUse(ObservedUse):
-    """The use of one version by one executor of a session. grade: of its outcome, set by the storage."""
+    """The use of one version by one executor of a session.
+
+    grade: of its outcome, set by the storage.
+    """
 
     grade: Grade = Grade.HISTORY
 
@@ -79,12 +97,14 @@ ITEM_SESSIONS = "ags:"
 
 @dataclass(frozen=True, slots=True)
 class Execution(GradedEnd):
-    """The part of a session that one executor did; one that was started several times has one execution.
+    """The part of a session that one executor did; one that was started several times has one
+    execution.
 
-    executor: MAIN; the ref of an agent of the library, such as `agent:clerk`, as it was when the session was ingested;
-    or `subagent:NAME` for another one, by the name that the client gives it. agent, version: the library's resource and
-    the version that ran, None for MAIN and others. at: its first span. spans: how many it has. outcome: of MAIN that of
-    the session, of another what the signals from its start to two turns after its end say.
+    executor: MAIN; the ref of an agent of the library, such as `agent:clerk`, as it was when the
+    session was ingested; or `subagent:NAME` for another one, by the name that the client gives it.
+    agent, version: the library's resource and the version that ran, None for MAIN and others. at:
+    its first span. spans: how many it has. outcome: of MAIN that of the session, of another what
+    the signals from its start to two turns after its end say.
 
     The storage says `grade` and `link`. An execution of grade HISTORY counts nothing.
     """
@@ -98,7 +118,8 @@ class Execution(GradedEnd):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedEnd:
-    """A session that the server saw before its transcript was read, and how it ended as far as its signals say.
+    """A session that the server saw before its transcript was read, and how it ended as far as its
+    signals say.
 
     link: the connection over which the server saw it first.
     """
@@ -111,16 +132,20 @@ class VerifiedEnd:
 
 
 _TAKEN = "session, client, digest, spans, at, model, outcome, signals, task_type"
-# Kept in the digest: servers of an earlier program find it unequal to every digest and read the session again.
+# Kept in the digest: servers of an earlier program find it unequal to every digest and read the
+# session again.
 _UNLEARNED = "unlearned:"
 """The prefix of a session's digest until the tasks that it teaches are stored."""
 
 _OBSERVED = "resource, version, at, loaded, used, how, outcome"
 _SIGHTING = "resource, version, at, model, loaded, used, how, outcome, signals"
 _ADD_OBSERVATION = (
-    f"INSERT INTO sighting ({_OBSERVED}, model, signals, session, grade, link) VALUES ({', '.join('?' * 12)})"
+    f"INSERT INTO sighting ({_OBSERVED}, model, signals, session, grade, link) "
+    f"VALUES ({', '.join('?' * 12)})"
 )
-_ADD_EXECUTION_USE = f"INSERT INTO execution_use (session, executor, {_OBSERVED}) VALUES ({', '.join('?' * 9)})"
+_ADD_EXECUTION_USE = (
+    f"INSERT INTO execution_use (session, executor, {_OBSERVED}) VALUES ({', '.join('?' * 9)})"
+)
 
 
 def _link(db: Connection, session: str) -> str | None:
@@ -129,7 +154,10 @@ def _link(db: Connection, session: str) -> str | None:
     A connection that tells clients apart comes before one that several share.
     """
     # Several clients can share one HTTP connection, so it tells less about who worked.
-    query = "SELECT connection FROM client_session WHERE session = ? ORDER BY connection LIKE 'http%', at LIMIT 1"
+    query = (
+        "SELECT connection FROM client_session WHERE session = ? "
+        "ORDER BY connection LIKE 'http%', at LIMIT 1"
+    )
     row = db.execute(query, (session,)).fetchone()
     return row[0] if row else None
 
@@ -139,17 +167,20 @@ def _only_committed(signals: Iterable[OutcomeSignal]) -> bool:
 
 
 def _grade(db: Connection, session: str, observation: UsageObservation) -> Grade:
-    """Return the grade of what a session that the server saw shows: verified where it served that very version.
+    """Return the grade of what a session that the server saw shows: verified where it served that
+    very version.
 
     A commit alone says that something was done and not that it was right: it is reported.
     """
     if _only_committed(observation.signals):
         return Grade.REPORTED
-    served = """SELECT 1 FROM use WHERE session = ? AND resource = ? AND version = ? AND connection IS NOT NULL
+    served = """SELECT 1 FROM use WHERE session = ? AND resource = ? AND version = ?
+        AND connection IS NOT NULL
         AND origin IS NULL LIMIT 1"""
     agrees = (
         observation.loaded
-        and db.execute(served, (session, observation.resource, observation.version)).fetchone() is not None
+        and db.execute(served, (session, observation.resource, observation.version)).fetchone()
+        is not None
     )
     return Grade.VERIFIED if agrees else Grade.REPORTED
 
@@ -179,17 +210,37 @@ def _replace_executions(db: Connection, session: str, executions: Iterable[Execu
 
 
 def _as_observation(
-    resource: int, version: int, at: str, model: str, loaded: int, used: int, how: str, outcome: str, signals: str
+    resource: int,
+    version: int,
+    at: str,
+    model: str,
+    loaded: int,
+    used: int,
+    how: str,
+    outcome: str,
+    signals: str,
 ) -> UsageObservation:
     seen = (loaded == 1, used == 1, tuple(how.split()))
-    return UsageObservation(resource, version, at, *seen, _outcome(outcome), model, parse_signals(signals))
+    return UsageObservation(
+        resource, version, at, *seen, _outcome(outcome), model, parse_signals(signals)
+    )
 
 
 def _as_execution_use(
-    session: str, executor: str, resource: int, version: int, at: str, loaded: int, used: int, how: str, *end: str
+    session: str,
+    executor: str,
+    resource: int,
+    version: int,
+    at: str,
+    loaded: int,
+    used: int,
+    how: str,
+    *end: str,
 ) -> tuple[tuple[str, str], ExecutionUse]:
     seen = (loaded == 1, used == 1, tuple(how.split()))
-    return (session, executor), ExecutionUse(resource, version, at, *seen, _outcome(end[0]), Grade(end[1]))
+    return (session, executor), ExecutionUse(
+        resource, version, at, *seen, _outcome(end[0]), Grade(end[1])
+    )
 
 
 def _as_session(
@@ -204,7 +255,9 @@ def _as_session(
     task_type: str | None,
 ) -> IngestedSession:
     found = (_outcome(outcome), parse_signals(signals))
-    return IngestedSession(session, client, digest.removeprefix(_UNLEARNED), spans, at, model, *found, task_type)
+    return IngestedSession(
+        session, client, digest.removeprefix(_UNLEARNED), spans, at, model, *found, task_type
+    )
 
 
 def _columns(use: ObservedUse) -> tuple[object, ...]:
@@ -221,9 +274,18 @@ def _outcome(text: str | None) -> Outcome | None:
 
 
 def parse_signals(text: str) -> tuple[OutcomeSignal, ...]:
-    """Return signals from their stored form. Raises ValueError, TypeError or KeyError for any other text."""
+    """Return signals from their stored form.
+
+    Raises ValueError, TypeError or KeyError for any other text.
+    """
     return tuple(
-        OutcomeSignal(s["kind"], Outcome(s["outcome"]), int(s["span"]), int(s["turn"])) for s in json.loads(text)
+        OutcomeSignal(
+            s["kind"],
+            Outcome(s["outcome"]),
+            int(s["span"]),
+            int(s["turn"]),
+        )
+        for s in json.loads(text)
     )
 
 
@@ -263,16 +325,19 @@ class Observations(SqliteRepository):
         executions: Sequence[Execution] = (),
         teaches: bool = False,
     ) -> bool:
-        """Store what a session showed instead of what it showed before; returns whether anything was kept.
+        """Store what a session showed instead of what it showed before; returns whether anything
+        was kept.
 
-        A session that is known as it is, or known longer, is left as it stands. executions: what each of its executors
-        did. uses, searches: those that the session made; where nobody knew whose they are, they become this session's.
-        Its ends count only where the server saw the session before. teaches: `learn` is to be called for it, by a later
-        process if this one does not come to it, see `is_unlearned`.
+        A session that is known as it is, or known longer, is left as it stands. executions: what
+        each of its executors did. uses, searches: those that the session made; where nobody knew
+        whose they are, they become this session's. Its ends count only where the server saw the
+        session before. teaches: `learn` is to be called for it, by a later process if this one does
+        not come to it, see `is_unlearned`.
         """
         with self._backend.writing() as db:
             stored = db.execute(
-                "SELECT digest, spans, witnessed FROM taken WHERE session = ? AND origin IS NULL", (ingested.session,)
+                "SELECT digest, spans, witnessed FROM taken WHERE session = ? AND origin IS NULL",
+                (ingested.session,),
             ).fetchone()
             # A shorter reading is an older copy of the transcript, such as one from a backup.
             if stored is not None and (
@@ -280,11 +345,19 @@ class Observations(SqliteRepository):
             ):
                 return False
             link = _link(db, ingested.session)
-            # A session that was told of before the server saw it stays unseen, whatever is called by its name later.
+            # A session that was told of before the server saw it stays unseen, whatever is called
+            # by its name later.
             witnessed = link is not None and (stored is None or stored[2] == 1)
-            values = (*astuple(ingested)[:-2], _signals(ingested.signals), ingested.task_type, witnessed)
+            values = (
+                *astuple(ingested)[:-2],
+                _signals(ingested.signals),
+                ingested.task_type,
+                witnessed,
+            )
             places = ", ".join("?" * len(values))
-            db.execute(f"INSERT OR REPLACE INTO taken ({_TAKEN}, witnessed) VALUES ({places})", values)
+            db.execute(
+                f"INSERT OR REPLACE INTO taken ({_TAKEN}, witnessed) VALUES ({places})", values
+            )
             if teaches:
                 query = "UPDATE taken SET digest = ? WHERE session = ? AND origin IS NULL"
                 db.execute(query, (_UNLEARNED + ingested.digest, ingested.session))
@@ -293,14 +366,30 @@ class Observations(SqliteRepository):
             for observation in observations:
                 grade = _grade(db, ingested.session, observation) if witnessed else Grade.HISTORY
                 origin = (ingested.session, grade, link if witnessed else None)
-                row = (*_columns(observation), observation.model, _signals(observation.signals), *origin)
+                row = (
+                    *_columns(observation),
+                    observation.model,
+                    _signals(observation.signals),
+                    *origin,
+                )
                 db.execute(_ADD_OBSERVATION, row)
             _replace_executions(db, ingested.session, executions)
-            # Calls without a session name become this session's: its transcript has the ids of its uses and searches.
+            # Calls without a session name become this session's: its transcript has the ids of its
+            # uses and searches.
             for table, key, ids, more in (
                 ("use", "id", uses, ""),
-                ("shown", "search", searches, ", origin = CASE origin WHEN 'unknown' THEN NULL ELSE origin END"),
-                ("outcome", "use", uses, ", voter = CASE grade WHEN 'reported' THEN ?1 ELSE voter END"),
+                (
+                    "shown",
+                    "search",
+                    searches,
+                    ", origin = CASE origin WHEN 'unknown' THEN NULL ELSE origin END",
+                ),
+                (
+                    "outcome",
+                    "use",
+                    uses,
+                    ", voter = CASE grade WHEN 'reported' THEN ?1 ELSE voter END",
+                ),
             ):
                 db.execute(
                     f"""UPDATE {table} SET session = ?1{more}
@@ -312,16 +401,22 @@ class Observations(SqliteRepository):
         return True
 
     def is_unlearned(self, session: str, digest: str) -> bool:
-        """Return whether this reading of a session is stored, but not yet the tasks that it teaches."""
+        """Return whether this reading of a session is stored, but not yet the tasks that it
+        teaches.
+        """
         query = "SELECT 1 FROM taken WHERE session = ? AND digest = ? AND origin IS NULL"
         return self._one(query, session, _UNLEARNED + digest) is not None
 
     def learn(self, session: str, digest: str, tasks: Sequence[LearnedTask]) -> None:
-        """Store the tasks that a stored session teaches, as `replace_tasks` does, and that this is done."""
+        """Store the tasks that a stored session teaches, as `replace_tasks` does, and that this is
+        done.
+        """
         with self._backend.writing() as db:
             replace_tasks(db, session, tasks)
             # With the old digest: a longer reading since then has its own tasks to teach.
-            query = "UPDATE taken SET digest = ? WHERE session = ? AND digest = ? AND origin IS NULL"
+            query = (
+                "UPDATE taken SET digest = ? WHERE session = ? AND digest = ? AND origin IS NULL"
+            )
             db.execute(query, (digest, session, _UNLEARNED + digest))
 
     def ingested_session(self, session: str) -> IngestedSession | None:
@@ -330,35 +425,52 @@ class Observations(SqliteRepository):
         return next(iter(self._all(_as_session, query, session)), None)
 
     def verified_ends(self) -> list[VerifiedEnd]:
-        """Return the sessions that the server saw before their transcripts were read, in the order of their time.
+        """Return the sessions that the server saw before their transcripts were read, in the order
+        of their time.
 
         One that only committed has no outcome: see `_grade`.
         """
-        query = """SELECT t.session, t.at, t.outcome, t.signals, t.task_type, (SELECT connection FROM client_session c
+        query = """SELECT t.session, t.at, t.outcome, t.signals, t.task_type, (SELECT connection
+            FROM client_session c
                 WHERE c.session = t.session ORDER BY connection LIKE 'http%', at LIMIT 1)
             FROM taken t WHERE t.witnessed = 1 AND t.origin IS NULL ORDER BY t.at, t.session"""
         rows = self._rows(query)
         return [
-            VerifiedEnd(session, at, None if _only_committed(parse_signals(signals)) else _outcome(outcome), *rest)
+            VerifiedEnd(
+                session,
+                at,
+                None if _only_committed(parse_signals(signals)) else _outcome(outcome),
+                *rest,
+            )
             for session, at, outcome, signals, *rest in rows
         ]
 
     def shown_in(self, session: str) -> set[int]:
         """Return the resources that searches showed in a session."""
-        return {row[0] for row in self._rows("SELECT DISTINCT resource FROM shown WHERE session = ?", session)}
+        return {
+            row[0]
+            for row in self._rows("SELECT DISTINCT resource FROM shown WHERE session = ?", session)
+        }
 
     def sightings(self, session: str) -> list[UsageObservation]:
         """Return the observations of a session, by resource and version."""
-        query = f"SELECT {_SIGHTING} FROM sighting WHERE session = ? AND origin IS NULL ORDER BY resource, version"
+        query = (
+            f"SELECT {_SIGHTING} FROM sighting WHERE session = ? AND origin IS NULL "
+            "ORDER BY resource, version"
+        )
         return self._all(_as_observation, query, session)
 
-    def executions(self, since: str | None = None, *, session: str | None = None) -> list[Execution]:
-        """Return the executions of the ingested sessions in the order of their time, each with its uses.
+    def executions(
+        self, since: str | None = None, *, session: str | None = None
+    ) -> list[Execution]:
+        """Return the executions of the ingested sessions in the order of their time, each with its
+        uses.
 
-        since: only those whose first span is not older (ISO 8601 in UTC). session: only those of one session. Sessions
-        that were ingested before executions were stored have none, nor have those of an imported archive. A use, and
-        the end of an agent's execution, have the grade of what the session showed of that version. The end of another
-        one is VERIFIED where the server saw the session itself. What is not witnessed is HISTORY and has no link.
+        since: only those whose first span is not older (ISO 8601 in UTC). session: only those of
+        one session. Sessions that were ingested before executions were stored have none, nor have
+        those of an imported archive. A use, and the end of an agent's execution, have the grade of
+        what the session showed of that version. The end of another one is VERIFIED where the server
+        saw the session itself. What is not witnessed is HISTORY and has no link.
         """
         values = (since, session)
         uses: dict[tuple[str, str], list[ExecutionUse]] = {}
@@ -377,17 +489,25 @@ class Observations(SqliteRepository):
         ]
 
     def version_at(self, resource: int, at: str) -> int | None:
-        """Return the version that was the head in this library at a moment (ISO 8601 in UTC); None when none was.
+        """Return the version that was the head in this library at a moment (ISO 8601 in UTC); None
+        when none was.
 
-        What another library made counts from its arrival here, whatever its own time. Among what was there by then the
-        sequence decides.
+        What another library made counts from its arrival here, whatever its own time. Among what
+        was there by then the sequence decides.
         """
-        row: tuple[int | None] | None = self._one(QUERIES["version_at"], resource, at)
+        row: tuple[int | None] | None = self._one(
+            QUERIES["version_at"],
+            resource,
+            at,
+        )
         return row[0] if row else None
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """Yield (place, fault) for evidence that contradicts the rest of the library."""
-        words = {"outcomes": json.dumps(list(Outcome)), "usages": json.dumps(list(Usage))}
+        words = {
+            "outcomes": json.dumps(list(Outcome)),
+            "usages": json.dumps(list(Usage)),
+        }
         # What SQL can check; signals are JSON, which it cannot.
         yield from self._check("evidence_checks.sql", **words)
         for table in ("sighting", "taken"):
@@ -404,11 +524,17 @@ class Observations(SqliteRepository):
             return [
                 client_session
                 for client_session in sessions
-                if not db.execute(query, (client_session.session, client_session.connection)).fetchone()
+                if not db.execute(
+                    query, (client_session.session, client_session.connection)
+                ).fetchone()
             ]
 
-    def add_impressions(self, rows: Iterable[Impression], sessions: Iterable[ClientSession]) -> None:
-        """Store impressions, each search and resource once, and the sessions that the server saw."""
+    def add_impressions(
+        self, rows: Iterable[Impression], sessions: Iterable[ClientSession]
+    ) -> None:
+        """Store impressions, each search and resource once, and the sessions that the
+        server saw.
+        """
         insert = f"INSERT OR IGNORE INTO shown ({_IMPRESSION}) VALUES (?, ?, ?, ?, ?)"
         with self._backend.writing() as db:
             db.executemany(

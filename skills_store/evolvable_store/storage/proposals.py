@@ -21,8 +21,8 @@ OPEN, APPROVED, REJECTED, EXPIRED = "open", "approved", "rejected", "expired"
 class ProposalGrounds:
     """The reasons and findings that a proposed change is presented with.
 
-    grounds: JSON of the verb that proposes. fingerprint: what is proposed, by which the same is known again.
-    expires: the time at which it closes. findings: JSON of what a scan found in it.
+    grounds: JSON of the verb that proposes. fingerprint: what is proposed, by which the same is
+    known again. expires: the time at which it closes. findings: JSON of what a scan found in it.
     """
 
     grounds: str | None = None
@@ -33,7 +33,9 @@ class ProposalGrounds:
 
 @dataclass(frozen=True, slots=True)
 class Draft(ProposalGrounds):
-    """A change to be proposed: its whole content (none: it removes the resource), with reasons and findings."""
+    """A change to be proposed: its whole content (none: it removes the resource), with reasons and
+    findings.
+    """
 
     ref: Ref
     base: int
@@ -45,9 +47,10 @@ class Draft(ProposalGrounds):
 class Proposal(ProposalGrounds):
     """A change that waits, or waited. `base`: the version it was made from, 0 for a new resource.
 
-    times: how often the same was proposed while it waited; reason and session are those of the last time.
-    An empty manifest proposes to remove the resource: none can be without a file. files_removed_at: when the files of
-    one that was turned down were removed; None while they are kept.
+    times: how often the same was proposed while it waited; reason and session are those of the last
+    time. An empty manifest proposes to remove the resource: none can be without a file.
+    files_removed_at: when the files of one that was turned down were removed; None while they are
+    kept.
     """
 
     id: int
@@ -83,12 +86,20 @@ class Proposals(SqliteRepository):
     def add(self, at: str, actor: Actor, session: str | None, draft: Draft) -> int:
         """Store a proposal with its content; return its id.
 
-        Where somebody other than a person proposes what waits already (the same content, made from the same version),
-        that is counted, and takes the new reason and session.
+        Where somebody other than a person proposes what waits already (the same content, made from
+        the same version), that is counted, and takes the new reason and session.
         """
         # Packed before the write lock is taken.
         adding, ref = ProposalBatch(at, actor, session, [draft]), draft.ref
-        like = (ref.kind, ref.scope, ref.name, draft.base, make_manifest(draft.files).to_json(), actor, OPEN)
+        like = (
+            ref.kind,
+            ref.scope,
+            ref.name,
+            draft.base,
+            make_manifest(draft.files).to_json(),
+            actor,
+            OPEN,
+        )
         with self._backend.writing() as db:
             # A person's proposal is never merged into another: its reason is the person's own.
             same = db.execute(_SAME, like).fetchone() if actor is not Actor.HUMAN else None
@@ -101,7 +112,9 @@ class Proposals(SqliteRepository):
         """Return one proposal. Raises NotFound."""
         for proposal in self._all(_as_proposal, f"{_PROPOSAL} WHERE id = ?", identity):
             return proposal
-        raise NotFound(f"There is no proposal {identity}.", "`evolvable inbox` lists those that wait.")
+        raise NotFound(
+            f"There is no proposal {identity}.", "`evolvable inbox` lists those that wait."
+        )
 
     def waiting(self, limit: int = 100) -> list[Proposal]:
         """Return up to `limit` open proposals, oldest first."""
@@ -110,13 +123,18 @@ class Proposals(SqliteRepository):
     def count_waiting(self, now: str, limit: int) -> int:
         """Return how many open proposals there are whose time is not over, at most `limit`."""
         query = """SELECT count(*) FROM (
-            SELECT 1 FROM proposal WHERE state = ? AND (expires IS NULL OR expires >= ?) LIMIT ?) AS waiting"""
+            SELECT 1 FROM proposal WHERE state = ? AND (expires IS NULL OR expires >= ?)
+            LIMIT ?) AS waiting"""
         return self._all(int, query, OPEN, now, limit)[0]
 
     def in_state(self, state: str, limit: int) -> list[Proposal]:
-        """Return up to `limit` proposals in this state, oldest first of those that wait, else newest first."""
+        """Return up to `limit` proposals in this state, oldest first of those that wait, else
+        newest first.
+        """
         order = "ASC" if state == OPEN else "DESC"
-        return self._all(_as_proposal, f"{_PROPOSAL} WHERE state = ? ORDER BY id {order} LIMIT ?", state, limit)
+        return self._all(
+            _as_proposal, f"{_PROPOSAL} WHERE state = ? ORDER BY id {order} LIMIT ?", state, limit
+        )
 
     def approved_in_session(self, session: str) -> list[Proposal]:
         """Return the approved proposals that a session led to."""
@@ -124,8 +142,11 @@ class Proposals(SqliteRepository):
         return self._all(_as_proposal, query, session, APPROVED)
 
     def reasons(self, ref: Ref, operations: Iterable[int]) -> dict[int, list[str]]:
-        """Return by operation why its changes of a resource were proposed, where their approval gave no reason."""
-        query = """SELECT operation, reason FROM proposal WHERE kind = ? AND scope = ? AND name = ? AND state = ?
+        """Return by operation why its changes of a resource were proposed, where their approval
+        gave no reason.
+        """
+        query = """SELECT operation, reason FROM proposal WHERE kind = ? AND scope = ? AND name = ?
+            AND state = ?
             AND coalesce(decision, '') = ''
             AND operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY id"""
         found: dict[int, list[str]] = {}
@@ -135,10 +156,16 @@ class Proposals(SqliteRepository):
             found.setdefault(operation, []).append(reason)
         return found
 
-    def approved_beside(self, ref: Ref, operations: Iterable[int]) -> dict[int, list[tuple[int, str]]]:
-        """Return by operation the proposals of other resources that it approved, each with why it was proposed."""
-        query = """SELECT operation, id, reason FROM proposal WHERE NOT (kind = ? AND scope = ? AND name = ?)
-            AND state = ? AND operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY id"""
+    def approved_beside(
+        self, ref: Ref, operations: Iterable[int]
+    ) -> dict[int, list[tuple[int, str]]]:
+        """Return by operation the proposals of other resources that it approved, each with why it
+        was proposed.
+        """
+        query = """SELECT operation, id, reason FROM proposal WHERE NOT (kind = ? AND scope = ?
+            AND name = ?)
+            AND state = ? AND operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?))
+            ORDER BY id"""
         found: dict[int, list[tuple[int, str]]] = {}
         for operation, identity, reason in self._rows(
             query, ref.kind, ref.scope, ref.name, APPROVED, json.dumps(list(operations))
@@ -153,7 +180,10 @@ class Proposals(SqliteRepository):
 
     def expire(self, now: str) -> int:
         """Close the open proposals whose time is over; return how many."""
-        query = "UPDATE proposal SET state = ?, decision = 'nobody decided in time' WHERE state = ? AND expires < ?"
+        query = (
+            "UPDATE proposal SET state = ?, decision = 'nobody decided in time' WHERE state = ? "
+            "AND expires < ?"
+        )
         return self._do(query, EXPIRED, OPEN, now)
 
     def reject(self, identity: int, decision: str, *audited: Decision) -> bool:
@@ -162,18 +192,23 @@ class Proposals(SqliteRepository):
         audited: what the audit log says of it.
         """
         with self._backend.writing() as db:
-            # Closing and its row in the audit log are one transaction: neither is there without the other.
+            # Closing and its row in the audit log are one transaction: neither is there without the
+            # other.
             closed = close_proposal(db, identity, REJECTED, decision, None)
             if closed:
                 add_decisions(db, audited)
         return closed
 
     def reopen(self, identity: int, *audited: Decision) -> bool:
-        """Let a rejected proposal wait again; return False when it is not rejected, or its files were removed.
+        """Let a rejected proposal wait again; return False when it is not rejected, or its files
+        were removed.
 
         audited: as for `reject`.
         """
-        query = "UPDATE proposal SET state = ?, decision = NULL WHERE id = ? AND state = ? AND files_removed_at IS NULL"
+        query = (
+            "UPDATE proposal SET state = ?, decision = NULL WHERE id = ? AND state = ? "
+            "AND files_removed_at IS NULL"
+        )
         with self._backend.writing() as db:
             reopened = db.execute(query, (OPEN, identity, REJECTED)).rowcount > 0
             if reopened:
@@ -181,14 +216,20 @@ class Proposals(SqliteRepository):
         return reopened
 
 
-def close_proposal(db: Connection, proposal: int, state: str, decision: str, operation: int | None) -> bool:
+def close_proposal(
+    db: Connection, proposal: int, state: str, decision: str, operation: int | None
+) -> bool:
     """Close an open proposal; return False when it is not open."""
-    query = "UPDATE proposal SET state = ?, decision = ?, operation = ? WHERE id = ? AND state = 'open'"
+    query = (
+        "UPDATE proposal SET state = ?, decision = ?, operation = ? WHERE id = ? AND state = 'open'"
+    )
     return bool(db.execute(query, (state, decision, operation, proposal)).rowcount)
 
 
 class ProposalBatch:
-    """Proposals made together, ready to be written: their contents are packed while nobody waits."""
+    """Proposals made together, ready to be written: their contents are packed while
+    nobody waits.
+    """
 
     def __init__(self, at: str, actor: Actor, session: str | None, drafts: Sequence[Draft]) -> None:
         # Hashing and packing take milliseconds, so they happen before the write lock is taken.
@@ -196,7 +237,9 @@ class ProposalBatch:
         for draft in drafts:
             manifest = make_manifest(draft.files)
             for path, entry in manifest.items():
-                self._blobs.append((entry.sha256, entry.size, *reversed(pack(draft.files[path].data))))
+                self._blobs.append(
+                    (entry.sha256, entry.size, *reversed(pack(draft.files[path].data)))
+                )
             leading_columns = (
                 at,
                 draft.ref.kind,
@@ -219,19 +262,24 @@ class ProposalBatch:
 _BLOB = """INSERT INTO blob (sha256, size, codec, data) VALUES (?, ?, ?, ?) ON CONFLICT (sha256)
     DO UPDATE SET codec = excluded.codec, data = excluded.data WHERE blob.codec = 'absent'"""
 _GROUNDS = tuple(field.name for field in fields(ProposalGrounds))
-_ADD = f"""INSERT INTO proposal (at, kind, scope, name, base, manifest, reason, actor, session, state,
+_ADD = f"""INSERT INTO proposal (at, kind, scope, name, base, manifest, reason, actor, session,
+    state,
     {", ".join(_GROUNDS)}) VALUES ({", ".join("?" * (10 + len(_GROUNDS)))}) RETURNING id"""
-_SAME = """SELECT id FROM proposal WHERE kind = ? AND scope = ? AND name = ? AND base = ? AND manifest = ?
+_SAME = """SELECT id FROM proposal WHERE kind = ? AND scope = ? AND name = ? AND base = ?
+    AND manifest = ?
     AND actor = ? AND state = ? AND grounds IS NULL ORDER BY id LIMIT 1"""
 _AGAIN = "UPDATE proposal SET times = times + 1, reason = ?, session = ? WHERE id = ?"
-_PROPOSAL = f"""SELECT {", ".join(_GROUNDS)}, id, at, kind, scope, name, base, manifest, reason, actor, session, state,
+_PROPOSAL = f"""SELECT {", ".join(_GROUNDS)}, id, at, kind, scope, name, base, manifest, reason,
+    actor, session, state,
     decision, operation, times, files_removed_at FROM proposal"""
 
 
 def _as_proposal(*row: Any) -> Proposal:
     id, at, kind, scope, name, base, manifest, reason, actor, *rest = row[len(_GROUNDS) :]
     entries, grounds = Manifest.from_json(manifest), dict(zip(_GROUNDS, row, strict=False))
-    return Proposal(id, at, Kind(kind), scope, name, base, entries, reason, Actor(actor), *rest, **grounds)
+    return Proposal(
+        id, at, Kind(kind), scope, name, base, entries, reason, Actor(actor), *rest, **grounds
+    )
 
 
 class ReviewState(StrEnum):
@@ -264,7 +312,8 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What one turn of a session showed, in a few words. key: equal for the same observation in another session.
+    """What one turn of a session showed, in a few words. key: equal for the same observation in
+    another session.
 
     settled: whether it was seen that it came out well. id: 0 until it is kept.
     """
@@ -307,7 +356,9 @@ class Reviews(SqliteRepository):
         return self._all(_as_review, f"{_REVIEW} ORDER BY at DESC LIMIT ?", limit)
 
     def begin(self, review: Review, episodes: Iterable[Episode]) -> Review:
-        """Store a review with the episodes of its session, once; return the stored review, in whatever state it is."""
+        """Store a review with the episodes of its session, once; return the stored review, in
+        whatever state it is.
+        """
         episode_rows = [astuple(episode)[:-1] for episode in episodes]
         with self._backend.writing() as db:
             # Without answer and result, which a new review does not have.
@@ -326,11 +377,15 @@ class Reviews(SqliteRepository):
         self._do(query, answer, identity, ReviewState.ANSWERED)
 
     def reopen(self, identity: str, now: str) -> None:
-        """Let an answered review that is not done wait for another answer, behind those that wait already."""
+        """Let an answered review that is not done wait for another answer, behind those that wait
+        already.
+        """
         query = "UPDATE review SET state = ?, answer = NULL, at = ? WHERE id = ? AND state = ?"
         self._do(query, ReviewState.BEGUN, now, identity, ReviewState.ANSWERED)
 
-    def finish(self, review: Review, now: str, drafts: Sequence[Draft], result: str) -> tuple[list[int], bool]:
+    def finish(
+        self, review: Review, now: str, drafts: Sequence[Draft], result: str
+    ) -> tuple[list[int], bool]:
         """Store a review's proposals and its result together, once, and delete its request.
 
         Returns the ids of the proposals, and whether it was this call that did it.
@@ -343,7 +398,9 @@ class Reviews(SqliteRepository):
             if row is None or row[0] == ReviewState.DONE:
                 return [], False
             ids = adding.into(db)
-            query = "UPDATE review SET state = ?, packet = NULL, answer = ?, result = ? WHERE id = ?"
+            query = (
+                "UPDATE review SET state = ?, packet = NULL, answer = ?, result = ? WHERE id = ?"
+            )
             db.execute(query, (ReviewState.DONE, json.dumps(ids), result, review.id))
         return ids, True
 
@@ -353,37 +410,66 @@ class Reviews(SqliteRepository):
 
     def episodes(self, keys: Iterable[str], besides: str, limit: int = 40) -> list[Episode]:
         """Return the episodes of other sessions with these keys, newest first."""
-        query = f"{_EPISODE} WHERE key IN (SELECT value FROM json_each(?)) AND session <> ? ORDER BY id DESC LIMIT ?"
+        query = (
+            f"{_EPISODE} WHERE key IN (SELECT value FROM json_each(?)) AND session <> ? "
+            "ORDER BY id DESC LIMIT ?"
+        )
         return self._all(_as_episode, query, json.dumps(list(keys)), besides, limit)
 
     def spending_of(self, day: str) -> Spending:
         """Return the spending of a day, reserved calls included."""
         return Spending(*self._one(_SPENT, day))
 
-    def reserve(self, day: str, review: str, model: str, cost: Spending, limit: Spending) -> int | None:
-        """Record a call before it is made, if the day stays within the limit; return its id, None if it does not."""
+    def reserve(
+        self, day: str, review: str, model: str, cost: Spending, limit: Spending
+    ) -> int | None:
+        """Record a call before it is made, if the day stays within the limit; return its id, None
+        if it does not.
+        """
         with self._backend.writing() as db:
             calls, tokens, money = db.execute(_SPENT, (day,)).fetchone()
-            # Under the write lock, so that two processes cannot both take the rest of the day's limit.
-            if calls + 1 > limit.calls or tokens + cost.tokens > limit.tokens or money + cost.money > limit.money:
+            # Under the write lock, so that two processes cannot both take the rest of the day's
+            # limit.
+            if (
+                calls + 1 > limit.calls
+                or tokens + cost.tokens > limit.tokens
+                or money + cost.money > limit.money
+            ):
                 return None
             # The column keeps its first name, because older programs write to the same table.
-            query = "INSERT INTO spending (day, review, thinker, tokens, money) VALUES (?, ?, ?, ?, ?) RETURNING id"
-            return int(db.execute(query, (day, review, model, cost.tokens, cost.money)).fetchall()[0][0])
+            query = (
+                "INSERT INTO spending (day, review, thinker, tokens, money) "
+                "VALUES (?, ?, ?, ?, ?) RETURNING id"
+            )
+            return int(
+                db.execute(
+                    query,
+                    (day, review, model, cost.tokens, cost.money),
+                ).fetchall()[0][0]
+            )
 
     def settle(self, reserved: int, cost: Spending) -> None:
         """Replace the reserved cost of a call by its real cost."""
-        self._do("UPDATE spending SET tokens = ?, money = ? WHERE id = ?", cost.tokens, cost.money, reserved)
+        self._do(
+            "UPDATE spending SET tokens = ?, money = ? WHERE id = ?",
+            cost.tokens,
+            cost.money,
+            reserved,
+        )
 
 
-_ADD_REVIEW = """INSERT INTO review (id, session, digest, reviewer, at, state, packet) VALUES (?, ?, ?, ?, ?, ?, ?)
+_ADD_REVIEW = """INSERT INTO review (id, session, digest, reviewer, at, state, packet)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT DO NOTHING"""
 _ADD_EPISODE = """INSERT INTO episode (session, turn, at, signal, key, quote, origin, settled)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session, turn, signal, key)
     DO UPDATE SET settled = max(episode.settled, excluded.settled)"""
 _REVIEW = "SELECT id, session, digest, reviewer, at, state, packet, answer, result FROM review"
 _EPISODE = "SELECT session, turn, at, signal, key, quote, origin, settled, id FROM episode"
-_SPENT = "SELECT count(*), coalesce(sum(tokens), 0), coalesce(sum(money), 0.0) FROM spending WHERE day = ?"
+_SPENT = (
+    "SELECT count(*), coalesce(sum(tokens), 0), coalesce(sum(money), 0.0) FROM spending "
+    "WHERE day = ?"
+)
 
 
 def _as_review(
@@ -393,6 +479,14 @@ def _as_review(
 
 
 def _as_episode(
-    session: str, turn: int, at: str, signal: str, key: str, quote: str, origin: str, settled: int, identity: int
+    session: str,
+    turn: int,
+    at: str,
+    signal: str,
+    key: str,
+    quote: str,
+    origin: str,
+    settled: int,
+    identity: int,
 ) -> Episode:
     return Episode(session, turn, at, signal, key, quote, origin, settled == 1, identity)

@@ -1,7 +1,7 @@
 """The storage that callers use: versions, log and transactions; and the rows that cross it.
 
-One suite of tests runs over every implementation. Evidence, proposals and the like have a repository each, a class of
-its own module.
+One suite of tests runs over every implementation. Evidence, proposals and the like have a
+repository each, a class of its own module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from evolvable_store.storage.attestations import Attestations, Signatures, Verify
     from evolvable_store.storage.audit import AuditLog, Decision
     from evolvable_store.storage.authorship import AuthorshipReader
-    from evolvable_store.storage.bindings import Bindings, HeldDirectories, ProjectMarks, WaitingPlaces
+    from evolvable_store.storage.bindings import (
+        Bindings,
+        HeldDirectories,
+        ProjectMarks,
+        WaitingPlaces,
+    )
     from evolvable_store.storage.collection_store import Collections
     from evolvable_store.storage.evidence import EvidenceLog
     from evolvable_store.storage.folding import Folding
@@ -43,9 +48,11 @@ Packed = tuple[str, int, bytes, str]
 
 @dataclass(frozen=True, slots=True)
 class ReplayStep:
-    """One change as another library made it: where the name pointed after it, and its newest version at that time.
+    """One change as another library made it: where the name pointed after it, and its newest
+    version at that time.
 
-    `manifest` is that of version `latest` when this step made it, with those `blobs` that its parent has not.
+    `manifest` is that of version `latest` when this step made it, with those `blobs` that its
+    parent has not.
     """
 
     ref: Ref
@@ -59,7 +66,10 @@ class ReplayStep:
 
 @dataclass(frozen=True, slots=True)
 class ArrivedStep:
-    """One content that another library gave a resource. An empty manifest: the resource was removed there."""
+    """One content that another library gave a resource.
+
+    An empty manifest: the resource was removed there.
+    """
 
     ref: Ref
     manifest: Manifest
@@ -68,20 +78,27 @@ class ArrivedStep:
 
 @dataclass(frozen=True, slots=True)
 class SharedVector:
-    """The vector of a text, and those of its tokens, one byte for each number; None where there are none."""
+    """The vector of a text, and those of its tokens, one byte for each number; None where there are
+    none.
+    """
 
     numbers: tuple[float, ...]
     tokens: bytes | None = None
 
 
 class SharedVectors(Protocol):
-    """Vectors that the servers of a library share, by the hash of their text; a library in a file has none."""
+    """Vectors that the servers of a library share, by the hash of their text; a library in a file
+    has none.
+    """
 
     def find(self, model: str, hashes: Collection[bytes]) -> dict[bytes, SharedVector]:
         """Return the vectors of these texts, by hash, without texts that have none of the model."""
 
     def add(self, model: str, vectors: Mapping[bytes, SharedVector]) -> None:
-        """Store vectors, in place of any that are there. Does nothing in a library that can only be read."""
+        """Store vectors, in place of any that are there.
+
+        Does nothing in a library that can only be read.
+        """
 
     def remove(self, hashes: Iterable[bytes]) -> None:
         """Delete the vectors of these texts, of every model."""
@@ -126,7 +143,9 @@ class Storage(Protocol):
     folding: Folding
 
     shared: bool
-    """Whether homes of several people use one library, so that no home alone may make it coarser by itself."""
+    """Whether homes of several people use one library, so that no home alone may make it coarser by
+    itself.
+    """
 
     @property
     def read_only(self) -> bool:
@@ -139,10 +158,14 @@ class Storage(Protocol):
         """Return the signatures under one key. key: the public key in hexadecimal."""
 
     def shared_vectors(self) -> SharedVectors | None:
-        """Return the vectors that all servers of the library share; None where each home has its own."""
+        """Return the vectors that all servers of the library share; None where each home has its
+        own.
+        """
 
     def waiting_places(self) -> WaitingPlaces:
-        """Return the places that a shared database, a move or a backup names; they wait for the person's consent."""
+        """Return the places that a shared database, a move or a backup names; they wait for the
+        person's consent.
+        """
 
     def settle_places(self, found: WaitingPlaces) -> None:
         """Delete the waiting rows that the person was asked about."""
@@ -166,7 +189,9 @@ class Storage(Protocol):
         """Return the heads of a kind and a scope with these names, removed ones included."""
 
     def changed_heads(self, after: int, last: int) -> list[Head]:
-        """Return the heads that changes with a sequence over `after`, up to `last`, moved; removed ones too."""
+        """Return the heads that changes with a sequence over `after`, up to `last`, moved; removed
+        ones too.
+        """
 
     def version(self, resource: int, number: int) -> Version | None:
         """Return one version, or None."""
@@ -202,10 +227,14 @@ class Storage(Protocol):
         """Return the sequence of the newest change, 0 in an empty library."""
 
     def sequences(self) -> tuple[int, int]:
-        """Return the sequence of the newest change, and the number of the newest change of learned tasks."""
+        """Return the sequence of the newest change, and the number of the newest change of learned
+        tasks.
+        """
 
     def write(self) -> AbstractContextManager[Writer]:
-        """Return a context that holds the only write lock; commits durably at its end, or rolls back."""
+        """Return a context that holds the only write lock; commits durably at its end, or rolls
+        back.
+        """
 
 
 class Writer(Protocol):
@@ -236,13 +265,19 @@ class Writer(Protocol):
         """Give a watched folder another scope, together with its held directories."""
 
     def rebind(self, folder: int, old: int, new: int) -> None:
-        """Have the directories of a folder that hold one resource hold another one of the same versions."""
+        """Have the directories of a folder that hold one resource hold another one of the same
+        versions.
+        """
 
     def copy_authors(self, old: int, new: int) -> None:
-        """Copy the authors of a resource's versions, and what a person vouches for, to the same versions of another."""
+        """Copy the authors of a resource's versions, and what a person vouches for, to the same
+        versions of another.
+        """
 
     def provenance(self, resource: int, number: int) -> Provenance:
-        """Return which version brought the bytes of a version's files, against the base that counts now."""
+        """Return which version brought the bytes of a version's files, against the base that counts
+        now.
+        """
 
     def add_change(
         self,
@@ -258,22 +293,36 @@ class Writer(Protocol):
         """
 
     def add_operation(
-        self, identity: int, last: int, intent: Intent, arrived: bool = False, arrived_at: str | None = None
+        self,
+        identity: int,
+        last: int,
+        intent: Intent,
+        arrived: bool = False,
+        arrived_at: str | None = None,
     ) -> None:
         """Keep an operation whose changes have the sequences `identity` to `last`.
 
-        arrived: as in `Operation`. arrived_at: when it came here from another library (ISO 8601 in UTC).
+        arrived: as in `Operation`. arrived_at: when it came here from another library (ISO 8601 in
+        UTC).
         """
 
     def add_signature(self, operation: int, key: str, signature: bytes) -> None:
         """Keep the signature of an operation that was made in this transaction."""
 
     def bind(
-        self, folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
+        self,
+        folder: int,
+        directory: str,
+        resource: int,
+        version: int | None,
+        signature: str,
+        conflict: str,
     ) -> None:
         """Record the content of a directory of a working copy, in place of an earlier record."""
 
-    def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
+    def close_proposal(
+        self, proposal: int, state: str, decision: str, operation: int | None
+    ) -> bool:
         """Close an open proposal; return False when it is not open."""
 
     def add_decisions(self, decisions: Sequence[Decision]) -> None:
@@ -286,7 +335,12 @@ class Writer(Protocol):
         """Store how far the library and a remote are synchronised."""
 
     def add_move(self, note: MoveNote, states: Mapping[int, ChannelState]) -> int | None:
-        """Place these skills on the channel in one move, and return its id; None when it would change nothing."""
+        """Place these skills on the channel in one move, and return its id; None when it would
+        change nothing.
+        """
 
     def follow(self, note: MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
-        """Move the channel by its policy. moved: by skill, the version its name pointed to before and after."""
+        """Move the channel by its policy.
+
+        moved: by skill, the version its name pointed to before and after.
+        """

@@ -1,4 +1,6 @@
-"""The stable channel: the version of each skill that hosts see, as a record of moves that only grows."""
+"""The stable channel: the version of each skill that hosts see, as a record of moves that only
+grows.
+"""
 
 import itertools
 import json
@@ -18,7 +20,9 @@ class ReleasePolicy(StrEnum):
     """The events that move the channel automatically."""
 
     NEW = "new"
-    """A skill that is new appears by itself; every later change of it waits until it is published."""
+    """A skill that is new appears by itself; every later change of it waits until it is
+    published.
+    """
 
     MANUAL = "manual"
     """Nothing: new skills wait too."""
@@ -33,7 +37,10 @@ DEFAULT_POLICY = ReleasePolicy.NEW
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """Where the channel holds one skill: at a version, or nowhere. withdrawn: a person took it off."""
+    """Where the channel holds one skill: at a version, or nowhere.
+
+    withdrawn: a person took it off.
+    """
 
     version: int | None
     withdrawn: bool = False
@@ -87,14 +94,17 @@ class ChannelEntry:
 
     @property
     def visible_version(self) -> int | None:
-        """The version that hosts see, None while the skill is removed; it is the same again when the skill returns."""
+        """The version that hosts see, None while the skill is removed; it is the same again when
+        the skill returns.
+        """
         return self.version if self.head is not None else None
 
 
 QUERIES = read_queries()
 
 _NOTE = "at, actor, reason, session, operation, policy"
-_PLACING = """SELECT p.move, m.operation, p.resource, r.kind, r.scope, r.name, p.before, p.after, p.withdrawn
+_PLACING = """SELECT p.move, m.operation, p.resource, r.kind, r.scope, r.name, p.before, p.after,
+    p.withdrawn
     FROM placing p JOIN move m ON m.id = p.move JOIN resource r ON r.id = p.resource"""
 
 
@@ -105,13 +115,23 @@ def _at_newest_operation(db: Connection, note: MoveNote, policy: ReleasePolicy |
 
 def _as_entry(resource: int, scope: str, name: str, head: int | None, *placed: Any) -> ChannelEntry:
     version, withdrawn, operation = placed
-    return ChannelEntry(resource, Ref(Kind.SKILL, name, scope), head, version, withdrawn == 1, operation or 0)
+    return ChannelEntry(
+        resource, Ref(Kind.SKILL, name, scope), head, version, withdrawn == 1, operation or 0
+    )
 
 
 def _as_move(
-    identity: int, at: str, actor: str, reason: str, session: str | None, operation: int, policy: str | None
+    identity: int,
+    at: str,
+    actor: str,
+    reason: str,
+    session: str | None,
+    operation: int,
+    policy: str | None,
 ) -> ChannelMove:
-    note = MoveNote(at, Actor(actor), reason, session, operation, ReleasePolicy(policy) if policy else None)
+    note = MoveNote(
+        at, Actor(actor), reason, session, operation, ReleasePolicy(policy) if policy else None
+    )
     return ChannelMove(identity, note)
 
 
@@ -119,7 +139,9 @@ def _as_placement(
     move: int, operation: int, resource: int, kind: str, scope: str, name: str, *placed: Any
 ) -> Placement:
     before, after, withdrawn = placed
-    return Placement(move, operation, resource, Ref(Kind(kind), name, scope), before, after, withdrawn == 1)
+    return Placement(
+        move, operation, resource, Ref(Kind(kind), name, scope), before, after, withdrawn == 1
+    )
 
 
 # The newest move that set one; others leave the policy as it is.
@@ -140,7 +162,9 @@ def read_channel_state(db: Connection, resource: int) -> ChannelState:
 
 
 def add_move(db: Connection, note: MoveNote, states: Mapping[int, ChannelState]) -> int | None:
-    """Store one move that places these resources, and return its id; None when it would change nothing."""
+    """Store one move that places these resources, and return its id; None when it would change
+    nothing.
+    """
     rows = []
     for resource, state in states.items():
         # Read under the write lock, so that `before` is what was really replaced.
@@ -151,12 +175,23 @@ def add_move(db: Connection, note: MoveNote, states: Mapping[int, ChannelState])
     if not rows and note.policy is None:
         return None
     insert = f"INSERT INTO move ({_NOTE}) VALUES (?, ?, ?, ?, ?, ?) RETURNING id"
-    move = int(db.execute(insert, astuple(note)).fetchall()[0][0])
-    db.executemany(f"INSERT INTO placing (move, resource, before, after, withdrawn) VALUES ({move}, ?, ?, ?, ?)", rows)
+    move = int(
+        db.execute(
+            insert,
+            astuple(note),
+        ).fetchall()[0][0]
+    )
+    db.executemany(
+        "INSERT INTO placing (move, resource, before, after, withdrawn) "
+        f"VALUES ({move}, ?, ?, ?, ?)",
+        rows,
+    )
     return move
 
 
-def follow_policy(db: Connection, note: MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
+def follow_policy(
+    db: Connection, note: MoveNote, moved: Mapping[int, tuple[int | None, int | None]]
+) -> None:
     """Move the channel by its policy after an operation. note: who made the operation, and why.
 
     moved: the skills that it moved, each with the version its name pointed to before and after.
@@ -174,7 +209,9 @@ def follow_policy(db: Connection, note: MoveNote, moved: Mapping[int, tuple[int 
         if not current.withdrawn and (rule is ReleasePolicy.LIVE or current.version is None):
             states[resource] = ChannelState(after)
     if states:
-        add_move(db, replace(note, reason=f"{note.reason} (by itself: the policy is {rule})"), states)
+        add_move(
+            db, replace(note, reason=f"{note.reason} (by itself: the policy is {rule})"), states
+        )
 
 
 class Channel(SqliteRepository):
@@ -195,13 +232,20 @@ class Channel(SqliteRepository):
 
     def of_resources(self, resources: Iterable[int]) -> dict[int, ChannelEntry]:
         """Return the entries of the skills among these resources, by id."""
-        query = f"{QUERIES['channel_entry']} AND r.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"
-        return {entry.resource: entry for entry in self._all(_as_entry, query, json.dumps(list(resources)))}
+        query = (
+            f"{QUERIES['channel_entry']} AND r.id IN (SELECT CAST(value AS INTEGER) "
+            "FROM json_each(?))"
+        )
+        return {
+            entry.resource: entry
+            for entry in self._all(_as_entry, query, json.dumps(list(resources)))
+        }
 
     def place(self, note: MoveNote, states: Mapping[int, ChannelState]) -> int | None:
         """Make one move that places these skills, all of them or none, and return its id.
 
-        None: they were there already. `note.operation` is replaced by the newest one. Raises as every write.
+        None: they were there already. `note.operation` is replaced by the newest one. Raises as
+        every write.
         """
         with self._backend.writing() as db:
             return add_move(db, _at_newest_operation(db, note, None), states)
@@ -216,9 +260,15 @@ class Channel(SqliteRepository):
                 return None
             states: dict[int, ChannelState] = {}
             if policy is ReleasePolicy.LIVE:
-                everything = itertools.starmap(_as_entry, db.execute(QUERIES["channel_entry"]).fetchall())
+                everything = itertools.starmap(
+                    _as_entry, db.execute(QUERIES["channel_entry"]).fetchall()
+                )
                 # What a person withdrew stays off, under every policy.
-                states = {entry.resource: ChannelState(entry.head) for entry in everything if not entry.withdrawn}
+                states = {
+                    entry.resource: ChannelState(entry.head)
+                    for entry in everything
+                    if not entry.withdrawn
+                }
             return add_move(db, _at_newest_operation(db, note, policy), states)
 
     def last(self) -> int:
@@ -229,7 +279,9 @@ class Channel(SqliteRepository):
         """Return one move. Raises NotFound."""
         found = self.moves(1, below=identity + 1)
         if not found or found[0].id != identity:
-            raise NotFound(f"The channel has no move {identity}.", "`evolvable lab channel log` lists them.")
+            raise NotFound(
+                f"The channel has no move {identity}.", "`evolvable lab channel log` lists them."
+            )
         return found[0]
 
     def moves(self, limit: int, below: int | None = None) -> list[ChannelMove]:
@@ -245,17 +297,27 @@ class Channel(SqliteRepository):
         return self._all(_as_placement, query, json.dumps(list(moves)))
 
     def history(self, resource: int) -> list[tuple[int, int | None]]:
-        """Return the moves that placed a resource, newest first, each with the version where it put it."""
+        """Return the moves that placed a resource, newest first, each with the version where it put
+        it.
+        """
         query = "SELECT move, after FROM placing WHERE resource = ? ORDER BY move DESC"
         return self._rows(query, resource)
 
     def placements_after(self, move: int, limit: int) -> list[Placement]:
-        """Return the placements of up to `limit` moves with numbers over `move`, oldest first; each move is whole."""
+        """Return the placements of up to `limit` moves with numbers over `move`, oldest first; each
+        move is whole.
+        """
         within = "(SELECT DISTINCT move FROM placing WHERE move > ? ORDER BY move LIMIT ?)"
-        return self._all(_as_placement, f"{_PLACING} WHERE p.move IN {within} ORDER BY p.move", move, limit)
+        return self._all(
+            _as_placement, f"{_PLACING} WHERE p.move IN {within} ORDER BY p.move", move, limit
+        )
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield (place, fault) for every move and placement that contradicts the rest of the library."""
+        """Yield (place, fault) for every move and placement that contradicts the rest of the
+        library.
+        """
         return self._check(
-            "channel_checks.sql", actors=json.dumps(list(Actor)), policies=json.dumps(list(ReleasePolicy))
+            "channel_checks.sql",
+            actors=json.dumps(list(Actor)),
+            policies=json.dumps(list(ReleasePolicy)),
         )

@@ -13,8 +13,9 @@ from evolvable_store.storage.sqlite_file import SqliteRepository
 class RemoteState:
     """How far a library and a remote are synchronised.
 
-    library: the name of this library in the remote's commits. tip: the commit that equals the library at `sequence`,
-    but for what waits; '' for none yet. seen: the commit of the remote that was merged last, or pushed.
+    library: the name of this library in the remote's commits. tip: the commit that equals the
+    library at `sequence`, but for what waits; '' for none yet. seen: the commit of the remote that
+    was merged last, or pushed.
     """
 
     name: str
@@ -30,9 +31,9 @@ class RemoteState:
 class RemoteWaiting:
     """A resource whose content in the tip is not the library's.
 
-    base, theirs: the trees in git that the sides have in common, and that the tip has; '' for none. proposal: what
-    waits for a person, or waited; None where the content was refused, or not sent. here: a change here came after it,
-    so the tip has the library's content again.
+    base, theirs: the trees in git that the sides have in common, and that the tip has; '' for none.
+    proposal: what waits for a person, or waited; None where the content was refused, or not sent.
+    here: a change here came after it, so the tip has the library's content again.
     """
 
     ref: Ref
@@ -43,7 +44,9 @@ class RemoteWaiting:
 
     @property
     def is_unsent(self) -> bool:
-        """Whether the tip has what the sides have in common, and the library's content was held back."""
+        """Whether the tip has what the sides have in common, and the library's content was held
+        back.
+        """
         return self.proposal is None and self.base == self.theirs
 
 
@@ -51,22 +54,32 @@ class Remotes(SqliteRepository):
     """The remotes that a library was synchronised with."""
 
     def state(self, name: str, url: str) -> RemoteState:
-        """Return the state of a remote; that of a new one when the library was never synchronised with it."""
-        query = "SELECT name, url, library, tip, seen, sequence, at FROM remote WHERE name = ? AND url = ?"
+        """Return the state of a remote; that of a new one when the library was never synchronised
+        with it.
+        """
+        query = (
+            "SELECT name, url, library, tip, seen, sequence, at FROM remote WHERE name = ? "
+            "AND url = ?"
+        )
         for found in self._all(RemoteState, query, name, url):
             return found
-        # The name of the library in commits: random, since two people's libraries may sync with one repository.
+        # The name of the library in commits: random, since two people's libraries may sync with one
+        # repository.
         return RemoteState(name, url, os.urandom(8).hex())
 
     def all(self) -> list[RemoteState]:
         """Return the states of all remotes."""
         return self._all(
-            RemoteState, "SELECT name, url, library, tip, seen, sequence, at FROM remote ORDER BY name, url"
+            RemoteState,
+            "SELECT name, url, library, tip, seen, sequence, at FROM remote ORDER BY name, url",
         )
 
     def waiting(self, state: RemoteState) -> list[RemoteWaiting]:
         """Return the resources of a remote whose content in the tip is not the library's."""
-        query = "SELECT ref, base, theirs, proposal, here FROM remote_waiting WHERE name = ? AND url = ? ORDER BY ref"
+        query = (
+            "SELECT ref, base, theirs, proposal, here FROM remote_waiting WHERE name = ? "
+            "AND url = ? ORDER BY ref"
+        )
         return self._all(_as_waiting, query, state.name, state.url)
 
     def save(self, state: RemoteState, waiting: Iterable[RemoteWaiting]) -> None:
@@ -85,19 +98,33 @@ def save_remote(db: Any, state: RemoteState, waiting: Iterable[RemoteWaiting]) -
     """Store a state with everything that waits, inside a transaction."""
     row = (state.name, state.url, state.library, state.tip, state.seen, state.sequence, state.at)
     db.execute(
-        "INSERT OR REPLACE INTO remote (name, url, library, tip, seen, sequence, at) VALUES (?, ?, ?, ?, ?, ?, ?)", row
+        "INSERT OR REPLACE INTO remote (name, url, library, tip, seen, sequence, at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        row,
     )
     # All rows are replaced with the state: they only mean something beside its tip.
     db.execute("DELETE FROM remote_waiting WHERE name = ? AND url = ?", (state.name, state.url))
     rows = [
-        (state.name, state.url, str(entry.ref), entry.base, entry.theirs, entry.proposal, int(entry.here))
+        (
+            state.name,
+            state.url,
+            str(entry.ref),
+            entry.base,
+            entry.theirs,
+            entry.proposal,
+            int(entry.here),
+        )
         for entry in waiting
     ]
     db.executemany(
-        "INSERT INTO remote_waiting (name, url, ref, base, theirs, proposal, here) VALUES (?, ?, ?, ?, ?, ?, ?)", rows
+        "INSERT INTO remote_waiting (name, url, ref, base, theirs, proposal, here) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        rows,
     )
 
 
 def _as_waiting(ref: str, base: str, theirs: str, proposal: int | None, here: int) -> RemoteWaiting:
     found = Ref.parse(ref)
-    return RemoteWaiting(found if found.scope else found.within(USER_SCOPE), base, theirs, proposal, here == 1)
+    return RemoteWaiting(
+        found if found.scope else found.within(USER_SCOPE), base, theirs, proposal, here == 1
+    )

@@ -1,6 +1,7 @@
 """What both implementations of the storage have in common: the statements of the log of changes.
 
-Each statement is one that SQLite and PostgreSQL understand, once `postgres.dialect` has translated the few differences.
+Each statement is one that SQLite and PostgreSQL understand, once `postgres.dialect` has translated
+the few differences.
 """
 
 import contextlib
@@ -20,8 +21,18 @@ from evolvable_store.provenance import Provenance
 from evolvable_store.resource import Kind
 from evolvable_store.storage.attestations import Attestations, Signatures, Verify
 from evolvable_store.storage.audit import AuditLog, Decision, add_decisions
-from evolvable_store.storage.authorship import AuthorshipReader, read_provenance, vouched_tree_reader
-from evolvable_store.storage.bindings import BIND, Bindings, HeldDirectories, ProjectMarks, WaitingPlaces
+from evolvable_store.storage.authorship import (
+    AuthorshipReader,
+    read_provenance,
+    vouched_tree_reader,
+)
+from evolvable_store.storage.bindings import (
+    BIND,
+    Bindings,
+    HeldDirectories,
+    ProjectMarks,
+    WaitingPlaces,
+)
 from evolvable_store.storage.carried_places import carried_places, forget_carried
 from evolvable_store.storage.collection_store import Collections
 from evolvable_store.storage.connection import RESTORE, Connection
@@ -32,29 +43,51 @@ from evolvable_store.storage.maintenance import Maintenance, Purges, Secrets
 from evolvable_store.storage.observations import Observations
 from evolvable_store.storage.proposals import ProposalBatch, Proposals, Reviews, close_proposal
 from evolvable_store.storage.protocol import SharedVectors
-from evolvable_store.storage.release_channel import Channel, ChannelState, MoveNote, add_move, follow_policy
+from evolvable_store.storage.release_channel import (
+    Channel,
+    ChannelState,
+    MoveNote,
+    add_move,
+    follow_policy,
+)
 from evolvable_store.storage.remotes import Remotes, RemoteState, RemoteWaiting, save_remote
-from evolvable_store.storage.sqlite_file import FollowedFolders, Lender, SqliteRepository, TrustedFolders, every_folder
+from evolvable_store.storage.sqlite_file import (
+    FollowedFolders,
+    Lender,
+    SqliteRepository,
+    TrustedFolders,
+    every_folder,
+)
 from evolvable_store.storage.transcript_rows import TranscriptRows
 from evolvable_store.storage.trial_pool import TrialPool
 
-# The last change of a resource is its head: the index orders by `latest`, rows of one `latest` by sequence.
-_LAST = "SELECT sequence FROM change WHERE resource = {} ORDER BY latest DESC, sequence DESC LIMIT 1"
-# A row found through an index is compared with what was looked for: a damaged index leads to rows of others.
-_HEAD = f"""SELECT r.id, r.kind, r.scope, r.name, c.after, c.latest, c.tree, c.hash, c.frozen, c.sequence
+# The last change of a resource is its head: the index orders by `latest`, rows of one `latest` by
+# sequence.
+_LAST = (
+    "SELECT sequence FROM change WHERE resource = {} ORDER BY latest DESC, sequence DESC LIMIT 1"
+)
+# A row found through an index is compared with what was looked for: a damaged index leads to rows
+# of others.
+_HEAD = f"""SELECT r.id, r.kind, r.scope, r.name, c.after, c.latest, c.tree, c.hash, c.frozen,
+    c.sequence
     FROM resource r JOIN change c ON c.sequence = ({_LAST.format("r.id")}) AND c.resource = r.id"""
-# Where few heads are read, `c.sequence` is compared with a subquery that names neither table: otherwise PostgreSQL
-# reads the whole log, because of row-level security.
+# Where few heads are read, `c.sequence` is compared with a subquery that names neither table:
+# otherwise PostgreSQL reads the whole log, because of row-level security.
 _FEW_HEADS = _HEAD.replace(f"c.sequence = ({_LAST.format('r.id')}) AND ", "")
 # A "+" before a column keeps SQLite from using an index on it: the row itself is compared.
 _ID = "(SELECT id FROM resource WHERE name = ?1 AND kind = ?2 AND scope = ?3)"
-_NAMED_HEAD = f"""{_FEW_HEADS.replace("c.resource", "+c.resource")} WHERE c.sequence = ({_LAST.format(_ID)})
+_NAMED_HEAD = f"""{_FEW_HEADS.replace("c.resource", "+c.resource")}
+    WHERE c.sequence = ({_LAST.format(_ID)})
     AND r.id = {_ID} AND +r.name = ?1 AND +r.kind = ?2 AND +r.scope = ?3"""
 _HEADS_BY_ID = f"""{_FEW_HEADS} WHERE c.sequence IN
     (SELECT DISTINCT ({_LAST.format("CAST(value AS INTEGER)")}) FROM json_each(?))"""
-_IDS_BY_NAME = "SELECT id FROM resource WHERE kind = ? AND scope = ? AND name IN (SELECT value FROM json_each(?))"
+_IDS_BY_NAME = (
+    "SELECT id FROM resource WHERE kind = ? AND scope = ? AND name IN (SELECT value "
+    "FROM json_each(?))"
+)
 # By the changes and not by all resources: the index asks for the heads of each batch.
-_CHANGED_HEADS = f"""{_FEW_HEADS} WHERE c.sequence IN (SELECT DISTINCT ({_LAST.format("moved.resource")})
+_CHANGED_HEADS = f"""{_FEW_HEADS} WHERE c.sequence IN (SELECT DISTINCT
+    ({_LAST.format("moved.resource")})
     FROM change moved WHERE moved.sequence > ? AND moved.sequence <= ?)"""
 _STATE = f"""SELECT after, latest, tree, hash, frozen, sequence
     FROM change WHERE sequence = ({_LAST.format("?1")}) AND +resource = ?1
@@ -63,7 +96,9 @@ _NAME = "SELECT kind, scope, name FROM resource WHERE id = ?"
 _IS_NAMED = "SELECT 1 FROM resource WHERE id = ? AND kind = ? AND scope = ? AND name = ?"
 _CHANGE = """SELECT c.sequence, c.operation, r.kind, r.scope, r.name, c.before, c.after
     FROM change c JOIN resource r ON r.id = c.resource"""
-_VERSION = "SELECT latest, tree, hash, operation FROM change WHERE manifest IS NOT NULL AND resource = ?"
+_VERSION = (
+    "SELECT latest, tree, hash, operation FROM change WHERE manifest IS NOT NULL AND resource = ?"
+)
 # A version and a later return have the same number; the first change is the one with the manifest.
 _MANIFEST = """SELECT manifest, tree, resource, latest FROM change WHERE sequence =
     (SELECT sequence FROM change WHERE resource = ? AND latest = ? ORDER BY sequence LIMIT 1)"""
@@ -71,7 +106,8 @@ _OPERATION = """SELECT id, at, actor, reason, session, evidence, undoes, princip
     FROM operation"""
 # The author as it counts: a note made later, then the archive, then the operation's own principal.
 _COPY_AUTHORS = """INSERT OR IGNORE INTO attribution (resource, version, principal, via, at)
-    SELECT CAST(?2 AS INTEGER), c.latest, coalesce(a.principal, CASE o.arrived WHEN 1 THEN 'import' END, o.principal,
+    SELECT CAST(?2 AS INTEGER), c.latest, coalesce(a.principal, CASE o.arrived WHEN 1 THEN 'import'
+    END, o.principal,
         CASE o.actor WHEN 'human' THEN 'person' WHEN 'import' THEN 'import' ELSE 'agent' END),
         coalesce(a.via, o.via, ''), coalesce(a.at, o.at)
     FROM change c JOIN operation o ON o.id = c.operation
@@ -93,7 +129,10 @@ class _CommonReads:
 
     path: Path
     _ids: dict[tuple[str, str, str], int]
-    """Ids of names, each looked up once. A resource may get another name, so an id is compared with it."""
+    """Ids of names, each looked up once.
+
+    A resource may get another name, so an id is compared with it.
+    """
 
     found: dict[tuple[str, str, str], int]
     """Where ids that are looked up are noted."""
@@ -103,10 +142,15 @@ class _CommonReads:
         raise NotImplementedError
 
     def head(self, kind: Kind, scope: str, name: str) -> Head | None:
-        # With the id a head is one lookup; the statement also checks that the name is still that resource's.
+        # With the id a head is one lookup; the statement also checks that the name is still that
+        # resource's.
         resource_id = self._ids.get((kind, scope, name))
         with self.reading() as db:
-            state = db.execute(_STATE, (resource_id, kind, scope, name)).fetchone() if resource_id is not None else None
+            state = (
+                db.execute(_STATE, (resource_id, kind, scope, name)).fetchone()
+                if resource_id is not None
+                else None
+            )
             if state is None:
                 row = db.execute(_NAMED_HEAD, (name, kind, scope)).fetchone()
                 if (
@@ -131,7 +175,10 @@ class _CommonReads:
             manifest = Manifest.from_json(row[0])
             # A damaged page or index can return another row that parses well.
             if (manifest.tree, *row[2:]) != (row[1], resource, number):
-                raise ValueError(f"the manifest of version {number} of resource {resource} is not what was written")
+                raise ValueError(
+                    f"the manifest of version {number} of resource {resource} is not what "
+                    "was written"
+                )
         return manifest
 
     def blob(self, sha256: str) -> bytes | None:
@@ -153,13 +200,18 @@ class _CommonReads:
 
 
 class SqlStorage(_CommonReads, SqliteRepository):
-    """A library in a database. A subclass opens it, and lends connections for reading and for writing."""
+    """A library in a database.
+
+    A subclass opens it, and lends connections for reading and for writing.
+    """
 
     where: str
     shared = False
 
     def __init__(self, path: Path, places: Lender | None = None) -> None:
-        """places: of the tables that name paths of this machine, where they are not beside the others."""
+        """places: of the tables that name paths of this machine, where they are not beside the
+        others.
+        """
         super().__init__(self)
         self.path = path
         self.trusted_folders: TrustedFolders = every_folder
@@ -192,7 +244,9 @@ class SqlStorage(_CommonReads, SqliteRepository):
         _open_storages.add(self)
 
     def before_fork(self) -> None:
-        """Wait for the write in flight and close idle connections: connections must not cross a fork."""
+        """Wait for the write in flight and close idle connections: connections must not cross a
+        fork.
+        """
         raise NotImplementedError
 
     def after_fork(self) -> None:
@@ -204,7 +258,9 @@ class SqlStorage(_CommonReads, SqliteRepository):
         raise NotImplementedError
 
     def _open_places(self, db: Connection, until: contextlib.ExitStack) -> Callable[[], Connection]:
-        """Return a function that lends, until the stack ends, the writing connection to the tables that name paths."""
+        """Return a function that lends, until the stack ends, the writing connection to the tables
+        that name paths.
+        """
         return lambda: db
 
     def signatures(self, key: str, verify: Verify) -> Signatures:
@@ -224,8 +280,12 @@ class SqlStorage(_CommonReads, SqliteRepository):
         return self._all(int, "SELECT id FROM resource")
 
     def heads(self, kind: Kind | None = None, scope: str | None = None) -> list[Head]:
-        where = "c.after IS NOT NULL AND (?1 IS NULL OR r.kind = ?1) AND (?2 IS NULL OR r.scope = ?2)"
-        return self._all(_as_head, f"{_HEAD} WHERE {where} ORDER BY r.kind, r.name, r.scope", kind, scope)
+        where = (
+            "c.after IS NOT NULL AND (?1 IS NULL OR r.kind = ?1) AND (?2 IS NULL OR r.scope = ?2)"
+        )
+        return self._all(
+            _as_head, f"{_HEAD} WHERE {where} ORDER BY r.kind, r.name, r.scope", kind, scope
+        )
 
     def heads_by_id(self, ids: Iterable[int]) -> dict[int, Head]:
         wanted_ids = frozenset(ids)
@@ -252,10 +312,14 @@ class SqlStorage(_CommonReads, SqliteRepository):
 
     def operations(self, limit: int, session: str | None = None) -> list[Operation]:
         where, values = ("WHERE session = ?", [session]) if session is not None else ("", [])
-        return self._all(_as_operation, f"{_OPERATION} {where} ORDER BY id DESC LIMIT ?", *values, limit)
+        return self._all(
+            _as_operation, f"{_OPERATION} {where} ORDER BY id DESC LIMIT ?", *values, limit
+        )
 
     def changes(self, after: int, limit: int) -> list[Change]:
-        return self._all(_as_change, f"{_CHANGE} WHERE c.sequence > ? ORDER BY c.sequence LIMIT ?", after, limit)
+        return self._all(
+            _as_change, f"{_CHANGE} WHERE c.sequence > ? ORDER BY c.sequence LIMIT ?", after, limit
+        )
 
     def changes_of(self, operations: Sequence[int]) -> list[Change]:
         # The changes of an operation are consecutive in the log.
@@ -265,7 +329,8 @@ class SqlStorage(_CommonReads, SqliteRepository):
 
     def first_changes_of(self, operations: Sequence[int], most: int) -> list[Change]:
         # The id of an operation is the sequence of its first change.
-        query = f"""{_CHANGE} JOIN operation o ON c.sequence BETWEEN o.id AND o.last AND c.sequence < o.id + ?
+        query = f"""{_CHANGE} JOIN operation o ON c.sequence BETWEEN o.id AND o.last
+            AND c.sequence < o.id + ?
             WHERE o.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?)) ORDER BY c.sequence"""
         return self._all(_as_change, query, most, json.dumps(list(operations)))
 
@@ -280,9 +345,12 @@ class SqlStorage(_CommonReads, SqliteRepository):
 
     @contextlib.contextmanager
     def write(self) -> Iterator["SqlWriter"]:
-        # Committed after the library: a binding that lags behind its version is settled by the next sync.
+        # Committed after the library: a binding that lags behind its version is settled by the next
+        # sync.
         with contextlib.ExitStack() as places, self.writing() as db:
-            writer = SqlWriter(db, self.path, self._ids, self.trusted_folders, self._open_places(db, places))
+            writer = SqlWriter(
+                db, self.path, self._ids, self.trusted_folders, self._open_places(db, places)
+            )
             yield writer
         # Only after the commit.
         self._ids.update(writer.found)
@@ -319,7 +387,12 @@ class SqlWriter(_CommonReads):
     def add_resource(self, kind: Kind, scope: str, name: str) -> Head:
         insert = "INSERT INTO resource (kind, scope, name) VALUES (?, ?, ?) RETURNING id"
         # fetchall, since a statement with RETURNING is done only when all its rows are read.
-        identity = int(self.db.execute(insert, (kind, scope, name)).fetchall()[0][0])
+        identity = int(
+            self.db.execute(
+                insert,
+                (kind, scope, name),
+            ).fetchall()[0][0]
+        )
         return Head(identity, kind, scope, name, None, 0, "", "", False, 0)
 
     def rename(self, resource: int, scope: str, name: str) -> None:
@@ -327,18 +400,25 @@ class SqlWriter(_CommonReads):
         kind, *old_name = self.db.execute(_NAME, (resource,)).fetchone()
         update = "UPDATE proposal SET scope = ?, name = ? WHERE kind = ? AND scope = ? AND name = ?"
         self.db.execute(update, (scope, name, kind, *old_name))
-        self.db.execute("UPDATE resource SET scope = ?, name = ? WHERE id = ?", (scope, name, resource))
+        self.db.execute(
+            "UPDATE resource SET scope = ?, name = ? WHERE id = ?", (scope, name, resource)
+        )
 
     def rescope_folder(self, folder: int, scope: str) -> None:
         self._places().execute("UPDATE folder SET scope = ? WHERE id = ?", (scope, folder))
-        update = "UPDATE proposal SET scope = ? WHERE id IN (SELECT proposal FROM held WHERE folder = ?)"
+        update = (
+            "UPDATE proposal SET scope = ? WHERE id IN (SELECT proposal FROM held WHERE folder = ?)"
+        )
         self.db.execute(update, (scope, folder))
 
     def rebind(self, folder: int, old: int, new: int) -> None:
         update = "UPDATE binding SET resource = ? WHERE folder = ? AND resource = ?"
         self._places().execute(update, (new, folder, old))
-        (kind, *old_name), (_, *new_name) = (self.db.execute(_NAME, (resource,)).fetchone() for resource in (old, new))
-        update_held = """UPDATE proposal SET scope = ?, name = ? WHERE kind = ? AND scope = ? AND name = ?
+        (kind, *old_name), (_, *new_name) = (
+            self.db.execute(_NAME, (resource,)).fetchone() for resource in (old, new)
+        )
+        update_held = """UPDATE proposal SET scope = ?, name = ? WHERE kind = ? AND scope = ?
+            AND name = ?
             AND id IN (SELECT proposal FROM held WHERE folder = ?)"""
         self.db.execute(update_held, (*new_name, kind, *old_name, folder))
 
@@ -348,7 +428,9 @@ class SqlWriter(_CommonReads):
         self.db.execute(_COPY_VOUCHED, (old, new))
 
     def provenance(self, resource: int, number: int) -> Provenance:
-        return read_provenance(self.db, resource, number, vouched_tree_reader(self._trusted_folders()))
+        return read_provenance(
+            self.db, resource, number, vouched_tree_reader(self._trusted_folders())
+        )
 
     def add_change(
         self,
@@ -362,37 +444,71 @@ class SqlWriter(_CommonReads):
         # NULL for a removal or a return, which make no version.
         texts = (part.to_json() if part is not None else None for part in (manifest, provenance))
         self.db.execute(
-            "INSERT INTO change (sequence, operation, resource, before, after, latest, tree, hash, frozen, manifest,"
-            " provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (h.sequence, operation, h.id, before, h.version, h.latest, h.tree, h.hash, int(h.frozen), *texts),
+            "INSERT INTO change (sequence, operation, resource, before, after, latest, tree, "
+            "hash, frozen, manifest, provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                h.sequence,
+                operation,
+                h.id,
+                before,
+                h.version,
+                h.latest,
+                h.tree,
+                h.hash,
+                int(h.frozen),
+                *texts,
+            ),
         )
 
     def add_operation(
-        self, identity: int, last: int, intent: Intent, arrived: bool = False, arrived_at: str | None = None
+        self,
+        identity: int,
+        last: int,
+        intent: Intent,
+        arrived: bool = False,
+        arrived_at: str | None = None,
     ) -> None:
         evidence = json.dumps(intent.evidence) if intent.evidence else None
         undoes = json.dumps(intent.undoes) if intent.undoes else None
         self.db.execute(
-            "INSERT INTO operation (id, last, at, actor, reason, session, evidence, undoes, principal, via, arrived,"
-            " arrived_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO operation (id, last, at, actor, reason, session, evidence, undoes, "
+            "principal, via, arrived, arrived_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                *(identity, last, intent.at, intent.actor.value, intent.reason, intent.session, evidence, undoes),
+                *(
+                    identity,
+                    last,
+                    intent.at,
+                    intent.actor.value,
+                    intent.reason,
+                    intent.session,
+                    evidence,
+                    undoes,
+                ),
                 *(intent.principal, intent.via or None, int(arrived), arrived_at),
             ),
         )
 
     def add_signature(self, operation: int, key: str, signature: bytes) -> None:
         self.db.execute(
-            "INSERT INTO signature (operation, key, signature) VALUES (?, ?, ?)", (operation, key, signature)
+            "INSERT INTO signature (operation, key, signature) VALUES (?, ?, ?)",
+            (operation, key, signature),
         )
 
     def bind(
-        self, folder: int, directory: str, resource: int, version: int | None, signature: str, conflict: str
+        self,
+        folder: int,
+        directory: str,
+        resource: int,
+        version: int | None,
+        signature: str,
+        conflict: str,
     ) -> None:
         row = (folder, directory, resource, version, signature, conflict)
         self._places().execute(BIND, row)
 
-    def close_proposal(self, proposal: int, state: str, decision: str, operation: int | None) -> bool:
+    def close_proposal(
+        self, proposal: int, state: str, decision: str, operation: int | None
+    ) -> bool:
         return close_proposal(self.db, proposal, state, decision, operation)
 
     def add_decisions(self, decisions: Sequence[Decision]) -> None:
@@ -430,14 +546,19 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     # Windows has no fork.
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )
 
 
 def _as_head(identity: int, kind: str, *rest: Any) -> Head:
     scope, name, version, latest, tree, hash_, frozen, sequence = rest
-    if not isinstance(scope, str) or not isinstance(name, str):  # one wrong bit in the head of a row makes it a number
+    # One wrong bit in the head of a row makes it a number.
+    if not isinstance(scope, str) or not isinstance(name, str):
         raise ValueError(f"the scope or the name of resource {identity} is no text")
-    return Head(identity, Kind(kind), scope, name, version, latest, tree, hash_, frozen == 1, sequence)
+    return Head(
+        identity, Kind(kind), scope, name, version, latest, tree, hash_, frozen == 1, sequence
+    )
 
 
 def _as_operation(
@@ -454,7 +575,9 @@ def _as_operation(
     lists = tuple(json.loads(evidence or "[]")), tuple(json.loads(undoes or "[]"))
     principal_kind = Principal(principal) if principal else None
     return Operation(
-        identity, Intent(at, Actor(actor), reason, session, *lists, principal_kind, via or ""), bool(arrived)
+        identity,
+        Intent(at, Actor(actor), reason, session, *lists, principal_kind, via or ""),
+        bool(arrived),
     )
 
 

@@ -11,15 +11,20 @@ from evolvable_store.storage.sqlite_file import SqliteFile
 
 
 class SqliteStorage(SqliteFile, SqlStorage):
-    """A library in the folder `home`. Safe to share between threads, and across a fork while no thread reads."""
+    """A library in the folder `home`.
+
+    Safe to share between threads, and across a fork while no thread reads.
+    """
 
     _migrates = True
 
-    def __init__(self, home: Path, *, create: bool = False, registered: Registered = no_homes) -> None:
+    def __init__(
+        self, home: Path, *, create: bool = False, registered: Registered = no_homes
+    ) -> None:
         """Open `home`/library.db; with `create`, make it when it is missing.
 
-        registered: as `check_home` takes it. Raises UntrustedHome, NoLibrary, LibraryTooNew, LibraryCorrupt,
-        LibraryReadOnly.
+        registered: as `check_home` takes it. Raises UntrustedHome, NoLibrary, LibraryTooNew,
+        LibraryCorrupt, LibraryReadOnly.
         """
         # First of all: nothing of an untrusted home may be opened.
         check_home(home, registered, create=create)
@@ -28,7 +33,8 @@ class SqliteStorage(SqliteFile, SqlStorage):
         if not self.path.exists():
             if not create:
                 raise NoLibrary(f"There is no library in {home}.", "`evolvable init` makes one.")
-        # Without `create` an empty file is what a crash or a full disk left, and SQLite would make a library of it.
+        # Without `create` an empty file is what a crash or a full disk left, and SQLite would make
+        # a library of it.
         elif not create and not self._is_filled():
             raise LibraryCorrupt(
                 f"{self.path} is not a library: it is empty.",
@@ -43,4 +49,7 @@ class SqliteStorage(SqliteFile, SqlStorage):
 
     def _is_filled(self) -> bool:
         # Another process may be about to make it.
-        return any(not self.path.is_file() or self.path.stat().st_size for _ in driver.retry(1.0, longest=0.02))
+        return any(
+            not self.path.is_file() or self.path.stat().st_size
+            for _ in driver.retry(1.0, longest=0.02)
+        )

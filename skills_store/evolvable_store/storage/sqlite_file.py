@@ -1,6 +1,8 @@
-"""One SQLite file that many processes read and write at once: its connections, its transactions and its repositories.
+"""One SQLite file that many processes read and write at once: its connections, its transactions and
+its repositories.
 
-A repository holds some tables. It is built from connections that a library lends, and statements whose errors are ours.
+A repository holds some tables. It is built from connections that a library lends, and statements
+whose errors are ours.
 """
 
 import contextlib
@@ -28,7 +30,9 @@ _T = TypeVar("_T")
 
 
 TrustedFolders = Callable[[], "frozenset[str] | None"]
-"""Returns the folders that a person trusts, as absolute paths; None where every decision on a folder counts."""
+"""Returns the folders that a person trusts, as absolute paths; None where every decision on a
+folder counts.
+"""
 
 
 FollowedFolders = Callable[[], frozenset[str]]
@@ -63,7 +67,10 @@ class Database(Lender, Protocol):
 
 
 class SqliteRepository:
-    """Some tables of one library. SQLite's errors, and values that no row of ours has, come out as our errors."""
+    """Some tables of one library.
+
+    SQLite's errors, and values that no row of ours has, come out as our errors.
+    """
 
     def __init__(self, backend: Database, lender: Lender | None = None) -> None:
         """lender: of the connections to the tables, by default the library."""
@@ -85,9 +92,14 @@ class SqliteRepository:
             return db.execute(query, values).fetchone()
 
     def _check(self, script: str, **values: str) -> Iterator[tuple[str, str]]:
-        """Yield (place, fault) for each row that a query of a script finds; the comment above the query has both."""
-        # A script of checks: a comment "which: what" with placeholders, then one query that finds faults.
-        for which, what, query in re.findall(r"^-- (.+?): (.+)\n((?:(?!--).*\n)+)", read_script(script), re.MULTILINE):
+        """Yield (place, fault) for each row that a query of a script finds; the comment above the
+        query has both.
+        """
+        # A script of checks: a comment "which: what" with placeholders, then one query that finds
+        # faults.
+        for which, what, query in re.findall(
+            r"^-- (.+?): (.+)\n((?:(?!--).*\n)+)", read_script(script), re.MULTILINE
+        ):
             with self._lender.reading() as db:
                 rows = db.execute(query, values).fetchall()
             yield from ((which.format(*row), what.format(*row)) for row in rows)
@@ -99,7 +111,10 @@ class SqliteRepository:
 
 
 class SqliteFile:
-    """A file of SQLite that exists. Safe to share between threads, and across a fork while no thread reads."""
+    """A file of SQLite that exists.
+
+    Safe to share between threads, and across a fork while no thread reads.
+    """
 
     path: Path
 
@@ -111,13 +126,16 @@ class SqliteFile:
         self._access = access
         self._idle: list[Connection] = []
         self._writer: Connection | None = None
-        # Guards the one writing connection. Reentrant: `before_fork` holds it and calls `close`, which takes it too.
+        # Guards the one writing connection. Reentrant: `before_fork` holds it and calls `close`,
+        # which takes it too.
         self._write_lock = threading.RLock()
         self._outdated = False
 
     @property
     def read_only(self) -> bool:
-        """Whether the library cannot be written: where it lies, or because a newer program has migrated it."""
+        """Whether the library cannot be written: where it lies, or because a newer program has
+        migrated it.
+        """
         return self._access in ("read", "immutable") or self._outdated
 
     @contextlib.contextmanager
@@ -127,13 +145,16 @@ class SqliteFile:
             # pop() of a list is atomic, so that idle connections need no lock.
             connection = self._idle.pop()
         except IndexError:
-            connection = driver.connect(self.path, durable=True, access=self._access, cache_kb=driver.READER_CACHE_KB)
+            connection = driver.connect(
+                self.path, durable=True, access=self._access, cache_kb=driver.READER_CACHE_KB
+            )
         try:
             yield connection
         except driver.UNUSABLE as error:
             raise driver.as_library_error(error, self.path) from error
         finally:
-            # Many at once are opened and closed again: each keeps its pages in memory and two files open.
+            # Many at once are opened and closed again: each keeps its pages in memory and two files
+            # open.
             if len(self._idle) < driver.MAX_IDLE:
                 self._idle.append(connection)
             else:
@@ -146,7 +167,9 @@ class SqliteFile:
         Raises LibraryReadOnly, LibraryBusy, LibraryTooNew.
         """
         if self._access in ("read", "immutable"):
-            raise LibraryReadOnly(f"{self.path} cannot be written.", "Reading goes on; check its permissions.")
+            raise LibraryReadOnly(
+                f"{self.path} cannot be written.", "Reading goes on; check its permissions."
+            )
         # Threads wait here, processes at BEGIN IMMEDIATE.
         with self._write_lock:
             writer = self._writer
@@ -154,31 +177,40 @@ class SqliteFile:
                 writer = self._writer = driver.connect(self.path, durable=True, access="write")
                 # Our own retry waits fairly; SQLite's handler would not (see driver.retry).
                 writer.execute("PRAGMA busy_timeout=0")
-                # With a rollback journal, spilling into the file before the commit would have to wait for readers.
+                # With a rollback journal, spilling into the file before the commit would have to
+                # wait for readers.
                 writer.execute("PRAGMA cache_spill=OFF")
             try:
                 with driver.ImmediateTransaction(writer, self.path):
                     if self._migrates:
-                        # In each transaction: the file can be migrated while this process has it open.
+                        # In each transaction: the file can be migrated while this process has it
+                        # open.
                         self._refuse_newer(writer)
                     yield writer
             except driver.UNUSABLE as error:
                 raise driver.as_library_error(error, self.path) from error
             finally:
-                if writer.in_transaction:  # a signal between two statements, or a disk that failed the rollback too
-                    # The next write opens a new connection: this one holds a lock that nobody would release.
+                # A signal between two statements, or a disk that failed the rollback too.
+                if writer.in_transaction:
+                    # The next write opens a new connection: this one holds a lock that nobody would
+                    # release.
                     self._writer = None
                     writer.close()
 
     def _refuse_newer(self, writer: Connection) -> None:
-        """Raise LibraryTooNew when a newer program has migrated the file. The writer holds the write lock."""
+        """Raise LibraryTooNew when a newer program has migrated the file.
+
+        The writer holds the write lock.
+        """
         version = int(writer.execute("PRAGMA user_version").fetchone()[0])
         self._outdated = version > migrations.LATEST
         if self._outdated:
             migrations.check_version(version, str(self.path))
 
     def before_fork(self) -> None:
-        """Wait for the write in flight and close idle connections: those of SQLite must not cross a fork."""
+        """Wait for the write in flight and close idle connections: those of SQLite must not cross a
+        fork.
+        """
         # Held across the fork, so that the child does not inherit a write in the middle.
         self._write_lock.acquire()
         self.close()
@@ -200,7 +232,9 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Callable[[], int]]:
-        """Lend a function whose result differs from its last one when anybody has committed in between."""
+        """Lend a function whose result differs from its last one when anybody has committed in
+        between.
+        """
         with self.reading() as db:
             # SQLite's own counter: it changes with commits of other connections.
             yield lambda: int(db.execute("PRAGMA data_version").fetchone()[0])
@@ -208,9 +242,11 @@ class SqliteFile:
 
 @contextlib.contextmanager
 def translate_damage(path: Path, *, opening: bool = False) -> Iterator[None]:
-    """Turn SQLite's errors about the content of a derived file into DamagedFile, and its other errors into ours.
+    """Turn SQLite's errors about the content of a derived file into DamagedFile, and its other
+    errors into ours.
 
-    opening: nothing but this file is used in the body, so our own error about a damaged file is about this one.
+    opening: nothing but this file is used in the body, so our own error about a damaged file is
+    about this one.
     """
     try:
         yield

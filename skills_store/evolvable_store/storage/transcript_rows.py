@@ -1,7 +1,7 @@
 """Which session owns a row of a transcript, a message or a call: the first that was read with it.
 
-A row takes 19 bytes, so that a year of 3,000 sessions with 100 messages and calls each takes 6 MB. The numbers are
-parts of hashes: nothing of a text or of a name can be read from them.
+A row takes 19 bytes, so that a year of 3,000 sessions with 100 messages and calls each takes 6 MB.
+The numbers are parts of hashes: nothing of a text or of a name can be read from them.
 """
 
 import hashlib
@@ -19,7 +19,9 @@ class TranscriptRows(SqliteRepository):
         return {key for key, owner in self._owners(keys).items() if owner != _owner(session)}
 
     def claim(self, session: str, keys: Collection[int]) -> set[int]:
-        """Give this session the rows of transcripts that nobody owns; return those that another session owns."""
+        """Give this session the rows of transcripts that nobody owns; return those that another
+        session owns.
+        """
         # Nearly always on a second reading; then no write lock is taken.
         if self._owners(keys).keys() >= set(keys):
             return self.foreign(session, keys)
@@ -32,12 +34,17 @@ class TranscriptRows(SqliteRepository):
         return self.foreign(session, keys)
 
     def _owners(self, keys: Collection[int]) -> dict[int, int]:
-        query = "SELECT key, session FROM transcript_row WHERE key IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"
+        query = (
+            "SELECT key, session FROM transcript_row WHERE key IN (SELECT CAST(value AS INTEGER) "
+            "FROM json_each(?))"
+        )
         return dict(self._rows(query, json.dumps(list(keys)))) if keys else {}
 
 
 def _owner(session: str) -> int:
     """Return the number that stands for a session beside its rows: four bytes in place of 36."""
     return int.from_bytes(
-        hashlib.blake2b(session.encode("utf-8", "replace"), digest_size=4).digest(), "big", signed=True
+        hashlib.blake2b(session.encode("utf-8", "replace"), digest_size=4).digest(),
+        "big",
+        signed=True,
     )

@@ -1,4 +1,6 @@
-"""The pool: versions on trial for a share of sessions, the arm of each session, and what the looks at a trial said."""
+"""The pool: versions on trial for a share of sessions, the arm of each session, and what the looks
+at a trial said.
+"""
 
 import json
 import os
@@ -26,11 +28,13 @@ class PoolState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PooledVersion:
-    """One version on trial, or that was. version: what its arm is served; incumbent: what the control arm is.
+    """One version on trial, or that was. version: what its arm is served; incumbent: what the
+    control arm is.
 
-    since_round: the round that put it on trial, 0 for a person. number: of the trial among those of the resource,
-    from 1. described: the descriptions differ, so a search shows which it is. approved: a person put it on trial.
-    looks: what each look said. ended, why, operation: of its end. salt: the secret of the assignment.
+    since_round: the round that put it on trial, 0 for a person. number: of the trial among those of
+    the resource, from 1. described: the descriptions differ, so a search shows which it is.
+    approved: a person put it on trial. looks: what each look said. ended, why, operation: of its
+    end. salt: the secret of the assignment.
     """
 
     id: int
@@ -54,10 +58,12 @@ class PooledVersion:
 
 @dataclass(frozen=True, slots=True)
 class PoolUnit:
-    """A session that was assigned to an arm, when it could first see the version. trial: it is served the version.
+    """A session that was assigned to an arm, when it could first see the version. trial: it is
+    served the version.
 
-    unit: what it was assigned by: the session's name, or the connection of a call without one. connection: the server's
-    own name of it. search: the use or search of that moment, by which a transcript later names the session.
+    unit: what it was assigned by: the session's name, or the connection of a call without one.
+    connection: the server's own name of it. search: the use or search of that moment, by which a
+    transcript later names the session.
     """
 
     unit: str
@@ -68,7 +74,8 @@ class PoolUnit:
     at: str
 
 
-_COLUMNS = """id, resource, version, incumbent, state, since_round, at, share, number, described, approved, reason,
+_COLUMNS = """id, resource, version, incumbent, state, since_round, at, share, number, described,
+    approved, reason,
     looks, ended, why, operation, salt"""
 # As long as the hash that the assignment makes of it, so that guessing it is no shorter way.
 SALT = 32
@@ -88,7 +95,9 @@ class TrialPool(SqliteRepository):
 
     def on_trial(self) -> list[PooledVersion]:
         """Return the versions that are on trial now."""
-        return self._all(_as_pooled, f"SELECT {_COLUMNS} FROM pool WHERE state = 'trial' ORDER BY id")
+        return self._all(
+            _as_pooled, f"SELECT {_COLUMNS} FROM pool WHERE state = 'trial' ORDER BY id"
+        )
 
     def trial_of(self, resource: int) -> PooledVersion | None:
         """Return the version of a resource that is on trial now, None without one."""
@@ -104,7 +113,9 @@ class TrialPool(SqliteRepository):
         """Return the trial with this id. Raises NotFound."""
         row = self._one(f"SELECT {_COLUMNS} FROM pool WHERE id = ?", identity)
         if row is None:
-            raise NotFound(f"There is no trial {identity}.", "`evolvable evolve pool list` shows them.")
+            raise NotFound(
+                f"There is no trial {identity}.", "`evolvable evolve pool list` shows them."
+            )
         return _as_pooled(*row)
 
     def add(self, new: PooledVersion) -> PooledVersion:
@@ -113,26 +124,56 @@ class TrialPool(SqliteRepository):
         Raises AlreadyExists where another version of the resource is on trial.
         """
         with self._backend.writing() as db:
-            count_trials = "SELECT count(*), coalesce(sum(state = 'trial'), 0) FROM pool WHERE resource = ?"
+            count_trials = (
+                "SELECT count(*), coalesce(sum(state = 'trial'), 0) FROM pool WHERE resource = ?"
+            )
             # Under the write lock: two rounds could otherwise both put a version on trial.
             before, open_ones = db.execute(count_trials, (new.resource,)).fetchone()
             if open_ones:
                 raise AlreadyExists(
-                    "Another version of it is on trial.", "`evolvable evolve pool stop` ends that trial."
+                    "Another version of it is on trial.",
+                    "`evolvable evolve pool stop` ends that trial.",
                 )
             values = (
-                *(new.resource, new.version, new.incumbent, PoolState.TRIAL, new.since_round, new.at),
-                *(os.urandom(SALT), new.share, before + 1, int(new.described), int(new.approved), new.reason, "[]"),
+                *(
+                    new.resource,
+                    new.version,
+                    new.incumbent,
+                    PoolState.TRIAL,
+                    new.since_round,
+                    new.at,
+                ),
+                *(
+                    os.urandom(SALT),
+                    new.share,
+                    before + 1,
+                    int(new.described),
+                    int(new.approved),
+                    new.reason,
+                    "[]",
+                ),
             )
-            names = "resource, version, incumbent, state, since_round, at, salt, share, number, described, approved"
+            names = (
+                "resource, version, incumbent, state, since_round, at, salt, share, number, "
+                "described, approved"
+            )
             places = ", ".join("?" * len(values))
-            done = db.execute(f"INSERT INTO pool ({names}, reason, looks) VALUES ({places}) RETURNING id", values)
+            done = db.execute(
+                f"INSERT INTO pool ({names}, reason, looks) VALUES ({places}) RETURNING id", values
+            )
             identity = int(done.fetchall()[0][0])
         return self.get(identity)
 
-    def end(self, identity: int, state: PoolState, at: str, why: str, operation: int | None = None) -> bool:
-        """Promote or retire a version on trial; return False where somebody else ended the trial first."""
-        query = "UPDATE pool SET state = ?, ended = ?, why = ?, operation = ? WHERE id = ? AND state = 'trial'"
+    def end(
+        self, identity: int, state: PoolState, at: str, why: str, operation: int | None = None
+    ) -> bool:
+        """Promote or retire a version on trial; return False where somebody else ended the trial
+        first.
+        """
+        query = (
+            "UPDATE pool SET state = ?, ended = ?, why = ?, operation = ? WHERE id = ? "
+            "AND state = 'trial'"
+        )
         return self._do(query, state, at, why, operation, identity) == 1
 
     def add_look(self, identity: int, look: Mapping[str, Any]) -> None:
@@ -142,7 +183,10 @@ class TrialPool(SqliteRepository):
             looks = json.loads(row[0]) if row else []
             # Two servers can compute the same look; the first one stays.
             if not any(stored_look["look"] == look["look"] for stored_look in looks):
-                db.execute("UPDATE pool SET looks = ? WHERE id = ?", (json.dumps([*looks, dict(look)]), identity))
+                db.execute(
+                    "UPDATE pool SET looks = ? WHERE id = ?",
+                    (json.dumps([*looks, dict(look)]), identity),
+                )
 
     def arm(self, identity: int, unit: str) -> bool | None:
         """Return the arm of a unit, None where it has none yet."""
@@ -151,7 +195,15 @@ class TrialPool(SqliteRepository):
 
     def assign(self, identity: int, unit: PoolUnit) -> bool:
         """Store the arm of a unit unless it has one; return the stored arm."""
-        row = (identity, unit.unit, unit.session, unit.connection, unit.search, int(unit.trial), unit.at)
+        row = (
+            identity,
+            unit.unit,
+            unit.session,
+            unit.connection,
+            unit.search,
+            int(unit.trial),
+            unit.at,
+        )
         self._do(
             # OR IGNORE: a session keeps its arm, whichever process assigned it first.
             "INSERT OR IGNORE INTO pool_unit (pool, unit, session, connection, search, trial, at)"
@@ -163,12 +215,15 @@ class TrialPool(SqliteRepository):
         return unit.trial if stored_arm is None else stored_arm
 
     def units(self, identity: int) -> list[PoolUnit]:
-        """Return the units of a trial in the order of their assignment, each with its session where it is known.
+        """Return the units of a trial in the order of their assignment, each with its session where
+        it is known.
 
-        A call without a session got one when its transcript was read, which names the use or the search.
+        A call without a session got one when its transcript was read, which names the use or the
+        search.
         """
         query = """SELECT unit, coalesce(session, (SELECT session FROM use WHERE id = search),
-                (SELECT session FROM shown s WHERE s.search = pool_unit.search LIMIT 1)), connection, search, trial, at
+                (SELECT session FROM shown s WHERE s.search = pool_unit.search
+                LIMIT 1)), connection, search, trial, at
             FROM pool_unit WHERE pool = ? ORDER BY at, unit"""
         rows = self._rows(query, identity)
         return [

@@ -1,8 +1,8 @@
 """Watched folders: reading them, comparing them with the library, and writing to them safely.
 
-Begin with `WorkingCopies`, the folders of one library: it imports what a person saved and writes out new versions.
-`read_folder` reads one directory (`FolderContents`), `Projects` says which folder belongs to which project, `Trash`
-keeps what was replaced. Everything in a folder is hostile input.
+Begin with `WorkingCopies`, the folders of one library: it imports what a person saved and writes
+out new versions. `read_folder` reads one directory (`FolderContents`), `Projects` says which folder
+belongs to which project, `Trash` keeps what was replaced. Everything in a folder is hostile input.
 """
 
 from evolvable_store.faces import late_names
@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from evolvable_store.workingcopy.leftovers import copied_from
     from evolvable_store.workingcopy.openat import link_out_of_repository
     from evolvable_store.workingcopy.origins import holds_one
-    from evolvable_store.workingcopy.plugin_folders import PluginPlace, plugin_place, plugin_scope, plugin_skills
+    from evolvable_store.workingcopy.plugin_folders import (
+        PluginPlace,
+        plugin_place,
+        plugin_scope,
+        plugin_skills,
+    )
     from evolvable_store.workingcopy.project_changes import (
         enter_project,
         is_shared,
@@ -50,7 +55,11 @@ if TYPE_CHECKING:
         read_projects,
         take_notices,
     )
-    from evolvable_store.workingcopy.project_places import project_of, skill_folders, surroundings_of
+    from evolvable_store.workingcopy.project_places import (
+        project_of,
+        skill_folders,
+        surroundings_of,
+    )
     from evolvable_store.workingcopy.projects import Projects, scopes_by_map
     from evolvable_store.workingcopy.put_back import is_put_back
     from evolvable_store.workingcopy.registry import WorkingCopies
@@ -66,7 +75,12 @@ if TYPE_CHECKING:
         reasons_against,
     )
     from evolvable_store.workingcopy.trash import MAX_BYTES, RETENTION_DAYS, Trash, TrashEntry
-    from evolvable_store.workingcopy.tree_reader import SYNC_COPY, FolderContents, read_folder, read_single
+    from evolvable_store.workingcopy.tree_reader import (
+        SYNC_COPY,
+        FolderContents,
+        read_folder,
+        read_single,
+    )
 else:
     __getattr__ = late_names(
         __name__,
@@ -85,11 +99,12 @@ else:
             "origins": "holds_one",
             "plugin_folders": "PluginPlace plugin_place plugin_scope plugin_skills",
             "project_changes": (
-                "enter_project is_shared likely_scopes main_folder move_project next_scope refresh_marks "
-                "rename_project scope_name separate_projects"
+                "enter_project is_shared likely_scopes main_folder move_project next_scope "
+                "refresh_marks rename_project scope_name separate_projects"
             ),
             "project_map": (
-                "PROJECTS_FILE Project add_projects change_projects copy_projects read_projects take_notices"
+                "PROJECTS_FILE Project add_projects change_projects copy_projects "
+                "read_projects take_notices"
             ),
             "project_places": "project_of skill_folders surroundings_of",
             "projects": "Projects scopes_by_map",

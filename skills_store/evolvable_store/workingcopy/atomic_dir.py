@@ -1,4 +1,6 @@
-"""Writes a whole folder so that no reader sees half of it, and a crash at any instant leaves the old or the new."""
+"""Writes a whole folder so that no reader sees half of it, and a crash at any instant leaves the
+old or the new.
+"""
 
 import errno
 import os
@@ -10,8 +12,21 @@ from pathlib import Path
 
 from evolvable_store.errors import Refused
 from evolvable_store.objects import File, Files, TreeEntry, make_manifest
-from evolvable_store.workingcopy.file_moves import build_folder, build_single, move_untracked, replace_files, sync_tree
-from evolvable_store.workingcopy.openat import UNSUPPORTED, PathAt, exchange, is_link, rename, rename_new
+from evolvable_store.workingcopy.file_moves import (
+    build_folder,
+    build_single,
+    move_untracked,
+    replace_files,
+    sync_tree,
+)
+from evolvable_store.workingcopy.openat import (
+    UNSUPPORTED,
+    PathAt,
+    exchange,
+    is_link,
+    rename,
+    rename_new,
+)
 from evolvable_store.workingcopy.staging_dir import (
     OpenStagingDirectory,
     RecoveryNote,
@@ -56,7 +71,9 @@ __all__ = [
 ]
 
 SINGLE = "AGENT.md"
-"""The path, in the trees here, of a file that stands for a whole folder, whatever the main file of its kind is."""
+"""The path, in the trees here, of a file that stands for a whole folder, whatever the main file of
+its kind is.
+"""
 
 _NO_MODES: Mapping[str, File] = {}
 # EXDEV: the target lies on another file system than the staging folder.
@@ -64,23 +81,29 @@ _IMPOSSIBLE = UNSUPPORTED | {errno.EXDEV}
 
 
 KeepUntracked = Callable[[PathAt, str], object]
-"""Takes a directory that was removed and its name below the root, and moves files to be kept out of it."""
+"""Takes a directory that was removed and its name below the root, and moves files to be kept out of
+it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacedDirectory:
-    """A folder that was replaced or removed; it lies at `old` until a sweep has made sure that nothing is lost."""
+    """A folder that was replaced or removed; it lies at `old` until a sweep has made sure that
+    nothing is lost.
+    """
 
     old: Path
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveredDirectory:
-    """A replaced folder that holds more than it was believed to: somebody wrote into it at the last moment.
+    """A replaced folder that holds more than it was believed to: somebody wrote into it at the last
+    moment.
 
-    files: what it holds. believed: the tree it was believed to hold ('' when nobody said). stuck: paths in `old` that
-    belong to no version and did not go back to `target`, mostly because something else has their place. Every sweep
-    returns it again until `discard(old)`. part: whether only one path of it was replaced, and files has only that.
+    files: what it holds. believed: the tree it was believed to hold ('' when nobody said). stuck:
+    paths in `old` that belong to no version and did not go back to `target`, mostly because
+    something else has their place. Every sweep returns it again until `discard(old)`. part: whether
+    only one path of it was replaced, and files has only that.
     """
 
     target: Path
@@ -101,20 +124,29 @@ def write_folder(
     built: "Callable[[Path], object] | None" = None,
     links: Iterable[str] = (),
 ) -> ReplacedDirectory | None:
-    """Make `target` a folder of exactly these files; return the folder that was there, None when there was none.
+    """Make `target` a folder of exactly these files; return the folder that was there, None when
+    there was none.
 
-    staging: of `staging_for`. believed: the tree (`make_manifest`) of the reading that the caller made of `target` just
-    before, '' if none; what differs from it comes back from a later `sweep`. now: seconds. built: called with the path
-    of the new folder before anybody else can reach it. links: paths of links that stay as they are.
-    What the old folder had besides tracked files is moved over, and the permissions of what stays are kept. Durable
-    when it returns.
-    Raises Refused when `target` is a symlink or a file, InvalidPath or TooLarge for files that no resource may have,
-    OSError when the disk refuses; then `target` is as it was.
+    staging: of `staging_for`. believed: the tree (`make_manifest`) of the reading that the caller
+    made of `target` just before, '' if none; what differs from it comes back from a later `sweep`.
+    now: seconds. built: called with the path of the new folder before anybody else can reach it.
+    links: paths of links that stay as they are. What the old folder had besides tracked files is
+    moved over, and the permissions of what stays are kept. Durable when it returns. Raises Refused
+    when `target` is a symlink or a file, InvalidPath or TooLarge for files that no resource may
+    have, OSError when the disk refuses; then `target` is as it was.
     """
     written = make_manifest(files).tree
     with open_staging(staging) as place:
         at = check_target(target, place)
-        return _write(at, lambda new: build_folder(new, files, at, links=links), place, believed, written, now, built)
+        return _write(
+            at,
+            lambda new: build_folder(new, files, at, links=links),
+            place,
+            believed,
+            written,
+            now,
+            built,
+        )
 
 
 def write_single(
@@ -133,7 +165,9 @@ def write_single(
     written = make_manifest({SINGLE: file}).tree
     with open_staging(staging) as place:
         at = check_target(target, place, single=True)
-        return _write(at, lambda new: build_single(new, file, at), place, believed, written, now, built)
+        return _write(
+            at, lambda new: build_single(new, file, at), place, believed, written, now, built
+        )
 
 
 def _write(
@@ -148,14 +182,16 @@ def _write(
     slot = Slot.fresh(place, target.path.name)
     note = new_note(target, now=now, inode=0, believed=believed, written=written)
     try:
-        # First a note, so that what is built is known as ours; it is durable before anything is replaced.
+        # First a note, so that what is built is known as ours; it is durable before anything is
+        # replaced.
         slot.write_note(note, durable=False)
         build(slot.new)
         if built is not None:
             built(slot.new.path)
         # The inode tells later which of two exchanged folders is the built one.
         note = replace(note, inode=slot.new.lstat().st_ino)
-        # Durable from here on: a power cut after the rename finds a note that explains what lies there.
+        # Durable from here on: a power cut after the rename finds a note that explains what lies
+        # there.
         slot.write_note(note)
         # "ready" is whole; a sweep deletes what is still called "new".
         rename(slot.new, slot.ready)
@@ -168,24 +204,39 @@ def _write(
     return finish_swap(slot, note)
 
 
-def remove_folder(target: Path, staging: StagingDirectory, *, believed: str, now: float) -> ReplacedDirectory | None:
+def remove_folder(
+    target: Path, staging: StagingDirectory, *, believed: str, now: float
+) -> ReplacedDirectory | None:
     """Move `target` away; return where it lies now, None when there was nothing.
 
-    Arguments and errors as for `write_folder`. When the folder holds something of the person's that belongs to no
-    version, a folder with that alone stays; what programs make again by themselves goes with the rest.
+    Arguments and errors as for `write_folder`. When the folder holds something of the person's that
+    belongs to no version, a folder with that alone stays; what programs make again by themselves
+    goes with the rest.
     """
     with open_staging(staging) as place:
-        return _remove(check_target(target, place), (_move_away, replace_files), place, believed, now)
+        return _remove(
+            check_target(target, place), (_move_away, replace_files), place, believed, now
+        )
 
 
-def remove_single(target: Path, staging: StagingDirectory, *, believed: str, now: float) -> ReplacedDirectory | None:
-    """Move the file `target` away, as `remove_folder` does a folder; the trees are as for `write_single`."""
+def remove_single(
+    target: Path, staging: StagingDirectory, *, believed: str, now: float
+) -> ReplacedDirectory | None:
+    """Move the file `target` away, as `remove_folder` does a folder; the trees are as for
+    `write_single`.
+    """
     with open_staging(staging) as place:
-        return _remove(check_target(target, place, single=True), (_move_away,), place, believed, now)
+        return _remove(
+            check_target(target, place, single=True), (_move_away,), place, believed, now
+        )
 
 
 def _remove(
-    target: PathAt, ways: tuple["SwapMethod", ...], place: OpenStagingDirectory, believed: str, now: float
+    target: PathAt,
+    ways: tuple["SwapMethod", ...],
+    place: OpenStagingDirectory,
+    believed: str,
+    now: float,
 ) -> ReplacedDirectory | None:
     if not target.exists():
         return None
@@ -204,7 +255,10 @@ def _remove(
 
 
 def make_durable(root: Path, directory: str) -> None:
-    """Wait until the disk has the tracked files and the names of a directory of a root. Raise Refused, OSError."""
+    """Wait until the disk has the tracked files and the names of a directory of a root.
+
+    Raise Refused, OSError.
+    """
     with open_root(root) as top:
         for path in tracked_paths(top / directory):
             with suppress(FileNotFoundError):
@@ -234,14 +288,22 @@ def still_holds(old: Path, tree: str, modes: Mapping[str, File | TreeEntry] = _N
 
 
 def read_back(old: Path, path: str = "") -> FolderContents:
-    """Return the content of a replaced folder; of a replaced file, that file as SINGLE. Raises FileNotFoundError.
+    """Return the content of a replaced folder; of a replaced file, that file as SINGLE. Raises
+    FileNotFoundError.
 
     path: where in its directory it lay; its files are then named by where they lay there.
     """
     if old.is_file() and not old.is_symlink():
         return read_single(old, path or SINGLE, real=True)
     reading = read_folder(old, real=True)
-    return replace(reading, files={f"{path}/{name}": file for name, file in reading.files.items()}) if path else reading
+    return (
+        replace(
+            reading,
+            files={f"{path}/{name}": file for name, file in reading.files.items()},
+        )
+        if path
+        else reading
+    )
 
 
 def sweep(
@@ -253,15 +315,17 @@ def sweep(
     only: str | None = None,
     skip: Container[str] = (),
 ) -> list[RecoveredDirectory]:
-    """Return the folders that somebody wrote into just before they were replaced, and clean up finished swaps.
+    """Return the folders that somebody wrote into just before they were replaced, and clean up
+    finished swaps.
 
-    Interrupted swaps are undone or finished at once when their process is dead, else after minutes. Replaced folders
-    are deleted after `keep_seconds` if they hold what they were believed to, or nothing; anything in them that belongs
-    to no version is moved to the target first. Can run in several processes at once, beside writers. What the disk
-    refuses now is left for the next sweep.
+    Interrupted swaps are undone or finished at once when their process is dead, else after minutes.
+    Replaced folders are deleted after `keep_seconds` if they hold what they were believed to, or
+    nothing; anything in them that belongs to no version is moved to the target first. Can run in
+    several processes at once, beside writers. What the disk refuses now is left for the next sweep.
 
-    keep: moves away what no version holds of a directory that was removed (its path, and its name below the root),
-    before the rest is deleted. only: look at the swaps of this directory alone. skip: stems of swaps to pass over.
+    keep: moves away what no version holds of a directory that was removed (its path, and its name
+    below the root), before the rest is deleted. only: look at the swaps of this directory alone.
+    skip: stems of swaps to pass over.
     """
     found: list[RecoveredDirectory] = []
     stems = [stem for stem in list_stems(staging.notes) if stem not in skip]
@@ -270,7 +334,9 @@ def sweep(
     with open_staging(staging) as place:
         for stem in stems:
             with suppress(OSError, Refused):
-                recovered = _sweep_slot(Slot(place, stem), now, keep_seconds, still_as_believed, keep, only)
+                recovered = _sweep_slot(
+                    Slot(place, stem), now, keep_seconds, still_as_believed, keep, only
+                )
                 if recovered:
                     found.append(recovered)
     return found
@@ -305,12 +371,17 @@ def _sweep_slot(
 
 
 def check_target(target: Path, place: OpenStagingDirectory, single: bool = False) -> PathAt:
-    """Return the path of a directory or file to replace. Raise Refused for a link or a thing of another type."""
+    """Return the path of a directory or file to replace.
+
+    Raise Refused for a link or a thing of another type.
+    """
     at = place.target(place.staging.name_of(target))
     # From the root down: a link above the target would lead the write elsewhere.
     for above in reversed(at.parents):
         if above.exists() and is_link(above.lstat()):
-            raise Refused(f"{above} is a symbolic link; nothing is written below it.", "Remove the link.")
+            raise Refused(
+                f"{above} is a symbolic link; nothing is written below it.", "Remove the link."
+            )
     try:
         status = at.lstat()
     except FileNotFoundError:
@@ -319,7 +390,8 @@ def check_target(target: Path, place: OpenStagingDirectory, single: bool = False
     if is_link(status) or not right(status.st_mode):
         what = "a symlink" if is_link(status) else f"not a {kind_name}"
         raise Refused(
-            f"{target} is {what}; it is not replaced.", f"Give the {kind_name} that it stands for, or remove it."
+            f"{target} is {what}; it is not replaced.",
+            f"Give the {kind_name} that it stands for, or remove it.",
         )
     return at
 
@@ -340,7 +412,11 @@ def put_in_place(slot: Slot, note: RecoveryNote) -> None:
         try:
             if target.exists():
                 single = slot.ready.is_file()
-                ways = (_exchange, _two_renames) if single else (_exchange, _two_renames, replace_files)
+                ways = (
+                    (_exchange, _two_renames)
+                    if single
+                    else (_exchange, _two_renames, replace_files)
+                )
                 # A file that is gone for a moment would be one that was deleted.
                 _first_possible(ways[:1] if note.path else ways, slot, note)
             else:
@@ -357,7 +433,9 @@ SwapMethod = Callable[[Slot, RecoveryNote], None]
 
 
 def _first_possible(ways: tuple[SwapMethod, ...], slot: Slot, note: RecoveryNote) -> None:
-    """Run the first of these ways that the system supports; on Windows only the last, as files may be open."""
+    """Run the first of these ways that the system supports; on Windows only the last, as files may
+    be open.
+    """
     for way in ways if os.name == "posix" else ways[-1:]:
         try:
             return way(slot, note)
@@ -393,8 +471,12 @@ def _move_away(slot: Slot, note: RecoveryNote) -> None:
     rename(slot.target(note), slot.old)
 
 
-def finish_swap(slot: Slot, note: RecoveryNote, *, durable: bool = True) -> ReplacedDirectory | None:
-    """Tidy up after `put_in_place`; return the folder that was replaced, None when there was none."""
+def finish_swap(
+    slot: Slot, note: RecoveryNote, *, durable: bool = True
+) -> ReplacedDirectory | None:
+    """Tidy up after `put_in_place`; return the folder that was replaced, None when
+    there was none.
+    """
     target = slot.target(note)
     # Before anything is deleted: the new name must be on the disk.
     if durable:
@@ -408,7 +490,9 @@ def finish_swap(slot: Slot, note: RecoveryNote, *, durable: bool = True) -> Repl
 
 
 def give_up(slot: Slot) -> None:
-    """Remove the remains of a failed swap if the target was not touched; otherwise leave them to the sweep."""
+    """Remove the remains of a failed swap if the target was not touched; otherwise leave them to
+    the sweep.
+    """
     slot.delete(slot.new)
     note = slot.read_note()
     if slot.old.exists():
@@ -418,7 +502,9 @@ def give_up(slot: Slot) -> None:
 
 
 def _is_ours(slot: Slot, note: RecoveryNote) -> bool:
-    """Return whether "ready" is the folder that was built, and not the one that it was exchanged for."""
+    """Return whether "ready" is the folder that was built, and not the one that it was exchanged
+    for.
+    """
     # After an exchange "ready" holds the person's folder.
     return slot.ready.lstat().st_ino == note.inode
 
@@ -468,7 +554,12 @@ def _sweep_old(
     # Another sweep may have been deleting it while it was read here; it renames first.
     if "." in reading.left_out or not slot.old.exists():
         return None
-    # A file that was not read belongs to no version, as one that is stuck: without it the rest is no whole directory.
+    # A file that was not read belongs to no version, as one that is stuck: without it the rest is
+    # no whole directory.
     unread = tuple(path for path in reading.left_out if path not in stuck)
-    tree, whole = (note.tree, slot.place.target(note.target)) if note.path else (note.believed, target)
-    return RecoveredDirectory(whole.path, reading.files, slot.old.path, tree, stuck + unread, bool(note.path))
+    tree, whole = (
+        (note.tree, slot.place.target(note.target)) if note.path else (note.believed, target)
+    )
+    return RecoveredDirectory(
+        whole.path, reading.files, slot.old.path, tree, stuck + unread, bool(note.path)
+    )

@@ -1,7 +1,8 @@
 """Finds the directories below a folder that hold resources, and the single files that are one.
 
-An agent is a single file NAME.md, as Claude Code keeps it, or a directory with an AGENT.md like any other resource. So
-is a prompt: Claude Code's custom commands are such files. Never raises for what lies there.
+An agent is a single file NAME.md, as Claude Code keeps it, or a directory with an AGENT.md like any
+other resource. So is a prompt: Claude Code's custom commands are such files. Never raises for what
+lies there.
 """
 
 import os
@@ -25,7 +26,9 @@ COMMANDS = "commands"
 """The folder whose every file NAME.md is a command to Claude Code, with or without frontmatter."""
 
 EMPTY_FILE = "it is empty"
-"""The reason for leaving out an empty single file: its text does not tell whether it was a resource."""
+"""The reason for leaving out an empty single file: its text does not tell whether it was a
+resource.
+"""
 
 # An editor or a crash that empties a file seldom leaves more; a larger file is no small agent.
 _EMPTIED = 65_536
@@ -43,10 +46,11 @@ LOOKS = 20
 
 @dataclass(slots=True)
 class DiscoveredResources:
-    """Directories with a resource, relative to the folder with `/`; and those left out, each with the reason.
+    """Directories with a resource, relative to the folder with `/`; and those left out, each with
+    the reason.
 
-    A single file that is a resource counts as a directory. links: symbolic links to resources, to directories that
-    hold some, and to nothing.
+    A single file that is a resource counts as a directory. links: symbolic links to resources, to
+    directories that hold some, and to nothing.
     """
 
     directories: list[str] = field(default_factory=list)
@@ -57,8 +61,8 @@ class DiscoveredResources:
 def discover(folder: str, kind: Kind, prefix: str = "") -> DiscoveredResources:
     """Return the resources below `folder`, or below `prefix` in it (which ends with `/`).
 
-    A directory that holds a resource is not searched further. Hidden and ignored names are passed over; no symbolic
-    link is followed.
+    A directory that holds a resource is not searched further. Hidden and ignored names are passed
+    over; no symbolic link is followed.
     """
     found = DiscoveredResources()
     for directory, why in _search(folder, kind, prefix):
@@ -72,7 +76,9 @@ def discover(folder: str, kind: Kind, prefix: str = "") -> DiscoveredResources:
 
 
 def count_resources(folder: Path, kind: Kind, most: int) -> int:
-    """Return how many resources `discover` finds, at most so many, after LOOKS times as many entries at the latest."""
+    """Return how many resources `discover` finds, at most so many, after LOOKS times as many
+    entries at the latest.
+    """
     looked = islice(_search(os.fspath(folder), kind, ""), LOOKS * most)
     return sum(1 for _ in islice((directory for directory, why in looked if why == ""), most))
 
@@ -83,21 +89,26 @@ def is_single(kind: Kind, directory: str) -> bool:
 
 
 def single_name(kind: Kind, name: str, folder: Path) -> str:
-    """Return the name of a new resource's directory in a folder; of an agent and a command, of its file."""
+    """Return the name of a new resource's directory in a folder; of an agent and a command, of its
+    file.
+    """
     single = kind is Kind.AGENT or kind is Kind.PROMPT and COMMANDS in folder.parts
     return f"{name}{SINGLE_SUFFIX}" if single else name
 
 
 def holds_main(place: str, kind: Kind) -> bool:
-    """Return whether a directory has the main file of a resource of this kind, in any case of its letters.
+    """Return whether a directory has the main file of a resource of this kind, in any case of its
+    letters.
 
-    A single file has to begin with frontmatter: beside agents there may be a README.md. A command may do without.
+    A single file has to begin with frontmatter: beside agents there may be a README.md. A command
+    may do without.
     """
     if is_single(kind, place):
         if kind is Kind.PROMPT and COMMANDS in Path(place).parts:
             return os.path.isfile(place)
         return _has_frontmatter(place)
-    # First the exact name, which costs one call; a wrong case is looked for afterwards, and reported.
+    # First the exact name, which costs one call; a wrong case is looked for afterwards, and
+    # reported.
     main = main_file(kind, os.path.basename(place))
     if os.path.exists(os.path.join(place, main)):
         return True
@@ -108,7 +119,9 @@ def holds_main(place: str, kind: Kind) -> bool:
 
 
 def is_emptied(entry: "os.DirEntry[str]") -> bool:
-    """Return whether a single file holds nothing, so that its text does not tell whether it was a resource."""
+    """Return whether a single file holds nothing, so that its text does not tell whether it was a
+    resource.
+    """
     try:
         status = entry.stat(follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _EMPTIED:
@@ -120,7 +133,9 @@ def is_emptied(entry: "os.DirEntry[str]") -> bool:
 
 
 def _search(folder: str, kind: Kind, prefix: str) -> Iterator[tuple[str, str | None]]:
-    """Yield each entry with the reason to leave it out: '' for a resource, None where there is none to leave out."""
+    """Yield each entry with the reason to leave it out: '' for a resource, None where there is none
+    to leave out.
+    """
     for entry in _entries(os.path.join(folder, prefix), kind):
         directory = f"{prefix}{entry.name}"
         # Before the test for frontmatter: an emptied agent must not look deleted.
@@ -130,19 +145,35 @@ def _search(folder: str, kind: Kind, prefix: str) -> Iterator[tuple[str, str | N
         if entry.is_symlink():
             yield directory, _LINK if _is_linked_resource(entry, kind) else None
         elif holds_main(entry.path, kind):
-            yield (directory, "") if _is_text(entry.name) else (ascii(directory), "its name is not Unicode")
+            yield (
+                (directory, "")
+                if _is_text(entry.name)
+                else (ascii(directory), "its name is not Unicode")
+            )
         else:
             yield directory, None
-            if directory.count("/") + 1 < MAX_DEPTH and _is_text(entry.name) and not is_single(kind, entry.name):
+            if (
+                directory.count("/") + 1 < MAX_DEPTH
+                and _is_text(entry.name)
+                and not is_single(kind, entry.name)
+            ):
                 yield from _search(folder, kind, f"{directory}/")
 
 
 def _is_linked_resource(entry: "os.DirEntry[str]", kind: Kind) -> bool:
-    """Return whether a link may be meant as a resource or as a folder of some; a dangling link once was one."""
+    """Return whether a link may be meant as a resource or as a folder of some; a dangling link once
+    was one.
+    """
     # A link to nothing, such as one into a folder that is not mounted now.
     if not os.path.exists(entry.path):
         return is_single(kind, entry.name) or "." not in entry.name
-    return holds_main(entry.path, kind) or bool(count_resources(Path(entry.path), kind, 1))
+    return holds_main(entry.path, kind) or bool(
+        count_resources(
+            Path(entry.path),
+            kind,
+            1,
+        )
+    )
 
 
 def _entries(place: str, kind: Kind) -> Iterator["os.DirEntry[str]"]:
@@ -154,7 +185,11 @@ def _entries(place: str, kind: Kind) -> Iterator["os.DirEntry[str]"]:
         if is_hidden(entry.name):
             continue
         # Files without the suffix are no resource; links to nothing are reported.
-        if is_single(kind, entry.name) or os.path.isdir(entry.path) or not os.path.exists(entry.path):
+        if (
+            is_single(kind, entry.name)
+            or os.path.isdir(entry.path)
+            or not os.path.exists(entry.path)
+        ):
             yield entry
 
 

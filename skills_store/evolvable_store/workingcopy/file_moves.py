@@ -1,7 +1,8 @@
 """Build and replace directories.
 
-The replaced directory's untracked files go to its successor. Where no whole directory can be renamed (Windows, lower
-layers of overlays), files move one by one: readers may see a mix, and the next sweep finishes what a crash broke off.
+The replaced directory's untracked files go to its successor. Where no whole directory can be
+renamed (Windows, lower layers of overlays), files move one by one: readers may see a mix, and the
+next sweep finishes what a crash broke off.
 """
 
 import os
@@ -28,23 +29,29 @@ from evolvable_store.workingcopy.tree_reader import tracked_paths, untracked_pat
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 _BACKDATE_NS = 20_000_000
-"""How much older than their writing the files of a version are dated: more than one tick of the system's clock.
+"""How much older than their writing the files of a version are dated: more than one tick of the
+system's clock.
 
-So the next save always changes the time of a file, however soon it comes; see `status.built_signature`.
+So the next save always changes the time of a file, however soon it comes; see
+`status.built_signature`.
 """
 
 
 def build_folder(
     folder: PathAt, files: Files, like: PathAt, *, durable: bool = True, links: Iterable[str] = ()
 ) -> None:
-    """Make `folder`, which must not exist, with exactly these files; return when all is on the disk if `durable`.
+    """Make `folder`, which must not exist, with exactly these files; return when all is on the disk
+    if `durable`.
 
-    A path that `like` has as well gets its owner and permissions, except that the mode of the file decides whether it
-    can be executed; a path that it does not have gets the owner of `like` and what the process's umask leaves.
-    links: paths at which the new folder gets the link that `like` has there. Raises OSError.
+    A path that `like` has as well gets its owner and permissions, except that the mode of the file
+    decides whether it can be executed; a path that it does not have gets the owner of `like` and
+    what the process's umask leaves. links: paths at which the new folder gets the link that `like`
+    has there. Raises OSError.
     """
     links = list(links)
-    above = {str(parent) for path in (*files, *links) for parent in PurePosixPath(path).parents} - {"."}
+    above = {str(parent) for path in (*files, *links) for parent in PurePosixPath(path).parents} - {
+        "."
+    }
     # By depth, so that each folder is made after the one above it.
     folders = sorted(above, key=lambda path: path.count("/"))
     folder.mkdir()
@@ -57,9 +64,11 @@ def build_folder(
             (new / path).mkdir()
         for name, file in files.items():
             _write(new / name, file, old / name if old else None, was, durable)
-        for name in links if BY_DESCRIPTOR else ():  # elsewhere files are replaced one by one, and links stay
+        # Elsewhere files are replaced one by one, and links stay.
+        for name in links if BY_DESCRIPTOR else ():
             (new / name).make_link((like / name).read_link())
-        # From the inside out: permissions that take rights away come after the files below are written.
+        # From the inside out: permissions that take rights away come after the files below are
+        # written.
         for path in reversed(folders):
             _adopt_folder(new / path, was, old / path if old else None)
             if durable:
@@ -70,14 +79,18 @@ def build_folder(
 
 
 def build_single(path: PathAt, file: File, like: PathAt, *, durable: bool = True) -> None:
-    """Make the file `path`, as `build_folder` does one of a folder; `like` is the file that it will replace."""
+    """Make the file `path`, as `build_folder` does one of a folder; `like` is the file that it will
+    replace.
+    """
     _write(path, file, like, _status_above(like), durable)
 
 
 def build_branch(folder: PathAt, inner: str, file: File, like: PathAt) -> None:
-    """Make `folder`, which must not exist, with this file and the folders down to it; `like` is its later path.
+    """Make `folder`, which must not exist, with this file and the folders down to it; `like` is its
+    later path.
 
-    All get the owner of the folder that `like` will lie in. Nothing waits for the disk. Raises OSError.
+    All get the owner of the folder that `like` will lie in. Nothing waits for the disk. Raises
+    OSError.
     """
     was = _status_above(like)
     above = inner.split("/")[:-1]
@@ -94,9 +107,16 @@ def _status_above(path: PathAt) -> os.stat_result | None:
 
 
 def _write(
-    path: PathAt, file: File, same_path: PathAt | None, above: os.stat_result | None, durable: bool = True
+    path: PathAt,
+    file: File,
+    same_path: PathAt | None,
+    above: os.stat_result | None,
+    durable: bool = True,
 ) -> None:
-    """same_path: the file that is replaced. above: of the folder that is replaced, None where there is none."""
+    """same_path: the file that is replaced.
+
+    above: of the folder that is replaced, None where there is none.
+    """
     fd = path.open(_WRITE, file.mode)
     try:
         write_all(fd, file.data)
@@ -125,13 +145,21 @@ def _adopt_folder(path: PathAt, above: os.stat_result | None, same_path: PathAt 
     if same:
         mode = stat.S_IMODE(same.st_mode) & 0o2777 | stat.S_IRWXU
         # Another owner or group takes bits away.
-        if (mode, same.st_uid, same.st_gid) != (stat.S_IMODE(own_status.st_mode), own_status.st_uid, own_status.st_gid):
+        if (mode, same.st_uid, same.st_gid) != (
+            stat.S_IMODE(own_status.st_mode),
+            own_status.st_uid,
+            own_status.st_gid,
+        ):
             path.chmod_directory(mode)
 
 
 def _set_owner(path: PathAt, status: os.stat_result, like: os.stat_result | None) -> None:
     """Give the path the owner and group of `like`, as far as this process may."""
-    if like and hasattr(os, "chown") and (status.st_uid, status.st_gid) != (like.st_uid, like.st_gid):
+    if (
+        like
+        and hasattr(os, "chown")
+        and (status.st_uid, status.st_gid) != (like.st_uid, like.st_gid)
+    ):
         with suppress(OSError):
             # Two calls: an account may be allowed to set the group and not the owner.
             path.chown(-1, like.st_gid)
@@ -147,10 +175,12 @@ def _status(path: PathAt, is_kind: Callable[[int], bool]) -> os.stat_result | No
 
 
 def move_untracked(old: PathAt, target: PathAt, *, successor: bool) -> tuple[str, ...]:
-    """Move files that belong to no version from `old` to `target`; return the paths that cannot go.
+    """Move files that belong to no version from `old` to `target`; return the paths
+    that cannot go.
 
-    Nothing is overwritten. When the folder was removed (no `successor`), or its successor is gone, `target` is made for
-    what no program would make again, and the rest stays. Can be called again, and by several processes at once.
+    Nothing is overwritten. When the folder was removed (no `successor`), or its successor is gone,
+    `target` is made for what no program would make again, and the rest stays. Can be called again,
+    and by several processes at once.
     """
     if not old.is_dir():
         return ()  # a file alone brings nothing along
@@ -173,7 +203,9 @@ def _is_bare(path: PathAt) -> bool:
 
 
 def _move_new(source: PathAt, target: PathAt, top: PathAt) -> bool:
-    """Move a file or a folder into the folder `top`, replacing nothing; return whether nothing stayed behind."""
+    """Move a file or a folder into the folder `top`, replacing nothing; return whether nothing
+    stayed behind.
+    """
     try:
         top.mkdir(exist_ok=True)
         target.make_parents()
@@ -195,7 +227,11 @@ def _merge_directories(source: PathAt, target: PathAt, top: PathAt) -> bool:
             # Only if all moved: a folder with something left stays for the trash.
             source.rmdir()
         return all(moved)
-    if len(modes) == 2 and all(map(stat.S_ISLNK, modes)) and source.read_link() == target.read_link():
+    if (
+        len(modes) == 2
+        and all(map(stat.S_ISLNK, modes))
+        and source.read_link() == target.read_link()
+    ):
         source.unlink()
         return True
     small = all(map(stat.S_ISREG, modes)) and source.lstat().st_size <= MAX_FILE
@@ -216,16 +252,19 @@ def _is_equal(first: PathAt, second: PathAt) -> bool:
 
 
 def replace_files(slot: Slot, note: RecoveryNote) -> None:
-    """Bring every file of `slot.ready` into the target, main file last, and remove files that it lacks.
+    """Bring every file of `slot.ready` into the target, main file last, and remove files that it
+    lacks.
 
-    What was there before ends up in `slot.old`. Can be called again after a crash at any instant, with the note as it
-    then is. Raises OSError when a file cannot be replaced; then all are as they were, if the disk lets it.
+    What was there before ends up in `slot.old`. Can be called again after a crash at any instant,
+    with the note as it then is. Raises OSError when a file cannot be replaced; then all are as they
+    were, if the disk lets it.
     """
     target = slot.target(note)
     drop = note.drop
     if drop is None:
         drop = [path for path in tracked_paths(target) if not (slot.ready / path).exists()]
-        # Durable before the first file is moved: after a crash `drop` says that files are replaced one by one.
+        # Durable before the first file is moved: after a crash `drop` says that files are replaced
+        # one by one.
         slot.write_note(replace(note, drop=drop))
     slot.ready.mkdir(exist_ok=True)
     slot.old.mkdir(exist_ok=True)
@@ -259,7 +298,9 @@ def _replace_each(slot: Slot, target: PathAt, drop: list[str], done: list[str]) 
 
 
 def _remove_folder(target: PathAt, old: PathAt) -> None:
-    """Remove the folder itself, unless it holds more than files that programs make again by themselves."""
+    """Remove the folder itself, unless it holds more than files that programs make again by
+    themselves.
+    """
     for path in untracked_paths(target):
         if is_disposable(path.rpartition("/")[2]):
             with suppress(OSError):  # a folder of a lower layer cannot be moved
@@ -272,7 +313,10 @@ def _main_last(folder: PathAt) -> list[str]:
     """Return the paths of all files below, those like SKILL.md at the end."""
     paths = _files_below(folder)
     # A client that sees the new SKILL.md then finds the files that it names.
-    return sorted(paths, key=lambda path: (path.endswith(".md") and path[:-3].isupper() and "/" not in path, path))
+    return sorted(
+        paths,
+        key=lambda path: (path.endswith(".md") and path[:-3].isupper() and "/" not in path, path),
+    )
 
 
 def _files_below(folder: PathAt, prefix: str = "") -> Iterator[str]:
@@ -294,7 +338,8 @@ def _back_up(path: PathAt, backup: PathAt) -> None:
     try:
         path.link_to(backup)
     except OSError:
-        # Where the file system has no hard links. The temporary name keeps half a copy from counting as a whole one.
+        # Where the file system has no hard links. The temporary name keeps half a copy from
+        # counting as a whole one.
         part = PathAt(backup.base, f"{backup.name}.part.tmp")
         copy_file(path, part)
         rename(part, backup)

@@ -1,8 +1,9 @@
 """Locks between the processes of one library, freed by the kernel when a process ends.
 
-`exclusive` serialises work on one folder. `FolderOwner` elects the one process that watches and synchronises all
-folders; the others only follow the library. Every election has a number, which is the name of the lock file. The owner
-with the highest number is the owner: one that was stopped and goes on finds a higher number, and stands back.
+`exclusive` serialises work on one folder. `FolderOwner` elects the one process that watches and
+synchronises all folders; the others only follow the library. Every election has a number, which is
+the name of the lock file. The owner with the highest number is the owner: one that was stopped and
+goes on finds a higher number, and stands back.
 """
 
 import contextlib
@@ -16,11 +17,16 @@ from pathlib import Path
 
 from evolvable_store.errors import LibraryBusy
 
-# Several times the interval of signs of life; a shorter one would depose an owner on a busy machine.
+# Several times the interval of signs of life; a shorter one would depose an owner on a busy
+# machine.
 STALE_SECONDS = 8.0
 """How long an owner that holds its lock may show no sign of life before another takes over."""
 
-_FLAGS = os.O_RDWR | os.O_CREAT | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_BINARY"))
+_FLAGS = (
+    os.O_RDWR
+    | os.O_CREAT
+    | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_BINARY"))
+)
 # The systems differ in what they answer for a lock that is taken.
 _TAKEN = (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK)
 # Eight digits of the counter, a blank and ten of the process number, as `_beat` writes them.
@@ -31,10 +37,11 @@ MAX_NOTE = 2_000
 
 @contextlib.contextmanager
 def exclusive(path: Path, seconds: float, what: str) -> Iterator[None]:
-    """Hold the lock of a file for the body. Raise LibraryBusy, which names `what`, after so many seconds.
+    """Hold the lock of a file for the body. Raise LibraryBusy, which names `what`, after so many
+    seconds.
 
-    Processes get it nearly in the order in which they ask: all but one wait for a second lock, the place next in line.
-    Other versions of this program use the same file with `filelock`.
+    Processes get it nearly in the order in which they ask: all but one wait for a second lock, the
+    place next in line. Other versions of this program use the same file with `filelock`.
     """
     try:
         release = _take(path, seconds)
@@ -87,7 +94,8 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
         if os.name == "posix":
             import fcntl
 
-            # flock and not lockf: it belongs to the open file, so closing another descriptor does not release it.
+            # flock and not lockf: it belongs to the open file, so closing another descriptor does
+            # not release it.
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         else:
             import msvcrt
@@ -116,7 +124,9 @@ def is_held(path: Path) -> bool:
 
 
 class _Waiting:
-    """A thread that waits for a lock, because a system call cannot be told to wait for only so long."""
+    """A thread that waits for a lock, because a system call cannot be told to wait for only so
+    long.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._state = descriptor, threading.Lock()
@@ -154,7 +164,10 @@ class _Waiting:
 
 
 class FolderOwner:
-    """This process as a candidate for the ownership of a library's folders. For one thread, `owns` for any."""
+    """This process as a candidate for the ownership of a library's folders.
+
+    For one thread, `owns` for any.
+    """
 
     def __init__(self, home: Path) -> None:
         self.place = home / "locks" / "owner"
@@ -171,10 +184,11 @@ class FolderOwner:
         return self._elected and not os.path.lexists(self._file(self._number + 1))
 
     def claim(self, note: str = "") -> bool:
-        """Become the owner when there is none, or the present one shows no life; return whether this process is it.
+        """Become the owner when there is none, or the present one shows no life; return whether
+        this process is it.
 
-        To be called again and again, by the owner as well: that is its sign of life. note: what other processes shall
-        know of the owner, see `owner_note`. Raise OSError.
+        To be called again and again, by the owner as well: that is its sign of life. note: what
+        other processes shall know of the owner, see `owner_note`. Raise OSError.
         """
         self._note = note
         if self._elected:
@@ -195,7 +209,8 @@ class FolderOwner:
         if seen != self._seen:
             self._seen, self._since = seen, now
         elif now - self._since > STALE_SECONDS:
-            # The owner was stopped, or its computer is gone from a shared disk. It keeps its lock, not its number.
+            # The owner was stopped, or its computer is gone from a shared disk. It keeps its lock,
+            # not its number.
             with contextlib.suppress(FileExistsError):
                 # O_EXCL: of several that want to take over, one makes the file.
                 self._open(self._number + 1, os.O_CREAT | os.O_EXCL)
@@ -227,7 +242,10 @@ class FolderOwner:
         self._beats += 1
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         # Of fixed width, so that a reader never sees a part of an older, longer number.
-        os.write(self._descriptor, f"{self._beats % 10**8:08} {os.getpid():10}".encode("ascii"))
+        os.write(
+            self._descriptor,
+            f"{self._beats % 10**8:08} {os.getpid():10}".encode("ascii"),
+        )
         note = self._note.encode("utf-8", "replace")[:MAX_NOTE]
         with contextlib.suppress(OSError):  # such as a full disk: the sign of life counts
             if note:
@@ -246,13 +264,17 @@ class FolderOwner:
         self._seen, self._since = b"", time.monotonic()
 
     def owner(self) -> int:
-        """Return the process that was the owner when it last gave a sign of life, 0 when there never was one."""
+        """Return the process that was the owner when it last gave a sign of life, 0 when there
+        never was one.
+        """
         with contextlib.suppress(OSError, ValueError, IndexError):
             return int(Path(self._file(self._newest())).read_bytes().split()[1])
         return 0
 
     def owner_note(self) -> str | None:
-        """Return the note of the owner, '' where it has none; None where no process is the owner now."""
+        """Return the note of the owner, '' where it has none; None where no process is the owner
+        now.
+        """
         with contextlib.suppress(OSError):
             descriptor = os.open(self._file(self._newest()), _FLAGS & ~os.O_CREAT)
             try:
@@ -270,6 +292,8 @@ class FolderOwner:
         return max(self._numbers(), default=1)
 
     def _numbers(self) -> list[int]:
-        names = (name.removesuffix(".lock") for name in os.listdir(self.place) if name.endswith(".lock"))
+        names = (
+            name.removesuffix(".lock") for name in os.listdir(self.place) if name.endswith(".lock")
+        )
         # Anything may lie in the folder.
         return [int(name) for name in names if name.isdecimal() and len(name) < 10]

@@ -1,7 +1,9 @@
-"""By which paths a person named the watched folders, and what keeps a folder from being read and written.
+"""By which paths a person named the watched folders, and what keeps a folder from being read and
+written.
 
-A client's folder may be a link that a manager of dotfiles turns to another generation. The library watches where it led
-when it was named. So that a later turn is noticed, the names are kept in the library's home, and on this machine alone.
+A client's folder may be a link that a manager of dotfiles turns to another generation. The library
+watches where it led when it was named. So that a later turn is noticed, the names are kept in the
+library's home, and on this machine alone.
 """
 
 import json
@@ -39,7 +41,10 @@ def is_read_only(place: Path) -> bool:
     except OSError:
         return False
     # os.access is true for root even where the mode gives nobody the right.
-    return not os.access(place, os.W_OK) or (os.name == "posix" and not status.st_mode & 0o222)
+    return not os.access(
+        place,
+        os.W_OK,
+    ) or (os.name == "posix" and not status.st_mode & 0o222)
 
 
 class FolderNames:
@@ -49,25 +54,39 @@ class FolderNames:
         self._file = home / FOLDER_NAMES
 
     def of(self, folder: WatchedFolder) -> list[Path]:
-        """Return the paths by which a person named the folder, the first one first; none where that is not known."""
+        """Return the paths by which a person named the folder, the first one first; none where that
+        is not known.
+        """
         return [Path(name) for name in self._read().get(str(folder.path), ())]
 
     def remember(self, name: Path, folder: WatchedFolder) -> None:
-        """Keep a path by which a person named the folder. Its real path ends names that lead elsewhere now."""
+        """Keep a path by which a person named the folder.
+
+        Its real path ends names that lead elsewhere now.
+        """
         names_by_folder, absolute = self._read(), os.path.abspath(name)
-        here = [other_name for other_name in names_by_folder.get(str(folder.path), ()) if _leads_to(other_name, folder)]
+        here = [
+            other_name
+            for other_name in names_by_folder.get(str(folder.path), ())
+            if _leads_to(other_name, folder)
+        ]
         others = {
             path: [other_name for other_name in names if other_name != absolute]
             for path, names in names_by_folder.items()
         }
         # A name belongs to one folder: the newest naming wins.
-        updated = {**others, str(folder.path): list(dict.fromkeys([*here, absolute]))}
+        updated = {
+            **others,
+            str(folder.path): list(dict.fromkeys([*here, absolute])),
+        }
         updated = {path: names for path, names in updated.items() if names}
         if updated != names_by_folder:
             self._write(updated)
 
     def find_turned(self, name: Path, folders: Iterable[WatchedFolder]) -> WatchedFolder | None:
-        """Return the folder that this path led to when it was last named, if it and all other names left it since."""
+        """Return the folder that this path led to when it was last named, if it and all other names
+        left it since.
+        """
         absolute = os.path.abspath(name)
         for folder in folders:
             names = self._read().get(str(folder.path), ())
@@ -77,14 +96,19 @@ class FolderNames:
         return None
 
     def obstacle(self, folder: WatchedFolder) -> FolderObstacle | None:
-        """Return why the folder is not read or written: a link in its path, or a name that leads elsewhere."""
+        """Return why the folder is not read or written: a link in its path, or a name that leads
+        elsewhere.
+        """
         # The watched path was real when it was added, so a link in it came later.
         link = first_link(folder.path)
         if link is not None:
-            # The author of the link decides what it leads to; nothing is read or removed because of it.
+            # The author of the link decides what it leads to; nothing is read or removed because of
+            # it.
             return FolderObstacle(
-                f"{link} is a symbolic link now; the watched folder there is neither read nor written",
-                "Put the directory back, or run `evolvable init` on the folder that the link leads to.",
+                f"{link} is a symbolic link now; the watched folder there is neither read "
+                "nor written",
+                "Put the directory back, or run `evolvable init` on the folder that the "
+                "link leads to.",
             )
         names = self._read().get(str(folder.path), ())
         if names and not any(_leads_to(name, folder) for name in names):
@@ -105,7 +129,11 @@ class FolderNames:
             return {}
         pairs = data.items() if isinstance(data, dict) else ()
         # The file may be damaged; only absolute paths are used.
-        return {path: [name for name in names if _is_path(name)] for path, names in pairs if isinstance(names, list)}
+        return {
+            path: [name for name in names if _is_path(name)]
+            for path, names in pairs
+            if isinstance(names, list)
+        }
 
     def _write(self, names: dict[str, list[str]]) -> None:
         write_private(self._file, json.dumps(names, indent=1), durable=False)

@@ -1,7 +1,8 @@
 """Give watched folders another scope, and what they hold with them.
 
-A resource that only these folders hold gets the new scope, and keeps its history and all that is known of it. One that
-other folders hold too stays as it is, and these folders get a resource of their own with the same history.
+A resource that only these folders hold gets the new scope, and keeps its history and all that is
+known of it. One that other folders hold too stays as it is, and these folders get a resource of
+their own with the same history.
 """
 
 import re
@@ -20,7 +21,10 @@ MAX_VERSIONS = 100_000
 
 @dataclass(slots=True)
 class ScopeChange:
-    """The results of a change of scope. renamed: the names before and after. copied: of resources that stayed too."""
+    """The results of a change of scope.
+
+    renamed: the names before and after. copied: of resources that stayed too.
+    """
 
     scope: str
     renamed: list[tuple[Ref, Ref]] = field(default_factory=list)
@@ -32,18 +36,25 @@ class ScopeChange:
         return [*self.renamed, *self.copied]
 
 
-def change_scope(store: Store, folders: Sequence[WatchedFolder], scope: str, *, keep: bool = False) -> ScopeChange:
+def change_scope(
+    store: Store, folders: Sequence[WatchedFolder], scope: str, *, keep: bool = False
+) -> ScopeChange:
     """Give these folders and their resources another scope; see the module.
 
-    keep: copy also what only these folders hold, as in a library where folders on other machines may hold it.
-    Raises LibraryBusy, LibraryReadOnly, VersionConflict when a resource changed meanwhile; then it can be done again.
+    keep: copy also what only these folders hold, as in a library where folders on other machines
+    may hold it. Raises LibraryBusy, LibraryReadOnly, VersionConflict when a resource changed
+    meanwhile; then it can be done again.
     """
     done = ScopeChange(scope)
     heads, own = _held_resources(store, folders)
     names = _names(store, folders, heads, scope)
     # An attempt before this one may have named them, and ended before the folders had their scope.
     heads = {number: head for number, head in heads.items() if head.ref != names[number]}
-    moving = [head for head in heads.values() if head.id in own and not keep and not _is_signed(store, head)]
+    moving = [
+        head
+        for head in heads.values()
+        if head.id in own and not keep and not _is_signed(store, head)
+    ]
     others = [head for head in heads.values() if head not in moving]
     copies = {head.id: _copy(store, head, names[head.id]) for head in others}
     done.renamed = [(head.ref, names[head.id]) for head in moving]
@@ -56,7 +67,9 @@ def change_scope(store: Store, folders: Sequence[WatchedFolder], scope: str, *, 
             writer.rescope_folder(folder.id, scope)
 
     # After the copies: if this fails, they are found by their hash and used again.
-    rename(store.backend, _intent(store, scope), [(head, names[head.id]) for head in moving], finish)
+    rename(
+        store.backend, _intent(store, scope), [(head, names[head.id]) for head in moving], finish
+    )
     # Last, when the folders hold the copies: the originals go, with their history kept.
     for head in others:
         if head.id in own and not keep and head.version is not None:
@@ -65,16 +78,30 @@ def change_scope(store: Store, folders: Sequence[WatchedFolder], scope: str, *, 
     return done
 
 
-def _held_resources(store: Store, folders: Sequence[WatchedFolder]) -> tuple[dict[int, Head], set[int]]:
-    """Return the heads of the resources in these folders, and the ids of those that no other folder holds."""
+def _held_resources(
+    store: Store, folders: Sequence[WatchedFolder]
+) -> tuple[dict[int, Head], set[int]]:
+    """Return the heads of the resources in these folders, and the ids of those that no other folder
+    holds.
+    """
     bindings, ours = store.backend.bindings, {folder.id for folder in folders}
-    resources = {binding.resource for folder in folders for binding in bindings.of_folder(folder).values()}
-    elsewhere = {binding.resource for binding in bindings.of_resources(resources) if binding.folder not in ours}
+    resources = {
+        binding.resource for folder in folders for binding in bindings.of_folder(folder).values()
+    }
+    elsewhere = {
+        binding.resource
+        for binding in bindings.of_resources(resources)
+        if binding.folder not in ours
+    }
     return store.backend.heads_by_id(resources), resources - elsewhere
 
 
-def _names(store: Store, folders: Sequence[WatchedFolder], heads: dict[int, Head], scope: str) -> dict[int, Ref]:
-    """Return the new name of each resource: a number that it was given beside another of the scope goes again."""
+def _names(
+    store: Store, folders: Sequence[WatchedFolder], heads: dict[int, Head], scope: str
+) -> dict[int, Ref]:
+    """Return the new name of each resource: a number that it was given beside another of the scope
+    goes again.
+    """
     used: set[tuple[Kind, str]] = set()
     found: dict[int, Ref] = {}
     for binding in _bindings(store, folders):
@@ -83,7 +110,11 @@ def _names(store: Store, folders: Sequence[WatchedFolder], heads: dict[int, Head
             continue
         directory_name = slugify(binding.directory.rpartition("/")[2].removesuffix(".md"))
         # `pdf-2` was only needed beside another `pdf` of the old scope.
-        plain = directory_name if re.fullmatch(rf"{re.escape(directory_name)}-\d+", head.name) else head.name
+        plain = (
+            directory_name
+            if re.fullmatch(rf"{re.escape(directory_name)}-\d+", head.name)
+            else head.name
+        )
         name = next(
             name
             for name in _numbered_names(plain)
@@ -114,7 +145,9 @@ def _is_free(store: Store, head: Head, name: str, scope: str) -> bool:
 
 
 def _is_signed(store: Store, head: Head) -> bool:
-    """Return whether an operation on a resource is signed: a signature is of the name that it had then."""
+    """Return whether an operation on a resource is signed: a signature is of the name that it had
+    then.
+    """
     operations = {change.operation for change in store.backend.changes_to(head.id, 0)}
     return bool(store.backend.attestations.signed_operations(operations))
 
@@ -123,7 +156,11 @@ def _copy(store: Store, head: Head, ref: Ref) -> int:
     """Make a resource with the history of another one, and return its id."""
     existing = store.head_or_none(ref)
     if existing is None:
-        replay(store.backend, _history(store, head, ref), lambda writer, _: _copy_authors(writer, head, ref))
+        replay(
+            store.backend,
+            _history(store, head, ref),
+            lambda writer, _: _copy_authors(writer, head, ref),
+        )
         existing = store.head_or_none(ref) or store.head(ref)
     return existing.id
 
@@ -149,5 +186,12 @@ def _history(store: Store, head: Head, ref: Ref) -> Iterator[tuple[Intent, list[
 
 def _intent(store: Store, scope: str) -> Intent:
     return Intent(
-        store.now(), Actor.HUMAN, f"a project of its own: {scope}", None, (), (), Principal.UNKNOWN, "projects"
+        store.now(),
+        Actor.HUMAN,
+        f"a project of its own: {scope}",
+        None,
+        (),
+        (),
+        Principal.UNKNOWN,
+        "projects",
     )

@@ -1,6 +1,7 @@
 """Read the files of an earlier commit of a repository, without running git.
 
-The repository is hostile input, as in `git_objects`: every walk is bounded, and a damaged repository is as none.
+The repository is hostile input, as in `git_objects`: every walk is bounded, and a damaged
+repository is as none.
 """
 
 import os
@@ -40,7 +41,8 @@ class Commit:
 
 
 def recent_commits(folder: Path, limit: int = MAX_COMMITS) -> Iterator[Commit]:
-    """Yield the commits that HEAD of the repository around a folder leads to by first parents, the newest first.
+    """Yield the commits that HEAD of the repository around a folder leads to by first parents, the
+    newest first.
 
     Ends where there is no repository, where it cannot be read, and after `limit` commits.
     """
@@ -55,7 +57,11 @@ def recent_commits(folder: Path, limit: int = MAX_COMMITS) -> Iterator[Commit]:
             # The message may contain lines that look like fields.
             head = data.partition(b"\n\n")[0]
             committer = _COMMITTER.search(head)
-            parents = [line[7:].decode("ascii") for line in head.split(b"\n") if line.startswith(b"parent ")]
+            parents = [
+                line[7:].decode("ascii")
+                for line in head.split(b"\n")
+                if line.startswith(b"parent ")
+            ]
             at = datetime.fromtimestamp(int(committer[1]) if committer else 0, UTC)
             yield Commit(now.hex(), parents[0] if parents else "", at)
             now = bytes.fromhex(parents[0]) if parents else None
@@ -64,7 +70,9 @@ def recent_commits(folder: Path, limit: int = MAX_COMMITS) -> Iterator[Commit]:
 
 
 def first_commit(folder: Path, limit: int = MAX_COMMITS) -> str:
-    """Return the commit without a parent that HEAD leads to by first parents, '' where it is further than `limit`."""
+    """Return the commit without a parent that HEAD leads to by first parents, '' where it is
+    further than `limit`.
+    """
     return next((commit.id for commit in recent_commits(folder, limit) if not commit.parent), "")
 
 
@@ -76,14 +84,19 @@ def holds_commit(folder: Path, commit: str) -> bool:
         return False
 
 
-def commit_files(folder: Path, commit: str, max_files: int, max_bytes: int) -> dict[str, bytes] | None:
-    """Return the files of a commit by their paths below a folder of its repository, None where it cannot be read.
+def commit_files(
+    folder: Path, commit: str, max_files: int, max_bytes: int
+) -> dict[str, bytes] | None:
+    """Return the files of a commit by their paths below a folder of its repository, None where it
+    cannot be read.
 
     Links, submodules and files whose paths no resource may have are left out. Raises TreeTooLarge.
     """
     try:
         repository, objects, id_size = _open(folder)
-        tree = _tree_below(objects, bytes.fromhex(commit), id_size, folder.resolve().relative_to(repository.root))
+        tree = _tree_below(
+            objects, bytes.fromhex(commit), id_size, folder.resolve().relative_to(repository.root)
+        )
         found: dict[str, bytes] = {}
         _collect(objects, tree, id_size, "", found, [max_files, max_bytes])
         return found
@@ -104,7 +117,9 @@ def _tree_below(objects: ObjectDatabase, commit: bytes, id_size: int, place: Pat
         raise GitDamaged("a commit without a tree")
     tree = bytes.fromhex(first[5:].decode("ascii", "replace"))
     for part in place.parts:
-        mode, tree = tree_entries(objects.read(tree, "tree"), id_size).get(os.fsencode(part), (0, b""))
+        mode, tree = tree_entries(objects.read(tree, "tree"), id_size).get(
+            os.fsencode(part), (0, b"")
+        )
         # The folder may be newer than the commit, or a submodule.
         if mode & _TYPE != _DIRECTORY:
             raise GitDamaged("a folder that the commit does not have")
@@ -112,7 +127,12 @@ def _tree_below(objects: ObjectDatabase, commit: bytes, id_size: int, place: Pat
 
 
 def _collect(
-    objects: ObjectDatabase, tree: bytes, id_size: int, below: str, found: dict[str, bytes], left: list[int]
+    objects: ObjectDatabase,
+    tree: bytes,
+    id_size: int,
+    below: str,
+    found: dict[str, bytes],
+    left: list[int],
 ) -> None:
     if below.count("/") > _MAX_DEPTH:
         raise TreeTooLarge

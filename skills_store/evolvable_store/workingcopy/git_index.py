@@ -1,4 +1,7 @@
-"""Read the index of a git repository without running git. It is hostile input, as in `git_objects`."""
+"""Read the index of a git repository without running git.
+
+It is hostile input, as in `git_objects`.
+"""
 
 import os
 import struct
@@ -14,7 +17,9 @@ MAX_INDEX = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class GitIndexEntry:
-    """The entry of one path: the id of its blob, and size and time of the file that git wrote or read."""
+    """The entry of one path: the id of its blob, and size and time of the file that git wrote or
+    read.
+    """
 
     identity: bytes
     size: int
@@ -24,7 +29,10 @@ class GitIndexEntry:
 
 @dataclass(slots=True)
 class GitIndex:
-    """The entries of an index below one folder. unnamed: ids whose path only a shared index knows."""
+    """The entries of an index below one folder.
+
+    unnamed: ids whose path only a shared index knows.
+    """
 
     entries: dict[str, list[GitIndexEntry]] = field(default_factory=dict)
     unnamed: set[bytes] = field(default_factory=set)
@@ -51,7 +59,8 @@ def read_index(data: bytes, id_size: int, below: str, index: GitIndex, git: Path
     prefix = f"{below}/" if below else ""
     for _ in range(count):
         start, names = place, place + 40 + id_size
-        # An entry begins with ten numbers of four bytes; the times of change and the size are enough here.
+        # An entry begins with ten numbers of four bytes; the times of change and the size are
+        # enough here.
         seconds, nanoseconds, size = struct.unpack_from(">8xII20xI", data, start)
         (flags,) = struct.unpack_from(">H", data, names)
         # The extended bit adds two more bytes of flags.
@@ -69,12 +78,16 @@ def read_index(data: bytes, id_size: int, below: str, index: GitIndex, git: Path
         if not name:
             index.unnamed.add(identity)
         elif (path := path_key(os.fsdecode(name))).startswith(prefix):
-            index.entries.setdefault(path, []).append(GitIndexEntry(identity, size, seconds, nanoseconds))
+            index.entries.setdefault(path, []).append(
+                GitIndexEntry(identity, size, seconds, nanoseconds)
+            )
     _read_shared(data, place, id_size, below, index, git)
 
 
 def _read_name(data: bytes, place: int, before: bytes) -> tuple[bytes, int]:
-    """Return a name of version 4, which says how much of the one before it drops, and where the next entry begins."""
+    """Return a name of version 4, which says how much of the one before it drops, and where the
+    next entry begins.
+    """
     drop, used = -1, 0
     while True:
         if used > 9 or place >= len(data):
@@ -89,11 +102,20 @@ def _read_name(data: bytes, place: int, before: bytes) -> tuple[bytes, int]:
     return before[: len(before) - drop] + data[place:end], end + 1
 
 
-def _read_shared(data: bytes, place: int, id_size: int, below: str, index: GitIndex, git: Path) -> None:
+def _read_shared(
+    data: bytes, place: int, id_size: int, below: str, index: GitIndex, git: Path
+) -> None:
     """Read the shared index too, where this one says that it is split."""
     # Extensions follow the entries; the file ends with a hash.
     while place + 8 <= len(data) - id_size:
-        signature, size = data[place : place + 4], struct.unpack_from(">I", data, place + 4)[0]
+        signature, size = (
+            data[place : place + 4],
+            struct.unpack_from(
+                ">I",
+                data,
+                place + 4,
+            )[0],
+        )
         if signature == b"link":
             name = data[place + 8 : place + 8 + id_size].hex()
             shared = read_bounded(git / f"sharedindex.{name}", MAX_INDEX)

@@ -1,7 +1,8 @@
 """Read commits and trees of a git object database without running git.
 
-git runs programs that a repository names (`core.fsmonitor`, filters, hooks), so nothing here starts it. The database is
-hostile input: every size and depth is bounded, and whatever is damaged raises GitDamaged.
+git runs programs that a repository names (`core.fsmonitor`, filters, hooks), so nothing here starts
+it. The database is hostile input: every size and depth is bounded, and whatever is damaged raises
+GitDamaged.
 """
 
 import os
@@ -40,7 +41,10 @@ class GitDamaged(Exception):
 
 
 def read_bounded(path: Path, limit: int) -> bytes | None:
-    """Return the bytes of a regular file, None when there is none. Raise GitDamaged when it is longer than `limit`."""
+    """Return the bytes of a regular file, None when there is none.
+
+    Raise GitDamaged when it is longer than `limit`.
+    """
     try:
         with _open_file(path) as stream:
             if os.fstat(stream.fileno()).st_size > limit:
@@ -53,7 +57,10 @@ def read_bounded(path: Path, limit: int) -> bytes | None:
 
 
 def read_range(path: Path, offset: int, length: int) -> bytes:
-    """Return so many bytes of a regular file from an offset on, fewer at its end. Raise GitDamaged."""
+    """Return so many bytes of a regular file from an offset on, fewer at its end.
+
+    Raise GitDamaged.
+    """
     try:
         with _open_file(path) as stream:
             stream.seek(offset)
@@ -63,8 +70,13 @@ def read_range(path: Path, offset: int, length: int) -> bytes:
 
 
 def _open_file(path: Path) -> BinaryIO:
-    """Open a regular file without waiting for a pipe that somebody put there. Raise OSError, ValueError, GitDamaged."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    """Open a regular file without waiting for a pipe that somebody put there.
+
+    Raise OSError, ValueError, GitDamaged.
+    """
+    descriptor = os.open(
+        path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    )
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise GitDamaged(f"{path} is no regular file")
@@ -82,7 +94,10 @@ class ObjectDatabase:
     """The objects of one repository, loose and packed, with those of its alternates."""
 
     def __init__(self, folder: Path, id_size: int) -> None:
-        """folder: `objects` of the common directory. id_size: bytes of an id, 20 (sha1) or 32 (sha256)."""
+        """folder: `objects` of the common directory.
+
+        id_size: bytes of an id, 20 (sha1) or 32 (sha256).
+        """
         self._id_size = id_size
         self._folders = list(_with_alternates(folder))
         self._packs: list[_Pack] = []
@@ -90,7 +105,10 @@ class ObjectDatabase:
         self._stamp: tuple[int, ...] | None = None
 
     def holds(self, identity: bytes) -> bool:
-        """Return whether an object is here, loose or packed; nothing is inflated. Raise GitDamaged."""
+        """Return whether an object is here, loose or packed; nothing is inflated.
+
+        Raise GitDamaged.
+        """
         name = identity.hex()
         # Loose objects first: what git just wrote is seldom packed.
         if any(os.path.lexists(folder / name[:2] / name[2:]) for folder in self._folders):
@@ -120,7 +138,10 @@ class ObjectDatabase:
         return self._packs
 
     def _tables(self) -> "list[_IdTable]":
-        """Return the tables of ids of all packs. They are read again when a folder of packs changed."""
+        """Return the tables of ids of all packs.
+
+        They are read again when a folder of packs changed.
+        """
         folders = [folder / "pack" for folder in self._folders]
         stamp = tuple(map(_modified_ns, folders))
         if stamp != self._stamp:
@@ -160,7 +181,8 @@ class ObjectDatabase:
 
 
 class _IdTable:
-    """The sorted ids of the objects in one pack or in several. It is read in pieces: it may have hundreds of megabytes.
+    """The sorted ids of the objects in one pack or in several. It is read in pieces: it may have
+    hundreds of megabytes.
 
     It is not mapped into memory: a file that is cut meanwhile would end the process.
     """
@@ -183,7 +205,15 @@ class _IdTable:
             middle = (low + high) // 2
             found = read_range(self.path, self._ids + middle * self._id_size, self._id_size)
             low, high = (middle, high) if found <= identity else (low, middle)
-        ids = read_range(self.path, self._ids + low * self._id_size, max(0, high - low) * self._id_size)
+        ids = read_range(
+            self.path,
+            self._ids + low * self._id_size,
+            max(
+                0,
+                high - low,
+            )
+            * self._id_size,
+        )
         for number in range(len(ids) // self._id_size):
             if ids[number * self._id_size : (number + 1) * self._id_size] == identity:
                 return low + number
@@ -196,7 +226,14 @@ def _several_packs(path: Path, id_size: int) -> _IdTable:
     if head[:5] != b"MIDX\x01" or len(head) < 12:
         raise GitDamaged(f"{path.name} is no index of several packs of version 1")
     rows = read_range(path, 12, 12 * head[6])
-    found = {rows[at : at + 4]: struct.unpack_from(">Q", rows, at + 4)[0] for at in range(0, len(rows) - 11, 12)}
+    found = {
+        rows[at : at + 4]: struct.unpack_from(
+            ">Q",
+            rows,
+            at + 4,
+        )[0]
+        for at in range(0, len(rows) - 11, 12)
+    }
     if b"OIDF" not in found or b"OIDL" not in found:
         raise GitDamaged(f"{path.name} has no table of ids")
     return _IdTable(path, found[b"OIDF"], found[b"OIDL"], id_size)
@@ -219,7 +256,10 @@ class _Pack:
 
     def _offset(self, number: int) -> int:
         offsets = _IDS + self._count * (self._id_size + 4)
-        (offset,) = struct.unpack(">I", read_range(self._index, offsets + 4 * number, 4))
+        (offset,) = struct.unpack(
+            ">I",
+            read_range(self._index, offsets + 4 * number, 4),
+        )
         # A set top bit means that the offset is in the table of 8-byte numbers.
         if offset < 2**31:
             return int(offset)
@@ -227,7 +267,9 @@ class _Pack:
         return int(struct.unpack(">Q", read_range(self._index, place, 8))[0])
 
     def entry(self, offset: int) -> tuple[int, int, bytes]:
-        """Return the type, the size when inflated, and the packed bytes that begin here (and more behind them)."""
+        """Return the type, the size when inflated, and the packed bytes that begin here (and more
+        behind them).
+        """
         head = read_range(self._path, offset, 32)
         if not head:
             raise GitDamaged("an offset behind the end of a pack")
@@ -241,11 +283,21 @@ class _Pack:
         if size > MAX_OBJECT:
             raise GitDamaged(f"an object of {size:,} bytes")
         # How long the packed form is stands nowhere: zlib's overhead is below a thousandth.
-        return kind, size, read_range(self._path, offset + used, size + size // 1000 + 1024)
+        return (
+            kind,
+            size,
+            read_range(
+                self._path,
+                offset + used,
+                size + size // 1000 + 1024,
+            ),
+        )
 
 
 def _with_alternates(folder: Path) -> Iterator[Path]:
-    """Yield the object folders, each once: this one, and those that it and they name as alternates."""
+    """Yield the object folders, each once: this one, and those that it and they name as
+    alternates.
+    """
     waiting, seen = [folder], set[Path]()
     while waiting and len(seen) < MAX_ALTERNATES:
         here = waiting.pop(0)
@@ -254,7 +306,11 @@ def _with_alternates(folder: Path) -> Iterator[Path]:
         seen.add(here)
         yield here
         alternates = read_bounded(here / "info" / "alternates", 65_536) or b""
-        waiting += [here / os.fsdecode(line) for line in alternates.splitlines() if line and b"\0" not in line]
+        waiting += [
+            here / os.fsdecode(line)
+            for line in alternates.splitlines()
+            if line and b"\0" not in line
+        ]
 
 
 def _list_folder(folder: Path) -> list[Path]:

@@ -1,7 +1,8 @@
-"""Read what a git repository around a folder holds: objects, index, references, HEAD's log and locks.
+"""Read what a git repository around a folder holds: objects, index, references, HEAD's log and
+locks.
 
-Git is never started, see `git_objects`. Every file here is hostile input: it is opened without waiting, has to be a
-regular file, and is read up to a limit.
+Git is never started, see `git_objects`. Every file here is hostile input: it is opened without
+waiting, has to be a regular file, and is read up to a limit.
 """
 
 import hashlib
@@ -11,7 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from evolvable_store.workingcopy.git_index import MAX_INDEX, GitIndex, GitIndexEntry, path_key, read_index
+from evolvable_store.workingcopy.git_index import (
+    MAX_INDEX,
+    GitIndex,
+    GitIndexEntry,
+    path_key,
+    read_index,
+)
 from evolvable_store.workingcopy.git_objects import (
     GitDamaged,
     ObjectDatabase,
@@ -26,17 +33,30 @@ MAX_AROUND = 8
 MAX_LOG = 4 * 2**20
 """Bytes of HEAD's log that are read: some 20,000 lines."""
 
-# Each tip is a walk down a tree. With more of them none is looked at, and git counts as the bringer.
+# Each tip is a walk down a tree. With more of them none is looked at, and git counts as the
+# bringer.
 MAX_TIPS = 200
 """References whose commits are looked at."""
 
 LOCK_SECONDS = 600.0
-"""How long a lock counts. An older one was left by a git that was killed, or somebody planted it."""
+"""How long a lock counts.
+
+An older one was left by a git that was killed, or somebody planted it.
+"""
 
 MOVED_SECONDS = 2.0
 """How long after the index or HEAD moved git may still be at work."""
 
-DAMAGE = (GitDamaged, OSError, ValueError, struct.error, IndexError, RecursionError, MemoryError, OverflowError)
+DAMAGE = (
+    GitDamaged,
+    OSError,
+    ValueError,
+    struct.error,
+    IndexError,
+    RecursionError,
+    MemoryError,
+    OverflowError,
+)
 """The errors that reading a damaged repository raises."""
 
 _SKEW = 2.0  # seconds that the clock of a network disk may be ahead
@@ -53,7 +73,10 @@ _STATES = ("FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REBASE_HEAD", "ORIG_
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """A place in HEAD's log. digest: of the bytes before it, so that a log that was cut is noticed."""
+    """A place in HEAD's log.
+
+    digest: of the bytes before it, so that a log that was cut is noticed.
+    """
 
     offset: int = 0
     digest: str = ""
@@ -61,7 +84,9 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of HEAD's log: the commits before and after (None: there was none), and what moved HEAD."""
+    """One line of HEAD's log: the commits before and after (None: there was none), and what moved
+    HEAD.
+    """
 
     before: bytes | None
     after: bytes | None
@@ -69,10 +94,16 @@ class LogLine:
 
 
 class Repository:
-    """One repository around a watched folder. Keeps what it read of the index until the index changes."""
+    """One repository around a watched folder.
+
+    Keeps what it read of the index until the index changes.
+    """
 
     def __init__(self, root: Path, git: Path, inside: str) -> None:
-        """root: the work tree. git: its git directory. inside: the watched folder, relative to root, with `/`."""
+        """root: the work tree.
+
+        git: its git directory. inside: the watched folder, relative to root, with `/`.
+        """
         self.root, self._git, self._inside = root, git, inside
         self._stamp: tuple[int, ...] | None = None
         self._index = GitIndex()
@@ -89,14 +120,17 @@ class Repository:
         return str(self._git)
 
     def place_of(self, file: Path) -> str:
-        """Return the path of a file of the work tree, relative to the root, with `/`. Raise ValueError."""
+        """Return the path of a file of the work tree, relative to the root, with `/`.
+
+        Raise ValueError.
+        """
         return file.relative_to(self.root).as_posix()
 
     def blobs(self, place: str, data: bytes) -> set[bytes] | None:
         """Return as which blobs the repository holds these bytes; None when it cannot be read.
 
-        place: relative to the root. A file is held too when git's own record of size and time in the index says that
-        it is as git wrote it, whatever filters did to its bytes.
+        place: relative to the root. A file is held too when git's own record of size and time in
+        the index says that it is as git wrote it, whatever filters did to its bytes.
         """
         try:
             id_size = self._refresh()
@@ -109,18 +143,26 @@ class Repository:
                 found = found | {entry.identity for entry in index_entries}
             objects = self.open_objects()[0]
             return found | {
-                blob_id for blob_id in blob_ids if blob_id in self._index.entry_ids(place) or objects.holds(blob_id)
+                blob_id
+                for blob_id in blob_ids
+                if blob_id in self._index.entry_ids(place) or objects.holds(blob_id)
             }
         except DAMAGE:
             return None
 
     def was_committed(self, commits: Iterable[bytes | None], place: str, data: bytes) -> bool:
-        """Return whether one of these commits has these bytes at a path. Raise the errors of DAMAGE."""
+        """Return whether one of these commits has these bytes at a path.
+
+        Raise the errors of DAMAGE.
+        """
         blob_ids = _ids(data, self.open_objects()[1])
         return any(self.blob_at(commit, place) in blob_ids for commit in commits)
 
     def is_tracked(self, place: str) -> bool:
-        """Return whether the index has a path, with whatever content. A damaged index counts as having it."""
+        """Return whether the index has a path, with whatever content.
+
+        A damaged index counts as having it.
+        """
         try:
             self._refresh()
             # Entries whose names only a shared index has may be this path.
@@ -142,25 +184,38 @@ class Repository:
         return self._objects, id_size
 
     def head_commit(self) -> bytes | None:
-        """Return the commit that HEAD names, None before the first one. Raise GitDamaged, ValueError."""
+        """Return the commit that HEAD names, None before the first one.
+
+        Raise GitDamaged, ValueError.
+        """
         return self._commit(self._layout()[0])
 
     def blob_at(self, commit: bytes | None, place: str) -> bytes | None:
-        """Return the id of the file that a commit, or a tree, has at a path; None for none. Raise GitDamaged."""
+        """Return the id of the file that a commit, or a tree, has at a path; None for none.
+
+        Raise GitDamaged.
+        """
         objects, id_size = self.open_objects()
         return _in_tree(objects, commit, id_size, place) if commit is not None else None
 
     def tips(self) -> set[bytes]:
-        """Return the commits that HEAD, references and unfinished commands name. Raise the errors of DAMAGE."""
+        """Return the commits that HEAD, references and unfinished commands name.
+
+        Raise the errors of DAMAGE.
+        """
         common, id_size = self._layout()
         _check_files(common)
         found = {head} if (head := self._commit(common)) else set[bytes]()
         for folder in dict.fromkeys((self._git, common)):
             for name in _STATES:
                 lines = (read_bounded(folder / name, 2**20) or b"").splitlines()
-                found.update(filter(None, (_identity(line.split(b"\t")[0], id_size) for line in lines)))
+                found.update(
+                    filter(None, (_identity(line.split(b"\t")[0], id_size) for line in lines))
+                )
         for path in _below(common / "refs" / "heads", common / "refs" / "remotes"):
-            found.update(filter(None, [_identity((read_bounded(path, _SMALL) or b"").strip(), id_size)]))
+            found.update(
+                filter(None, [_identity((read_bounded(path, _SMALL) or b"").strip(), id_size)])
+            )
         packed = read_bounded(common / "packed-refs", _MAX_PACKED_REFS) or b""
         for line in packed.splitlines():
             text, _, reference = line.partition(b" ")
@@ -171,8 +226,13 @@ class Repository:
         return found
 
     def automatic_merge(self) -> bytes | None:
-        """Return the tree that git made of a merge with conflicts, None for none. Raise GitDamaged."""
-        return _identity((read_bounded(self._git / "AUTO_MERGE", _SMALL) or b"").strip(), self._layout()[1])
+        """Return the tree that git made of a merge with conflicts, None for none.
+
+        Raise GitDamaged.
+        """
+        return _identity(
+            (read_bounded(self._git / "AUTO_MERGE", _SMALL) or b"").strip(), self._layout()[1]
+        )
 
     def is_merging(self) -> bool:
         """Return whether a merge is to be committed."""
@@ -190,7 +250,8 @@ class Repository:
         return LogPosition(size, self._digest_before(size))
 
     def log_since(self, position: LogPosition) -> list[LogLine] | None:
-        """Return the lines behind a position, oldest first, at most MAX_LOG bytes; None where the log is another one.
+        """Return the lines behind a position, oldest first, at most MAX_LOG bytes; None where the
+        log is another one.
 
         Raise GitDamaged.
         """
@@ -198,7 +259,8 @@ class Repository:
         _check_files(common)
         if not os.path.lexists(path):
             return [] if position.offset == 0 else None
-        # `git reflog expire` rewrites the log, so an offset alone could lie in the middle of another line.
+        # `git reflog expire` rewrites the log, so an offset alone could lie in the middle of
+        # another line.
         if self._digest_before(position.offset) != position.digest:
             return None
         start = max(position.offset, os.stat(path).st_size - MAX_LOG)
@@ -208,7 +270,15 @@ class Repository:
 
     def _digest_before(self, offset: int) -> str:
         start = max(0, offset - _MARK)
-        data = read_range(self._git / "logs" / "HEAD", start, offset - start) if offset else b""
+        data = (
+            read_range(
+                self._git / "logs" / "HEAD",
+                start,
+                offset - start,
+            )
+            if offset
+            else b""
+        )
         return hashlib.sha256(data).hexdigest() if len(data) == offset - start and offset else ""
 
     # What git is at
@@ -237,8 +307,12 @@ class Repository:
         common = self._git / os.fsdecode(commondir.strip()) if commondir else self._git
         settings = (read_bounded(common / "config", 2**20) or b"").lower()
         # Blanks, tabs and quotes are taken out below: git allows them around the value.
-        words = b"".join(line.strip() for line in settings.splitlines() if b"objectformat" in line).replace(b" ", b"")
-        return common, 32 if b"objectformat=sha256" in words.replace(b"\t", b"").replace(b'"', b"") else 20
+        words = b"".join(
+            line.strip() for line in settings.splitlines() if b"objectformat" in line
+        ).replace(b" ", b"")
+        return common, 32 if b"objectformat=sha256" in words.replace(b"\t", b"").replace(
+            b'"', b""
+        ) else 20
 
     def _is_as_written(self, place: Path, index_entries: "list[GitIndexEntry] | tuple[()]") -> bool:
         try:
@@ -299,14 +373,17 @@ class Repository:
                 return content
         ending = b" " + os.fsencode(name)
         packed = read_bounded(common / "packed-refs", _MAX_PACKED_REFS) or b""
-        return next((line[: -len(ending)] for line in packed.splitlines() if line.endswith(ending)), None)
+        return next(
+            (line[: -len(ending)] for line in packed.splitlines() if line.endswith(ending)), None
+        )
 
 
 def repositories_around(folder: Path, place: Path | None = None) -> list[Repository]:
-    """Return the repositories whose work trees hold this folder, the nearest first; none outside of repositories.
+    """Return the repositories whose work trees hold this folder, the nearest first; none outside of
+    repositories.
 
-    place: instead, those that hold this place; what is read of an index is what lies below the folder, or in the
-    place where the folder is no part of that work tree.
+    place: instead, those that hold this place; what is read of an index is what lies below the
+    folder, or in the place where the folder is no part of that work tree.
     """
     found: list[Repository] = []
     start = folder if place is None else place
@@ -321,7 +398,9 @@ def repositories_around(folder: Path, place: Path | None = None) -> list[Reposit
 
 
 def _git_directory(place: Path) -> Path | None:
-    """Return the git directory of a work tree, also of a linked one and of a submodule; None when it is none."""
+    """Return the git directory of a work tree, also of a linked one and of a submodule; None when
+    it is none.
+    """
     git = place / ".git"
     try:
         status = os.stat(git)
@@ -336,16 +415,28 @@ def _git_directory(place: Path) -> Path | None:
         content = read_bounded(git, _SMALL) or b""
     except GitDamaged:
         return None
-    return place / os.fsdecode(content[7:].strip()) if content.startswith(b"gitdir:") and b"\0" not in content else None
+    return (
+        place / os.fsdecode(content[7:].strip())
+        if content.startswith(b"gitdir:") and b"\0" not in content
+        else None
+    )
 
 
 def _ids(data: bytes, id_size: int) -> set[bytes]:
-    """Return the ids that a blob of these bytes may have: as they are, and with the line ends that git keeps."""
+    """Return the ids that a blob of these bytes may have: as they are, and with the line ends that
+    git keeps.
+    """
     # sha1 is git's own name for the blob, and protects nothing here.
     make = hashlib.sha256 if id_size == 32 else hashlib.sha1
     # core.autocrlf stores line feeds where CR LF lies on disk.
     forms = {data, data.replace(b"\r\n", b"\n")} if b"\r\n" in data else {data}
-    return {make(b"blob %d\0" % len(form) + form, usedforsecurity=False).digest() for form in forms}
+    return {
+        make(
+            b"blob %d\0" % len(form) + form,
+            usedforsecurity=False,
+        ).digest()
+        for form in forms
+    }
 
 
 def _in_tree(objects: ObjectDatabase, commit: bytes, id_size: int, place: str) -> bytes | None:
@@ -357,8 +448,11 @@ def _in_tree(objects: ObjectDatabase, commit: bytes, id_size: int, place: str) -
     for depth, part in enumerate(parts):
         entries = tree_entries(objects.read(found, "tree"), id_size)
         part_key = path_key(os.fsdecode(part))
-        # The exact name first; on a file system that ignores case another spelling is the same file.
-        match = entries.get(part) or next((e for n, e in entries.items() if path_key(os.fsdecode(n)) == part_key), None)
+        # The exact name first; on a file system that ignores case another spelling is the same
+        # file.
+        match = entries.get(part) or next(
+            (e for n, e in entries.items() if path_key(os.fsdecode(n)) == part_key), None
+        )
         if match is None or (match[0] & 0o170000 == _DIRECTORY) is (depth == len(parts) - 1):
             return None
         found = match[1]
@@ -390,7 +484,10 @@ def _log_line(line: bytes, id_size: int) -> LogLine:
 
 
 def _below(*folders: Path) -> Iterator[Path]:
-    """Yield the regular files below these folders; no link is followed. Raise GitDamaged for too many."""
+    """Yield the regular files below these folders; no link is followed.
+
+    Raise GitDamaged for too many.
+    """
     waiting, count = [*folders], 0
     while waiting:
         try:
@@ -410,7 +507,9 @@ def _nested_git_directories(common: Path) -> list[Path]:
     for name in ("worktrees", "modules"):
         try:
             with os.scandir(common / name) as entries:
-                found += [Path(entry) for entry, _ in zip(entries, range(_MAX_NESTED), strict=False)]
+                found += [
+                    Path(entry) for entry, _ in zip(entries, range(_MAX_NESTED), strict=False)
+                ]
         except OSError:
             continue
     return found

@@ -1,4 +1,7 @@
-"""Say whether git tracks a file, or ignores it, without running git. The repository is hostile input."""
+"""Say whether git tracks a file, or ignores it, without running git.
+
+The repository is hostile input.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,13 +13,17 @@ from evolvable_store.workingcopy.git_objects import GitDamaged, read_bounded
 from evolvable_store.workingcopy.git_repository import Repository, repositories_around
 
 _MAX_RULES = 2**16
-"""Bytes of one ignore file; a longer one ignores nothing. A file of 800 KB takes ten seconds of processor time."""
+"""Bytes of one ignore file; a longer one ignores nothing.
+
+A file of 800 KB takes ten seconds of processor time.
+"""
 
 
 class GitTracking(StrEnum):
     """How git treats a file; the first ones let more people read it.
 
-    UNTRACKED: not tracked, and no ignore file of the repository names it. The person's own ignore file is not read.
+    UNTRACKED: not tracked, and no ignore file of the repository names it. The person's own ignore
+    file is not read.
     """
 
     TRACKED = "tracked"
@@ -27,7 +34,10 @@ class GitTracking(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _IgnoreRule:
-    """A line of an ignore file. parts: of its pattern. base: the folders above the file that holds it."""
+    """A line of an ignore file.
+
+    parts: of its pattern. base: the folders above the file that holds it.
+    """
 
     base: int
     parts: tuple[str, ...]
@@ -36,7 +46,8 @@ class _IgnoreRule:
 
 
 def read_git_tracking(file: Path) -> GitTracking:
-    """Return how git treats a file, which need not exist; a damaged index counts as one that tracks it.
+    """Return how git treats a file, which need not exist; a damaged index counts as one that tracks
+    it.
 
     file: absolute, without symbolic links.
     """
@@ -47,7 +58,11 @@ def read_git_tracking(file: Path) -> GitTracking:
         return GitTracking.TRACKED
     # A repository inside of another hides its files from the outer one.
     nearest = around[0]
-    return GitTracking.IGNORED if _is_ignored(nearest, nearest.place_of(file)) else GitTracking.UNTRACKED
+    return (
+        GitTracking.IGNORED
+        if _is_ignored(nearest, nearest.place_of(file))
+        else GitTracking.UNTRACKED
+    )
 
 
 def _is_ignored(repository: Repository, place: str) -> bool:
@@ -115,12 +130,29 @@ def _fits(rule: _IgnoreRule, path: tuple[str, ...], is_folder: bool) -> bool:
     inner = path[rule.base :]
     if not inner or (rule.folders_only and not is_folder):
         return False
-    # The set of depths that the pattern can have matched so far: linear where a recursion would be exponential.
+    # The set of depths that the pattern can have matched so far: linear where a recursion would be
+    # exponential.
     reached, last = {0}, len(rule.parts) - 1
     for number, part in enumerate(rule.parts):
         if part == "**":
-            beyond = 1 if number == last else 0  # at the end: everything inside, and not the folder itself
-            reached = {to for at in reached for to in range(at + beyond, len(inner) + 1)}
+            # At the end: everything inside, and not the folder itself.
+            beyond = 1 if number == last else 0
+            reached = {
+                to
+                for at in reached
+                for to in range(
+                    at + beyond,
+                    len(inner) + 1,
+                )
+            }
         else:
-            reached = {at + 1 for at in reached if at < len(inner) and fnmatchcase(inner[at], part)}
+            reached = {
+                at + 1
+                for at in reached
+                if at < len(inner)
+                and fnmatchcase(
+                    inner[at],
+                    part,
+                )
+            }
     return len(inner) in reached

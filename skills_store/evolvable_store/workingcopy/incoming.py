@@ -1,6 +1,7 @@
 """What bringing a folder and the library together did, told directory by directory.
 
-Content that arrives from a watched folder: who answers for it, and whether it is held until a person decides.
+Content that arrives from a watched folder: who answers for it, and whether it is held until a
+person decides.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +37,9 @@ class DirectoryIssue:
 
 @dataclass(frozen=True, slots=True)
 class HeldContent:
-    """A directory whose content waits as a proposal; `why`: in words, '' when it was held before."""
+    """A directory whose content waits as a proposal; `why`: in words, '' when it was
+    held before.
+    """
 
     directory: str
     ref: Ref
@@ -48,12 +51,13 @@ class HeldContent:
 class SyncReport:
     """The results of one sync. Directories are relative to the folder.
 
-    stale: the folder itself is not there, or all that it held is gone at once, as when a disk is not mounted; nothing
-    was touched. missing: directories that vanished so recently that they may come back; sync again soon. held:
-    directories whose content is not served until a person decides. unchanged: those that hold what the library has.
-    waiting_for_git: directories whose content waits until git has finished, each with what git is doing. again: those
-    of `refused` that only trouble of the moment stopped (see `may_pass`); sync them again. replaced: those whose files
-    another program replaced, with the proposal that puts back what was learned.
+    stale: the folder itself is not there, or all that it held is gone at once, as when a disk is
+    not mounted; nothing was touched. missing: directories that vanished so recently that they may
+    come back; sync again soon. held: directories whose content is not served until a person
+    decides. unchanged: those that hold what the library has. waiting_for_git: directories whose
+    content waits until git has finished, each with what git is doing. again: those of `refused`
+    that only trouble of the moment stopped (see `may_pass`); sync them again. replaced: those whose
+    files another program replaced, with the proposal that puts back what was learned.
     """
 
     folder: WatchedFolder
@@ -76,7 +80,17 @@ class SyncReport:
     def add(self, other: "SyncReport") -> None:
         """Add the results of another sync of the same folder."""
         for name in (
-            *("taken", "written", "removed", "bound", "refused", "warnings", "conflicts", "missing", "held"),
+            *(
+                "taken",
+                "written",
+                "removed",
+                "bound",
+                "refused",
+                "warnings",
+                "conflicts",
+                "missing",
+                "held",
+            ),
             "replaced",
         ):
             getattr(self, name).extend(getattr(other, name))
@@ -99,17 +113,29 @@ def describe_results(syncs: Iterable[SyncReport]) -> list[str]:
 def _describe_result(sync: SyncReport) -> Iterator[str]:
     place = sync.folder.path
     if sync.stale:
-        yield f"{place} is not there now; the change is in the library, and is written when the folder is back"
+        yield (
+            f"{place} is not there now; the change is in the library, and is written when the "
+            "folder is back"
+        )
     for refusal in (*sync.refused, *sync.conflicts):
         yield f"{place}/{refusal.directory}: {'; '.join(refusal.problems)}"
     for content in sync.held:
-        yield f"{place}/{content.directory} waits in the inbox (proposal {content.proposal}) and is left as it is"
+        yield (
+            f"{place}/{content.directory} waits in the inbox (proposal {content.proposal}) and is "
+            "left as it is"
+        )
     for lost in sync.replaced:
-        yield f"{place}/{lost.directory}: its files were replaced; {lost.why} waits as proposal {lost.proposal}"
+        yield (
+            f"{place}/{lost.directory}: its files were replaced; {lost.why} waits as proposal "
+            f"{lost.proposal}"
+        )
     for directory, why in sync.waiting_for_git.items():
         yield f"{place}/{directory} waits: {why}"
     for directory in sync.missing:
-        yield f"{place}/{directory} is not there now; the change is in the library, and is written when it is back"
+        yield (
+            f"{place}/{directory} is not there now; the change is in the library, and is written "
+            "when it is back"
+        )
 
 
 REPOSITORY = Identity(Principal.REPOSITORY, "file")
@@ -119,9 +145,10 @@ REPOSITORY = Identity(Principal.REPOSITORY, "file")
 class IncomingDirectory:
     """A directory's content before it becomes a version of `ref`.
 
-    head: of the resource, None for a new one; before: the files that it has. identity: who answers for the content.
-    left_out: paths of what lies there and belongs to no version; that of a folder ends with a slash.
-    unclaimed_elsewhere: nobody answers for it, in a checkout of a system whose objects are not read here.
+    head: of the resource, None for a new one; before: the files that it has. identity: who answers
+    for the content. left_out: paths of what lies there and belongs to no version; that of a folder
+    ends with a slash. unclaimed_elsewhere: nobody answers for it, in a checkout of a system whose
+    objects are not read here.
     """
 
     folder: WatchedFolder

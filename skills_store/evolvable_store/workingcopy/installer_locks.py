@@ -1,9 +1,11 @@
-"""Tell whether an installer of skills replaced a skill: its lock file names the skill, and the hash there changed.
+"""Tell whether an installer of skills replaced a skill: its lock file names the skill, and the hash
+there changed.
 
-`npx skills` writes two lock files. `skills-lock.json` lies in a project: `{"version": 1, "skills": {NAME: {"source",
-"sourceType", "computedHash"}}}`. `.skill-lock.json` lies in `~/.agents`, or in `skills` below `XDG_STATE_HOME`:
-`{"version": 3, "skills": {NAME: {"source", ..., "skillFolderHash"}}}`. The hash is of the source, not of the files on
-disk, so it is compared with nothing but the one that was noted before. A lock file may come from anybody.
+`npx skills` writes two lock files. `skills-lock.json` lies in a project: `{"version": 1, "skills":
+{NAME: {"source", "sourceType", "computedHash"}}}`. `.skill-lock.json` lies in `~/.agents`, or in
+`skills` below `XDG_STATE_HOME`: `{"version": 3, "skills": {NAME: {"source", ...,
+"skillFolderHash"}}}`. The hash is of the source, not of the files on disk, so it is compared with
+nothing but the one that was noted before. A lock file may come from anybody.
 """
 
 import json
@@ -24,17 +26,25 @@ _HASH = re.compile(r"[0-9a-fA-F:+/=a-z-]{1,200}")
 
 
 def lock_files(folder: Path) -> list[Path]:
-    """Return where the lock files of a folder of skills may lie, such as PROJECT/.claude/skills or ~/.agents/skills."""
+    """Return where the lock files of a folder of skills may lie, such as PROJECT/.claude/skills or
+    ~/.agents/skills.
+    """
     above = [folder.parent, folder.parent.parent]
     state = Path(".local/state/skills/.skill-lock.json")
     return [
         *(place / "skills-lock.json" for place in above),
-        *(place / name for place in above for name in (".skill-lock.json", ".agents/.skill-lock.json", state)),
+        *(
+            place / name
+            for place in above
+            for name in (".skill-lock.json", ".agents/.skill-lock.json", state)
+        ),
     ]
 
 
 def read_lock(path: Path) -> dict[str, str]:
-    """Return the hash of each skill by the name of its directory; nothing of a file that is no such lock file."""
+    """Return the hash of each skill by the name of its directory; nothing of a file that is no such
+    lock file.
+    """
     try:
         found = json.loads(read_regular(path, MAX_LOCK))
     except (OSError, ValueError, RecursionError):
@@ -64,25 +74,44 @@ class InstalledSkills:
         self._file, self._folder = home / INSTALLED_SKILLS, folder.path
         noted = _read_noted(self._file).get(str(self._folder))
         self._is_new = not isinstance(noted, dict)
-        self._before = {key: str(value) for key, value in noted.items()} if isinstance(noted, dict) else {}
+        self._before = (
+            {key: str(value) for key, value in noted.items()} if isinstance(noted, dict) else {}
+        )
         self._now: dict[str, str] | None = None
 
     def changed_directories(self) -> set[str]:
-        """Return the directories whose hash is another one than was noted, or that are named for the first time."""
+        """Return the directories whose hash is another one than was noted, or that are named for
+        the first time.
+        """
         if self._is_new:  # nothing was noted of the folder yet
             return set()
         return {name for name, found in self._hashes().items() if self._before.get(name) != found}
 
     def is_replaced(self, directory: str) -> bool:
-        """Return whether the installer replaced a directory of the folder since the hash was noted."""
+        """Return whether the installer replaced a directory of the folder since the
+        hash was noted.
+        """
         return directory_name(directory) in self.changed_directories()
 
     def note(self, directories: Iterable[str] | None = None) -> None:
         """Note the present hashes of these directories, by default of all. Raise OSError."""
         now, before = self._hashes(), self._before
         every_name = directories is None or self._is_new
-        names = {*now, *before} if every_name else set(map(directory_name, directories or ()))
-        noted = {name: found for name in {*now, *before} if (found := (now if name in names else before).get(name))}
+        names = (
+            {*now, *before}
+            if every_name
+            else set(
+                map(
+                    directory_name,
+                    directories or (),
+                )
+            )
+        )
+        noted = {
+            name: found
+            for name in {*now, *before}
+            if (found := (now if name in names else before).get(name))
+        }
         if noted != before or self._is_new:
             # Read again: another process may have noted other folders since.
             every = _read_noted(self._file)

@@ -1,6 +1,8 @@
-"""Record who made a version, when that is learned after the import: from a client's hook, or when git has finished.
+"""Record who made a version, when that is learned after the import: from a client's hook, or when
+git has finished.
 
-What was imported right before git finished is asked about again: until then git does not show that it was git.
+What was imported right before git finished is asked about again: until then git does not show that
+it was git.
 """
 
 import time
@@ -24,24 +26,32 @@ def record_maker(
     gate: HoldPolicy | None,
     via: str,
 ) -> HeldContent | None:
-    """Record the maker of the newest version; where the gate holds it, serve the version before it.
+    """Record the maker of the newest version; where the gate holds it, serve the
+    version before it.
 
-    The file stays as it is. head: the newest version, which the directory holds. gate: None where nothing is held. via:
-    how the library knows; the operation that serves the version before, or none, is of nobody and names it. Return what
-    is held, None for nothing.
+    The file stays as it is. head: the newest version, which the directory holds. gate: None where
+    nothing is held. via: how the library knows; the operation that serves the version before, or
+    none, is of nobody and names it. Return what is held, None for nothing.
     """
     base = head.latest - 1
     before = store.files(head, base) if base else {}
-    arrival = IncomingDirectory(folder, directory, head.ref, head, before, store.files(head), identity)
+    arrival = IncomingDirectory(
+        folder, directory, head.ref, head, before, store.files(head), identity
+    )
     holding = gate(arrival) if gate is not None else None
-    # First who made it, then the hold: a crash in between leaves a version that the next look still judges as theirs.
+    # First who made it, then the hold: a crash in between leaves a version that the next look still
+    # judges as theirs.
     store.backend.attestations.attribute([(head.id, head.latest)], store.now(), identity)
     if holding is None:
         return None
     draft = Draft(head.ref, base, arrival.files, holding.reason, findings=holding.findings)
     # Held before the version is taken back, so that the content is in a proposal at every moment.
-    proposal = store.backend.held_directories.hold(folder, directory, head.tree, draft, store.now(), identity)
-    with store.transaction(Actor.HUMAN, holding.reason, identity=Identity(Principal.UNKNOWN, via)) as tx:
+    proposal = store.backend.held_directories.hold(
+        folder, directory, head.tree, draft, store.now(), identity
+    )
+    with store.transaction(
+        Actor.HUMAN, holding.reason, identity=Identity(Principal.UNKNOWN, via)
+    ) as tx:
         if base:
             tx.restore(head.ref, base, expected_version=head.version)
         else:
@@ -50,15 +60,27 @@ def record_maker(
 
 
 class RecentImports:
-    """The imports of one folder that nobody answers for, while git may still turn out to have brought them.
+    """The imports of one folder that nobody answers for, while git may still turn out to have
+    brought them.
 
     imported: by directory when that was, and as which version.
     """
 
     def __init__(
-        self, store: Store, folder: WatchedFolder, status: StatusReader, plan: SyncPlan, gate: HoldPolicy | None
+        self,
+        store: Store,
+        folder: WatchedFolder,
+        status: StatusReader,
+        plan: SyncPlan,
+        gate: HoldPolicy | None,
     ) -> None:
-        self._store, self._folder, self._status, self._plan, self._gate = store, folder, status, plan, gate
+        self._store, self._folder, self._status, self._plan, self._gate = (
+            store,
+            folder,
+            status,
+            plan,
+            gate,
+        )
         self.imported: dict[str, tuple[float, int]] = {}
 
     @property
@@ -71,7 +93,9 @@ class RecentImports:
         self.imported[directory] = (time.time(), version)
 
     def judge(self) -> list[HeldContent]:
-        """Record git as the maker where it moved the index or HEAD since; return the contents that are held for it."""
+        """Record git as the maker where it moved the index or HEAD since; return the contents that
+        are held for it.
+        """
         origins, found = self._plan.origins, []
         for directory, (at, version) in list(self.imported.items()):
             moved = origins.moved_since(directory, at)
@@ -84,9 +108,17 @@ class RecentImports:
         return found
 
     def _record_git(self, directory: str, version: int) -> HeldContent | None:
-        """Record git as the maker of a version, if the directory and the resource still hold it and git brought it."""
-        binding = self._store.backend.bindings.of_directories(self._folder, [directory]).get(directory)
-        head = self._store.backend.heads_by_id([binding.resource])[binding.resource] if binding else None
+        """Record git as the maker of a version, if the directory and the resource still hold it and
+        git brought it.
+        """
+        binding = self._store.backend.bindings.of_directories(self._folder, [directory]).get(
+            directory
+        )
+        head = (
+            self._store.backend.heads_by_id([binding.resource])[binding.resource]
+            if binding
+            else None
+        )
         # The resource went on since; a later version has an author of its own.
         if head is None or (head.version, head.latest) != (version, version):
             return None
@@ -98,4 +130,6 @@ class RecentImports:
         identity = self._plan.origin_of_newest(state, head).identity
         if identity.principal is not Principal.REPOSITORY:
             return None
-        return record_maker(self._store, self._folder, directory, head, identity, gate=self._gate, via="git")
+        return record_maker(
+            self._store, self._folder, directory, head, identity, gate=self._gate, via="git"
+        )

@@ -1,15 +1,16 @@
 """Find what was learned and is lost where the files of a directory were replaced, and not edited.
 
-Learned is what an agent changed, and what a person approved of an agent's or a review's proposal. A save on disk that
-loses it is the owner's edit or another program's update. It counts as replaced
+Learned is what an agent changed, and what a person approved of an agent's or a review's proposal. A
+save on disk that loses it is the owner's edit or another program's update. It counts as replaced
 
 - where git or an installer is known to have written it, and learned lines are gone;
-- else where no learned line is left, something else changed in a place apart from all learned lines, and the content
+- else where no learned line is left, something else changed in a place apart from all learned
+lines, and the content
   is none that the resource had before.
 
-An owner who deletes learned lines in an editor, with whatever stands beside them, or returns to an older content, or
-keeps one of them, has edited: what is deleted stays deleted. One who deletes all of them and changes another place in
-the same save gets one proposal to put them back.
+An owner who deletes learned lines in an editor, with whatever stands beside them, or returns to an
+older content, or keeps one of them, has edited: what is deleted stays deleted. One who deletes all
+of them and changes another place in the same save gets one proposal to put them back.
 """
 
 import re
@@ -31,10 +32,14 @@ PUT_BACK = "put back what was learned"
 """How the reason of a proposal begins, and of an operation, that puts learned lines back."""
 
 REPLACED = "replaced on disk"
-"""How the evidence of an operation begins that took in files which replaced those of the library."""
+"""How the evidence of an operation begins that took in files which replaced those of
+the library.
+"""
 
 MERGED = "merged with what the library has"
-"""How the evidence of an operation begins that took in files from disk together with versions of the library."""
+"""How the evidence of an operation begins that took in files from disk together with versions of
+the library.
+"""
 
 # The texts that approvals and runs write into their reasons and evidence.
 _LEARNED = re.compile(rf"proposal \d+ by (?!human|import)|evolution run |{re.escape(PUT_BACK)}")
@@ -52,8 +57,9 @@ class SourceKind(Enum):
 class LostChanges:
     """Learned changes that are missing in the files on disk.
 
-    base: the version that the files were updated from, which the learned version `head` goes back to. lines: learned
-    lines that are gone. files: of the head. source: what is known to have written the files on disk.
+    base: the version that the files were updated from, which the learned version `head` goes back
+    to. lines: learned lines that are gone. files: of the head. source: what is known to have
+    written the files on disk.
     """
 
     base: int
@@ -77,20 +83,28 @@ class _Learned:
 
 
 def lost_changes(
-    store: Store, head: Head, disk: Files, source_of: Callable[[], SourceKind], was_in_source: Callable[[Files], bool]
+    store: Store,
+    head: Head,
+    disk: Files,
+    source_of: Callable[[], SourceKind],
+    was_in_source: Callable[[Files], bool],
 ) -> LostChanges | None:
-    """Return the learned changes that files on disk have lost; None where none are, or the owner edited.
+    """Return the learned changes that files on disk have lost; None where none are, or the owner
+    edited.
 
-    head: the version before, or the removed resource that comes back. source_of: returns what is known to have written
-    the files. was_in_source: whether the source itself had the content of a version, as a commit of learned lines: then
-    that was updated, and what is gone was taken away there.
+    head: the version before, or the removed resource that comes back. source_of: returns what is
+    known to have written the files. was_in_source: whether the source itself had the content of a
+    version, as a commit of learned lines: then that was updated, and what is gone was taken away
+    there.
     """
     learned = _learned_versions(store, head)
     if not learned:
         return None
     found = _versions(store, head)
     # The newest version that the source itself wrote; lessons before it were lost or kept with it.
-    base = max((number for number in found if _is_from_source(number, found[number], learned)), default=1)
+    base = max(
+        (number for number in found if _is_from_source(number, found[number], learned)), default=1
+    )
     learned = [number for number in learned if number > base]
     if not learned:
         return None
@@ -118,14 +132,18 @@ def _versions(store: Store, head: Head) -> dict[int, Operation]:
     """Return the operations of the newest versions of a resource, by number, oldest first."""
     if head.latest < 2:
         return {}
-    changes = [change for change in store.backend.changes_to(head.id, 0) if change.after][-MAX_VERSIONS:]
+    changes = [change for change in store.backend.changes_to(head.id, 0) if change.after][
+        -MAX_VERSIONS:
+    ]
     return {change.after: store.operation(change.operation) for change in changes if change.after}
 
 
 def _learned_versions(store: Store, head: Head) -> list[int]:
     """Return the versions of a resource that were learned, oldest first."""
     found = store.backend.attestations.learned_candidates(head.id)
-    return sorted(number for number, (own, texts) in found.items() if own or any(map(_LEARNED.match, texts)))
+    return sorted(
+        number for number, (own, texts) in found.items() if own or any(map(_LEARNED.match, texts))
+    )
 
 
 def _is_from_source(number: int, operation: Operation, learned: Collection[int]) -> bool:
@@ -133,19 +151,33 @@ def _is_from_source(number: int, operation: Operation, learned: Collection[int])
     if number == 1 or any(text.startswith(REPLACED) for text in operation.intent.evidence):
         return True
     is_merged = any(text.startswith(MERGED) for text in operation.intent.evidence)
-    return operation.principal in (Principal.REPOSITORY, Principal.IMPORT) and not (is_merged or number in learned)
+    return operation.principal in (Principal.REPOSITORY, Principal.IMPORT) and not (
+        is_merged or number in learned
+    )
 
 
 def _learned_lines(store: Store, head: Head, learned: Iterable[int], now: Files) -> _Learned:
     lines = _Learned()
     for number in learned:
-        before, after = store.files(head, number - 1), store.files(head, number)
+        before, after = (
+            store.files(
+                head,
+                number - 1,
+            ),
+            store.files(head, number),
+        )
         for path in {*before, *after}:
             old, new = _lines(before, path), _lines(after, path)
             # A learned line that a later version removed is not lost.
             head_lines = _lines(now, path)
-            lines.added[path] = lines.added.get(path, Counter()) + ((new - old) & head_lines)
-            lines.removed[path] = lines.removed.get(path, Counter()) + ((old - new) - head_lines)
+            lines.added[path] = lines.added.get(
+                path,
+                Counter(),
+            ) + ((new - old) & head_lines)
+            lines.removed[path] = lines.removed.get(
+                path,
+                Counter(),
+            ) + ((old - new) - head_lines)
     return lines
 
 
@@ -165,7 +197,9 @@ def _text(files: Files, path: str) -> str:
 
 
 def _count_gone(lines: _Learned, disk: Files) -> tuple[int, int]:
-    """Return how many learned lines are gone from the files, and how many are there; of none added, what came back."""
+    """Return how many learned lines are gone from the files, and how many are there; of none added,
+    what came back.
+    """
     disk_lines = {path: _lines(disk, path) for path in {*lines.added, *lines.removed}}
     gone_count = sum((added - disk_lines[path]).total() for path, added in lines.added.items())
     kept_count = sum((added & disk_lines[path]).total() for path, added in lines.added.items())
@@ -173,13 +207,18 @@ def _count_gone(lines: _Learned, disk: Files) -> tuple[int, int]:
     if any(added.total() for added in lines.added.values()):
         return gone_count, kept_count
     back = sum((removed & disk_lines[path]).total() for path, removed in lines.removed.items())
-    return back, sum((removed - disk_lines[path]).total() for path, removed in lines.removed.items())
+    return back, sum(
+        (removed - disk_lines[path]).total() for path, removed in lines.removed.items()
+    )
 
 
 def _changes_apart(lines: _Learned, now: Files, disk: Files) -> bool:
     """Return whether a place changed in which no learned line stood or came back."""
     for path in {*now, *disk}:
-        learned = {*lines.added.get(path, ()), *lines.removed.get(path, ())}
+        learned = {
+            *lines.added.get(path, ()),
+            *lines.removed.get(path, ()),
+        }
         places = _changed_places(_text(now, path), _text(disk, path))
         if any(place and learned.isdisjoint(place) for place in places):
             return True
@@ -187,12 +226,18 @@ def _changes_apart(lines: _Learned, now: Files, disk: Files) -> bool:
 
 
 def _changed_places(old: str, new: str) -> list[set[str]]:
-    """Return the lines of each place that changed, before and after; only blank lines stand within one."""
+    """Return the lines of each place that changed, before and after; only blank lines stand within
+    one.
+    """
     before, after = old.split("\n"), new.split("\n")
     places, new_start, done = list[set[str]](), 0, 0
     for start, end, count in changed_lines(old, new):
         new_start += start - done
-        touched = {line.strip() for line in (*before[start:end], *after[new_start : new_start + count]) if line.strip()}
+        touched = {
+            line.strip()
+            for line in (*before[start:end], *after[new_start : new_start + count])
+            if line.strip()
+        }
         if places and not any(line.strip() for line in before[done:start]):
             places[-1] |= touched
         else:

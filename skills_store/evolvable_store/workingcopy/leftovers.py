@@ -18,17 +18,22 @@ _COPY_NAMES = tuple(
         r" \([^()]*[ck]onfli[ck]?t[^()]*\)",  # Dropbox and Nextcloud, in several languages
         r"_conflict-\d{8}-\d{6}",  # ownCloud
         r"\.sync-conflict-\d{8}-\d{6}(?:-[A-Z0-9]{7})?",  # Syncthing
-        r"-(?:DESKTOP|LAPTOP|WIN|PC|SURFACE)-[A-Z0-9]{3,15}",  # OneDrive: the name of a machine, as Windows makes them
+        # OneDrive: the name of a machine, as Windows makes them.
+        r"-(?:DESKTOP|LAPTOP|WIN|PC|SURFACE)-[A-Z0-9]{3,15}",
     )
 )
-"""The names that synchronisers give to the second of two versions; the group is the name of the first."""
+"""The names that synchronisers give to the second of two versions; the group is the name of the
+first.
+"""
 
 
 def copied_from(place: Path, kind: Kind, files: Files) -> str:
-    """Return why a directory, or a single file, is a synchroniser's copy, and not imported; '' where it is none.
+    """Return why a directory, or a single file, is a synchroniser's copy, and not imported; ''
+    where it is none.
 
-    It is a copy where its name is one that a synchroniser makes of another, the other lies beside it, and both heads
-    give the same name. A person who makes a second resource of a copy gives it a name of its own.
+    It is a copy where its name is one that a synchroniser makes of another, the other lies beside
+    it, and both heads give the same name. A person who makes a second resource of a copy gives it a
+    name of its own.
 
     Args:
         place: Where it lies.
@@ -42,14 +47,20 @@ def copied_from(place: Path, kind: Kind, files: Files) -> str:
     for pattern in _COPY_NAMES:
         match = pattern.fullmatch(place.name.removesuffix(suffix))
         original = (match["original"] if match else "") + suffix
-        # Name, neighbour and head together: a name alone, such as "report 2", may be the person's choice.
+        # Name, neighbour and head together: a name alone, such as "report 2", may be the person's
+        # choice.
         if match and _name_on_disk(place.parent, original, kind, single) == head_name:
-            return f"it is a copy that a synchroniser made of {original}: keep one, or give it another name in its head"
+            return (
+                f"it is a copy that a synchroniser made of {original}: keep one, or give it "
+                "another name in its head"
+            )
     return ""
 
 
 def _name_on_disk(folder: Path, directory: str, kind: Kind, single: bool) -> str:
-    """Return the name that the head of the resource in this directory, or file, gives; '' where there is none."""
+    """Return the name that the head of the resource in this directory, or file, gives; '' where
+    there is none.
+    """
     main = main_file(kind, "")
     place = folder / directory if single else folder / directory / main
     try:

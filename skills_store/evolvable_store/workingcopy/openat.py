@@ -1,10 +1,13 @@
-"""Paths below an open directory, on which no operation follows a symbolic link, not even one planted meanwhile.
+"""Paths below an open directory, on which no operation follows a symbolic link, not even one
+planted meanwhile.
 
-A path is checked at one moment and used at a later one. In a work tree somebody can put a link there in between, so
-every operation here looks each component up in the directory that was opened before it (openat(2), O_NOFOLLOW).
-Windows has no such calls: there each component is looked at just before the operation, and that race remains.
+A path is checked at one moment and used at a later one. In a work tree somebody can put a link
+there in between, so every operation here looks each component up in the directory that was opened
+before it (openat(2), O_NOFOLLOW). Windows has no such calls: there each component is looked at just
+before the operation, and that race remains.
 
-Renames between names in open directories, also two that the standard library lacks: exchange, and never replace.
+Renames between names in open directories, also two that the standard library lacks: exchange, and
+never replace.
 """
 
 import errno
@@ -19,7 +22,17 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-BY_DESCRIPTOR = os.name == "posix" and {os.open, os.mkdir, os.rename, os.unlink, os.stat} <= os.supports_dir_fd
+BY_DESCRIPTOR = (
+    os.name == "posix"
+    and {
+        os.open,
+        os.mkdir,
+        os.rename,
+        os.unlink,
+        os.stat,
+    }
+    <= os.supports_dir_fd
+)
 """Whether this system can look a name up in an open directory."""
 
 _FLAGS = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_CLOEXEC"))
@@ -40,11 +53,15 @@ def is_link(status: os.stat_result) -> bool:
 
 def link_error(path: Path) -> OSError:
     """Return the error for a symbolic link where none may be."""
-    return OSError(errno.ELOOP, "a symbolic link is in the way, and none is followed", os.fspath(path))
+    return OSError(
+        errno.ELOOP, "a symbolic link is in the way, and none is followed", os.fspath(path)
+    )
 
 
 def first_link(path: Path) -> Path | None:
-    """Return the first component of an absolute path that is a symbolic link, None for a path without links."""
+    """Return the first component of an absolute path that is a symbolic link, None for a path
+    without links.
+    """
     # From the root down: the first link decides where all below it leads.
     for above in (*reversed(path.parents), path):
         try:
@@ -56,17 +73,20 @@ def first_link(path: Path) -> Path | None:
 
 
 def link_out_of_repository(path: Path) -> tuple[Path, Path] | None:
-    """Return a link in the path that lies in a repository and leads out of it, or into its `.git`, and the repository.
+    """Return a link in the path that lies in a repository and leads out of it, or into its `.git`,
+    and the repository.
 
-    None when no link does. A repository brings such links, so they decide nothing; a person's own, outside of
-    repositories, do.
+    None when no link does. A repository brings such links, so they decide nothing; a person's own,
+    outside of repositories, do.
     """
     path = Path(os.path.abspath(path))
     target = Path(os.path.realpath(path))
     for above in (*reversed(path.parents), path):
         if not above.is_symlink():
             continue
-        repository = next((folder for folder in above.parents if os.path.lexists(folder / ".git")), None)
+        repository = next(
+            (folder for folder in above.parents if os.path.lexists(folder / ".git")), None
+        )
         if repository is not None:
             real = Path(os.path.realpath(repository))
             if not target.is_relative_to(real) or ".git" in target.relative_to(real).parts:
@@ -119,7 +139,10 @@ def open_real(path: Path, *, readable: bool = False) -> Iterator[Directory]:
 
 @dataclass(frozen=True, slots=True)
 class PathAt:
-    """A relative path below an open directory. Messages name it by the path that the directory was opened with."""
+    """A relative path below an open directory.
+
+    Messages name it by the path that the directory was opened with.
+    """
 
     base: Directory
     name: str
@@ -135,17 +158,27 @@ class PathAt:
 
     @property
     def path(self) -> Path:
-        """Return the path for messages and for later; only operations of this class are safe from links."""
+        """Return the path for messages and for later; only operations of this class are safe from
+        links.
+        """
         return Path(os.fspath(self))
 
     @property
     def parents(self) -> "list[PathAt]":
         """Return the paths between the open directory and this one, the nearest first."""
         parts = self.name.split("/")
-        return [PathAt(self.base, "/".join(parts[:depth])) for depth in range(len(parts) - 1, 0, -1)]
+        return [
+            PathAt(
+                self.base,
+                "/".join(parts[:depth]),
+            )
+            for depth in range(len(parts) - 1, 0, -1)
+        ]
 
     def locate(self) -> "_Located":
-        """Open the directory that holds the last name; yield that name and `dir_fd`, as functions of `os` take them."""
+        """Open the directory that holds the last name; yield that name and `dir_fd`, as functions
+        of `os` take them.
+        """
         return _Located(self)
 
     def lstat(self) -> os.stat_result:
@@ -261,7 +294,10 @@ class PathAt:
 
 
 class _Located:
-    """The open directory that holds the last name of a path, for a `with` block. An update enters some sixty."""
+    """The open directory that holds the last name of a path, for a `with` block.
+
+    An update enters some sixty.
+    """
 
     __slots__ = ("_at", "_fd")
 
@@ -290,7 +326,10 @@ class _Located:
 
 
 def _descend(top: int, names: Sequence[str], path: str | Path, last: int) -> int:
-    """Return a descriptor of the directory that these names lead to; `top` stays open. last: the flags for it."""
+    """Return a descriptor of the directory that these names lead to; `top` stays open.
+
+    last: the flags for it.
+    """
     fd, end = top, len(names)
     for number, name in enumerate(names, 1):
         try:
@@ -346,15 +385,18 @@ def rename(source: PathAt | Path, target: PathAt | Path) -> None:
 def exchange(first: PathAt | Path, second: PathAt | Path) -> None:
     """Let two existing names change places in one step.
 
-    Raises OSError: FileNotFoundError when either is missing, an errno of UNSUPPORTED where it cannot be done.
+    Raises OSError: FileNotFoundError when either is missing, an errno of UNSUPPORTED where it
+    cannot be done.
     """
     _call(first, second, _SWAP if sys.platform == "darwin" else _EXCHANGE)
 
 
 def rename_new(source: PathAt | Path, target: PathAt | Path) -> None:
-    """Rename `source` to `target`, which must not exist. Raises FileExistsError when it does, or another OSError.
+    """Rename `source` to `target`, which must not exist. Raises FileExistsError when it does, or
+    another OSError.
 
-    Where the system has no such call, a target made in the instant between look and rename may be replaced.
+    Where the system has no such call, a target made in the instant between look and rename may be
+    replaced.
     """
     try:
         _call(source, target, _EXCL if sys.platform == "darwin" else _NOREPLACE)
@@ -367,7 +409,8 @@ def rename_new(source: PathAt | Path, target: PathAt | Path) -> None:
 
 
 def move(source: PathAt, target: PathAt) -> None:
-    """Move a file, a link or a directory to a place that does not exist, also to another file system.
+    """Move a file, a link or a directory to a place that does not exist, also to another file
+    system.
 
     Raise OSError; then `source` is still there, and what was copied of it stays at `target`.
     """
@@ -391,10 +434,19 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def copy_file(source: PathAt, target: PathAt) -> None:
-    """Copy a regular file with its times and permissions, replacing one that is there. Raise OSError."""
+    """Copy a regular file with its times and permissions, replacing one that is there.
+
+    Raise OSError.
+    """
     # Should somebody put a pipe there now, opening it must not wait for its other end.
     read, write = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with open(source.open(read), "rb") as stream, open(target.open(write, 0o600), "wb") as copy:
+    with (
+        open(
+            source.open(read),
+            "rb",
+        ) as stream,
+        open(target.open(write, 0o600), "wb") as copy,
+    ):
         shutil.copyfileobj(stream, copy)
         copy.flush()
         status = os.fstat(stream.fileno())
@@ -405,7 +457,9 @@ def copy_file(source: PathAt, target: PathAt) -> None:
 
 
 def _copy_tree(source: PathAt, target: PathAt) -> None:
-    """Copy a tree with the files that versions leave out; pipes, sockets and devices are not copied."""
+    """Copy a tree with the files that versions leave out; pipes, sockets and devices are not
+    copied.
+    """
     status = source.lstat()
     if stat.S_ISLNK(status.st_mode):
         target.make_link(source.read_link())
@@ -428,7 +482,11 @@ def _call(source: PathAt | Path, target: PathAt | Path, flags: int) -> None:
         source_fd, target_fd = (_HERE if at is None else at for at in (fd, new_fd))
         # As os.rename does, so that audit hooks see these calls too.
         sys.audit("os.rename", source, target, source_fd, target_fd)
-        code = call(source_fd, os.fsencode(name), target_fd, os.fsencode(new), flags) if call else errno.ENOSYS
+        code = (
+            call(source_fd, os.fsencode(name), target_fd, os.fsencode(new), flags)
+            if call
+            else errno.ENOSYS
+        )
     if code:
         raise OSError(code, os.strerror(code), str(source), None, str(target))
 
@@ -447,16 +505,24 @@ def _system_call() -> RenameCall | None:
 
     def by_name(source_fd: int, source: bytes, target_fd: int, target: bytes, flags: int) -> int:
         function = getattr(library, _NAME)
-        failed = function(ctypes.c_int(source_fd), source, ctypes.c_int(target_fd), target, ctypes.c_uint(flags))
+        failed = function(
+            ctypes.c_int(source_fd), source, ctypes.c_int(target_fd), target, ctypes.c_uint(flags)
+        )
         return ctypes.get_errno() if failed else 0
 
     def by_number(source_fd: int, source: bytes, target_fd: int, target: bytes, flags: int) -> int:
         number, source_arg, target_arg = (
             ctypes.c_long(value) for value in (_SYSCALL[platform.machine()], source_fd, target_fd)
         )
-        failed = library.syscall(number, source_arg, source, target_arg, target, ctypes.c_ulong(flags))
+        failed = library.syscall(
+            number, source_arg, source, target_arg, target, ctypes.c_ulong(flags)
+        )
         return ctypes.get_errno() if failed else 0
 
     if hasattr(library, _NAME):
         return by_name
-    return by_number if sys.platform == "linux" and platform.machine() in _SYSCALL and sys.maxsize > 2**32 else None
+    return (
+        by_number
+        if sys.platform == "linux" and platform.machine() in _SYSCALL and sys.maxsize > 2**32
+        else None
+    )

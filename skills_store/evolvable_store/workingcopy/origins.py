@@ -1,11 +1,13 @@
 """Tell who brought the bytes that lie in a watched folder: git, or somebody who saved them.
 
-Git stores objects before it writes files. So bytes that the object store of the work tree holds when they are first
-seen came from git, unless this library had them from a person before, or HEAD's log says that the person committed
-them here. A save is in no object store. While git is at work, a change that nobody answers for waits.
+Git stores objects before it writes files. So bytes that the object store of the work tree holds
+when they are first seen came from git, unless this library had them from a person before, or HEAD's
+log says that the person committed them here. A save is in no object store. While git is at work, a
+change that nobody answers for waits.
 
-What a log said before the watched folder was imported is the word of those who brought the repository: an archive may
-bring one. So the position of HEAD's log at that time is kept in the library's home, on this machine alone.
+What a log said before the watched folder was imported is the word of those who brought the
+repository: an archive may bring one. So the position of HEAD's log at that time is kept in the
+library's home, on this machine alone.
 """
 
 import contextlib
@@ -79,7 +81,13 @@ class GitPositions:
             ends = {repository.git: repository.log_end() for repository in repositories}
             positions = {**(self._load() or {}), **ends}
             every = _read(self._file)
-            every[self._folder] = {git: [end.offset, end.digest] for git, end in positions.items()}
+            every[self._folder] = {
+                git: [
+                    end.offset,
+                    end.digest,
+                ]
+                for git, end in positions.items()
+            }
             write_private(self._file, json.dumps(every), durable=False)
             self._positions = positions
 
@@ -92,7 +100,12 @@ class GitPositions:
 
 
 def _position(row: object) -> LogPosition:
-    if isinstance(row, list) and len(row) == 2 and isinstance(row[0], int) and isinstance(row[1], str):
+    if (
+        isinstance(row, list)
+        and len(row) == 2
+        and isinstance(row[0], int)
+        and isinstance(row[1], str)
+    ):
         return LogPosition(max(0, row[0]), row[1])
     return LogPosition(0, "unreadable")  # which no log has: nothing counts
 
@@ -127,7 +140,10 @@ Makers = Callable[[bytes], set[Principal]]
 
 @dataclass(frozen=True, slots=True)
 class FileOrigin:
-    """The identity that answers for a content. waits: why the answer has to wait, '' where it is final."""
+    """The identity that answers for a content.
+
+    waits: why the answer has to wait, '' where it is final.
+    """
 
     identity: Identity
     waits: str = ""
@@ -154,7 +170,9 @@ class OriginResolver:
         self._first_waited: dict[str, float] = {}
 
     def repositories(self, place: Path | None = None) -> list[Repository]:
-        """Return the repositories around the folder, or a place in it, as they are now, the nearest first."""
+        """Return the repositories around the folder, or a place in it, as they are now, the nearest
+        first.
+        """
         around = repositories_around(self._folder.path, place)
         return [self._repositories.setdefault(repository.key, repository) for repository in around]
 
@@ -169,12 +187,16 @@ class OriginResolver:
         return next(filter(None, map(_activity, around)), "")
 
     def moved_since(self, directory: str, at: float) -> bool:
-        """Return whether git moved the index or HEAD around a directory right after a time (seconds since 1970)."""
+        """Return whether git moved the index or HEAD around a directory right after a time (seconds
+        since 1970).
+        """
         around = self.repositories(self._folder.path / directory)
         return any(at <= repository.moved_at() <= at + MOVED_SECONDS for repository in around)
 
     def is_other_system(self, directory: str) -> bool:
-        """Return whether a directory lies in a checkout of another system than git, whose objects nobody reads here."""
+        """Return whether a directory lies in a checkout of another system than git, whose objects
+        nobody reads here.
+        """
         place = self._folder.path / directory
         above = (place, *place.parents)
         return any(
@@ -197,18 +219,20 @@ class OriginResolver:
         is_new: bool,
         follows: str = "",
     ) -> FileOrigin:
-        """Return the origin of a directory's content: a repository where git brought a file, else `otherwise`.
+        """Return the origin of a directory's content: a repository where git brought a file, else
+        `otherwise`.
 
-        A repository that cannot be read counts as holding every file: who cannot decide does not take it for a
-        person's.
-        base_manifest: the version that was there before.
-        links: paths -> the files that they lead to; these are judged where they lie.
-        is_new: the folder is just imported, so the log does not count.
-        follows: the folder whose pulls the person follows, '' for none; the identity says which commit a pull brought.
+        A repository that cannot be read counts as holding every file: who cannot decide does not
+        take it for a person's. base_manifest: the version that was there before. links: paths ->
+        the files that they lead to; these are judged where they lie. is_new: the folder is just
+        imported, so the log does not count. follows: the folder whose pulls the person follows, ''
+        for none; the identity says which commit a pull brought.
         """
         new = make_manifest(files)
         # The mode is left out: it says nothing about who wrote the bytes.
-        changed = [path for path, entry in new.items() if not _is_same_blob(base_manifest.get(path), entry)]
+        changed = [
+            path for path, entry in new.items() if not _is_same_blob(base_manifest.get(path), entry)
+        ]
         around = self.repositories(self._folder.path / directory)
         if not changed or not around and not links:
             return FileOrigin(otherwise)
@@ -224,25 +248,36 @@ class OriginResolver:
             places = {self._place(directory, path, links): files[path].data for path in brought}
             commit = self._newest_pulled_commit(places) if follows else ""
             waits = self._waits(directory, lock if commit or not follows else busy)
-            return FileOrigin(followed_pull(FollowedPull(commit, follows)) if commit else REPOSITORY, waits)
+            return FileOrigin(
+                followed_pull(FollowedPull(commit, follows)) if commit else REPOSITORY, waits
+            )
         # Every file is somebody's already, so git has nothing to add.
         settled = not bringers - {_Bringer.PERSON, _Bringer.AGENT}
         identity = _AGENT if unclaimed and _Bringer.AGENT in bringers else otherwise
         return FileOrigin(identity, self._waits(directory, "" if settled else busy))
 
     def was_committed(self, directory: str, files: Files, disk: Files) -> bool:
-        """Return whether commits of HEAD's log had all of a version's files that differ from those on disk now."""
+        """Return whether commits of HEAD's log had all of a version's files that differ from those
+        on disk now.
+        """
         differ = [path for path in files if path not in disk or files[path].data != disk[path].data]
         return bool(differ) and all(
-            self._was_committed_at(self._place(directory, path, {}), files[path].data) for path in differ
+            self._was_committed_at(self._place(directory, path, {}), files[path].data)
+            for path in differ
         )
 
     def _was_committed_at(self, place: Path, data: bytes) -> bool:
         for repository in self.repositories(place.parent):
             inside, position = repository.place_of(place), self._positions.of(repository)
             try:
-                lines = (repository.log_since(position) or [])[-MAX_LINES:] if position is not None else []
-                commits = dict.fromkeys(commit for line in lines for commit in (line.before, line.after))
+                lines = (
+                    (repository.log_since(position) or [])[-MAX_LINES:]
+                    if position is not None
+                    else []
+                )
+                commits = dict.fromkeys(
+                    commit for line in lines for commit in (line.before, line.after)
+                )
                 if repository.was_committed(commits, inside, data):
                     return True
             except DAMAGE:
@@ -259,7 +294,13 @@ class OriginResolver:
         return why if time.monotonic() - since <= LOCK_SECONDS else ""
 
     def _bringers(
-        self, directory: str, changed: Iterable[str], files: Files, links: Mapping[str, Path], *, is_new: bool
+        self,
+        directory: str,
+        changed: Iterable[str],
+        files: Files,
+        links: Mapping[str, Path],
+        *,
+        is_new: bool,
     ) -> dict[str, _Bringer]:
         """Return the bringer of each of these files, by the repositories around."""
         found: dict[str, _Bringer] = {}
@@ -276,7 +317,8 @@ class OriginResolver:
             ):
                 loose.add(path)
         if _Bringer.NOBODY in found.values():
-            # Of a file that git does not track it has a copy elsewhere, such as a licence beside what somebody wrote.
+            # Of a file that git does not track it has a copy elsewhere, such as a licence beside
+            # what somebody wrote.
             found.update(dict.fromkeys(loose, _Bringer.NOBODY))
         return found
 
@@ -286,8 +328,12 @@ class OriginResolver:
         return links.get(path, place / path if place.is_dir() else place)
 
     def _newest_pulled_commit(self, places: Mapping[Path, bytes]) -> str:
-        """Return the newest commit with which a pull brought these files; '' where another act brought one of them."""
-        commits = [self._pulled_commit(place, data) for place, data in places.items() if data.strip()]
+        """Return the newest commit with which a pull brought these files; '' where another act
+        brought one of them.
+        """
+        commits = [
+            self._pulled_commit(place, data) for place, data in places.items() if data.strip()
+        ]
         return commits[-1] if commits and all(commits) else ""
 
     def _pulled_commit(self, place: Path, data: bytes) -> str:
@@ -298,18 +344,28 @@ class OriginResolver:
                 continue
             try:
                 for line in reversed((repository.log_since(position) or [])[-MAX_LINES:]):
-                    was, now = (repository.blob_at(commit, inside) in blobs for commit in (line.before, line.after))
+                    was, now = (
+                        repository.blob_at(commit, inside) in blobs
+                        for commit in (line.before, line.after)
+                    )
                     if now and not was:
-                        return line.after.hex()[:7] if line.after and line.action.startswith(_PULLS) else ""
+                        return (
+                            line.after.hex()[:7]
+                            if line.after and line.action.startswith(_PULLS)
+                            else ""
+                        )
             except DAMAGE:
                 continue
         return ""
 
-    def _bringer(self, around: list[Repository], place: Path, data: bytes, *, is_new: bool) -> _Bringer:
+    def _bringer(
+        self, around: list[Repository], place: Path, data: bytes, *, is_new: bool
+    ) -> _Bringer:
         if not data.strip():
             return _Bringer.PERSON  # every repository has the empty file, and it says nothing
         seen = [
-            self._of_repository(repository, repository.place_of(place), data, is_new=is_new) for repository in around
+            self._of_repository(repository, repository.place_of(place), data, is_new=is_new)
+            for repository in around
         ]
         # The least trusted answer of all repositories around wins.
         for bringer in (_Bringer.GIT, _Bringer.STAGED, _Bringer.AGENT, _Bringer.PERSON):
@@ -317,7 +373,9 @@ class OriginResolver:
                 return bringer
         return _Bringer.NOBODY
 
-    def _of_repository(self, repository: Repository, place: str, data: bytes, *, is_new: bool) -> _Bringer:
+    def _of_repository(
+        self, repository: Repository, place: str, data: bytes, *, is_new: bool
+    ) -> _Bringer:
         blobs = repository.blobs(place, data)
         # A repository that cannot be read counts as holding every file.
         if blobs is None:
@@ -344,13 +402,16 @@ class OriginResolver:
     def _is_committed_here(
         self, repository: Repository, place: str, blobs: set[bytes], position: LogPosition
     ) -> bool | None:
-        """Return whether a commit of the person first had one of these blobs; None where no commit of the log has.
+        """Return whether a commit of the person first had one of these blobs; None where no commit
+        of the log has.
 
-        A commit on top of what somebody else brought, and nobody saw yet, is no commit of the person's own text.
+        A commit on top of what somebody else brought, and nobody saw yet, is no commit of the
+        person's own text.
         """
         lines = repository.log_since(position)
         if lines is None:
-            self._positions.remember([repository])  # git shortened its log: only what comes now counts
+            # Git shortened its log: only what comes now counts.
+            self._positions.remember([repository])
             return False
         if not lines:
             return None
@@ -371,7 +432,9 @@ class OriginResolver:
         return None
 
     def _is_only_staged(self, repository: Repository, place: str, blobs: set[bytes]) -> bool:
-        """Return whether the person staged the file on top of a known version, and no commit has it."""
+        """Return whether the person staged the file on top of a known version, and no commit has
+        it.
+        """
         if not repository.is_staged(place, blobs):
             return False
         # In a merge without a tree of git's own it cannot be told which lines are staged by whom.
@@ -384,11 +447,20 @@ class OriginResolver:
 
     def _is_known(self, repository: Repository, blob: bytes | None) -> bool:
         """Return whether the library has a blob in a version; also where there is none."""
-        return blob is None or bool(self._makers(repository.open_objects()[0].read(blob, "blob")))
+        return blob is None or bool(
+            self._makers(
+                repository.open_objects()[0].read(
+                    blob,
+                    "blob",
+                )
+            )
+        )
 
 
 def holds_one(folder: WatchedFolder, directory: str, files: Files) -> bool:
-    """Return whether a repository around a watched folder holds one of these files of a directory."""
+    """Return whether a repository around a watched folder holds one of these files of a
+    directory.
+    """
     single = not (folder.path / directory).is_dir()
     for repository in repositories_around(folder.path):
         for path, file in files.items():

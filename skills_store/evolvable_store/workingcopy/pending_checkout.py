@@ -1,11 +1,14 @@
-"""Tell which of two versions a directory holds, when a checkout of it was prepared before the version existed.
+"""Tell which of two versions a directory holds, when a checkout of it was prepared before the
+version existed.
 
-The transaction that makes a version records the marks of the directory before and after (`PendingCheckout`), and what
-was built is put in its place after the commit. A crash in between leaves the old version. The new files are not synced:
-a power failure can cut them, or bring an older directory back.
+The transaction that makes a version records the marks of the directory before and after
+(`PendingCheckout`), and what was built is put in its place after the commit. A crash in between
+leaves the old version. The new files are not synced: a power failure can cut them, or bring an
+older directory back.
 
-Of a whole directory that is exchanged, the inode tells which one is there once somebody has edited it. Of one file or
-one new folder, it is told by whether what was built still waits in the staging folder.
+Of a whole directory that is exchanged, the inode tells which one is there once somebody has edited
+it. Of one file or one new folder, it is told by whether what was built still waits in the staging
+folder.
 """
 
 import hashlib
@@ -17,14 +20,24 @@ from functools import cache
 from pathlib import Path
 
 from evolvable_store.storage import Binding, DirectoryMark, PendingCheckout, PendingPart
-from evolvable_store.workingcopy.signatures import Signature, StatEntries, sign_entries, signature, stat_entries
+from evolvable_store.workingcopy.signatures import (
+    Signature,
+    StatEntries,
+    sign_entries,
+    signature,
+    stat_entries,
+)
 from evolvable_store.workingcopy.staging_dir import is_waiting
 
 MAX_PART = 256 * 1024
-"""Bytes of a file that is put into a directory by itself: it is read whenever the directory is looked at."""
+"""Bytes of a file that is put into a directory by itself: it is read whenever the directory is
+looked at.
+"""
 
 # Neither a link nor a pipe that took the file's place is opened or waited for.
-_READ = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC"))
+_READ = os.O_RDONLY | sum(
+    getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC")
+)
 
 
 @cache
@@ -39,9 +52,11 @@ def boot_id() -> str:
 
 
 def mark_of(place: "os.PathLike[str]") -> DirectoryMark | None:
-    """Return the mark of a directory that was just built; None where it could not tell every later save.
+    """Return the mark of a directory that was just built; None where it could not tell every later
+    save.
 
-    It can where each file is dated before its last change: a save by anybody sets the time of that moment.
+    It can where each file is dated before its last change: a save by anybody sets the time of that
+    moment.
     """
     entries = stat_entries(place)
     if not entries or not are_backdated(entries):
@@ -56,7 +71,9 @@ def are_backdated(entries: StatEntries) -> bool:
 
 def mark_of_entries(entries: StatEntries, inode: int, *, undated: str = "") -> DirectoryMark:
     """Return the mark of a directory that holds these. undated: as of `sign_entries`."""
-    signed, sizeless = (sign_entries(entries, sizes=sizes, undated=undated).digest for sizes in (True, False))
+    signed, sizeless = (
+        sign_entries(entries, sizes=sizes, undated=undated).digest for sizes in (True, False)
+    )
     return DirectoryMark(signed, sizeless, inode)
 
 
@@ -64,9 +81,9 @@ def mark_of_entries(entries: StatEntries, inode: int, *, undated: str = "") -> D
 class ResolvedBinding:
     """A binding with the version that its directory holds, or that an edit in it was made of.
 
-    mark: of the directory, when nobody wrote to it since. unsynced: its files may not be on the disk yet.
-    before_restart: the system was restarted since it was written; then untouched says whether nobody but us wrote to
-    the files, and known whether the directory is one of the two.
+    mark: of the directory, when nobody wrote to it since. unsynced: its files may not be on the
+    disk yet. before_restart: the system was restarted since it was written; then untouched says
+    whether nobody but us wrote to the files, and known whether the directory is one of the two.
     """
 
     binding: Binding
@@ -82,7 +99,9 @@ def resolve(binding: Binding, root: Path, seen: Signature | None) -> ResolvedBin
     pending, place = PendingCheckout.parse(binding.signature), root / binding.directory
     if pending is None:
         same = seen is not None and binding.signature == seen.digest
-        return ResolvedBinding(binding, DirectoryMark(seen.digest, "-", inode_of(place)) if seen and same else None)
+        return ResolvedBinding(
+            binding, DirectoryMark(seen.digest, "-", inode_of(place)) if seen and same else None
+        )
     new = replace(binding, signature="")
     old = replace(binding, version=pending.old_version, signature="")
     if seen is None:
@@ -94,25 +113,40 @@ def resolve(binding: Binding, root: Path, seen: Signature | None) -> ResolvedBin
     if pending.boot == boot_id():
         for bound, mark in sides:
             if seen.digest == mark.signature:
-                return ResolvedBinding(replace(bound, signature=mark.signature), mark, unsynced=True)
+                return ResolvedBinding(
+                    replace(bound, signature=mark.signature), mark, unsynced=True
+                )
         return ResolvedBinding(old if inode_of(place) == pending.old.inode else new, unsynced=True)
     # After a power failure a file of ours may be cut: its size is wrong, its times are ours.
     sizeless = signature(place, sizes=False)
     for bound, mark in sides:
-        untouched = sizeless is not None and sizeless.digest == mark.sizeless or seen.digest == mark.signature
+        untouched = (
+            sizeless is not None
+            and sizeless.digest == mark.sizeless
+            or seen.digest == mark.signature
+        )
         if untouched or inode_of(place) == mark.inode:
             return ResolvedBinding(bound, before_restart=True, is_untouched=untouched)
     return ResolvedBinding(new, before_restart=True, is_known=False)
 
 
 def _resolve_part(
-    old: Binding, new: Binding, pending: PendingCheckout, part: PendingPart, root: Path, seen: Signature
+    old: Binding,
+    new: Binding,
+    pending: PendingCheckout,
+    part: PendingPart,
+    root: Path,
+    seen: Signature,
 ) -> ResolvedBinding:
     place = root / new.directory
     undated = sign_entries(seen.entries, undated=part.path)
     if pending.boot == boot_id() and undated.digest == pending.new.signature:
-        if not part.path or _has_content(place / part.path, dict(seen.entries)[part.path], part.sha256):
-            mark = DirectoryMark(seen.digest, sign_entries(seen.entries, sizes=False).digest, inode_of(place))
+        if not part.path or _has_content(
+            place / part.path, dict(seen.entries)[part.path], part.sha256
+        ):
+            mark = DirectoryMark(
+                seen.digest, sign_entries(seen.entries, sizes=False).digest, inode_of(place)
+            )
             return ResolvedBinding(replace(new, signature=seen.digest), mark, unsynced=True)
         return ResolvedBinding(new, unsynced=True)
     # What was built still lies in the staging folder: the exchange did not happen.
@@ -124,15 +158,20 @@ def _resolve_part(
         return ResolvedBinding(old if waits else new, unsynced=True)
     if same or sign_entries(seen.entries, sizes=False).digest == pending.old.sizeless:
         return ResolvedBinding(old, before_restart=True, is_untouched=True)
-    untouched = sign_entries(seen.entries, sizes=False, undated=part.path).digest == pending.new.sizeless
+    untouched = (
+        sign_entries(seen.entries, sizes=False, undated=part.path).digest == pending.new.sizeless
+    )
     # The directory stays through many versions; one from before both may have come back.
-    return ResolvedBinding(old if waits else new, before_restart=True, is_untouched=untouched, is_known=untouched)
+    return ResolvedBinding(
+        old if waits else new, before_restart=True, is_untouched=untouched, is_known=untouched
+    )
 
 
 def _has_content(path: Path, seen: os.stat_result | None, sha256: str) -> bool:
     """Return whether the file is the one that was seen, and has this content.
 
-    A person who may write to it can set its size and times back, but not the time of its last change.
+    A person who may write to it can set its size and times back, but not the time of its last
+    change.
     """
     try:
         fd = os.open(path, _READ)
@@ -145,7 +184,8 @@ def _has_content(path: Path, seen: os.stat_result | None, sha256: str) -> bool:
             return False
         data, after = stream.read(MAX_PART + 1), os.fstat(fd)
     unchanged = seen is not None and all(
-        (status.st_ino, status.st_ctime_ns) == (seen.st_ino, seen.st_ctime_ns) for status in (before, after)
+        (status.st_ino, status.st_ctime_ns) == (seen.st_ino, seen.st_ctime_ns)
+        for status in (before, after)
     )
     return unchanged and hashlib.sha256(data).hexdigest() == sha256
 

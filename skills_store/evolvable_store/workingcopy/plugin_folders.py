@@ -1,8 +1,9 @@
-"""The folders of plugins: where clients keep the plugins that a person installed, and which version of each counts.
+"""The folders of plugins: where clients keep the plugins that a person installed, and which version
+of each counts.
 
-Claude Code and Codex keep a plugin in `plugins/cache/MARKETPLACE/PLUGIN/VERSION` below their own folder. Claude Code
-marks a version that it no longer uses with a file, and deletes it later. Other people wrote what lies there, so it is
-read and never written.
+Claude Code and Codex keep a plugin in `plugins/cache/MARKETPLACE/PLUGIN/VERSION` below their own
+folder. Claude Code marks a version that it no longer uses with a file, and deletes it later. Other
+people wrote what lies there, so it is read and never written.
 """
 
 import os
@@ -26,7 +27,10 @@ _RELEASE = re.compile(r"v?(\d{1,9}(?:\.\d{1,9})*)(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class PluginPlace:
-    """A folder in a version of a plugin. plugin: the folder of its versions. inside: the path in the version."""
+    """A folder in a version of a plugin.
+
+    plugin: the folder of its versions. inside: the path in the version.
+    """
 
     plugin: Path
     version: str
@@ -49,12 +53,19 @@ def plugin_place(folder: Path) -> PluginPlace | None:
     # MARKETPLACE, PLUGIN and VERSION have to follow.
     for at in range(len(parts) - 4):
         if parts[at : at + 2] == _CACHE:
-            return PluginPlace(Path(*parts[: at + 4]), parts[at + 4], Path(*parts[at + 5 :]))
+            return PluginPlace(
+                Path(*parts[: at + 4]),
+                parts[at + 4],
+                Path(*parts[at + 5 :]),
+            )
     return None
 
 
-def plugin_scope(place: PluginPlace, folders: Iterable[WatchedFolder], chosen: Mapping[str, Path]) -> str:
-    """Return the scope of a plugin: the one that a watched folder of it has, else the first that no other one has.
+def plugin_scope(
+    place: PluginPlace, folders: Iterable[WatchedFolder], chosen: Mapping[str, Path]
+) -> str:
+    """Return the scope of a plugin: the one that a watched folder of it has, else the first that no
+    other one has.
 
     chosen: scopes of plugins that are not watched yet.
     """
@@ -64,7 +75,9 @@ def plugin_scope(place: PluginPlace, folders: Iterable[WatchedFolder], chosen: M
             if other.plugin == place.plugin:
                 return folder.scope
             plugins_by_scope[folder.scope] = other.plugin
-    return next(scope for scope in place.scopes if plugins_by_scope.get(scope, place.plugin) == place.plugin)
+    return next(
+        scope for scope in place.scopes if plugins_by_scope.get(scope, place.plugin) == place.plugin
+    )
 
 
 def newest_version(plugin: Path) -> Path | None:
@@ -74,7 +87,9 @@ def newest_version(plugin: Path) -> Path | None:
 
 
 def plugin_skills(client: Path) -> list[Path]:
-    """Return the folder of skills of each plugin in a client's own folder, in the newest version of the plugin."""
+    """Return the folder of skills of each plugin in a client's own folder, in the newest version of
+    the plugin.
+    """
     cache = Path(os.path.realpath(client)).joinpath(*_CACHE)
     plugins = [plugin for market in _folders(cache) for plugin in _folders(market)]
     newest = filter(None, map(newest_version, plugins))
@@ -82,7 +97,9 @@ def plugin_skills(client: Path) -> list[Path]:
 
 
 def find_moved_folder(folder: WatchedFolder) -> Path | None:
-    """Return where the skills of a plugin lie now if its client has another version; None where they stay."""
+    """Return where the skills of a plugin lie now if its client has another version; None where
+    they stay.
+    """
     place = plugin_place(folder.path)
     newest = newest_version(place.plugin) if place is not None else None
     if place is None or newest is None or newest.name == place.version:
@@ -104,12 +121,16 @@ def _folders(place: Path) -> list[Path]:
 
 
 def _is_folder(place: Path) -> bool:
-    """Return whether a folder lies here, and no link leads to it: a plugin names no other folder of the person."""
+    """Return whether a folder lies here, and no link leads to it: a plugin names no other folder of
+    the person.
+    """
     return place.is_dir() and os.path.realpath(place) == str(place)
 
 
 def _age(version: Path) -> tuple[tuple[int, ...], bool, float]:
-    """Return a sort key for versions: numbers, releases after their previews, then the time of making."""
+    """Return a sort key for versions: numbers, releases after their previews, then the time of
+    making.
+    """
     match = _RELEASE.fullmatch(version.name)
     numbers = tuple(map(int, match[1].split("."))) if match else ()
     # The hash of a commit can begin with digits, and says nothing of its age.

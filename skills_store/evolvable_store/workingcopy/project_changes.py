@@ -1,4 +1,6 @@
-"""Enter, rename and move the projects of a library, and separate those that an earlier version took for one."""
+"""Enter, rename and move the projects of a library, and separate those that an earlier version took
+for one.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -31,13 +33,16 @@ def is_shared(store: Store) -> bool:
 
 
 def scope_name(place: Path) -> str:
-    """Return the scope that a project's folder gives: its name, made fit; 'project' when nothing is left of it."""
+    """Return the scope that a project's folder gives: its name, made fit; 'project' when nothing is
+    left of it.
+    """
     name = slugify(place.name)
     return name if name and name != USER_SCOPE else "project"
 
 
 def next_scope(store: Store | None, place: Path, project_map: ProjectMap) -> str:
-    """Return a scope for a new project: the name of its folder, with a number where another one has it.
+    """Return a scope for a new project: the name of its folder, with a number where another one has
+    it.
 
     store: None for a library that is still to be made. project_map: the projects of its home.
     """
@@ -46,7 +51,8 @@ def next_scope(store: Store | None, place: Path, project_map: ProjectMap) -> str
         # Folders that an earlier version watched may have no project in the map.
         taken_scopes |= {folder.scope for folder in store.backend.bindings.folders()}
         if is_shared(store):
-            # What another member calls so may be another project: the person says whether it is the same.
+            # What another member calls so may be another project: the person says whether it is the
+            # same.
             taken_scopes |= {head.scope for head in store.heads()}
     return free_scope(scope_name(place), taken_scopes)
 
@@ -54,18 +60,23 @@ def next_scope(store: Store | None, place: Path, project_map: ProjectMap) -> str
 def enter_project(store: Store, place: Path, scope: str) -> None:
     """Store the scope of a project and the marks of its folder. Raise LibraryBusy, OSError."""
     project = Project(place, scope, _marks(place))
-    change_projects(store.home, lambda project_map: replace(project_map.with_projects(project), separated=True))
+    change_projects(
+        store.home, lambda project_map: replace(project_map.with_projects(project), separated=True)
+    )
     if is_shared(store):
         store.backend.project_marks.add(scope, shared_marks(place))
 
 
 def likely_scopes(store: Store, place: Path) -> list[str]:
-    """Return the scopes of a shared library that may be this project on another machine, the likeliest first."""
+    """Return the scopes of a shared library that may be this project on another machine, the
+    likeliest first.
+    """
     return store.backend.project_marks.scopes_with(shared_marks(place)) if is_shared(store) else []
 
 
 def refresh_marks(store: Store, limit: int = MAX_COMMITS) -> None:
-    """Update the marks of the projects: a repository may be younger than a project, or its folder new.
+    """Update the marks of the projects: a repository may be younger than a project, or its folder
+    new.
 
     limit: commits of each that are looked through for the first one. Raises LibraryBusy, OSError.
     """
@@ -86,24 +97,30 @@ def refresh_marks(store: Store, limit: int = MAX_COMMITS) -> None:
 def _refresh(project: Project, limit: int) -> Project | None:
     now = inode_marks(project.folder)
     # The first commit never changes, so it is looked for once.
-    commit = project.marks.commit or commit_mark(project.folder, first_commit(project.folder, limit))
+    commit = project.marks.commit or commit_mark(
+        project.folder, first_commit(project.folder, limit)
+    )
     marks = replace(now, commit=commit)
     return replace(project, marks=marks) if now.inode and marks != project.marks else None
 
 
 def rename_project(store: Store, place: Path, scope: str) -> ScopeChange | None:
-    """Give a project and its resources another scope; return None where it has no folder of another scope.
+    """Give a project and its resources another scope; return None where it has no folder of another
+    scope.
 
     Raises as change_scope.
     """
-    folders = [folder for folder in store.backend.bindings.folders() if project_of(folder.path) == place]
+    folders = [
+        folder for folder in store.backend.bindings.folders() if project_of(folder.path) == place
+    ]
     # Folders of the user's scope stay the user's.
     moving = [folder for folder in folders if folder.scope not in (scope, USER_SCOPE)]
     return change_scope(store, moving, scope, keep=is_shared(store)) if moving else None
 
 
 def move_project(store: Store, place: Path) -> bool:
-    """Note that a project lies in this folder now, with the projects below it; return whether there was such a one.
+    """Note that a project lies in this folder now, with the projects below it; return whether there
+    was such a one.
 
     Raises AlreadyExists, LibraryBusy, OSError.
     """
@@ -114,9 +131,12 @@ def move_project(store: Store, place: Path) -> bool:
 
     def apply_move(project_map: ProjectMap) -> ProjectMap:
         inside = [project for project in project_map.projects if project.folder.is_relative_to(old)]
-        arrived = [_relocate(project, place / project.folder.relative_to(old)) for project in inside]
+        arrived = [
+            _relocate(project, place / project.folder.relative_to(old)) for project in inside
+        ]
         return replace(
-            project_map, projects=tuple(project for project in project_map.projects if project not in inside)
+            project_map,
+            projects=tuple(project for project in project_map.projects if project not in inside),
         ).with_projects(*arrived)
 
     # First the folders, then the map: after a crash the project is still found as moved.
@@ -126,7 +146,9 @@ def move_project(store: Store, place: Path) -> bool:
 
 
 def _relocate(project: Project, place: Path) -> Project:
-    return replace(project, folder=place, marks=replace(inode_marks(place), commit=project.marks.commit))
+    return replace(
+        project, folder=place, marks=replace(inode_marks(place), commit=project.marks.commit)
+    )
 
 
 def _marks(place: Path) -> FolderMarks:
@@ -134,21 +156,27 @@ def _marks(place: Path) -> FolderMarks:
 
 
 def main_folder(folder: Path) -> Path | None:
-    """Return the folder of the main work tree that stands for one of a linked work tree, None for any other folder."""
+    """Return the folder of the main work tree that stands for one of a linked work tree, None for
+    any other folder.
+    """
     around = surroundings_of(folder)
     return around.places[0] if around.linked is not None and around.places else None
 
 
 def separate_projects(store: Store) -> None:
-    """Make each folder that has the scope of another one of the same name a project of its own, once for a library.
+    """Make each folder that has the scope of another one of the same name a project of its own,
+    once for a library.
 
-    Versions before knew a project by the name of its folder. The first one keeps the scope. Folders of linked work
-    trees are not watched any more. What was done is a notice for the person. Does nothing in a library that can only be
-    read. Raises LibraryBusy, OSError.
+    Versions before knew a project by the name of its folder. The first one keeps the scope. Folders
+    of linked work trees are not watched any more. What was done is a notice for the person. Does
+    nothing in a library that can only be read. Raises LibraryBusy, OSError.
     """
     if not store.read_only:
         change_projects(
-            store.home, lambda project_map: project_map if project_map.separated else _separate(store, project_map)
+            store.home,
+            lambda project_map: (
+                project_map if project_map.separated else _separate(store, project_map)
+            ),
         )
 
 
@@ -162,12 +190,21 @@ def _separate(store: Store, project_map: ProjectMap) -> ProjectMap:
             by_place[place].append(folder)
         else:
             store.backend.bindings.drop_folder(folder)
-            done.append(f"{folder.path} lies in a linked work tree and is not watched any more, {main} counts there")
+            done.append(
+                f"{folder.path} lies in a linked work tree and is not watched any more, {main} "
+                "counts there"
+            )
     for place, folders in by_place.items():
         scope = folders[0].scope
-        if scope == scope_name(place) and any(project.scope == scope for project in project_map.projects):
-            changed = change_scope(store, folders, next_scope(store, place, project_map), keep=is_shared(store))
-            done.append(f"{place} is the project {changed.scope} ({len(changed.names)} of its resources)")
+        if scope == scope_name(place) and any(
+            project.scope == scope for project in project_map.projects
+        ):
+            changed = change_scope(
+                store, folders, next_scope(store, place, project_map), keep=is_shared(store)
+            )
+            done.append(
+                f"{place} is the project {changed.scope} ({len(changed.names)} of its resources)"
+            )
             scope = changed.scope
         project_map = project_map.with_projects(Project(place, scope, _marks(place)))
         if is_shared(store):
@@ -179,4 +216,9 @@ def _notice(done: Sequence[str]) -> tuple[str, ...]:
     if not done:
         return ()
     hint = "`evolvable init --scope NAME FOLDER` gives a project another name."
-    return (f"A project is known by its folder now, and no longer by the folder's name: {'; '.join(done)}. {hint}",)
+    return (
+        (
+            "A project is known by its folder now, and no longer by the folder's name: "
+            f"{'; '.join(done)}. {hint}"
+        ),
+    )

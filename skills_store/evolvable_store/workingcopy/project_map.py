@@ -1,6 +1,7 @@
 """The projects of this machine: which scope each folder has, kept in the library's home.
 
-A scope is a name for show; a project is known by its folder's real path. The file leaves the home in a backup only.
+A scope is a name for show; a project is known by its folder's real path. The file leaves the home
+in a backup only.
 """
 
 import contextlib
@@ -31,8 +32,8 @@ _LOCK_SECONDS = 10
 class FolderMarks:
     """The marks that recognise a project's folder after it moved; '' or () for unknown ones.
 
-    inode: of the folder, with its device. skills: those of its folders of skills. commit: the first one of its
-    repository, with the path of the folder in it.
+    inode: of the folder, with its device. skills: those of its folders of skills. commit: the first
+    one of its repository, with the path of the folder in it.
     """
 
     inode: str = ""
@@ -51,7 +52,8 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class ProjectMap:
-    """The projects of one home. separated: whether its folders were looked through for projects of one scope.
+    """The projects of one home. separated: whether its folders were looked through for projects of
+    one scope.
 
     notices: what was done to them, for the person, in words.
     """
@@ -71,11 +73,16 @@ class ProjectMap:
         return replace(self, projects=(*remaining, *changed))
 
     def find_moved(self, place: Path, holds: Callable[[str], bool]) -> Project | None:
-        """Return the project that lay elsewhere and lies in this folder now, None for a folder that is new.
+        """Return the project that lay elsewhere and lies in this folder now, None for a folder that
+        is new.
 
         holds: tells whether the repository around the place has a commit.
         """
-        gone = [project for project in self.projects if project.folder != place and not os.path.lexists(project.folder)]
+        gone = [
+            project
+            for project in self.projects
+            if project.folder != place and not os.path.lexists(project.folder)
+        ]
         here = inode_marks(place) if gone else FolderMarks()
         found = [project for project in gone if _is_same(project, place, here, holds)]
         # Of two candidates nobody can say which one it is.
@@ -85,8 +92,9 @@ class ProjectMap:
 def _is_same(gone: Project, place: Path, here: FolderMarks, holds: Callable[[str], bool]) -> bool:
     """Return whether a project whose folder is gone lies in a place with these marks.
 
-    A file system gives the number of a deleted folder to the next one, so one number alone is no proof. A disk that is
-    not mounted takes the folders above along, and another copy of the repository is not the project then.
+    A file system gives the number of a deleted folder to the next one, so one number alone is no
+    proof. A disk that is not mounted takes the folders above along, and another copy of the
+    repository is not the project then.
     """
     was = gone.marks
     commit, _, inside = was.commit.partition(":")
@@ -102,11 +110,15 @@ def _is_same(gone: Project, place: Path, here: FolderMarks, holds: Callable[[str
 
 
 def free_scope(name: str, taken_scopes: Iterable[str]) -> str:
-    """Return a scope that nobody has: as wanted, else with the first number from 2 on that makes it one."""
+    """Return a scope that nobody has: as wanted, else with the first number from 2 on that makes it
+    one.
+    """
     used = {*taken_scopes, USER_SCOPE}
     if name not in used:
         return name
-    numbered = (f"{name[: MAX_NAME - len(end)].rstrip('-')}{end}" for end in (f"-{n}" for n in count(2)))
+    numbered = (
+        f"{name[: MAX_NAME - len(end)].rstrip('-')}{end}" for end in (f"-{n}" for n in count(2))
+    )
     return next(candidate for candidate in numbered if candidate not in used)
 
 
@@ -117,9 +129,15 @@ def inode_marks(place: Path) -> FolderMarks:
 
 
 def commit_mark(place: Path, first_commit: str) -> str:
-    """Return how a first commit marks a folder: with its path in the work tree; '' without either."""
+    """Return how a first commit marks a folder: with its path in the work tree; ''
+    without either.
+    """
     root = work_tree(place)
-    return f"{first_commit}:{place.relative_to(root).as_posix()}" if root is not None and first_commit else ""
+    return (
+        f"{first_commit}:{place.relative_to(root).as_posix()}"
+        if root is not None and first_commit
+        else ""
+    )
 
 
 def _inode(place: Path) -> str:
@@ -139,7 +157,9 @@ def read_projects(home: Path) -> ProjectMap:
     if not isinstance(data, dict):
         return ProjectMap()
     return ProjectMap(
-        tuple(_parse_projects(data.get("projects"))), data.get("separated") is True, _texts(data.get("notices"))
+        tuple(_parse_projects(data.get("projects"))),
+        data.get("separated") is True,
+        _texts(data.get("notices")),
     )
 
 
@@ -148,7 +168,12 @@ def _parse_projects(rows: object) -> Iterator[Project]:
         if not isinstance(row, dict):
             continue
         folder, scope, commit = (row.get(key) for key in ("folder", "scope", "commit"))
-        if not isinstance(folder, str) or "\0" in folder or not os.path.isabs(folder) or not isinstance(scope, str):
+        if (
+            not isinstance(folder, str)
+            or "\0" in folder
+            or not os.path.isabs(folder)
+            or not isinstance(scope, str)
+        ):
             continue
         with contextlib.suppress(InvalidRef):
             inode = row.get("inode")
@@ -161,11 +186,18 @@ def _parse_projects(rows: object) -> Iterator[Project]:
 
 
 def _texts(values: object) -> tuple[str, ...]:
-    return tuple(value for value in values if isinstance(value, str)) if isinstance(values, list) else ()
+    return (
+        tuple(value for value in values if isinstance(value, str))
+        if isinstance(values, list)
+        else ()
+    )
 
 
 def change_projects(home: Path, change: Callable[[ProjectMap], ProjectMap]) -> ProjectMap:
-    """Replace the projects of a home by the result of a function, and return them. Raise LibraryBusy, OSError."""
+    """Replace the projects of a home by the result of a function, and return them.
+
+    Raise LibraryBusy, OSError.
+    """
     locks = home / "locks"
     locks.mkdir(mode=0o700, exist_ok=True)
     # Guards read, change and write together: two processes would otherwise lose one of the changes.
@@ -178,18 +210,27 @@ def change_projects(home: Path, change: Callable[[ProjectMap], ProjectMap]) -> P
 
 
 def copy_projects(source: Path, target: Path) -> None:
-    """Write the projects of one home into another folder that has none, as for a backup. Raise OSError."""
+    """Write the projects of one home into another folder that has none, as for a backup.
+
+    Raise OSError.
+    """
     found = read_projects(source)
     if found.projects:
         _write(target / PROJECTS_FILE, replace(found, notices=()))
 
 
 def add_projects(home: Path, source: Path) -> None:
-    """Add those projects of another home whose folders are not known in this one. Raise LibraryBusy, OSError."""
+    """Add those projects of another home whose folders are not known in this one.
+
+    Raise LibraryBusy, OSError.
+    """
     theirs = read_projects(source)
     if theirs.projects:
         change_projects(
-            home, lambda project_map: replace(theirs.with_projects(*project_map.projects), notices=project_map.notices)
+            home,
+            lambda project_map: replace(
+                theirs.with_projects(*project_map.projects), notices=project_map.notices
+            ),
         )
 
 
@@ -203,7 +244,11 @@ def _write(path: Path, projects: ProjectMap) -> None:
 
 
 def _as_json(project: Project) -> dict[str, Any]:
-    marks = {"inode": project.marks.inode, "skills": list(project.marks.skills), "commit": project.marks.commit}
+    marks = {
+        "inode": project.marks.inode,
+        "skills": list(project.marks.skills),
+        "commit": project.marks.commit,
+    }
     return {
         "folder": str(project.folder),
         "scope": project.scope,

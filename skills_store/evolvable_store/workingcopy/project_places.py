@@ -1,7 +1,7 @@
 """Which folders are projects, and which of them an agent reads that works in a directory.
 
-A project is the folder that holds a client's folder of skills. Git is not run: what a `.git` says is hostile input, and
-counts only where the repository that it names says the same of it.
+A project is the folder that holds a client's folder of skills. Git is not run: what a `.git` says
+is hostile input, and counts only where the repository that it names says the same of it.
 """
 
 import os
@@ -31,16 +31,23 @@ def skill_folders(place: Path) -> list[Path]:
 
 
 def project_of(folder: Path) -> Path | None:
-    """Return the project of a client's folder of skills, agents or commands, None for any other folder."""
-    return folder.parent.parent if folder.parent.name in CLIENT_FOLDERS and folder.name in _KINDS else None
+    """Return the project of a client's folder of skills, agents or commands, None for any other
+    folder.
+    """
+    return (
+        folder.parent.parent
+        if folder.parent.name in CLIENT_FOLDERS and folder.name in _KINDS
+        else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """The folders that may be projects of a directory, the nearest first.
 
-    nested: every project among them is read, as in a work tree of git; else the nearest alone. linked: the root of the
-    linked work tree that the directory lies in; the folders are then those of the main work tree.
+    nested: every project among them is read, as in a work tree of git; else the nearest alone.
+    linked: the root of the linked work tree that the directory lies in; the folders are then those
+    of the main work tree.
     """
 
     places: tuple[Path, ...]
@@ -51,7 +58,8 @@ class Surroundings:
 def surroundings_of(directory: Path, user: Path | None = None) -> Surroundings:
     """Return the folders around a directory that may be projects: up to the root of its work tree.
 
-    user: the home folder, which is no project, and above which nothing is looked at; symbolic links resolved.
+    user: the home folder, which is no project, and above which nothing is looked at; symbolic links
+    resolved.
     """
     real = Path(os.path.realpath(directory))
     root = work_tree(real)
@@ -75,8 +83,9 @@ def _upwards(real: Path, root: Path | None, user: Path | None) -> Iterator[Path]
 def main_work_tree(root: Path) -> Path | None:
     """Return the main work tree of a linked one, None for any other folder.
 
-    The folder that `.git` names has to lie in the repository that it names, among its work trees, and has to name this
-    `.git`: a repository that brings such a file becomes no part of another. A bare repository has no main work tree.
+    The folder that `.git` names has to lie in the repository that it names, among its work trees,
+    and has to name this `.git`: a repository that brings such a file becomes no part of another. A
+    bare repository has no main work tree.
     """
     git = os.path.join(root, ".git")
     try:
@@ -85,7 +94,8 @@ def main_work_tree(root: Path) -> Path | None:
         own = _named_path(root, git, b"gitdir:")
         common = _named_path(own, os.path.join(own, "commondir"))
         back = _named_path(own, os.path.join(own, "gitdir"))
-        # Both ends have to name each other, else a repository could declare itself a part of another.
+        # Both ends have to name each other, else a repository could declare itself a part of
+        # another.
         is_listed = os.path.dirname(own) == os.path.join(common, "worktrees")
         main, name = os.path.split(common)
         if not is_listed or back != os.path.realpath(git) or name != ".git" or main == str(root):
@@ -96,8 +106,16 @@ def main_work_tree(root: Path) -> Path | None:
 
 
 def _named_path(beside: "str | Path", file: str, begins: bytes = b"") -> str:
-    """Return the path that a file of git holds, relative to a folder or absolute, without links. Raise GitDamaged."""
+    """Return the path that a file of git holds, relative to a folder or absolute, without links.
+
+    Raise GitDamaged.
+    """
     text = read_bounded(Path(file), _SMALL) or b""
     if not text.startswith(begins) or b"\0" in text or not text.strip():
         raise GitDamaged(f"{file} names no folder")
-    return os.path.realpath(os.path.join(beside, os.fsdecode(text[len(begins) :].strip())))
+    return os.path.realpath(
+        os.path.join(
+            beside,
+            os.fsdecode(text[len(begins) :].strip()),
+        )
+    )

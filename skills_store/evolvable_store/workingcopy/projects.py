@@ -1,4 +1,5 @@
-"""The projects of a library on this machine: the scope of each, and the scopes that are read from a directory.
+"""The projects of a library on this machine: the scope of each, and the scopes that are read from a
+directory.
 
 A project is known by its folder. Its scope is the name of the folder, or the next one that is free.
 """
@@ -28,15 +29,21 @@ class Projects:
 
     @property
     def are_separated(self) -> bool:
-        """Whether no two projects have one scope because an earlier version knew them by the names of their folders."""
+        """Whether no two projects have one scope because an earlier version knew them by the names
+        of their folders.
+        """
         if self._store.read_only or self._map.separated:
             return True
         return all(folder.scope == USER_SCOPE or folder.is_plugins for folder in self._folders)
 
     def strangers_at(self, directory: Path) -> list[Path]:
-        """Return the folders around a directory that may be projects which moved there, the outermost first."""
+        """Return the folders around a directory that may be projects which moved there, the
+        outermost first.
+        """
         # Nothing can have moved here while every project is in its place.
-        if self._store.read_only or all(os.path.lexists(project.folder) for project in self._map.projects):
+        if self._store.read_only or all(
+            os.path.lexists(project.folder) for project in self._map.projects
+        ):
             return []
         places, by_place = surroundings_of(directory, self._user).places, self._by_place
         return [
@@ -46,7 +53,9 @@ class Projects:
         ]
 
     def scopes_at(self, directory: Path) -> tuple[str, ...]:
-        """Return the scopes of the projects that are read from a directory, the nearest first; none for none."""
+        """Return the scopes of the projects that are read from a directory, the nearest first; none
+        for none.
+        """
         around = surroundings_of(directory, self._user)
         return _scopes_along(around.places, around.nested, self._by_place)
 
@@ -55,7 +64,9 @@ class Projects:
         by_place = self._by_place
         for place in (place for place, scopes in by_place.items() if scope in scopes):
             around = surroundings_of(place, self._user)
-            return tuple(dict.fromkeys((scope, *_scopes_along(around.places, around.nested, by_place))))
+            return tuple(
+                dict.fromkeys((scope, *_scopes_along(around.places, around.nested, by_place)))
+            )
         return (scope,)
 
     def scope_of(self, place: Path) -> str | None:
@@ -76,16 +87,23 @@ class Projects:
 
 
 def scopes_by_map(project_map: ProjectMap, directory: Path, user: Path) -> tuple[str, ...]:
-    """Return the scopes that a map alone has for a directory, the nearest first. user: as for Projects."""
+    """Return the scopes that a map alone has for a directory, the nearest first.
+
+    user: as for Projects.
+    """
     around = surroundings_of(directory, Path(os.path.realpath(user)))
     return _scopes_along(around.places, around.nested, _scopes_by_place((), project_map))
 
 
-def _scopes_by_place(folders: Iterable[WatchedFolder], project_map: ProjectMap) -> Mapping[Path, Sequence[str]]:
+def _scopes_by_place(
+    folders: Iterable[WatchedFolder], project_map: ProjectMap
+) -> Mapping[Path, Sequence[str]]:
     """Return the scopes of each project: of its watched folders, then as the map has it."""
     found: dict[Path, list[str]] = defaultdict(list)
     for folder in folders:
-        for place in _places_of(folder.path) if folder.scope != USER_SCOPE and not folder.is_plugins else ():
+        for place in (
+            _places_of(folder.path) if folder.scope != USER_SCOPE and not folder.is_plugins else ()
+        ):
             found[place].append(folder.scope)
     for project in project_map.projects:
         found[project.folder].append(project.scope)
@@ -93,11 +111,15 @@ def _scopes_by_place(folders: Iterable[WatchedFolder], project_map: ProjectMap) 
 
 
 def _places_of(path: Path) -> Collection[Path]:
-    """Return the folders whose project a watched folder belongs to: any client's lies two levels below its project."""
+    """Return the folders whose project a watched folder belongs to: any client's lies two levels
+    below its project.
+    """
     return (path.parent.parent,) if path.parent.name.startswith(".") else (path, path.parent)
 
 
-def _scopes_along(places: Sequence[Path], nested: bool, by_place: Mapping[Path, Sequence[str]]) -> tuple[str, ...]:
+def _scopes_along(
+    places: Sequence[Path], nested: bool, by_place: Mapping[Path, Sequence[str]]
+) -> tuple[str, ...]:
     found = [by_place.get(place, ()) for place in places]
     # Outside of git there is no root that says where a project ends.
     read = found if nested else [scopes for scopes in found if scopes][:1]

@@ -62,9 +62,11 @@ class WorkingCopies:
         progress: Callable[[int, int], None] | None = None,
         identity: Identity | None = None,
     ) -> SyncReport:
-        """Watch a folder from now on and import its resources. Raise AlreadyExists, InvalidArgument.
+        """Watch a folder from now on and import its resources. Raise AlreadyExists,
+        InvalidArgument.
 
-        identity: who answers for what it holds now; later changes on disk are of an unknown principal.
+        identity: who answers for what it holds now; later changes on disk are of an unknown
+        principal.
         """
         folder = self._watch(path, scope, kind)
         copy = self._working_copy(folder, identity)
@@ -74,31 +76,50 @@ class WorkingCopies:
             self._stand_for(folder, sync.bound, identity)
         return sync
 
-    def _stand_for(self, folder: WatchedFolder, directories: Iterable[str], identity: Identity) -> None:
-        """Record that the person stands for the copies which the program imported from this folder earlier."""
+    def _stand_for(
+        self, folder: WatchedFolder, directories: Iterable[str], identity: Identity
+    ) -> None:
+        """Record that the person stands for the copies which the program imported from this folder
+        earlier.
+        """
         backend = self._store.backend
         bound = self.bindings.of_directories(folder, directories).values()
         found = backend.authorship.newest_authors({binding.resource for binding in bound}).values()
-        copied = [authors for authors in found if Identity(authors.maker.principal, authors.maker.via) == QUICKSTART]
+        copied = [
+            authors
+            for authors in found
+            if Identity(authors.maker.principal, authors.maker.via) == QUICKSTART
+        ]
         if copied:
             backend.attestations.vouch(
-                ((authors.resource, authors.maker.tree) for authors in copied), self._store.now(), identity
+                ((authors.resource, authors.maker.tree) for authors in copied),
+                self._store.now(),
+                identity,
             )
 
     def _watch(self, path: Path, scope: str, kind: Kind) -> WatchedFolder:
-        """Watch the folder that a path leads to; a path that led to another one goes on with that one's resources."""
+        """Watch the folder that a path leads to; a path that led to another one goes on with that
+        one's resources.
+        """
         if is_plugins(scope) is not (plugin_place(path.resolve()) is not None):
             raise InvalidArgument(
-                f"{path} and the scope {scope} do not fit: a plugin's folder has the scope of the plugin.",
-                "`evolvable init FOLDER` without --scope finds the right one. A plugin's folder is never written.",
+                f"{path} and the scope {scope} do not fit: a plugin's folder has the scope of "
+                "the plugin.",
+                "`evolvable init FOLDER` without --scope finds the right one. A plugin's folder "
+                "is never written.",
             )
         names, folders = FolderNames(self._store.home), self.folders()
         same = [watched for watched in folders if (watched.scope, watched.kind) == (scope, kind)]
-        turned = names.find_turned(path, same) if path.resolve() not in {watched.path for watched in folders} else None
+        turned = (
+            names.find_turned(path, same)
+            if path.resolve() not in {watched.path for watched in folders}
+            else None
+        )
         if turned is None:
             folder = self.bindings.add_folder(path, scope, kind)
             if folder not in folders:
-                # A folder that was watched before is imported again, and so counts the log from now on.
+                # A folder that was watched before is imported again, and so counts the log from now
+                # on.
                 GitPositions(self._store.home, folder).forget()
         else:
             folder = self.bindings.move_folder(turned, path)
@@ -115,20 +136,27 @@ class WorkingCopies:
         progress: Callable[[int, int], None] | None = None,
         forks: bool = False,
     ) -> SyncReport:
-        """Write the library's resources into a folder and watch it from now on. Its own resources are imported first.
+        """Write the library's resources into a folder and watch it from now on. Its own resources
+        are imported first.
 
-        names: only these resources, by default all of the scope and kind. forks: as for `WorkingCopy.place`. The folder
-        is made when it is not there. Nothing that lies in the way is written over. Raises AlreadyExists,
-        InvalidArgument, NoSuchResource, OSError.
+        names: only these resources, by default all of the scope and kind. forks: as for
+        `WorkingCopy.place`. The folder is made when it is not there. Nothing that lies in the way
+        is written over. Raises AlreadyExists, InvalidArgument, NoSuchResource, OSError.
         """
-        wanted_heads = [self._store.head(Ref(kind, name, scope)) for name in names] if names is not None else None
+        wanted_heads = (
+            [self._store.head(Ref(kind, name, scope)) for name in names]
+            if names is not None
+            else None
+        )
         folder = self._watch(path, scope, kind)
         folder.path.mkdir(parents=True, exist_ok=True)
         copy = self.copy(folder)
         # First what lies there, so that it becomes versions before anything is written.
         sync = copy.sync()
         heads = self._store.heads(kind, scope) if wanted_heads is None else wanted_heads
-        here = {b.resource for b in self.bindings.of_folder(folder).values() if b.version is not None}
+        here = {
+            b.resource for b in self.bindings.of_folder(folder).values() if b.version is not None
+        }
         here |= copy.status.linked_resources()
         absent = [head for head in heads if head.id not in here]
         for number, head in enumerate(absent, 1):
@@ -138,7 +166,9 @@ class WorkingCopies:
         return sync
 
     def unknown_entries(self) -> list[Path]:
-        """Return the entries in staging folders that this library did not make; see `staging.unknown_entries`."""
+        """Return the entries in staging folders that this library did not make; see
+        `staging.unknown_entries`.
+        """
         return [
             entry
             for folder in self.folders()
@@ -152,7 +182,8 @@ class WorkingCopies:
     def copy(self, folder: WatchedFolder) -> WorkingCopy:
         """Return the working copy of a folder, the same one while the folder is."""
         working_copy = self._copies.get(folder.id)
-        if working_copy is None or working_copy.folder != folder:  # it may have moved, or belong to another scope now
+        # It may have moved, or belong to another scope now.
+        if working_copy is None or working_copy.folder != folder:
             working_copy = self._copies[folder.id] = self._working_copy(folder, None)
         return working_copy
 
@@ -168,24 +199,39 @@ class WorkingCopies:
             forks=self._forks,
         )
 
-    def sync_as(self, folder: WatchedFolder, directories: Iterable[str], identity: Identity) -> SyncReport:
-        """Import the content of these directories on behalf of an identity that is known to have written it."""
+    def sync_as(
+        self, folder: WatchedFolder, directories: Iterable[str], identity: Identity
+    ) -> SyncReport:
+        """Import the content of these directories on behalf of an identity that is known to have
+        written it.
+        """
         return self._working_copy(folder, identity).sync(directories, removals=False)
 
     def settle(self, folder: WatchedFolder) -> None:
-        """Wait until exchanged directories of a folder are on the disk, and record that. Raise LibraryBusy."""
+        """Wait until exchanged directories of a folder are on the disk, and record that.
+
+        Raise LibraryBusy.
+        """
         copy, settled = self.copy(folder), list[tuple[Binding, Binding]]()
         for binding in self.bindings.pending(folder):
             resolved = copy.status.resolve(binding, copy.status.signature(binding.directory))
-            if resolved.unsynced and resolved.mark is not None and resolved.binding.version == binding.version:
+            if (
+                resolved.unsynced
+                and resolved.mark is not None
+                and resolved.binding.version == binding.version
+            ):
                 with contextlib.suppress(EvolvableError, OSError):
-                    # First the disk, then the row: the row says that a power failure cannot cut these files any more.
+                    # First the disk, then the row: the row says that a power failure cannot cut
+                    # these files any more.
                     make_durable(folder.path, binding.directory)
                     settled.append((binding, resolved.binding))
         self.bindings.settle(settled)
 
     def sync(self) -> list[SyncReport]:
-        """Bring every folder and the library together. Imports from one folder reach the folders before it too."""
+        """Bring every folder and the library together.
+
+        Imports from one folder reach the folders before it too.
+        """
         self.follow_plugins()
         for folder in self.folders() if not self._store.read_only else ():
             self.settle(folder)
@@ -202,8 +248,11 @@ class WorkingCopies:
             if place is not None:
                 self.bindings.move_folder(folder, place)
 
-    def sync_behind(self, resources: Iterable[Ref | Head], *, removals: bool = True) -> list[SyncReport]:
-        """Bring those directories up to date that hold another version of these resources than the head.
+    def sync_behind(
+        self, resources: Iterable[Ref | Head], *, removals: bool = True
+    ) -> list[SyncReport]:
+        """Bring those directories up to date that hold another version of these resources than the
+        head.
 
         removals: as for WorkingCopy.sync.
         """
@@ -215,16 +264,24 @@ class WorkingCopies:
             failed = binding.is_pending and not self.copy(folder).status.is_unchanged(binding, head)
             if failed or binding.version != head.version:
                 directories.setdefault(folder, []).append(binding.directory)
-        return [self.copy(folder).sync(each, removals=removals) for folder, each in directories.items()]
+        return [
+            self.copy(folder).sync(each, removals=removals) for folder, each in directories.items()
+        ]
 
     @contextlib.contextmanager
     def stage_checkout(
-        self, head: Head | None, base: Manifest | None, files: Files, places: Sequence[Place] | None = None
+        self,
+        head: Head | None,
+        base: Manifest | None,
+        files: Files,
+        places: Sequence[Place] | None = None,
     ) -> Iterator[StagedCheckout]:
-        """Build the next version of a resource in the folders, for the transaction that makes it in the body.
+        """Build the next version of a resource in the folders, for the transaction that makes it in
+        the body.
 
-        head: as `take_in` left it, None for a new resource. base: its manifest. files: of the next version. places:
-        where it lies, when that was read since; the locks of the folders are taken before it is relied on.
+        head: as `take_in` left it, None for a new resource. base: its manifest. files: of the next
+        version. places: where it lies, when that was read since; the locks of the folders are taken
+        before it is relied on.
         """
         checkout = StagedCheckout()
         try:
@@ -239,13 +296,16 @@ class WorkingCopies:
             checkout.close()
 
     def take_in(self, resources: Iterable[Ref | Head]) -> bool:
-        """Import saved edits from the directories of these resources; return whether a head may have moved."""
+        """Import saved edits from the directories of these resources; return whether a head may
+        have moved.
+        """
         heads = self._heads(resources)
         return self.import_saved(heads, self.bindings.places(heads) if heads else [])
 
     def _heads(self, resources: Iterable[Ref | Head]) -> dict[int, Head]:
         found = [
-            resource if isinstance(resource, Head) else self._store.head_or_none(resource) for resource in resources
+            resource if isinstance(resource, Head) else self._store.head_or_none(resource)
+            for resource in resources
         ]
         return {head.id: head for head in found if head is not None}
 
@@ -261,26 +321,33 @@ class WorkingCopies:
         return bool(changed)
 
     def write_powers(self, refs: Iterable[Ref]) -> list[str]:
-        """Write the powers and delegates in force into the directories of these resources; return the failures.
+        """Write the powers and delegates in force into the directories of these resources; return
+        the failures.
 
         Never raises: the decision is made already, and the next sync does it too.
         """
         heads = self._heads(refs)
         directories: dict[WatchedFolder, list[str]] = {}
-        for folder, binding, _ in self.bindings.places(heads) if heads and not self._store.read_only else ():
+        for folder, binding, _ in (
+            self.bindings.places(heads) if heads and not self._store.read_only else ()
+        ):
             if self.copy(folder).status.powers.of(binding.directory):
                 directories.setdefault(folder, []).append(binding.directory)
         try:
-            syncs = [self.copy(folder).sync(each, removals=False) for folder, each in directories.items()]
+            syncs = [
+                self.copy(folder).sync(each, removals=False) for folder, each in directories.items()
+            ]
         except (EvolvableError, OSError) as error:
-            return [f"The folders could not be written ({error}); `evolvable folders sync` does it."]
+            return [
+                f"The folders could not be written ({error}); `evolvable folders sync` does it."
+            ]
         return describe_results(syncs)
 
     def checkout(self, refs: Iterable[Ref], *, created: bool = False) -> list[str]:
         """Synchronise the folders with the latest changes; return failures and remarks as texts.
 
-        created: the resources are new; each is written into every folder of its scope and kind. Never raises: the
-        change is made already.
+        created: the resources are new; each is written into every folder of its scope and kind.
+        Never raises: the change is made already.
         """
         if self._store.read_only:
             return []
@@ -298,13 +365,20 @@ class WorkingCopies:
         return describe_results(syncs)
 
     def free_places(self, ref: Ref) -> list[tuple[int, str]]:
-        """Return the folders and directories that a new resource of this name is to lie in; none where one is taken."""
+        """Return the folders and directories that a new resource of this name is to lie in; none
+        where one is taken.
+        """
         if self._store.read_only:
             return []
         directories = [
-            (folder, single_name(ref.kind, ref.name, folder.path)) for folder in self._folders_of(ref.kind, ref.scope)
+            (folder, single_name(ref.kind, ref.name, folder.path))
+            for folder in self._folders_of(ref.kind, ref.scope)
         ]
-        return [(folder.id, name) for folder, name in directories if not os.path.lexists(folder.path / name)]
+        return [
+            (folder.id, name)
+            for folder, name in directories
+            if not os.path.lexists(folder.path / name)
+        ]
 
     def _folders_of(self, kind: Kind, scope: str | None) -> list[WatchedFolder]:
         scope_and_kind = (scope or USER_SCOPE, kind)
@@ -315,12 +389,19 @@ class WorkingCopies:
         ]
 
     def _place(self, head: Head) -> list[SyncReport]:
-        return [self.copy(folder).place(head) for folder in self._folders_of(head.kind, head.scope)]
+        return [
+            self.copy(folder).place(head)
+            for folder in self._folders_of(
+                head.kind,
+                head.scope,
+            )
+        ]
 
 
 def _sync_after_git(copy: WorkingCopy, sync: SyncReport) -> SyncReport:
     """Sync directories that wait for git again, when it has finished, within a short time."""
-    # Longer than git counts as at work after it moved HEAD; what waits then is left to the next sync.
+    # Longer than git counts as at work after it moved HEAD; what waits then is left to the next
+    # sync.
     latest = time.monotonic() + 2 * MOVED_SECONDS
     while sync.waiting_for_git and time.monotonic() < latest:
         waiting, sync.waiting_for_git = sync.waiting_for_git, {}

@@ -1,6 +1,8 @@
-"""Merge what a person saved in a directory with the versions that were made meanwhile; take changes out of a head.
+"""Merge what a person saved in a directory with the versions that were made meanwhile; take changes
+out of a head.
 
-Files are merged by lines. The rules of the resource decide whether the result may be the next version.
+Files are merged by lines. The rules of the resource decide whether the result may be the next
+version.
 """
 
 from evolvable_store.agent_grants import read_grants
@@ -19,8 +21,8 @@ MOST_NAMED = 5
 def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> MergeResult:
     """Return the merge; a conflict where it would be invalid though both sides are valid.
 
-    Of an agent also where it would grant what one of the sides does not: a merge never adds up what each side allowed.
-    There the whole main file is that of `theirs`.
+    Of an agent also where it would grant what one of the sides does not: a merge never adds up what
+    each side allowed. There the whole main file is that of `theirs`.
 
     Args:
         head: The resource.
@@ -32,14 +34,18 @@ def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> Merge
 
 
 def merge_back(head: Head, after: Files, now: Files, before: Files) -> MergeResult:
-    """Return `now` without the changes from `before` to `after`; a conflict where later changes overlap with them.
+    """Return `now` without the changes from `before` to `after`; a conflict where later changes
+    overlap with them.
 
-    Of an agent also where the result would grant what neither side does. What `before` granted comes back.
+    Of an agent also where the result would grant what neither side does. What `before` granted
+    comes back.
     """
     return _check_merge(head, merge_files(after, now, before), now, before, most_grants=2)
 
 
-def _check_merge(head: Head, merged: MergeResult, ours: Files, theirs: Files, *, most_grants: int) -> MergeResult:
+def _check_merge(
+    head: Head, merged: MergeResult, ours: Files, theirs: Files, *, most_grants: int
+) -> MergeResult:
     """Return the merge, with the main file of `theirs` where the rules refuse the merged one.
 
     most_grants: how many sides have to lack a grant of the merged agent for it to be refused.
@@ -49,7 +55,10 @@ def _check_merge(head: Head, merged: MergeResult, ours: Files, theirs: Files, *,
     if not main or merged.files[main] == theirs.get(main):
         return merged
     # Only a result that is wrong where both sides are right is the merge's fault.
-    wrong = [bool(broken_rules(find_problems(head.kind, head.name, files))) for files in (merged.files, ours, theirs)]
+    wrong = [
+        bool(broken_rules(find_problems(head.kind, head.name, files)))
+        for files in (merged.files, ours, theirs)
+    ]
     too_wide = (
         head.kind is Kind.AGENT
         and main in ours
@@ -59,23 +68,36 @@ def _check_merge(head: Head, merged: MergeResult, ours: Files, theirs: Files, *,
     if main not in theirs or (wrong != [True, False, False] and not too_wide):
         return merged
     overlaps = tuple(overlap for overlap in merged.overlaps if overlap.path != main)
-    return MergeResult({**merged.files, main: theirs[main]}, tuple(sorted({*merged.conflicts, main})), overlaps)
+    return MergeResult(
+        {
+            **merged.files,
+            main: theirs[main],
+        },
+        tuple(sorted({*merged.conflicts, main})),
+        overlaps,
+    )
 
 
 def _count_widened(main: str, merged: Files, ours: Files, theirs: Files) -> int:
     """Return how many of the sides do not grant all that the merged agent would grant."""
-    of_merged, *sides = (read_grants(parse_document(files[main].data)) for files in (merged, ours, theirs))
+    of_merged, *sides = (
+        read_grants(parse_document(files[main].data)) for files in (merged, ours, theirs)
+    )
     return sum(bool(of_merged.list_added_grants(side)) for side in sides)
 
 
 def name_overlaps(merged: MergeResult) -> str:
-    """Return where a merge has conflicts: each file, with its overlapping lines as the side `ours` numbers them."""
+    """Return where a merge has conflicts: each file, with its overlapping lines as the side `ours`
+    numbers them.
+    """
     places = []
     for path in merged.conflicts:
         here = [overlap for overlap in merged.overlaps if overlap.path == path]
         lines = [_name_lines(overlap) for overlap in here[:MOST_NAMED]]
         more = [f"{len(here) - MOST_NAMED} more"] if len(here) > MOST_NAMED else []
-        places.append(f"{path} ({', '.join([*lines, *more])})" if here else f"{path} (the whole file)")
+        places.append(
+            f"{path} ({', '.join([*lines, *more])})" if here else f"{path} (the whole file)"
+        )
     more = [f"{len(places) - MOST_NAMED} more files"] if len(places) > MOST_NAMED else []
     return ", ".join([*places[:MOST_NAMED], *more])
 

@@ -1,8 +1,9 @@
 """Symbolic links directly in a watched folder: which are followed, and why another one is not.
 
-People, and installers of skills, keep one copy of a skill and link it into the folders of several clients. A link that
-leads to a resource of a watched folder is that resource: its edits are seen there, and it is written there. So nothing
-is ever read or written through the link itself, even in a repository.
+People, and installers of skills, keep one copy of a skill and link it into the folders of several
+clients. A link that leads to a resource of a watched folder is that resource: its edits are seen
+there, and it is written there. So nothing is ever read or written through the link itself, even in
+a repository.
 """
 
 import errno
@@ -22,10 +23,12 @@ LINK = "it is a symbolic link"
 
 
 def link_problem(folder: WatchedFolder, directory: str, folders: Sequence[WatchedFolder]) -> str:
-    """Return why a symbolic link in a watched folder is not followed; '' when a watched folder holds what it leads to.
+    """Return why a symbolic link in a watched folder is not followed; '' when a watched folder
+    holds what it leads to.
 
-    It is followed when it lies directly in its folder, and leads, by whatever other links, to a resource of a folder of
-    the same kind that is of the same scope or the user's. folders: all that are watched.
+    It is followed when it lies directly in its folder, and leads, by whatever other links, to a
+    resource of a folder of the same kind that is of the same scope or the user's. folders: all that
+    are watched.
     """
     link = folder.path / directory
     target = target_of(link)
@@ -33,7 +36,10 @@ def link_problem(folder: WatchedFolder, directory: str, folders: Sequence[Watche
         return _dangling_problem(link, folders)
     # Discovery follows no link deeper down.
     if "/" in directory:
-        return f"{LINK} to {target} below a directory of the folder; only a link directly in the folder is followed"
+        return (
+            f"{LINK} to {target} below a directory of the folder; only a link directly in the "
+            "folder is followed"
+        )
     single = is_single(folder.kind, directory)
     # Watched folders never lie in one another, so there is one at most.
     other = next((watched for watched in folders if target.is_relative_to(watched.path)), None)
@@ -43,7 +49,10 @@ def link_problem(folder: WatchedFolder, directory: str, folders: Sequence[Watche
         around = not lone and any(watched.path.is_relative_to(target) for watched in folders)
         return "" if around else _unwatched_problem(folder, link, target, folders)
     if other.kind is not folder.kind or other.scope not in (folder.scope, USER_SCOPE):
-        return f"{LINK} to {target}, in the folder of {other.kind}s of the scope {other.scope}; {_INSTEAD}"
+        return (
+            f"{LINK} to {target}, in the folder of {other.kind}s of the scope {other.scope}; "
+            f"{_INSTEAD}"
+        )
     if not lone:
         return ""  # a directory of resources, each of which is that folder's
     right = target != other.path and single == is_single(folder.kind, target.name)
@@ -64,7 +73,9 @@ def target_of(link: Path) -> Path | None:
 
 
 def _dangling_problem(link: Path, folders: Sequence[WatchedFolder]) -> str:
-    """Return why a link that leads to nothing is not followed; '' where it leads to what a watched folder held once."""
+    """Return why a link that leads to nothing is not followed; '' where it leads to what a watched
+    folder held once.
+    """
     place = link
     try:
         place = Path(os.path.realpath(link))
@@ -74,33 +85,53 @@ def _dangling_problem(link: Path, folders: Sequence[WatchedFolder]) -> str:
             return ""
         return f"{LINK} to {place}, where nothing is; remove it, or put the directory there"
     except (OSError, ValueError) as error:
-        why = "in a circle" if getattr(error, "errno", 0) == errno.ELOOP else "to a place that cannot be read"
+        why = (
+            "in a circle"
+            if getattr(error, "errno", 0) == errno.ELOOP
+            else "to a place that cannot be read"
+        )
         return f"{LINK} that leads {why}; {_INSTEAD}"
     return f"{LINK} that changes just now; it is looked at again"
 
 
-def _unwatched_problem(folder: WatchedFolder, link: Path, target: Path, folders: Sequence[WatchedFolder]) -> str:
-    """Return why a link out of all watched folders is not followed, and the step that would change that."""
+def _unwatched_problem(
+    folder: WatchedFolder, link: Path, target: Path, folders: Sequence[WatchedFolder]
+) -> str:
+    """Return why a link out of all watched folders is not followed, and the step that would change
+    that.
+    """
     lone = holds_main(str(target), folder.kind)
     place = target.parent if lone else target
     tree = work_tree(folder.path)
     leaves = tree is not None and not target.is_relative_to(tree)
-    where = f"{LINK} that leads out of the repository {tree}, to {target}" if leaves else f"{LINK} to {target}"
+    where = (
+        f"{LINK} that leads out of the repository {tree}, to {target}"
+        if leaves
+        else f"{LINK} to {target}"
+    )
     if not place.is_dir():  # a command without frontmatter, which is one by its folder alone
         return f"{where}, which is not watched; put the file itself there instead"
     if not _can_be_taken_in(place, folder, folders):
         return f"{where}, which is not watched; {_INSTEAD}"
     kind = "" if folder.kind == "skill" else f" --kind {folder.kind}"
     scope = (
-        f" --scope {USER_SCOPE if leaves else folder.scope}" if work_tree(place) or folder.scope != USER_SCOPE else ""
+        f" --scope {USER_SCOPE if leaves else folder.scope}"
+        if work_tree(place) or folder.scope != USER_SCOPE
+        else ""
     )
     condition = "if that folder is yours, " if leaves else ""
-    return f"{where}, which is not watched; {condition}`evolvable init{kind}{scope} {place}` takes it in"
+    return (
+        f"{where}, which is not watched; {condition}`evolvable init{kind}{scope} {place}` "
+        "takes it in"
+    )
 
 
 def _can_be_taken_in(place: Path, folder: WatchedFolder, folders: Sequence[WatchedFolder]) -> bool:
     """Return whether `evolvable init` of this place can be the advice."""
-    beside = any(place.is_relative_to(watched.path) or watched.path.is_relative_to(place) for watched in folders)
+    beside = any(
+        place.is_relative_to(watched.path) or watched.path.is_relative_to(place)
+        for watched in folders
+    )
     inside = ".git" in place.parts or place == Path(place.anchor)
     return not beside and not inside and not holds_main(str(place), folder.kind)
 
@@ -114,12 +145,20 @@ def _is_resource_of(folder: WatchedFolder, place: Path) -> bool:
         or not holds_main(str(place), folder.kind)
     ):
         return False
-    above = [folder.path.joinpath(*groups[:depth]) for depth in range(1, len(groups) + 1)]
+    above = [
+        folder.path.joinpath(*groups[:depth])
+        for depth in range(
+            1,
+            len(groups) + 1,
+        )
+    ]
     return not any(holds_main(str(group), folder.kind) for group in above)
 
 
 def _leads_to(link: Path, target: Path, single: bool) -> bool:
-    """Return whether the link leads to the file or directory at `target`, opened without a link on the way."""
+    """Return whether the link leads to the file or directory at `target`, opened without a link on
+    the way.
+    """
     try:
         with open_real(target.parent) as parent:
             own = (parent / target.name).lstat()
@@ -127,4 +166,7 @@ def _leads_to(link: Path, target: Path, single: bool) -> bool:
     except (OSError, ValueError):
         return False
     # Opened without links on the way, and the same inode as through the link.
-    return (stat.S_ISREG if single else stat.S_ISDIR)(own.st_mode) and os.path.samestat(own, led)
+    return (stat.S_ISREG if single else stat.S_ISDIR)(own.st_mode) and os.path.samestat(
+        own,
+        led,
+    )

@@ -1,4 +1,6 @@
-"""What members of a shared library recognise a project by on another machine: hashes, so no path leaves a machine."""
+"""What members of a shared library recognise a project by on another machine: hashes, so no path
+leaves a machine.
+"""
 
 import hashlib
 import os
@@ -16,7 +18,8 @@ _HOST = re.compile(r"(?:[^@/:]+@)?([A-Za-z0-9][A-Za-z0-9.-]+):(?!//)(.+)")
 
 
 def shared_marks(place: Path) -> frozenset[str]:
-    """Return the marks of a project: of the address of its repository's remote origin, and of the first commit.
+    """Return the marks of a project: of the address of its repository's remote origin, and of the
+    first commit.
 
     Each with the path of the project in the work tree. None for a folder outside of git.
     """
@@ -30,7 +33,9 @@ def shared_marks(place: Path) -> frozenset[str]:
 
 
 def plain_address(address: str) -> str:
-    """Return host and path of a remote's address, however it is reached; '' for one on this machine."""
+    """Return host and path of a remote's address, however it is reached; '' for one on this
+    machine.
+    """
     short = _HOST.fullmatch(address)
     if short is not None:
         host, path = short[1], short[2]
@@ -49,11 +54,18 @@ def plain_address(address: str) -> str:
 
 def _digest(*parts: str) -> str:
     # 128 bits; NUL separates the parts, as none of them can contain one.
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return hashlib.sha256(
+        "\0".join(parts).encode(
+            "utf-8",
+            "surrogateescape",
+        )
+    ).hexdigest()[:32]
 
 
 def _origin(root: Path) -> str:
-    """Return the address of the remote origin as the repository's own configuration says it, '' without one."""
+    """Return the address of the remote origin as the repository's own configuration says it, ''
+    without one.
+    """
     try:
         text = os.fsdecode(read_bounded(root / ".git/config", _LIMIT) or b"")
     except GitDamaged:

@@ -18,7 +18,9 @@ MAX_SEEN = 4 * MAX_FILES
 """Entries after which a walk stops; later entries are left out."""
 
 RACY_NS = 2 * 10**9
-"""A change this close to the moment of a signature can be followed by one with equal times (git: racy index)."""
+"""A change this close to the moment of a signature can be followed by one with equal times (git:
+racy index).
+"""
 
 _POSIX = os.name == "posix"
 UNREADABLE = "unreadable"
@@ -33,7 +35,8 @@ StatEntries = list[tuple[str, os.stat_result | None]]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A fingerprint of a folder by stat alone. `newest`: nanoseconds of the newest change of any file, 0 for none.
+    """A fingerprint of a folder by stat alone. `newest`: nanoseconds of the newest change of any
+    file, 0 for none.
 
     entries: what it was taken of, as of `stat_entries`; none for a single file.
     """
@@ -43,17 +46,20 @@ class Signature:
     entries: StatEntries = field(default_factory=list, compare=False, repr=False)
 
     def is_trusted(self, taken_ns: int) -> bool:
-        """Return whether an equal digest later means equal content, when this was taken at `taken_ns`."""
+        """Return whether an equal digest later means equal content, when this was taken at
+        `taken_ns`.
+        """
         # A later write within the same tick of the clock would leave equal times.
         return self.newest < taken_ns - RACY_NS
 
 
 def signature(folder: "os.PathLike[str]", *, sizes: bool = True) -> Signature | None:
-    """Return the fingerprint of the entries that `read_folder` would look at, or None when there is no folder.
+    """Return the fingerprint of the entries that `read_folder` would look at, or None when there is
+    no folder.
 
-    It covers path, size, times, inode and mode of every entry that is not ignored, so it changes with every
-    change. Equal fingerprints mean equal content only if the first can be trusted, see `Signature`.
-    sizes: whether it covers the sizes.
+    It covers path, size, times, inode and mode of every entry that is not ignored, so it changes
+    with every change. Equal fingerprints mean equal content only if the first can be trusted, see
+    `Signature`. sizes: whether it covers the sizes.
     """
     entries = stat_entries(folder)
     return None if entries is None else sign_entries(entries, sizes=sizes)
@@ -62,8 +68,8 @@ def signature(folder: "os.PathLike[str]", *, sizes: bool = True) -> Signature | 
 def stat_entries(folder: "os.PathLike[str]") -> StatEntries | None:
     """Return every entry that `signature` covers with its status, None when there is no folder.
 
-    A folder has no status; a path with a NUL is followed by why the rest is not there, or by nothing for the file that
-    a link of this path leads to.
+    A folder has no status; a path with a NUL is followed by why the rest is not there, or by
+    nothing for the file that a link of this path leads to.
     """
     top = os.fspath(folder)
     entries: StatEntries = []
@@ -87,13 +93,17 @@ def sign_entries(entries: StatEntries, *, sizes: bool = True, undated: str = "")
     """
     lines, newest = list[str](), 0
     for path, status in entries:
-        lines.append(path if status is None else entry_line(path, status, sizes, dated=path != undated))
+        lines.append(
+            path if status is None else entry_line(path, status, sizes, dated=path != undated)
+        )
         newest = newest if status is None else max(newest, _changed_ns(status))
     return Signature(_digest(lines), newest, entries)
 
 
 def single_signature(file: Path) -> Signature | None:
-    """Return the fingerprint of a file that stands for a folder; None when there is none, or a folder is."""
+    """Return the fingerprint of a file that stands for a folder; None when there is none, or a
+    folder is.
+    """
     try:
         status = os.lstat(file)
     except OSError:
@@ -136,7 +146,8 @@ Entries = list["os.DirEntry[str]"]
 
 
 def list_entries(where: str | int) -> tuple[Entries, Entries, Entries]:
-    """Return the entries of a folder: ignored, others, folders; documents first, so that they are never cut off.
+    """Return the entries of a folder: ignored, others, folders; documents first, so that they are
+    never cut off.
 
     Copies that a synchroniser made of files count as ignored.
     """
@@ -186,25 +197,38 @@ def _is_junction(entry: "os.DirEntry[str]") -> bool:
 
 
 def _changed_ns(status: os.stat_result) -> int:
-    """Return when the file last changed. A person can set mtime to anything; ctime is creation on Windows."""
+    """Return when the file last changed.
+
+    A person can set mtime to anything; ctime is creation on Windows.
+    """
     return status.st_ctime_ns if _POSIX else status.st_mtime_ns
 
 
 def entry_line(path: str, s: os.stat_result, sizes: bool = True, dated: bool = True) -> str:
-    """Return the line of an entry in a signature. dated: whether with the time of its last change."""
+    """Return the line of an entry in a signature.
+
+    dated: whether with the time of its last change.
+    """
     changed = s.st_ctime_ns if dated else "-"
     return f"{path}\0{s.st_size if sizes else '-'} {s.st_mtime_ns} {changed} {s.st_ino} {s.st_mode}"
 
 
 def with_entries(entries: StatEntries, added: StatEntries) -> StatEntries:
-    """Return the entries of a folder once these are in it as well, or in the place of those that are there."""
+    """Return the entries of a folder once these are in it as well, or in the place of those that
+    are there.
+    """
     paths = {path for path, _ in added}
     both = [*(entry for entry in entries if entry[0] not in paths), *added]
-    return sorted(both, key=lambda entry: _order(entry[0], entry[1] is None))
+    return sorted(
+        both,
+        key=lambda entry: _order(entry[0], entry[1] is None),
+    )
 
 
 def _order(path: str, is_folder: bool) -> list[tuple[bool, bool, str]]:
-    """Return the sort key of an entry in the order of `stat_entries`: files of a folder before its folders."""
+    """Return the sort key of an entry in the order of `stat_entries`: files of a folder before its
+    folders.
+    """
     *above, name = path.split("/")
     last = (is_folder, not (is_folder or name.endswith(".md")), name)
     return [*((True, False, part) for part in above), last]

@@ -1,9 +1,11 @@
-"""Write an update into its directories with the transaction that makes the version: one commit, no wait for the disk.
+"""Write an update into its directories with the transaction that makes the version: one commit, no
+wait for the disk.
 
-What goes there is built before the version exists, without a lock: where one file is changed or added, that file or the
-new folder around it; else the whole directory. With the locks of their folders held, the transaction makes the version
-and records what the directories hold before and after (`PendingCheckout`), and then each is put in its place in one
-step. What cannot be done so is left to a sync: a directory that is new, edited, held, a single file, or behind a link.
+What goes there is built before the version exists, without a lock: where one file is changed or
+added, that file or the new folder around it; else the whole directory. With the locks of their
+folders held, the transaction makes the version and records what the directories hold before and
+after (`PendingCheckout`), and then each is put in its place in one step. What cannot be done so is
+left to a sync: a directory that is new, edited, held, a single file, or behind a link.
 """
 
 import contextlib
@@ -43,7 +45,12 @@ from evolvable_store.workingcopy.signatures import (
     signature,
     with_entries,
 )
-from evolvable_store.workingcopy.staging_dir import OpenStagingDirectory, RecoveryNote, Slot, new_note
+from evolvable_store.workingcopy.staging_dir import (
+    OpenStagingDirectory,
+    RecoveryNote,
+    Slot,
+    new_note,
+)
 from evolvable_store.workingcopy.sync import WorkingCopy
 
 # A client waits for the answer; a sync writes the directories afterwards.
@@ -55,8 +62,8 @@ STAGED_LOCK_SECONDS = 5.0
 class _StagedDirectory:
     """One directory, or one path of it, that is built beside its place.
 
-    old, new: the marks of the directory before and after. part: None for a whole directory. replaced: what a signature
-    covers of the file that is replaced, '' for none.
+    old, new: the marks of the directory before and after. part: None for a whole directory.
+    replaced: what a signature covers of the file that is replaced, '' for none.
     """
 
     copy: WorkingCopy
@@ -71,10 +78,11 @@ class _StagedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """The change of the next version to a directory: all of its files, and the one file that alone differs.
+    """The change of the next version to a directory: all of its files, and the one file that alone
+    differs.
 
-    path: of that file, '' where more changes or a file goes. sha256: of its content. before: the tree that its file
-    makes as SINGLE, '' where it is new. written: the tree of all files.
+    path: of that file, '' where more changes or a file goes. sha256: of its content. before: the
+    tree that its file makes as SINGLE, '' where it is new. written: the tree of all files.
     """
 
     files: Files
@@ -99,7 +107,9 @@ class _Change:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """One directory that is to hold the next version of `head`, with its mark and its entries now."""
+    """One directory that is to hold the next version of `head`, with its mark and its
+    entries now.
+    """
 
     copy: WorkingCopy
     binding: Binding
@@ -123,7 +133,8 @@ class _Place:
 
 
 class StagedCheckout:
-    """The directories that are about to hold the next version of one resource. For one `with` block.
+    """The directories that are about to hold the next version of one resource. For one `with`
+    block.
 
     complete: whether every directory of the resource holds the version, so that no sync is needed.
     """
@@ -134,10 +145,17 @@ class StagedCheckout:
         self._open = contextlib.ExitStack()
         self.complete = False
 
-    def prepare(self, places: Sequence[tuple[WorkingCopy, Binding]], head: Head, base: Manifest, files: Files) -> None:
+    def prepare(
+        self,
+        places: Sequence[tuple[WorkingCopy, Binding]],
+        head: Head,
+        base: Manifest,
+        files: Files,
+    ) -> None:
         """Build the next version beside each directory, and take the locks of their folders.
 
-        head, base: the version that the directories hold, and its manifest. files: of the next version.
+        head, base: the version that the directories hold, and its manifest. files: of the next
+        version.
         """
         self._head, manifest = head, make_manifest(files)
         self.complete = not places
@@ -152,8 +170,12 @@ class StagedCheckout:
                 if not self._stage(copy, binding, change):
                     self.close()
                     return
-            # In the order of their ids: two updates that lock the same folders cannot wait for each other.
-            for copy in sorted({copy.folder.id: copy for copy, _ in places}.values(), key=lambda copy: copy.folder.id):
+            # In the order of their ids: two updates that lock the same folders cannot wait for each
+            # other.
+            for copy in sorted(
+                {copy.folder.id: copy for copy, _ in places}.values(),
+                key=lambda copy: copy.folder.id,
+            ):
                 self._open.enter_context(copy.lock(STAGED_LOCK_SECONDS))
             # Again with the locks held: somebody may have saved while the files were built.
             if any(self._current_digest(staged) != staged.old.signature for staged in self._staged):
@@ -167,7 +189,9 @@ class StagedCheckout:
             transaction.bind_pending(staged.binding, staged.old, staged.new, boot_id(), staged.part)
 
     def exchange(self) -> list[str]:
-        """Put the directories in their places after the commit; return failures and remarks as texts."""
+        """Put the directories in their places after the commit; return failures and remarks as
+        texts.
+        """
         if not self._staged:
             return []
         reports = []
@@ -175,7 +199,8 @@ class StagedCheckout:
         self.complete = True
         for staged in left:
             try:
-                # One failure leaves the others as they are: each directory is old or new as a whole.
+                # One failure leaves the others as they are: each directory is old or new as a
+                # whole.
                 reports.append(self._exchange(staged))
             except (EvolvableError, OSError):
                 self.complete = False  # the next sync repairs it, and says what is wrong
@@ -186,7 +211,8 @@ class StagedCheckout:
         left, self._staged = self._staged, []
         try:
             for staged in left:
-                with contextlib.suppress(OSError):  # its recovery note stays, so the next sync removes it
+                # Its recovery note stays, so the next sync removes it.
+                with contextlib.suppress(OSError):
                     staged.slot.clear()
         finally:
             self._open.close()
@@ -198,7 +224,9 @@ class StagedCheckout:
         if copy.obstacle() or copy.is_read_only(binding.directory):
             return False
         seen, resolved = copy.status.last_seen(binding)
-        if seen is None or any(status is not None and is_link(status) for _, status in seen.entries):
+        if seen is None or any(
+            status is not None and is_link(status) for _, status in seen.entries
+        ):
             return False  # a link that belongs to a version is kept by a sync
         if resolved.mark is None or resolved.binding.version != self._head.version:
             return False
@@ -206,7 +234,9 @@ class StagedCheckout:
         target = check_target(copy.folder.path / binding.directory, opened)
         if any((target / path).exists() for path in change.added):
             return False  # something that no version keeps may be in the way
-        place = _Place(copy, resolved.binding, resolved.mark, seen.entries, opened, target, self._head)
+        place = _Place(
+            copy, resolved.binding, resolved.mark, seen.entries, opened, target, self._head
+        )
         staged = _stage_part(place, change) or _stage_whole(place, change)
         if staged is not None:
             self._staged.append(staged)
@@ -228,11 +258,22 @@ class StagedCheckout:
         touched = _is_touched(staged)
         replaced = finish_swap(slot, staged.note, durable=False)
         report.written.append(staged.binding.directory)
-        modes = staged.copy.store.manifest(self._head, self._head.version) if touched and not staged.part else {}
-        if touched and replaced is not None and not still_holds(replaced.old, staged.note.believed, modes):
-            # Somebody saved between our look and the exchange. A later sweep finds it too; sooner is better.
+        modes = (
+            staged.copy.store.manifest(self._head, self._head.version)
+            if touched and not staged.part
+            else {}
+        )
+        if (
+            touched
+            and replaced is not None
+            and not still_holds(replaced.old, staged.note.believed, modes)
+        ):
+            # Somebody saved between our look and the exchange. A later sweep finds it too; sooner
+            # is better.
             directory, path = staged.binding.directory, staged.note.path
-            staged.copy.import_replaced(directory, self._head, self._head.tree, replaced.old, report, path)
+            staged.copy.import_replaced(
+                directory, self._head, self._head.tree, replaced.old, report, path
+            )
         return report
 
 
@@ -247,8 +288,12 @@ def _are_plain(entries: StatEntries) -> bool:
 
 
 def _stage_whole(place: _Place, change: _Change) -> _StagedDirectory | None:
-    """Build a directory with all files of the next version; return None where its mark could not tell later saves."""
-    note = new_note(place.target, now=time.time(), inode=0, believed=place.head.tree, written=change.written)
+    """Build a directory with all files of the next version; return None where its mark could not
+    tell later saves.
+    """
+    note = new_note(
+        place.target, now=time.time(), inode=0, believed=place.head.tree, written=change.written
+    )
     with place.slot(note) as slot:
         build_folder(slot.new, change.files, place.target, durable=False)
         new = mark_of(slot.new)
@@ -271,7 +316,13 @@ def _stage_part(place: _Place, change: _Change) -> _StagedDirectory | None:
         return None
     inner, file = change.path[len(path) + 1 :], change.files[change.path]
     written = make_manifest({inner or SINGLE: file}).tree
-    note = new_note(place.target, now=time.time(), inode=0, believed=change.before, written=written)
+    note = new_note(
+        place.target,
+        now=time.time(),
+        inode=0,
+        believed=change.before,
+        written=written,
+    )
     note = replace(note, path=path, tree=place.head.tree)
     with place.slot(note) as slot:
         if inner:
@@ -281,20 +332,30 @@ def _stage_part(place: _Place, change: _Change) -> _StagedDirectory | None:
         added = _built_entries(slot.new, path, inner)
         if not are_backdated(added):
             return None
-        # The rename sets the time of the file's last change, not of one in a folder that is renamed.
+        # The rename sets the time of the file's last change, not of one in a folder that is
+        # renamed.
         part = PendingPart(slot.stem, change.sha256, "" if inner else path)
-        new = mark_of_entries(with_entries(place.entries, added), inode_of(slot.new), undated=part.path)
+        new = mark_of_entries(
+            with_entries(place.entries, added), inode_of(slot.new), undated=part.path
+        )
         rename(slot.new, slot.ready)
         replaced = entry_line(path, before, dated=False) if before else ""
-        return _StagedDirectory(place.copy, place.binding, slot, note, place.mark, new, part, replaced)
+        return _StagedDirectory(
+            place.copy, place.binding, slot, note, place.mark, new, part, replaced
+        )
 
 
 def _built_entries(built: PathAt, path: str, inner: str) -> StatEntries:
-    """Return the entries of the file or the folder that will lie at `path`; inner: of the one file in the folder."""
+    """Return the entries of the file or the folder that will lie at `path`; inner: of the one file
+    in the folder.
+    """
     if not inner:
         return [(path, built.lstat())]
     folders = [path, *(f"{path}/{parent}" for parent in _folders_above(inner))]
-    return [*((folder, None) for folder in folders), (f"{path}/{inner}", (built / inner).lstat())]
+    return [
+        *((folder, None) for folder in folders),
+        (f"{path}/{inner}", (built / inner).lstat()),
+    ]
 
 
 def _folders_above(path: str) -> list[str]:
@@ -303,7 +364,9 @@ def _folders_above(path: str) -> list[str]:
 
 
 def _first_missing(target: PathAt, path: str) -> str:
-    """Return the first part of a path below a directory that is not there; '' where no folder can be made there."""
+    """Return the first part of a path below a directory that is not there; '' where no folder can
+    be made there.
+    """
     for place in (*_folders_above(path), path):
         if not (target / place).exists():
             return place
@@ -318,4 +381,12 @@ def _is_touched(staged: _StagedDirectory) -> bool:
     if staged.part is None:
         seen = signature(old)
         return seen is None or seen.digest != staged.old.signature
-    return old.exists() and entry_line(staged.part.path, old.lstat(), dated=False) != staged.replaced
+    return (
+        old.exists()
+        and entry_line(
+            staged.part.path,
+            old.lstat(),
+            dated=False,
+        )
+        != staged.replaced
+    )

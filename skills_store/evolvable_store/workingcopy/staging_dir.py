@@ -1,10 +1,13 @@
-"""The hidden folder beside a watched root where folders are built, and where replaced ones wait before deletion.
+"""The hidden folder beside a watched root where folders are built, and where replaced ones wait
+before deletion.
 
-The staging folder lies in a work tree, so its content is hostile input: a repository can bring any entry. Which
-entries are ours, and which folder each of them belongs to, is decided only by recovery notes in the library's home.
-An entry without a note is left alone and reported by `unknown_entries`.
+The staging folder lies in a work tree, so its content is hostile input: a repository can bring any
+entry. Which entries are ours, and which folder each of them belongs to, is decided only by recovery
+notes in the library's home. An entry without a note is left alone and reported by
+`unknown_entries`.
 
-A swap has a stem `<name>.<process>-<random>`, a note `<stem>.json` in the home, and these entries, each optional:
+A swap has a stem `<name>.<process>-<random>`, a note `<stem>.json` in the home, and these entries,
+each optional:
   .new    being built; never of use after a crash
   .ready  built; until an exchange it is ours, after it the replaced folder
   .old    the replaced folder
@@ -23,20 +26,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolvable_store.errors import Refused
-from evolvable_store.workingcopy.openat import BY_DESCRIPTOR, Directory, PathAt, open_real, rename, write_all
+from evolvable_store.workingcopy.openat import (
+    BY_DESCRIPTOR,
+    Directory,
+    PathAt,
+    open_real,
+    rename,
+    write_all,
+)
 
 # What file systems answer that cannot sync a directory.
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM}
-# A swap takes milliseconds; the longer time is for a process that was stopped in the middle and lives.
+# A swap takes milliseconds; the longer time is for a process that was stopped in the middle and
+# lives.
 _UNKNOWN_SECONDS, _ALIVE_SECONDS = 60.0, 600.0
 _INSIDE = ".evolvable"
 _OF_PATHS = ("path", "tree")  # fields of the notes that are about one path of a directory
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY"))
+_NEW = (
+    os.O_WRONLY
+    | os.O_CREAT
+    | os.O_EXCL
+    | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY"))
+)
 
 
 @dataclass(frozen=True, slots=True)
 class StagingDirectory:
-    """The staging folder of one watched root, and the folder in the library's home that holds its recovery notes.
+    """The staging folder of one watched root, and the folder in the library's home that holds its
+    recovery notes.
 
     inode: of the root when it was looked at, 0 for any.
     """
@@ -50,7 +67,9 @@ class StagingDirectory:
         return os.fspath(self.path)
 
     def is_usable(self) -> bool:
-        """Return whether the root is still the same, and the staging folder still this account's alone."""
+        """Return whether the root is still the same, and the staging folder still this account's
+        alone.
+        """
         try:
             root, status = os.lstat(self.root), os.lstat(self.path)
         except OSError:
@@ -61,26 +80,40 @@ class StagingDirectory:
         return root.st_ino == self.inode and directories and own and not status.st_mode & 0o022
 
     def name_of(self, target: Path) -> str:
-        """Return the name of a directory below the root, as a note records it. Raise Refused when it is not below."""
+        """Return the name of a directory below the root, as a note records it.
+
+        Raise Refused when it is not below.
+        """
         with suppress(ValueError):
             name = Path(os.path.abspath(target)).relative_to(os.path.abspath(self.root)).as_posix()
             if is_inside(name):
                 return name
-        raise Refused(f"{target} is not below {self.root}; it is not written.", "Name a directory of this folder.")
+        raise Refused(
+            f"{target} is not below {self.root}; it is not written.",
+            "Name a directory of this folder.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class OpenStagingDirectory:
-    """A watched root and its staging folder, both open: whatever happens to their paths, these two are written."""
+    """A watched root and its staging folder, both open: whatever happens to their paths, these two
+    are written.
+    """
 
     staging: StagingDirectory
     root: Directory
     directory: Directory
 
     def target(self, name: str) -> PathAt:
-        """Return the path of a directory below the root. Raise Refused when the name leaves the root."""
+        """Return the path of a directory below the root.
+
+        Raise Refused when the name leaves the root.
+        """
         if not is_inside(name):
-            raise Refused(f"{name[:80]!r} is not a directory below {self.staging.root}.", "Nothing was written.")
+            raise Refused(
+                f"{name[:80]!r} is not a directory below {self.staging.root}.",
+                "Nothing was written.",
+            )
         return self.root / name
 
 
@@ -95,8 +128,8 @@ def open_root(root: Path) -> Iterator[Directory]:
 def open_staging(staging: StagingDirectory) -> Iterator[OpenStagingDirectory]:
     """Open a watched root and its staging folder.
 
-    Raise Refused when one of them is a symbolic link or lies below one, or another directory has the root's place
-    than was looked at; OSError when they cannot be opened.
+    Raise Refused when one of them is a symbolic link or lies below one, or another directory has
+    the root's place than was looked at; OSError when they cannot be opened.
     """
     with ExitStack() as stack:
         root = stack.enter_context(open_root(staging.root))
@@ -144,10 +177,11 @@ def is_inside(name: str) -> bool:
 def staging_for(root: Path, notes: Path) -> StagingDirectory:
     """Return the staging folder of a watched root; make it with mode 0700 when it does not exist.
 
-    It is `.<name>.evolvable` beside the root, so that a watcher of the root sees nothing of it; where that is not
-    possible (the parent is not ours to write, or on another file system) `.evolvable` inside. A rename from it into
-    the root is atomic. notes: the folder for recovery notes, in the library's home; made when it does not exist.
-    Raise Refused when the staging folder can be made in neither place, or the root lies below a symbolic link.
+    It is `.<name>.evolvable` beside the root, so that a watcher of the root sees nothing of it;
+    where that is not possible (the parent is not ours to write, or on another file system)
+    `.evolvable` inside. A rename from it into the root is atomic. notes: the folder for recovery
+    notes, in the library's home; made when it does not exist. Raise Refused when the staging folder
+    can be made in neither place, or the root lies below a symbolic link.
     """
     path, inode = None, 0
     with suppress(OSError), open_root(root) as directory:
@@ -156,8 +190,8 @@ def staging_for(root: Path, notes: Path) -> StagingDirectory:
     if path is None:
         raise Refused(
             f"Nothing can be written into {root} or beside it.",
-            "Make room, or give yourself the right to write; until then its resources are served from the library "
-            "alone.",
+            "Make room, or give yourself the right to write; until then its resources are served "
+            "from the library alone.",
         )
     for folder in (notes.parent, notes):  # a parent that mkdir makes by the way has the usual mode
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -168,12 +202,13 @@ def staging_for(root: Path, notes: Path) -> StagingDirectory:
 class RecoveryNote:
     """The note of a swap in the library's home, for recovery after a crash.
 
-    target: relative to the watched root, with `/`. at: seconds. host, process: who does
-    it. inode: of the folder that was built, 0 for a removal. believed, written: the trees of the replaced and of the
-    new folder. drop: None, or (where files are replaced one by one) the paths to take away.
+    target: relative to the watched root, with `/`. at: seconds. host, process: who does it. inode:
+    of the folder that was built, 0 for a removal. believed, written: the trees of the replaced and
+    of the new folder. drop: None, or (where files are replaced one by one) the paths to take away.
 
-    path: of the one file, or the new folder, below the target that is put in place, '' for the whole target; the trees
-    are that file's (as `SINGLE`) or that folder's then. tree: of the whole target before.
+    path: of the one file, or the new folder, below the target that is put in place, '' for the
+    whole target; the trees are that file's (as `SINGLE`) or that folder's then. tree: of the whole
+    target before.
     """
 
     target: str
@@ -199,7 +234,10 @@ class Slot:
     def fresh(cls, place: OpenStagingDirectory, name: str) -> "Slot":
         """Return an unused slot for a folder of this name."""
         safe_name = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
-        return cls(place, f"{safe_name}.{os.getpid()}-{secrets.token_hex(6)}")
+        return cls(
+            place,
+            f"{safe_name}.{os.getpid()}-{secrets.token_hex(6)}",
+        )
 
     @classmethod
     def of(cls, old: Path, place: OpenStagingDirectory) -> "Slot":
@@ -231,7 +269,10 @@ class Slot:
         return self.place.staging.notes / f"{self.stem}.part"
 
     def target(self, note: RecoveryNote) -> PathAt:
-        """Return the path that the swap replaces. Raise Refused as `OpenStagingDirectory.target`."""
+        """Return the path that the swap replaces.
+
+        Raise Refused as `OpenStagingDirectory.target`.
+        """
         target = self.place.target(note.target)
         return target / note.path if note.path else target
 
@@ -239,7 +280,9 @@ class Slot:
         """Write the note, whole or not at all; when `durable`, it survives a power failure."""
         fields = {name: getattr(note, name) for name in RecoveryNote.__dataclass_fields__}
         # Earlier versions read notes without these alone; what has them is not theirs to tidy up.
-        text = json.dumps({name: value for name, value in fields.items() if value or name not in _OF_PATHS})
+        text = json.dumps(
+            {name: value for name, value in fields.items() if value or name not in _OF_PATHS}
+        )
         part = os.fspath(self.part)
         fd = os.open(part, _NEW, 0o666)
         try:
@@ -261,11 +304,14 @@ class Slot:
             return None
 
     def delete(self, folder: PathAt) -> None:
-        """Delete a folder of this slot; under another name first, so that nobody takes half of it for a whole."""
+        """Delete a folder of this slot; under another name first, so that nobody takes half of it
+        for a whole.
+        """
         if folder != self.gone:
             self.gone.remove_tree()
             try:
-                # One step: what is left of an interrupted deletion is called .gone, and no sweep reads it.
+                # One step: what is left of an interrupted deletion is called .gone, and no sweep
+                # reads it.
                 rename(folder, self.gone)
             except OSError:
                 return
@@ -273,7 +319,9 @@ class Slot:
 
     def clear(self) -> None:
         """Delete all of the slot; the note stays as long as a folder could not be deleted."""
-        existing = [folder for folder in (self.new, self.ready, self.old, self.gone) if folder.exists()]
+        existing = [
+            folder for folder in (self.new, self.ready, self.old, self.gone) if folder.exists()
+        ]
         for folder in existing:
             self.delete(folder)
         # The note goes last: an entry without a note is a stranger's.
@@ -282,18 +330,24 @@ class Slot:
             self.note.unlink(missing_ok=True)
 
 
-def new_note(target: PathAt, *, now: float, inode: int, believed: str, written: str) -> RecoveryNote:
+def new_note(
+    target: PathAt, *, now: float, inode: int, believed: str, written: str
+) -> RecoveryNote:
     """Return the note of a swap that this process makes."""
     return RecoveryNote(target.name, now, _host(), os.getpid(), inode, believed, written)
 
 
 def list_stems(notes: Path) -> list[str]:
-    """Return the stem of every swap that has a recovery note in the home, finished or being written, sorted."""
+    """Return the stem of every swap that has a recovery note in the home, finished or being
+    written, sorted.
+    """
     try:
         names = os.listdir(notes)
     except FileNotFoundError:
         return []
-    found = {name.rpartition(".")[0] for name in names if name.rpartition(".")[2] in ("json", "part")}
+    found = {
+        name.rpartition(".")[0] for name in names if name.rpartition(".")[2] in ("json", "part")
+    }
     return sorted(stem for stem in found if stem)
 
 
@@ -303,15 +357,21 @@ def recovery_notes(home: Path, folder: int) -> Path:
 
 
 def unknown_entries(root: Path, notes: Path) -> list[Path]:
-    """Return the entries of the staging folders of a root that no recovery note of this library explains, sorted.
+    """Return the entries of the staging folders of a root that no recovery note of this library
+    explains, sorted.
 
-    They come from another library, an older version, or a repository. They are never read, moved or deleted.
+    They come from another library, an older version, or a repository. They are never read, moved or
+    deleted.
     """
     known_stems, found = set(list_stems(notes)), []
     for folder in possible_staging(root):
         with suppress(OSError), open_real(folder, readable=True) as directory:
             names = os.listdir(folder if directory.fd is None else directory.fd)
-            found += [folder / name for name in names if name != ".gitignore" and Path(name).stem not in known_stems]
+            found += [
+                folder / name
+                for name in names
+                if name != ".gitignore" and Path(name).stem not in known_stems
+            ]
     return sorted(found)
 
 
@@ -321,7 +381,10 @@ def possible_staging(root: Path) -> tuple[Path, Path]:
 
 
 def is_waiting(root: Path, stem: str, inode: int) -> bool:
-    """Return whether the result of a swap still waits in a staging folder of this root. inode: of the result."""
+    """Return whether the result of a swap still waits in a staging folder of this root.
+
+    inode: of the result.
+    """
     for place in possible_staging(root):
         with suppress(OSError):
             if os.lstat(place / f"{stem}.ready").st_ino == inode:
@@ -331,13 +394,23 @@ def is_waiting(root: Path, stem: str, inode: int) -> bool:
 
 def _as_note(fields: object) -> RecoveryNote:
     """Return the note that these JSON fields are. Raise ValueError for anything else."""
-    if not isinstance(fields, dict) or {*fields, *_OF_PATHS} != {*RecoveryNote.__dataclass_fields__}:
+    if not isinstance(fields, dict) or {*fields, *_OF_PATHS} != {
+        *RecoveryNote.__dataclass_fields__
+    }:
         raise ValueError("not the fields of a note")
     fields = {**dict.fromkeys(_OF_PATHS, ""), **fields}
-    texts = all(type(fields[key]) is str for key in ("target", "host", "believed", "written", *_OF_PATHS))
-    numbers = type(fields["at"]) in (int, float) and all(type(fields[key]) is int for key in ("process", "inode"))
+    texts = all(
+        type(fields[key]) is str for key in ("target", "host", "believed", "written", *_OF_PATHS)
+    )
+    numbers = type(fields["at"]) in (int, float) and all(
+        type(fields[key]) is int for key in ("process", "inode")
+    )
     drop = fields["drop"]
-    paths = drop is None or isinstance(drop, list) and all(type(path) is str and is_inside(path) for path in drop)
+    paths = (
+        drop is None
+        or isinstance(drop, list)
+        and all(type(path) is str and is_inside(path) for path in drop)
+    )
     places = is_inside(fields["target"]) and (not fields["path"] or is_inside(fields["path"]))
     if not (texts and numbers and paths and places):
         raise ValueError("a field of the note has a wrong value")
@@ -347,8 +420,8 @@ def _as_note(fields: object) -> RecoveryNote:
 def is_abandoned(note: RecoveryNote, now: float) -> bool:
     """Return whether nobody works on this swap any more.
 
-    The process is dead, or (on another host, or where one cannot ask) enough time has passed; a clock that was set
-    back counts as passed time.
+    The process is dead, or (on another host, or where one cannot ask) enough time has passed; a
+    clock that was set back counts as passed time.
     """
     age = abs(now - note.at)
     if os.name != "posix" or note.host != _host():
@@ -357,13 +430,17 @@ def is_abandoned(note: RecoveryNote, now: float) -> bool:
 
 
 def is_in_progress(stem: str) -> bool:
-    """Return whether the process in the name of a swap is alive on this host; False where that cannot be told."""
+    """Return whether the process in the name of a swap is alive on this host; False where that
+    cannot be told.
+    """
     process = stem.rpartition(".")[2].partition("-")[0]
     return os.name == "posix" and process.isdecimal() and _alive(int(process))
 
 
 def complete_swaps(notes: Path, stems: Iterable[str]) -> dict[str, float]:
-    """Return those swaps whose process lives, each with the time of its note; nobody else may be making a swap."""
+    """Return those swaps whose process lives, each with the time of its note; nobody else may be
+    making a swap.
+    """
     found: dict[str, float] = {}
     for stem in stems:
         with suppress(OSError):
@@ -373,7 +450,9 @@ def complete_swaps(notes: Path, stems: Iterable[str]) -> dict[str, float]:
 
 
 def clear_part(slot: Slot, now: float) -> None:
-    """Delete a note that was never finished, once its writer has had time to; nothing else of the slot exists."""
+    """Delete a note that was never finished, once its writer has had time to; nothing else of the
+    slot exists.
+    """
     seconds = _ALIVE_SECONDS if is_in_progress(slot.stem) else _UNKNOWN_SECONDS
     with suppress(FileNotFoundError):
         if abs(now - slot.part.stat().st_mtime) > seconds:
@@ -399,7 +478,8 @@ def sync_directory(directory: Directory) -> None:
     """Make the names in an open directory durable, where the system can. Raise OSError."""
     if directory.fd is None:
         return
-    # The directory itself may have been opened for the sole purpose of looking names up, which cannot be synced.
+    # The directory itself may have been opened for the sole purpose of looking names up, which
+    # cannot be synced.
     try:
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=directory.fd)
         try:
@@ -419,7 +499,8 @@ def _alive(process: int) -> bool:
     if process <= 0:
         return False
     try:
-        # Signal 0 only asks. An error other than "no such process" means that it lives and is not ours.
+        # Signal 0 only asks. An error other than "no such process" means that it lives and is not
+        # ours.
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
@@ -441,10 +522,15 @@ def _first_usable(root: Path, directory: Directory) -> Path | None:
 
 
 def _usable(staging: PathAt) -> bool:
-    """Make the folder when it does not exist; return whether it is ours. Raise OSError, for a link or a file too."""
+    """Make the folder when it does not exist; return whether it is ours.
+
+    Raise OSError, for a link or a file too.
+    """
     if not staging.exists():
         staging.mkdir(mode=0o700)
-        with open((staging / ".gitignore").open(os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
+        with open(
+            (staging / ".gitignore").open(os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb"
+        ) as stream:
             # git must not offer the staging folder to be committed.
             stream.write(b"*\n")
     with staging.open_directory() as directory:
@@ -459,7 +545,9 @@ def _usable(staging: PathAt) -> bool:
 
 
 def _reaches(parent: Directory, root: Directory) -> bool:
-    """Return whether a rename from one to the other is possible; bind mounts of one device refuse it too."""
+    """Return whether a rename from one to the other is possible; bind mounts of one device refuse
+    it too.
+    """
     if parent.status().st_dev != root.status().st_dev:
         return False
     # Renames a name that does not exist: ENOENT means possible, EXDEV not.

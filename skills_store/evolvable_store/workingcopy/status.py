@@ -30,7 +30,13 @@ from evolvable_store.workingcopy.openat import first_link
 from evolvable_store.workingcopy.pending_checkout import ResolvedBinding, mark_of, resolve
 from evolvable_store.workingcopy.root_links import link_problem, target_of
 from evolvable_store.workingcopy.signatures import Signature, signature, single_signature
-from evolvable_store.workingcopy.tree_reader import FolderContents, boundary_of, keep_modes, read_folder, read_single
+from evolvable_store.workingcopy.tree_reader import (
+    FolderContents,
+    boundary_of,
+    keep_modes,
+    read_folder,
+    read_single,
+)
 from evolvable_store.workingcopy.written_powers import ForkPolicy, WrittenPowersRecords
 
 
@@ -69,7 +75,8 @@ class DirectoryState:
 
 @dataclass(frozen=True, slots=True)
 class FolderSurvey:
-    """All directories of a folder. left_out: those with a resource that cannot be imported, and why.
+    """All directories of a folder. left_out: those with a resource that cannot be imported, and
+    why.
 
     gone: several were known, and not one is there any more, as when a disk is not mounted.
     """
@@ -80,13 +87,23 @@ class FolderSurvey:
 
 
 def _above(place: str) -> list[str]:
-    """Return the paths that a resource's directory may have which this place lies in or is, the outermost first."""
+    """Return the paths that a resource's directory may have which this place lies in or is, the
+    outermost first.
+    """
     parts = place.split("/")
-    return ["/".join(parts[:depth]) for depth in range(1, min(len(parts), MAX_DEPTH) + 1)]
+    return [
+        "/".join(parts[:depth])
+        for depth in range(
+            1,
+            min(len(parts), MAX_DEPTH) + 1,
+        )
+    ]
 
 
 def built_signature(place: Path) -> str:
-    """Return the digest of a directory that was just built, '' where it cannot tell every later save."""
+    """Return the digest of a directory that was just built, '' where it cannot tell every later
+    save.
+    """
     if os.name == "posix" and place.is_dir():
         mark = mark_of(place)
         return mark.signature if mark else ""
@@ -101,9 +118,10 @@ def built_signature(place: Path) -> str:
 class StatusReader:
     """The eyes of a working copy.
 
-    `missing`: since when (monotonic seconds) directories are gone. `refused`: the fingerprints of directories that
-    could not be imported; they are passed over until they change. `powers`: what directories were given that their
-    versions do not say; `with_powers`: those directories, which are read at each sync: an approval changes it.
+    `missing`: since when (monotonic seconds) directories are gone. `refused`: the fingerprints of
+    directories that could not be imported; they are passed over until they change. `powers`: what
+    directories were given that their versions do not say; `with_powers`: those directories, which
+    are read at each sync: an approval changes it.
     """
 
     def __init__(
@@ -123,10 +141,14 @@ class StatusReader:
         self._last: tuple[Binding, Signature | None, ResolvedBinding] | None = None
 
     def directories_at(self, places: Iterable[str]) -> set[str]:
-        """Return the directories of resources that these paths below the folder lie in, are, or contain."""
+        """Return the directories of resources that these paths below the folder lie in, are, or
+        contain.
+        """
         above = {place: _above(place) for place in places}
         # One query for all places.
-        bound = self._bindings.of_directories(self._folder, {d for directories in above.values() for d in directories})
+        bound = self._bindings.of_directories(
+            self._folder, {d for directories in above.values() for d in directories}
+        )
         every: dict[str, Binding] | None = None
         found: set[str] = set()
         for place, directories in above.items():
@@ -139,30 +161,58 @@ class StatusReader:
                 every = self._bindings.of_folder(self._folder) if every is None else every
                 found.update(directory for directory in every if directory.startswith(f"{place}/"))
                 hidden = any(map(is_hidden, parts))
-                if len(parts) < MAX_DEPTH and not hidden and first_link(self._folder.path / place) is None:
-                    found.update(discover(str(self._folder.path), self._folder.kind, f"{place}/").directories)
+                if (
+                    len(parts) < MAX_DEPTH
+                    and not hidden
+                    and first_link(self._folder.path / place) is None
+                ):
+                    found.update(
+                        discover(str(self._folder.path), self._folder.kind, f"{place}/").directories
+                    )
         return found
 
     def _is_resource(self, directory: str) -> bool:
         place = self._folder.path / directory
         hidden = any(map(is_hidden, directory.split("/")))
-        return not hidden and not os.path.islink(place) and holds_main(str(place), self._folder.kind)
+        return (
+            not hidden
+            and not os.path.islink(place)
+            and holds_main(
+                str(place),
+                self._folder.kind,
+            )
+        )
 
     def everything(self) -> FolderSurvey:
         """Return all directories that hold a resource or are known to have held one."""
         found = discover(str(self._folder.path), self._folder.kind)
         bound = self._bindings.of_folder(self._folder)
-        # An emptied file that is known is a directory like any other: a sync says what is wrong with it.
-        emptied = {directory for directory, why in found.left_out.items() if why == EMPTY_FILE and directory in bound}
-        problems = {directory: why for directory, why in self._link_problems(found.links).items() if why}
-        left_out = {
-            directory: why for directory, why in (found.left_out | problems).items() if directory not in emptied
+        # An emptied file that is known is a directory like any other: a sync says what is wrong
+        # with it.
+        emptied = {
+            directory
+            for directory, why in found.left_out.items()
+            if why == EMPTY_FILE and directory in bound
         }
-        bound_directories = [directory for directory, binding in bound.items() if binding.version is not None]
+        problems = {
+            directory: why for directory, why in self._link_problems(found.links).items() if why
+        }
+        left_out = {
+            directory: why
+            for directory, why in (found.left_out | problems).items()
+            if directory not in emptied
+        }
+        bound_directories = [
+            directory for directory, binding in bound.items() if binding.version is not None
+        ]
         # All of them at once: a disk that is not mounted, not a person who deleted each.
-        gone = not any(os.path.lexists(self._folder.path / directory) for directory in bound_directories)
+        gone = not any(
+            os.path.lexists(self._folder.path / directory) for directory in bound_directories
+        )
         return FolderSurvey(
-            {*bound, *found.directories}, left_out, len(bound_directories) > 1 and not found.directories and gone
+            {*bound, *found.directories},
+            left_out,
+            len(bound_directories) > 1 and not found.directories and gone,
         )
 
     def linked_resources(self) -> set[int]:
@@ -177,22 +227,34 @@ class StatusReader:
         }
 
     def filter_linked(self, directories: Iterable[str]) -> set[str]:
-        """Return the directories that are links to resources of a watched folder; see `link_problem`."""
+        """Return the directories that are links to resources of a watched folder; see
+        `link_problem`.
+        """
         return {directory for directory, why in self._link_problems(directories).items() if not why}
 
     def _link_problems(self, directories: Iterable[str]) -> dict[str, str]:
-        links = [directory for directory in directories if os.path.islink(self._folder.path / directory)]
+        links = [
+            directory for directory in directories if os.path.islink(self._folder.path / directory)
+        ]
         folders = self._bindings.folders() if links else []
         return {directory: link_problem(self._folder, directory, folders) for directory in links}
 
     def find_changed_states(
         self, directories: Sequence[str], unchanged: set[str] | None = None
     ) -> Iterator[DirectoryState]:
-        """Yield those directories that need a step; add to `unchanged` those that hold the head, by stat alone."""
+        """Yield those directories that need a step; add to `unchanged` those that hold the head, by
+        stat alone.
+        """
         bindings = self._bindings.of_directories(self._folder, directories)
-        heads = self._store.backend.heads_by_id({b.resource for d in directories if (b := bindings.get(d))})
+        heads = self._store.backend.heads_by_id(
+            {b.resource for d in directories if (b := bindings.get(d))}
+        )
         # By name only where no row binds the directory: a row is more certain than a folder's name.
-        names = {directory: self.resource_name(directory) for directory in directories if directory not in bindings}
+        names = {
+            directory: self.resource_name(directory)
+            for directory in directories
+            if directory not in bindings
+        }
         heads_by_name = self._heads_by_name(set(filter(None, names.values())))
         for directory in directories:
             # The time comes first: a change after it makes the signature untrusted.
@@ -205,23 +267,37 @@ class StatusReader:
                 self.missing.pop(directory, None)
             if now is None or self.refused.get(directory) != now.digest:
                 self.refused.pop(directory, None)  # the same again is a new fault
-            if directory not in self.with_powers and self._is_unchanged(directory, binding, head, now):
+            if directory not in self.with_powers and self._is_unchanged(
+                directory, binding, head, now
+            ):
                 if unchanged is not None and now is not None and directory not in self.refused:
                     unchanged.add(directory)
                 continue
             name = head.name if head else names[directory]
             head = head or heads_by_name.get(name)
-            yield replace(self.read_state(directory, binding, head, name, now, taken_ns), resolved=resolved)
+            yield replace(
+                self.read_state(directory, binding, head, name, now, taken_ns), resolved=resolved
+            )
 
     def _heads_by_name(self, names: set[str]) -> dict[str, Head]:
-        return self._store.backend.heads_by_name(self._folder.kind, self._folder.scope, names) if names else {}
+        return (
+            self._store.backend.heads_by_name(self._folder.kind, self._folder.scope, names)
+            if names
+            else {}
+        )
 
     def filter_changed(self, directories: set[str]) -> set[str]:
         """Return the directories that need a step, or whose disappearance is remembered."""
         bindings = self._bindings.of_directories(self._folder, directories) if directories else {}
-        heads = self._store.backend.heads_by_id({b.resource for b in bindings.values()}) if bindings else {}
+        heads = (
+            self._store.backend.heads_by_id({b.resource for b in bindings.values()})
+            if bindings
+            else {}
+        )
         unchanged = {
-            d for d, b in bindings.items() if d not in self.missing and self.is_unchanged(b, heads[b.resource])
+            d
+            for d, b in bindings.items()
+            if d not in self.missing and self.is_unchanged(b, heads[b.resource])
         }
         return directories - unchanged
 
@@ -233,7 +309,8 @@ class StatusReader:
         return self._is_unchanged(binding.directory, resolved.binding, head, now)
 
     def last_seen(self, binding: Binding) -> tuple[Signature | None, ResolvedBinding]:
-        """Return the signature of a directory and what it holds, as `is_unchanged` saw it if that was just asked.
+        """Return the signature of a directory and what it holds, as `is_unchanged` saw it if that
+        was just asked.
 
         Who relies on it compares the signature again, with the folder's lock held.
         """
@@ -245,27 +322,40 @@ class StatusReader:
         return now, self.resolve(binding, now)
 
     def resolve(self, binding: Binding, now: Signature | None) -> ResolvedBinding:
-        """Return a binding with the version that its directory holds. now: the directory's signature."""
+        """Return a binding with the version that its directory holds.
+
+        now: the directory's signature.
+        """
         return resolve(binding, self._folder.path, now)
 
     def resource_name(self, directory: str) -> str:
-        """Return the name that the last part of a directory's path gives a resource, '' for none."""
+        """Return the name that the last part of a directory's path gives a resource, ''
+        for none.
+        """
         last = os.path.basename(directory)
         is_memory = self._folder.kind is Kind.MEMORY and last in MEMORY_NAMES
         single = is_single(self._folder.kind, last)
         return last if is_memory else slugify(last.removesuffix(SINGLE_SUFFIX) if single else last)
 
     def signature(self, directory: str) -> Signature | None:
-        """Return the fingerprint of a directory now, None for nothing; of a link on the way, its own."""
+        """Return the fingerprint of a directory now, None for nothing; of a link on the way, its
+        own.
+        """
         place = self._folder.path / directory
-        # A link on the way: what lies behind it is somebody else's, so its own fingerprint stands for it.
+        # A link on the way: what lies behind it is somebody else's, so its own fingerprint stands
+        # for it.
         link = first_link(place) if "/" in directory else None
         if link is not None:
             return signature(link)
-        return single_signature(place) if is_single(self._folder.kind, directory) else signature(place)
+        return (
+            single_signature(place) if is_single(self._folder.kind, directory) else signature(place)
+        )
 
     def read(self, directory: str) -> FolderContents:
-        """Return the content of a directory now, as a sync reads it. Raise OSError when there is none."""
+        """Return the content of a directory now, as a sync reads it.
+
+        Raise OSError when there is none.
+        """
         return self._read(directory, None, None, None)
 
     def _read(
@@ -274,7 +364,9 @@ class StatusReader:
         place = self._folder.path / directory
         single = is_single(self._folder.kind, directory)
         main = main_file(self._folder.kind, "")
-        reading = read_single(place, main, real=True) if single else self._read_folder(directory, now)
+        reading = (
+            read_single(place, main, real=True) if single else self._read_folder(directory, now)
+        )
         number = (binding.version if binding else None) or (head.latest if head else 0)
         if not head or not number:
             return reading
@@ -289,24 +381,36 @@ class StatusReader:
 
     def with_modes(self, head: Head, number: int, files: Files) -> dict[str, File]:
         """Return the files, with the modes of this version where the file system records none."""
-        return keep_modes(files, {} if tree_reader.EXECUTABLE_BITS else self._store.manifest(head, number))
+        return keep_modes(
+            files, {} if tree_reader.EXECUTABLE_BITS else self._store.manifest(head, number)
+        )
 
     def whole(self, head: Head, number: int, files: Files) -> dict[str, File]:
-        """Return a single file with the others that its resource has in this version: nobody can see or change them
-        where only the one lies."""
+        """Return a single file with the others that its resource has in this version: nobody can
+        see or change them where only the one lies.
+        """
         if not files:
             return {}
-        others = {path: entry for path, entry in self._store.manifest(head, number).items() if path not in files}
+        others = {
+            path: entry
+            for path, entry in self._store.manifest(head, number).items()
+            if path not in files
+        }
         return {**self._store.files_of(Manifest(others)), **files}
 
     def is_given_otherwise(self, state: DirectoryState) -> bool:
-        """Return whether a directory was given something else for its version than it would be given now."""
+        """Return whether a directory was given something else for its version than it would be
+        given now.
+        """
         reading, head = state.reading, state.head
         if reading is None or head is None:
             return False
         if reading.on_disk is None and state.directory not in self.with_powers:
             return False
-        return self.powers.would_give(state.directory, head, reading.files, reading.lying) != reading.lying
+        return (
+            self.powers.would_give(state.directory, head, reading.files, reading.lying)
+            != reading.lying
+        )
 
     def note_edit(self, state: DirectoryState) -> None:
         """Record the powers written into a directory, before its content becomes a version."""
@@ -314,7 +418,9 @@ class StatusReader:
         if reading is not None and reading.on_disk is not None and head is not None:
             self.powers.note_edit(state.directory, head, reading.on_disk, reading.files)
 
-    def _is_unchanged(self, directory: str, binding: Binding | None, head: Head | None, now: Signature | None) -> bool:
+    def _is_unchanged(
+        self, directory: str, binding: Binding | None, head: Head | None, now: Signature | None
+    ) -> bool:
         if now is not None and self.refused.get(directory) == now.digest:
             return True
         if binding is None or head is None:
@@ -322,7 +428,11 @@ class StatusReader:
         if now is None:
             return binding.version is None and head.version is None
         # '' is a signature that was not trusted: then the content is compared.
-        return binding.version == head.version and binding.signature != "" and binding.signature == now.digest
+        return (
+            binding.version == head.version
+            and binding.signature != ""
+            and binding.signature == now.digest
+        )
 
     def read_state(
         self,

@@ -1,7 +1,9 @@
-"""Synchronise one folder on disk with the library, in both directions, without losing a person's edit.
+"""Synchronise one folder on disk with the library, in both directions, without losing a person's
+edit.
 
-A difference from the last known version is a person's edit, and becomes a version before anything is written. Contents
-are compared by hash: the writes of every process are recognised, and the next sync repairs what a crash left.
+A difference from the last known version is a person's edit, and becomes a version before anything
+is written. Contents are compared by hash: the writes of every process are recognised, and the next
+sync repairs what a crash left.
 """
 
 import contextlib
@@ -39,15 +41,33 @@ from evolvable_store.workingcopy.atomic_dir import (
 from evolvable_store.workingcopy.discovery import is_single, single_name
 from evolvable_store.workingcopy.folder_lock import exclusive, is_held
 from evolvable_store.workingcopy.folder_names import FolderNames, FolderObstacle, is_read_only
-from evolvable_store.workingcopy.incoming import DirectoryIssue, HeldContent, HoldPolicy, ImportedDirectory, SyncReport
+from evolvable_store.workingcopy.incoming import (
+    DirectoryIssue,
+    HeldContent,
+    HoldPolicy,
+    ImportedDirectory,
+    SyncReport,
+)
 from evolvable_store.workingcopy.late_origin import RecentImports
 from evolvable_store.workingcopy.learned_changes import MERGED, REPLACED, LostChanges, SourceKind
 from evolvable_store.workingcopy.openat import PathAt, first_link
 from evolvable_store.workingcopy.put_back import PutBack
 from evolvable_store.workingcopy.resource_merge import merge_resource, name_overlaps
-from evolvable_store.workingcopy.staging_dir import complete_swaps, is_inside, list_stems, recovery_notes
+from evolvable_store.workingcopy.staging_dir import (
+    complete_swaps,
+    is_inside,
+    list_stems,
+    recovery_notes,
+)
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader, built_signature
-from evolvable_store.workingcopy.sync_plan import ACTORS, Edit, SyncPlan, SyncStep, change_reason, name_taken
+from evolvable_store.workingcopy.sync_plan import (
+    ACTORS,
+    Edit,
+    SyncPlan,
+    SyncStep,
+    change_reason,
+    name_taken,
+)
 from evolvable_store.workingcopy.trash import Trash
 from evolvable_store.workingcopy.written_powers import ForkPolicy
 
@@ -68,7 +88,10 @@ _MAX_TRIES = 8
 
 
 class WorkingCopy:
-    """One folder of one library. Any number of processes may sync the same folder; they take turns."""
+    """One folder of one library.
+
+    Any number of processes may sync the same folder; they take turns.
+    """
 
     def __init__(
         self,
@@ -82,17 +105,22 @@ class WorkingCopy:
         powers: PowerPolicy = lambda _: None,
         forks: ForkPolicy = lambda *_: "",
     ) -> None:
-        """grace: seconds that a vanished directory may take to come back before its resource is removed.
+        """grace: seconds that a vanished directory may take to come back before its resource is
+        removed.
 
-        identity: who answers for what is imported; by default an unknown principal, as for any change on disk. What
-        git holds is a repository's. gate: decides which contents are held; without one, none. allowed: asked with the
-        folder's lock held; when it says no, a sync does nothing. powers: which powers of a version the folder is not
-        given. forks: which agent the client of the folder starts for a skill that a checkout wrote.
+        identity: who answers for what is imported; by default an unknown principal, as for any
+        change on disk. What git holds is a repository's. gate: decides which contents are held;
+        without one, none. allowed: asked with the folder's lock held; when it says no, a sync does
+        nothing. powers: which powers of a version the folder is not given. forks: which agent the
+        client of the folder starts for a skill that a checkout wrote.
         """
         self.store, self.folder, self.grace = store, folder, grace
         self._answers = identity is not None
         effective_identity = identity or Identity(Principal.UNKNOWN, "file")
-        self._identity, self._allowed = PLUGIN_FILES if folder.is_plugins else effective_identity, allowed
+        self._identity, self._allowed = (
+            PLUGIN_FILES if folder.is_plugins else effective_identity,
+            allowed,
+        )
         self._held_files = store.backend.held_directories
         self._bindings = store.backend.bindings
         self.status = StatusReader(store, self._bindings, folder, powers, forks)
@@ -116,12 +144,13 @@ class WorkingCopy:
     ) -> SyncReport:
         """Bring folder and library together and return a report.
 
-        directories: only these, by default all. removals: whether a directory that is gone may remove its resource;
-        otherwise it is only reported as missing. Raises LibraryBusy when another process works on the folder for
-        longer than LOCK_SECONDS, and the library's own errors; a directory that cannot be read or written is
-        reported, not raised.
+        directories: only these, by default all. removals: whether a directory that is gone may
+        remove its resource; otherwise it is only reported as missing. Raises LibraryBusy when
+        another process works on the folder for longer than LOCK_SECONDS, and the library's own
+        errors; a directory that cannot be read or written is reported, not raised.
 
-        The folder's lock is given back after each BATCH: others wait for one batch, not for an import of thousands.
+        The folder's lock is given back after each BATCH: others wait for one batch, not for an
+        import of thousands.
         """
         sync = SyncReport(self.folder)
         with self._importing(directories is None) as imports:
@@ -133,14 +162,17 @@ class WorkingCopy:
     def _take_turns(
         self, directories: Iterable[str] | None, sync: SyncReport, removals: bool, imports: bool
     ) -> Iterator[tuple[int, int]]:
-        """Sync one batch after the other, each with the folder's lock; yield how many directories are done, of all."""
+        """Sync one batch after the other, each with the folder's lock; yield how many directories
+        are done, of all.
+        """
         wanted_directories: list[str] | None = None
         done, is_new = 0, False
         while wanted_directories is None or done < len(wanted_directories):
             if self._is_stale(sync):
                 return
             with self.lock():
-                # Asked with the lock held: the folder may have been dropped, or the owner deposed, while this waited.
+                # Asked with the lock held: the folder may have been dropped, or the owner deposed,
+                # while this waited.
                 if not self._allowed() or not self._bindings.is_watched(self.folder):
                     sync.stale = True
                     return
@@ -158,9 +190,15 @@ class WorkingCopy:
                 self._plan.held = self._held_files.of_folder(self.folder)
                 batch = wanted_directories[done : done + BATCH]
                 if batch:
-                    self._sync_batch(batch if imports or self._answers else self._without_imported(batch), sync)
+                    self._sync_batch(
+                        batch if imports or self._answers else self._without_imported(batch), sync
+                    )
                 is_last = done + len(batch) >= len(wanted_directories)
-                if is_last and not sync.stale and (directories is None or self._plan.has_read_locks):
+                if (
+                    is_last
+                    and not sync.stale
+                    and (directories is None or self._plan.has_read_locks)
+                ):
                     self._settle_installed(wanted_directories, sync)
             done += len(batch)
             if batch:
@@ -176,28 +214,38 @@ class WorkingCopy:
         self.status.missing.clear()
         return True
 
-    def _directories_to_sync(self, directories: Iterable[str] | None, sync: SyncReport) -> list[str]:
+    def _directories_to_sync(
+        self, directories: Iterable[str] | None, sync: SyncReport
+    ) -> list[str]:
         if directories is None:
             survey = self.status.everything()
             directories, sync.stale = survey.directories, survey.gone
-            sync.refused += [DirectoryIssue(directory, (why,)) for directory, why in survey.left_out.items()]
+            sync.refused += [
+                DirectoryIssue(directory, (why,)) for directory, why in survey.left_out.items()
+            ]
         return sorted(self._without_links(set(directories))) if not sync.stale else []
 
     @contextlib.contextmanager
     def _importing(self, everything: bool) -> Iterator[bool]:
         """Hold the lock of an import for the body, where this is one; yield whether it is.
 
-        An import is the first look at a folder, or is on somebody's behalf: what it has not come to yet is left to it.
+        An import is the first look at a folder, or is on somebody's behalf: what it has not come to
+        yet is left to it.
         """
         imports = everything and (self._answers or self._plan.origins.is_new)
         with contextlib.ExitStack() as locks:
             if imports:
-                # A second lock, held across batches: others may sync what is bound, and leave the rest to this import.
-                locks.enter_context(exclusive(self._lock_file("import"), LOCK_SECONDS, str(self.folder.path)))
+                # A second lock, held across batches: others may sync what is bound, and leave the
+                # rest to this import.
+                locks.enter_context(
+                    exclusive(self._lock_file("import"), LOCK_SECONDS, str(self.folder.path))
+                )
             yield imports
 
     def _without_imported(self, directories: Sequence[str]) -> Sequence[str]:
-        """Return the directories without those that the import of another process still comes to."""
+        """Return the directories without those that the import of another process still
+        comes to.
+        """
         if not is_held(self._lock_file("import")):
             return directories
         bound = self._bindings.of_directories(self.folder, directories)
@@ -208,36 +256,52 @@ class WorkingCopy:
         return self._names.obstacle(self.folder)
 
     def git_activity(self, directory: str) -> str:
-        """Return the activity of git around a directory, '' for none. Changes of an unknown principal wait for it."""
+        """Return the activity of git around a directory, '' for none.
+
+        Changes of an unknown principal wait for it.
+        """
         return self._plan.origins.activity(directory)
 
     def is_read_only(self, directory: str) -> bool:
-        """Return whether a directory of the folder cannot be written, because it or the folder is read-only."""
-        return self.folder.is_plugins or any(map(is_read_only, (self.folder.path, self.folder.path / directory)))
+        """Return whether a directory of the folder cannot be written, because it or the folder is
+        read-only.
+        """
+        return self.folder.is_plugins or any(
+            map(is_read_only, (self.folder.path, self.folder.path / directory))
+        )
 
     def _check_writable(self, state: DirectoryState, head: Head) -> None:
         if self.is_read_only(state.directory):
             raise Refused(
-                f"{self.folder.path / state.directory} is read-only, so {head.ref} is not written there.",
+                f"{self.folder.path / state.directory} is read-only, so {head.ref} is not "
+                "written there.",
                 "The library is right; the program that makes the folder has to bring it.",
             )
 
     def directories_at(self, places: Iterable[str]) -> set[str]:
-        """Return the directories of resources that these paths below the folder lie in, are, or contain."""
+        """Return the directories of resources that these paths below the folder lie in, are, or
+        contain.
+        """
         return self.status.directories_at(places)
 
     def _without_links(self, directories: set[str]) -> set[str]:
-        """Return the directories without those that are links to another folder's resources; these are not bound."""
+        """Return the directories without those that are links to another folder's resources; these
+        are not bound.
+        """
         linked = self.status.filter_linked(filter(is_inside, directories))
-        for binding in self._bindings.of_directories(self.folder, linked).values() if linked else ():
+        for binding in (
+            self._bindings.of_directories(self.folder, linked).values() if linked else ()
+        ):
             self._bindings.unbind(binding)
         # A row of the library's file may say anything; only names below the folder are looked at.
         return {directory for directory in directories - linked if is_inside(directory)}
 
     def place(self, head: Head, *, forks: bool = False) -> SyncReport:
-        """Write a resource that no directory holds yet into the folder, under its name; never over anything.
+        """Write a resource that no directory holds yet into the folder, under its name; never over
+        anything.
 
-        forks: its client starts agents by two lines of a skill's head, and the copy is the checkout's own.
+        forks: its client starts agents by two lines of a skill's head, and the copy is the
+        checkout's own.
         """
         sync = SyncReport(self.folder)
         directory = single_name(head.kind, head.name, self.folder.path)
@@ -247,7 +311,9 @@ class WorkingCopy:
             return self.sync([directory])  # what lies there waited for this decision
         if os.path.lexists(self.folder.path / directory):
             sync.refused.append(
-                DirectoryIssue(directory, (f"it is in the way of {head.ref}, which is not written here",))
+                DirectoryIssue(
+                    directory, (f"it is in the way of {head.ref}, which is not written here",)
+                )
             )
             return sync
         with self.lock():
@@ -261,17 +327,25 @@ class WorkingCopy:
         return sync
 
     def staging(self) -> StagingDirectory:
-        """Return where directories are built and replaced ones wait. Raise Refused when that cannot be."""
+        """Return where directories are built and replaced ones wait.
+
+        Raise Refused when that cannot be.
+        """
         if self._found is None or not self._found.is_usable():
-            # What decides where bytes go lies in the library's home: anybody can commit a file to a work tree.
-            self._found = staging_for(self.folder.path, recovery_notes(self.store.home, self.folder.id))
+            # What decides where bytes go lies in the library's home: anybody can commit a file to a
+            # work tree.
+            self._found = staging_for(
+                self.folder.path, recovery_notes(self.store.home, self.folder.id)
+            )
         return self._found
 
     def _keep(self, old: PathAt, directory: str) -> None:
         self._trash.put(old, self.folder.path, directory, time.time())
 
     def _bring_back(self, directory: str) -> None:
-        """Put back files that belong to no version of a directory that was removed and is written again."""
+        """Put back files that belong to no version of a directory that was removed and is written
+        again.
+        """
         with contextlib.suppress(EvolvableError, OSError):
             staging = self.staging()
             sweep(staging, time.time(), 0.0, keep=self._keep, only=directory)
@@ -304,7 +378,9 @@ class WorkingCopy:
         sync.again |= set(directories)
 
     def _try_batch(self, directories: Sequence[str], sync: SyncReport) -> list[str]:
-        """Take one step for each directory; return those that have to be looked at again after the others."""
+        """Take one step for each directory; return those that have to be looked at again after the
+        others.
+        """
         edits: list[Edit] = []
         bound: list[Binding] = []
         later: list[tuple[DirectoryState, SyncStep]] = []
@@ -314,9 +390,17 @@ class WorkingCopy:
             if state.reading is not None and not state.signature:
                 sync.unsettled.add(state.directory)
             step = self._plan.decide_held(state, sync) or self._plan.decide(state)
-            if step in (SyncStep.SNAPSHOT, SyncStep.RENAME, SyncStep.BIND) and not self._plan.is_fit(state, step, sync):
+            if step in (
+                SyncStep.SNAPSHOT,
+                SyncStep.RENAME,
+                SyncStep.BIND,
+            ) and not self._plan.is_fit(state, step, sync):
                 continue
-            if step is SyncStep.BIND and not self.folder.is_plugins and self.status.is_given_otherwise(state):
+            if (
+                step is SyncStep.BIND
+                and not self.folder.is_plugins
+                and self.status.is_given_otherwise(state)
+            ):
                 step = SyncStep.CHECKOUT
             if step is SyncStep.BIND:
                 sync.unchanged.add(state.directory)
@@ -325,7 +409,8 @@ class WorkingCopy:
             elif step in (SyncStep.SNAPSHOT, SyncStep.RENAME):
                 ref = self._plan.choose_ref(state, step, names)
                 if ref.name in names:
-                    again.append(state.directory)  # a second directory of one resource is merged into the first
+                    # A second directory of one resource is merged into the first.
+                    again.append(state.directory)
                     continue
                 names.add(ref.name)
                 edit = self._plan.edit(state, ref, step)
@@ -351,12 +436,20 @@ class WorkingCopy:
         if not edits:
             return
         try:
-            replaced = [f"{REPLACED}: version {edit.expected_version}" for edit in edits if edit.lost is not None]
-            with self._transaction(change_reason(self._place, edits), replaced, edits[0].identity) as tx:
+            replaced = [
+                f"{REPLACED}: version {edit.expected_version}"
+                for edit in edits
+                if edit.lost is not None
+            ]
+            with self._transaction(
+                change_reason(self._place, edits), replaced, edits[0].identity
+            ) as tx:
                 for edit in edits:
                     assert edit.state.reading is not None
                     self.status.note_edit(edit.state)
-                    tx.put(edit.ref, edit.state.reading.files, expected_version=edit.expected_version)
+                    tx.put(
+                        edit.ref, edit.state.reading.files, expected_version=edit.expected_version
+                    )
                     tx.bind(self.folder.id, edit.state.directory, edit.state.signature)
         except Invalid as error:
             # One that nobody foresaw must not keep the others out.
@@ -369,7 +462,11 @@ class WorkingCopy:
         for edit, written in zip(edits, tx.written, strict=True):
             assert written.version is not None
             principal = edit.identity.principal
-            sync.taken.append(ImportedDirectory(edit.state.directory, edit.ref, written.version, edit.how, principal))
+            sync.taken.append(
+                ImportedDirectory(
+                    edit.state.directory, edit.ref, written.version, edit.how, principal
+                )
+            )
             place = self.folder.path / edit.state.directory
             if principal is Principal.UNKNOWN and self._plan.origins.repositories(place):
                 self.recent_imports.note(edit.state.directory, written.version)
@@ -377,10 +474,13 @@ class WorkingCopy:
                 sync.warnings.append(DirectoryIssue(edit.state.directory, (name_taken(edit.ref),)))
 
     def _take_replaced(self, edit: Edit, lost: LostChanges, sync: SyncReport) -> None:
-        """Make a version of files that replaced the library's, and put learned lines back or propose that."""
+        """Make a version of files that replaced the library's, and put learned lines back or
+        propose that.
+        """
         state = edit.state
         assert state.reading is not None
-        # The proposal comes first: a crash after it loses nothing, and the next sync finds the files again.
+        # The proposal comes first: a crash after it loses nothing, and the next sync finds the
+        # files again.
         number = self._put_back.propose(state.directory, lost, state.reading.files)
         self._snapshot([edit], sync)
         head, proposals = self.store.head(edit.ref), self.store.backend.proposals
@@ -389,13 +489,22 @@ class WorkingCopy:
             proposals.reject(number, "the files were not imported, so nothing is lost")
             return
         proposal = proposals.get(number)
-        if lost.source is SourceKind.NONE or not self._merge_back(state, head, proposal, edit.identity, sync):
+        if lost.source is SourceKind.NONE or not self._merge_back(
+            state, head, proposal, edit.identity, sync
+        ):
             sync.replaced.append(HeldContent(state.directory, edit.ref, number, lost.reason))
 
     def _merge_back(
-        self, state: DirectoryState, head: Head, proposal: Proposal, identity: Identity, sync: SyncReport
+        self,
+        state: DirectoryState,
+        head: Head,
+        proposal: Proposal,
+        identity: Identity,
+        sync: SyncReport,
     ) -> bool:
-        """Put learned lines back into a directory that holds the head; return whether no person has to decide."""
+        """Put learned lines back into a directory that holds the head; return whether no person has
+        to decide.
+        """
         try:
             new = self._put_back.merge(state.directory, head, proposal, identity)
         except VersionConflict:
@@ -405,33 +514,68 @@ class WorkingCopy:
             return False
         if new is None or new.version is None:
             return False
-        sync.taken.append(ImportedDirectory(state.directory, new.ref, new.version, "merged", identity.principal))
+        sync.taken.append(
+            ImportedDirectory(state.directory, new.ref, new.version, "merged", identity.principal)
+        )
         self._take_step(replace(state, head=new), SyncStep.CHECKOUT, sync)
         return True
 
     def _settle_installed(self, directories: Sequence[str], sync: SyncReport) -> None:
-        """Merge waiting proposals where an installer's lock file now names the skill as replaced; note the file."""
-        changed = {candidate for candidate in directories if self._plan.installed_skills.is_replaced(candidate)}
+        """Merge waiting proposals where an installer's lock file now names the skill as replaced;
+        note the file.
+        """
+        changed = {
+            candidate
+            for candidate in directories
+            if self._plan.installed_skills.is_replaced(candidate)
+        }
         bound = self._bindings.of_directories(self.folder, sorted(changed)) if changed else {}
-        heads = self.store.backend.heads_by_id({binding.resource for binding in bound.values()}) if bound else {}
+        heads = (
+            self.store.backend.heads_by_id({binding.resource for binding in bound.values()})
+            if bound
+            else {}
+        )
         for directory, binding in bound.items():
             head = heads[binding.resource]
-            proposal = self._put_back.waiting(head.ref) if binding.version == head.version is not None else None
+            proposal = (
+                self._put_back.waiting(head.ref)
+                if binding.version == head.version is not None
+                else None
+            )
             if proposal is not None and directory not in self._plan.held:
                 mark = self.status.signature(directory)
-                state = self.status.read_state(directory, binding, head, head.name, mark, time.time_ns())
-                if state.tree == head.tree and self._merge_back(state, head, proposal, self._identity, sync):
-                    sync.replaced = [content for content in sync.replaced if content.proposal != proposal.id]
-        unread = {issue.directory for issue in sync.refused} | sync.unsettled | sync.waiting_for_git.keys()
+                state = self.status.read_state(
+                    directory, binding, head, head.name, mark, time.time_ns()
+                )
+                if state.tree == head.tree and self._merge_back(
+                    state, head, proposal, self._identity, sync
+                ):
+                    sync.replaced = [
+                        content for content in sync.replaced if content.proposal != proposal.id
+                    ]
+        unread = (
+            {issue.directory for issue in sync.refused}
+            | sync.unsettled
+            | sync.waiting_for_git.keys()
+        )
         with contextlib.suppress(OSError):
             self._plan.installed_skills.note(set(directories) - unread)
 
     @property
     def _place(self) -> str:
-        """How a reason names the folder. The members of a shared library read it: paths stay on their machine."""
-        return self.folder.path.name if self.store.backend.journal == "postgresql" else str(self.folder.path)
+        """How a reason names the folder.
 
-    def _transaction(self, reason: str, evidence: Sequence[str] = (), identity: Identity | None = None) -> Transaction:
+        The members of a shared library read it: paths stay on their machine.
+        """
+        return (
+            self.folder.path.name
+            if self.store.backend.journal == "postgresql"
+            else str(self.folder.path)
+        )
+
+    def _transaction(
+        self, reason: str, evidence: Sequence[str] = (), identity: Identity | None = None
+    ) -> Transaction:
         effective_identity = identity or self._identity
         return self.store.transaction(
             ACTORS.get(effective_identity.principal, Actor.HUMAN),
@@ -446,7 +590,9 @@ class WorkingCopy:
                 self._tombstone(state, sync)
             elif step is SyncStep.FORGET:
                 assert state.binding is not None
-                self._bindings.bind([self._make_binding(state.binding.resource, state.directory, None, "")])
+                self._bindings.bind(
+                    [self._make_binding(state.binding.resource, state.directory, None, "")]
+                )
             elif step is SyncStep.REMOVE_DIRECTORY:
                 self._remove_directory(state, sync)
             elif step is SyncStep.CHECKOUT:
@@ -465,7 +611,8 @@ class WorkingCopy:
         # Editors and git delete a file before they write it again: the grace is for them.
         since = self.status.missing.setdefault(state.directory, time.monotonic())
         if first_link(self.folder.path / state.directory) is not None:
-            # Somebody put a link there while this sync went on: what it leads to says nothing about our directory.
+            # Somebody put a link there while this sync went on: what it leads to says nothing about
+            # our directory.
             sync.missing.append(state.directory)
             return
         if not self._removals or time.monotonic() - since < self.grace:
@@ -473,7 +620,11 @@ class WorkingCopy:
             return
         self.status.missing.pop(state.directory, None)
         assert state.binding is not None and state.head is not None
-        others = [b for b in self._bindings.of_resources([state.head.id]) if b != state.binding and b.version]
+        others = [
+            b
+            for b in self._bindings.of_resources([state.head.id])
+            if b != state.binding and b.version
+        ]
         if others:
             # The resource lives on in another folder; only this directory is gone.
             self._bindings.unbind(state.binding)
@@ -494,17 +645,21 @@ class WorkingCopy:
         if replaced is not None and not still_holds(replaced.old, believed, state.files):
             self.import_replaced(state.directory, state.head, believed, replaced.old, sync)
 
-    def _write(self, state: DirectoryState, head: Head, files: Files, sync: SyncReport, conflict: str = "") -> None:
+    def _write(
+        self, state: DirectoryState, head: Head, files: Files, sync: SyncReport, conflict: str = ""
+    ) -> None:
         self._check_writable(state, head)
         place, staging = self.folder.path / state.directory, self.staging()
         blocked = sorted(set(state.reading.left_out) & set(files)) if state.reading else []
         if blocked:
             raise Refused(
-                f"{', '.join(blocked)}: on disk is something else that no version keeps, so {head.ref} is not written.",
+                f"{', '.join(blocked)}: on disk is something else that no version keeps, so "
+                f"{head.ref} is not written.",
                 "Move it away, then `evolvable folders sync`.",
             )
         lying = state.reading.lying if state.reading else {}
-        # Notes what is given before it is written, so that a crash cannot make it look like an edit.
+        # Notes what is given before it is written, so that a crash cannot make it look like an
+        # edit.
         files = self.status.powers.give(state.directory, head, files, lying)
         links = self._kept_links(state, head, files)
         believed, now = self._plan.believed_tree(state), time.time()
@@ -512,30 +667,51 @@ class WorkingCopy:
         single = is_single(self.folder.kind, state.directory)
         own = {path: file for path, file in files.items() if path not in links}
         whole = partial(write_folder, place, own, links=links)
-        write = partial(write_single, place, files[main_file(head.kind, head.name)]) if single else whole
-        replaced = write(staging, believed=believed, now=now, built=lambda new: marks.append(built_signature(new)))
-        # After the swap: a crash in between leaves an old row, and the next sync finds the head by its content.
-        self._bindings.bind([self._make_binding(head.id, state.directory, head.version, marks[0], conflict)])
+        write = (
+            partial(write_single, place, files[main_file(head.kind, head.name)])
+            if single
+            else whole
+        )
+        replaced = write(
+            staging,
+            believed=believed,
+            now=now,
+            built=lambda new: marks.append(built_signature(new)),
+        )
+        # After the swap: a crash in between leaves an old row, and the next sync finds the head by
+        # its content.
+        self._bindings.bind(
+            [self._make_binding(head.id, state.directory, head.version, marks[0], conflict)]
+        )
         # After the binding, since the note explains the directory until then.
         self.status.powers.note_given(state.directory, head, files)
         sync.written.append(state.directory)
         if state.tree is None and not single:
             self._bring_back(state.directory)
-        if replaced is not None and believed and not still_holds(replaced.old, believed, state.files):
-            # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
+        if (
+            replaced is not None
+            and believed
+            and not still_holds(replaced.old, believed, state.files)
+        ):
+            # Somebody saved between our look and the swap. A later sweep finds it too; sooner is
+            # better.
             self.import_replaced(state.directory, head, believed, replaced.old, sync)
 
     def _kept_links(self, state: DirectoryState, head: Head, files: Files) -> list[str]:
-        """Return the links in a directory that stay. Raise Refused where the head has something else in their place.
+        """Return the links in a directory that stay. Raise Refused where the head has something
+        else in their place.
 
-        Nothing is written through a link, and none is replaced by a copy or taken away without the person.
+        Nothing is written through a link, and none is replaced by a copy or taken away without the
+        person.
         """
         links = state.reading.links if state.reading else {}
         for path, target in links.items():
             if state.reading is None or files.get(path) != state.reading.lying[path]:
                 raise Refused(
-                    f"{path} is a link to {target}, and {head.ref} changes it, so the directory is not written.",
-                    f"Change {target}, or put a file in the place of the link, then `evolvable folders sync`.",
+                    f"{path} is a link to {target}, and {head.ref} changes it, so the directory "
+                    "is not written.",
+                    f"Change {target}, or put a file in the place of the link, then `evolvable "
+                    "folders sync`.",
                 )
         return list(links)
 
@@ -550,7 +726,11 @@ class WorkingCopy:
         if self._plan.hold(Edit(state, state.head.ref, "merged", origin.identity), sync):
             return
         lost = self._plan.find_lost(state, state.head.ref, origin)
-        base = lost.base if lost is not None and lost.source is not SourceKind.NONE else state.binding.version
+        base = (
+            lost.base
+            if lost is not None and lost.source is not SourceKind.NONE
+            else state.binding.version
+        )
         self._merge_in(state, state.head, base, state.reading.files, sync, identity=origin.identity)
 
     def _merge_in(
@@ -565,20 +745,29 @@ class WorkingCopy:
     ) -> None:
         """Make a version of the head plus the changes of `theirs` since `base`, and write it out.
 
-        replaced_copy: the replaced directory that `theirs` was found in; it is thrown away once the version is safe.
+        replaced_copy: the replaced directory that `theirs` was found in; it is thrown away once the
+        version is safe.
         """
-        merged = merge_resource(head, self.store.files(head, base), self.store.files(head), theirs)
+        merged = merge_resource(
+            head,
+            self.store.files(head, base),
+            self.store.files(head),
+            theirs,
+        )
         conflict, outcome = "", "merged"
         if merged.conflicts:
             paths = ", ".join(merged.conflicts)
             dropped = f"the edit on disk was kept in place of {name_overlaps(merged)} there"
             conflict = (
-                f"{paths}: also changed in version {head.version}; {dropped}, with every other change of both; version"
-                f" {head.version} still has what was dropped (base {base})"
+                f"{paths}: also changed in version {head.version}; {dropped}, with every other "
+                f"change of both; version {head.version} still has what was dropped (base {base})"
             )
             outcome = f"conflict in {paths}, {dropped}"
         reason = f"edited in {self.folder.path} while version {head.version} was made; {outcome}"
-        evidence = [f"{MERGED}, version {head.version}", *([f"conflict: {conflict}"] if conflict else [])]
+        evidence = [
+            f"{MERGED}, version {head.version}",
+            *([f"conflict: {conflict}"] if conflict else []),
+        ]
         with self._transaction(reason, evidence, identity) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version)
         if replaced_copy is not None:
@@ -589,32 +778,43 @@ class WorkingCopy:
             sync.conflicts.append(DirectoryIssue(state.directory, (conflict,)))
         if result.changed and result.version is not None:
             principal = (identity or self._identity).principal
-            sync.taken.append(ImportedDirectory(state.directory, head.ref, result.version, "merged", principal))
+            sync.taken.append(
+                ImportedDirectory(state.directory, head.ref, result.version, "merged", principal)
+            )
         self._write(state, new, merged.files, sync, conflict)
 
     def _recover(self, sync: SyncReport) -> None:
-        """Import edits that were saved into a directory at the moment it was replaced, and remove leftovers.
+        """Import edits that were saved into a directory at the moment it was replaced, and remove
+        leftovers.
 
-        Nobody but us works on the folder now, so a swap of a process that lives is complete: it is looked at when its
-        replaced directory is due, by a sync that may remove. A swap of a process that ended is looked at at once.
+        Nobody but us works on the folder now, so a swap of a process that lives is complete: it is
+        looked at when its replaced directory is due, by a sync that may remove. A swap of a process
+        that ended is looked at at once.
         """
         found: list[RecoveredDirectory] = []
         notes, now = recovery_notes(self.store.home, self.folder.id), time.time()
         stems = list_stems(notes)
         # When each swap was looked at, so that a quiet folder is not read at each sync.
         swept_at = {stem: at for stem, at in self._swept.items() if stem in stems}
-        if self.store.backend.journal == "wal":  # never on a network disk, where processes have other numbers
+        # Never on a network disk, where processes have other numbers.
+        if self.store.backend.journal == "wal":
             swept_at |= complete_swaps(notes, (stem for stem in stems if stem not in swept_at))
-        waiting = {stem for stem, at in swept_at.items() if abs(now - at) <= KEEP_SECONDS or not self._removals}
+        waiting = {
+            stem
+            for stem, at in swept_at.items()
+            if abs(now - at) <= KEEP_SECONDS or not self._removals
+        }
         if len(waiting) < len(stems):
-            waiting |= self._bindings.pending_stems(self.folder)  # what waits tells which version a directory holds
+            # What waits tells which version a directory holds.
+            waiting |= self._bindings.pending_stems(self.folder)
             with contextlib.suppress(EvolvableError, OSError):
                 found = sweep(self.staging(), now, KEEP_SECONDS, keep=self._keep, skip=waiting)
                 swept_at |= dict.fromkeys((stem for stem in stems if stem not in waiting), now)
         self._swept = swept_at
         bindings = self._bindings.of_folder(self.folder) if found else {}
         for late in found:
-            with contextlib.suppress(EvolvableError, OSError, ValueError):  # it is kept, and the next sweep finds it
+            # It is kept, and the next sweep finds it.
+            with contextlib.suppress(EvolvableError, OSError, ValueError):
                 directory = late.target.relative_to(self.folder.path).as_posix()
                 binding = bindings.get(directory)
                 heads = self.store.backend.heads_by_id([binding.resource]) if binding else {}
@@ -623,16 +823,20 @@ class WorkingCopy:
                 if not safe or not self._take_late(
                     directory, head, late.believed, late.files, late.old, sync, part=late.part
                 ):
-                    message = f"something of yours that belongs to no version was replaced; it is kept in {late.old}"
+                    message = (
+                        "something of yours that belongs to no version was replaced; it is kept "
+                        f"in {late.old}"
+                    )
                     sync.refused.append(DirectoryIssue(directory, (message,)))
 
     def import_replaced(
         self, directory: str, head: Head, believed: str, old: Path, sync: SyncReport, path: str = ""
     ) -> None:
-        """Make a version of edits saved into a directory just before it was replaced; `old`: where that lies now.
+        """Make a version of edits saved into a directory just before it was replaced; `old`: where
+        that lies now.
 
-        What cannot be read whole is left to the sweep, which reports it: a part of it would delete the rest. path: what
-        of the directory was replaced, '' for the whole.
+        What cannot be read whole is left to the sweep, which reports it: a part of it would delete
+        the rest. path: what of the directory was replaced, '' for the whole.
         """
         reading = read_back(old, path)
         if not reading.left_out:
@@ -649,9 +853,11 @@ class WorkingCopy:
         *,
         part: bool = False,
     ) -> bool:
-        """Make a version of files that were written into a replaced directory; return whether that was possible.
+        """Make a version of files that were written into a replaced directory; return whether that
+        was possible.
 
-        part: the files are only those of the directory that were replaced; the others are as they were.
+        part: the files are only those of the directory that were replaced; the others are as they
+        were.
         """
         # Read again: imports before this one may have moved it.
         head = self.store.head_or_none(head.ref) if head is not None else None
@@ -668,7 +874,9 @@ class WorkingCopy:
             main = main_file(head.kind, head.name)
             files = {main if path == SINGLE else path: file for path, file in files.items()}
             files = self.status.whole(head, base, files)
-        files = self.status.powers.restore_files(directory, head, base, self.status.with_modes(head, base, files))
+        files = self.status.powers.restore_files(
+            directory, head, base, self.status.with_modes(head, base, files)
+        )
         if blocking_problems(find_problems(head.kind, head.name, files)):
             return False  # such as a document that a crash emptied: it stays where it is kept
         if head.version is None and state.tree is None:
@@ -684,11 +892,17 @@ class WorkingCopy:
         self._merge_in(state, head, base, files, sync, old)
         return True
 
-    def _binding(self, state: DirectoryState, head: Head | None, tree: str | None, sync: SyncReport) -> Binding:
+    def _binding(
+        self, state: DirectoryState, head: Head | None, tree: str | None, sync: SyncReport
+    ) -> Binding:
         assert head is not None
         if state.binding is None:
             sync.bound.append(state.directory)
-        conflict = state.binding.conflict if state.binding and state.binding.version == head.version else ""
+        conflict = (
+            state.binding.conflict
+            if state.binding and state.binding.version == head.version
+            else ""
+        )
         return self._make_binding(head.id, state.directory, head.version, state.signature, conflict)
 
     def _make_binding(
@@ -698,4 +912,6 @@ class WorkingCopy:
 
 
 def _not_written(error: OSError) -> str:
-    return f"cannot be written: {error.strerror or error}; the library is right, the folder is behind"
+    return (
+        f"cannot be written: {error.strerror or error}; the library is right, the folder is behind"
+    )

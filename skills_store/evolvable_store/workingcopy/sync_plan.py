@@ -1,4 +1,6 @@
-"""Decide what a sync does with each directory: its step, whether its content is fit, and whether it is held."""
+"""Decide what a sync does with each directory: its step, whether its content is fit, and whether it
+is held.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +39,11 @@ from evolvable_store.workingcopy.origins import FileOrigin, OriginResolver
 from evolvable_store.workingcopy.status import DirectoryState, StatusReader
 from evolvable_store.workingcopy.tree_reader import SYNC_COPY, FolderContents
 
-ACTORS = {Principal.REPOSITORY: Actor.IMPORT, Principal.IMPORT: Actor.IMPORT, Principal.AGENT: Actor.AGENT}
+ACTORS = {
+    Principal.REPOSITORY: Actor.IMPORT,
+    Principal.IMPORT: Actor.IMPORT,
+    Principal.AGENT: Actor.AGENT,
+}
 """Which actor a principal's operations name; every other change on disk counts as a human's."""
 
 _TEMPORARY = ("unreadable", "it keeps changing")
@@ -51,11 +57,16 @@ def unread_main(kind: Kind, name: str, reading: FolderContents) -> str:
     if "." in reading.left_out:
         return f"it is {reading.left_out['.']}"
     expected = main_file(kind, name).casefold()
-    return next((f"{path}: {why}" for path, why in reading.left_out.items() if path.casefold() == expected), "")
+    return next(
+        (f"{path}: {why}" for path, why in reading.left_out.items() if path.casefold() == expected),
+        "",
+    )
 
 
 def known_manifest(store: Store, binding: Binding | None, head: Head | None) -> Manifest:
-    """Return the files of the version that a directory last held, by default of the newest; none without a head."""
+    """Return the files of the version that a directory last held, by default of the newest; none
+    without a head.
+    """
     if head is None or not head.latest:
         return Manifest({})
     return store.manifest(head, (binding.version if binding else None) or head.latest)
@@ -80,7 +91,10 @@ def unread_known(reading: FolderContents, known_paths: Iterable[str]) -> list[st
 def _next_for(why: str) -> str:
     if why.startswith(_TEMPORARY):
         return "the directory is imported when it can be read"
-    return "the known version, which has it, stays: put a regular file within the limits there, or remove it"
+    return (
+        "the known version, which has it, stays: put a regular file within the limits there, "
+        "or remove it"
+    )
 
 
 KnownFiles = Callable[[Iterable[str]], Files]
@@ -99,19 +113,28 @@ def merge_marks(reading: FolderContents, read_known: KnownFiles) -> list[Problem
 
 
 def known_files(store: Store, binding: Binding | None, head: Head | None) -> KnownFiles:
-    """Return a reader of files of the version that a directory last held, by default of the newest."""
+    """Return a reader of files of the version that a directory last held, by default of
+    the newest.
+    """
 
     def read(paths: Iterable[str]) -> Files:
         manifest = known_manifest(store, binding, head)
-        return store.files_of(Manifest({path: manifest[path] for path in paths if path in manifest}))
+        return store.files_of(
+            Manifest({path: manifest[path] for path in paths if path in manifest})
+        )
 
     return read
 
 
 def reasons_against(
-    kind: Kind, name: str, reading: FolderContents, known_paths: Iterable[str] = (), files: KnownFiles = no_files
+    kind: Kind,
+    name: str,
+    reading: FolderContents,
+    known_paths: Iterable[str] = (),
+    files: KnownFiles = no_files,
 ) -> list[str]:
-    """Return why a directory is not imported from a person's own folder: only unsafe content counts.
+    """Return why a directory is not imported from a person's own folder: only unsafe content
+    counts.
 
     known_paths: the paths of the version that it last held. files: reads that version.
     """
@@ -119,7 +142,11 @@ def reasons_against(
 
 
 def check_directory(
-    kind: Kind, name: str, reading: FolderContents, known_paths: Iterable[str], files: KnownFiles = no_files
+    kind: Kind,
+    name: str,
+    reading: FolderContents,
+    known_paths: Iterable[str],
+    files: KnownFiles = no_files,
 ) -> tuple[list[str], list[str]]:
     """Return `reasons_against` a directory, and the warnings of its import where there are none."""
     if why := unread_main(kind, name, reading) or reading.cut_short:
@@ -127,12 +154,19 @@ def check_directory(
     if unread := unread_known(reading, known_paths):
         return unread, []
     found = find_problems(kind, name, reading.files)
-    stops = list(map(str, [*blocking_problems(found), *merge_marks(reading, files)]))
+    stops = list(
+        map(
+            str,
+            [*blocking_problems(found), *merge_marks(reading, files)],
+        )
+    )
     return stops, [] if stops else warning_texts(found, reading)
 
 
 def warning_texts(found: Sequence[Problem], reading: FolderContents) -> list[str]:
-    """Return the warnings of an import from a person's own folder: problems, files left out, and hard links."""
+    """Return the warnings of an import from a person's own folder: problems, files left out, and
+    hard links.
+    """
     linked = "it has another name by a hard link, and may be a private file"
     return [
         *(str(problem) for problem in found if not problem.capability),
@@ -161,13 +195,17 @@ class SyncStep(Enum):
 
 
 def decide_step(
-    binding: Binding | None, head: Head | None, tree: str | None, tree_of: Callable[[int], str], is_taken: bool
+    binding: Binding | None,
+    head: Head | None,
+    tree: str | None,
+    tree_of: Callable[[int], str],
+    is_taken: bool,
 ) -> SyncStep:
     """Return the step for one directory.
 
-    head: of the bound resource, or of the one that has the directory's name. tree: of the files in the directory,
-    None when it is gone. tree_of: the tree of a version of that resource. is_taken: whether another directory of the
-    scope is bound to it.
+    head: of the bound resource, or of the one that has the directory's name. tree: of the files in
+    the directory, None when it is gone. tree_of: the tree of a version of that resource. is_taken:
+    whether another directory of the scope is bound to it.
     """
     living = head is not None and head.version is not None
     bound_version = binding.version if binding else None
@@ -186,22 +224,36 @@ def decide_step(
     # Only the directory changed.
     if bound_version == head.version:
         return SyncStep.SNAPSHOT
-    # A version after the known one that lies here was written by us, and a crash kept us from noting it.
+    # A version after the known one that lies here was written by us, and a crash kept us from
+    # noting it.
     assert head.version is not None
     # Newest first: a lagging directory is nearly always one version behind.
-    ours = any(tree == tree_of(number) for number in range(head.version - 1, bound_version - 1, -1))
+    ours = any(
+        tree == tree_of(number)
+        for number in range(
+            head.version - 1,
+            bound_version - 1,
+            -1,
+        )
+    )
     return SyncStep.CHECKOUT if ours else SyncStep.MERGE
 
 
-def _plugin_step(step: SyncStep, binding: Binding | None, tree: str | None, tree_of: Callable[[int], str]) -> SyncStep:
-    """Return the step for a plugin's directory, which is never written: its content is the next version as it is."""
+def _plugin_step(
+    step: SyncStep, binding: Binding | None, tree: str | None, tree_of: Callable[[int], str]
+) -> SyncStep:
+    """Return the step for a plugin's directory, which is never written: its content is the next
+    version as it is.
+    """
     if step is SyncStep.MERGE:
         assert binding is not None and binding.version is not None
         return SyncStep.NOTHING if tree == tree_of(binding.version) else SyncStep.SNAPSHOT
     return SyncStep.NOTHING if step in (SyncStep.CHECKOUT, SyncStep.REMOVE_DIRECTORY) else step
 
 
-def _step_without_directory(binding: Binding | None, bound_version: int | None, living: bool) -> SyncStep:
+def _step_without_directory(
+    binding: Binding | None, bound_version: int | None, living: bool
+) -> SyncStep:
     if binding is None:
         return SyncStep.NOTHING
     if bound_version is None:
@@ -213,8 +265,9 @@ def _step_without_directory(binding: Binding | None, bound_version: int | None, 
 class Edit:
     """A directory whose content is to become a version of `ref`.
 
-    how: as in ImportedDirectory. identity: who answers for it. waits: for what it waits, '' for nothing. lost: what was
-    learned and is not in it, where it replaced the files and is no edit of them.
+    how: as in ImportedDirectory. identity: who answers for it. waits: for what it waits, '' for
+    nothing. lost: what was learned and is not in it, where it replaced the files and is no edit of
+    them.
     """
 
     state: DirectoryState
@@ -266,7 +319,11 @@ class SyncPlan:
     def decide(self, state: DirectoryState) -> SyncStep:
         """Return the next step of a directory that is not held."""
         step = self._decide(state)
-        if state.resolved and state.resolved.unsynced and step in (SyncStep.SNAPSHOT, SyncStep.BIND):
+        if (
+            state.resolved
+            and state.resolved.unsynced
+            and step in (SyncStep.SNAPSHOT, SyncStep.BIND)
+        ):
             # What is bound without a pending checkout is believed after a power failure too.
             with suppress(Refused, OSError):
                 make_durable(self._folder.path, state.directory)
@@ -274,7 +331,13 @@ class SyncPlan:
 
     def _decide(self, state: DirectoryState) -> SyncStep:
         head, resolved = state.head, state.resolved
-        if resolved and resolved.before_restart and state.tree and head and head.version is not None:
+        if (
+            resolved
+            and resolved.before_restart
+            and state.tree
+            and head
+            and head.version is not None
+        ):
             if state.tree == head.tree:
                 return SyncStep.BIND
             # A power failure cut our files, or kept a directory from before the newest exchanges.
@@ -290,7 +353,11 @@ class SyncPlan:
             return head.tree if number == head.latest else self._store.version(head, number).tree
 
         step = decide_step(state.binding, head, state.tree, tree_of, self._is_taken(state))
-        return _plugin_step(step, state.binding, state.tree, tree_of) if self._folder.is_plugins else step
+        return (
+            _plugin_step(step, state.binding, state.tree, tree_of)
+            if self._folder.is_plugins
+            else step
+        )
 
     def decide_held(self, state: DirectoryState, sync: SyncReport) -> SyncStep | None:
         """Return the step for a directory that is held, None for one that is not, or no longer."""
@@ -298,8 +365,14 @@ class SyncPlan:
         if held_directory is None:
             return None
         living = state.head is not None and state.head.version is not None
-        if state.tree != held_directory.tree or living and state.head is not None and state.head.tree == state.tree:
-            # It was edited, taken away, or is what the library has: it is decided on as any other directory.
+        if (
+            state.tree != held_directory.tree
+            or living
+            and state.head is not None
+            and state.head.tree == state.tree
+        ):
+            # It was edited, taken away, or is what the library has: it is decided on as any other
+            # directory.
             self._release(state.directory)
             return None
         if held_directory.is_approved:
@@ -313,20 +386,35 @@ class SyncPlan:
         self.held.pop(directory, None)
 
     def _ref_of(self, state: DirectoryState) -> Ref:
-        return state.head.ref if state.head is not None else Ref(self._folder.kind, state.name, self._folder.scope)
+        return (
+            state.head.ref
+            if state.head is not None
+            else Ref(self._folder.kind, state.name, self._folder.scope)
+        )
 
     def origin(self, state: DirectoryState, ref: Ref) -> FileOrigin:
         """Return the origin of a directory's content."""
         if self._folder.is_plugins:
             return FileOrigin(self._identity)
         base_manifest = (
-            self._store.manifest(state.head) if state.head is not None and state.head.ref == ref else Manifest({})
+            self._store.manifest(state.head)
+            if state.head is not None and state.head.ref == ref
+            else Manifest({})
         )
         return self._origin(state, base_manifest)
 
     def origin_of_newest(self, state: DirectoryState, head: Head) -> FileOrigin:
-        """Return the origin of the newest version, which a directory holds, as if it were not here yet."""
-        base_manifest = self._store.manifest(head, head.latest - 1) if head.latest > 1 else Manifest({})
+        """Return the origin of the newest version, which a directory holds, as if it were not here
+        yet.
+        """
+        base_manifest = (
+            self._store.manifest(
+                head,
+                head.latest - 1,
+            )
+            if head.latest > 1
+            else Manifest({})
+        )
         # Otherwise the version that is judged would vouch for its own bytes.
         self._judged = (head.id, head.latest)
         try:
@@ -373,7 +461,13 @@ class SyncPlan:
     def find_lost(self, state: DirectoryState, ref: Ref, origin: FileOrigin) -> LostChanges | None:
         """Return the learned changes that a directory has lost, where its files were replaced."""
         head, principal = state.head, origin.identity.principal
-        if origin.waits or head is None or head.ref != ref or head.latest < 2 or principal is Principal.AGENT:
+        if (
+            origin.waits
+            or head is None
+            or head.ref != ref
+            or head.latest < 2
+            or principal is Principal.AGENT
+        ):
             return None
         learned = self._store.backend.attestations.learned_candidates(head.id)
         # The cheap questions first: most resources never learned anything.
@@ -383,7 +477,13 @@ class SyncPlan:
 
         def source() -> SourceKind:
             by_installer = not by_git and self.installed_skills.is_replaced(state.directory)
-            return SourceKind.GIT if by_git else SourceKind.INSTALLER if by_installer else SourceKind.NONE
+            return (
+                SourceKind.GIT
+                if by_git
+                else SourceKind.INSTALLER
+                if by_installer
+                else SourceKind.NONE
+            )
 
         def was_in_source(files: Files) -> bool:
             return by_git and self.origins.was_committed(state.directory, files, disk)
@@ -391,13 +491,19 @@ class SyncPlan:
         return lost_changes(self._store, head, disk, source, was_in_source)
 
     def hold(self, edit: Edit, sync: SyncReport) -> bool:
-        """Return whether the content is held, and hold it: the files stay, and nothing of them is served."""
+        """Return whether the content is held, and hold it: the files stay, and nothing of them is
+        served.
+        """
         state, head = edit.state, edit.state.head
         # A script with a person's token answers for itself.
         if edit.identity.principal not in (*ACTORS, Principal.UNKNOWN, Principal.PERSON):
             return False
         assert state.reading is not None and state.tree is not None
-        before = self._store.files(head) if head is not None and head.ref == edit.ref and head.version else {}
+        before = (
+            self._store.files(head)
+            if head is not None and head.ref == edit.ref and head.version
+            else {}
+        )
         left_out = (*state.reading.left_out, *state.reading.ignored)
         arrival = IncomingDirectory(
             self._folder,
@@ -411,23 +517,36 @@ class SyncPlan:
             self._is_unclaimed_elsewhere(edit),
         )
         holding = self._gate(arrival) if self._gate else None
-        if edit.identity.principal in ACTORS and head is not None and head.frozen and head.ref == edit.ref:
+        if (
+            edit.identity.principal in ACTORS
+            and head is not None
+            and head.frozen
+            and head.ref == edit.ref
+        ):
             holding = holding or HoldDecision("a person froze it")
         if holding is None:
             return False
         is_update = edit.lost is not None and edit.lost.source is not SourceKind.NONE
-        # Made from the version that it updates, it is merged with what was learned since when a person approves it.
+        # Made from the version that it updates, it is merged with what was learned since when a
+        # person approves it.
         base = edit.lost.base if edit.lost is not None and is_update else edit.expected_version
         self._hold_back(arrival, base, state.tree, holding, sync)
         return True
 
     def _is_unclaimed_elsewhere(self, edit: Edit) -> bool:
-        """Return whether nobody answers for an edit in a checkout of a system whose objects nobody reads here."""
+        """Return whether nobody answers for an edit in a checkout of a system whose objects nobody
+        reads here.
+        """
         unclaimed = edit.identity.principal is Principal.UNKNOWN
         return unclaimed and self.origins.is_other_system(edit.state.directory)
 
     def _hold_back(
-        self, arrival: IncomingDirectory, base: int, tree: str, holding: HoldDecision, sync: SyncReport
+        self,
+        arrival: IncomingDirectory,
+        base: int,
+        tree: str,
+        holding: HoldDecision,
+        sync: SyncReport,
     ) -> None:
         draft = Draft(arrival.ref, base, arrival.files, holding.reason, findings=holding.findings)
         proposal = self._held_files.hold(
@@ -436,7 +555,9 @@ class SyncPlan:
         sync.held.append(HeldContent(arrival.directory, arrival.ref, proposal, holding.reason))
 
     def _is_taken(self, state: DirectoryState) -> bool:
-        """Return whether a directory other than this one, in any folder, holds the resource of this name."""
+        """Return whether a directory other than this one, in any folder, holds the resource of this
+        name.
+        """
         if state.head is None or (state.binding is not None and state.binding.version is not None):
             return False
         return any(
@@ -447,55 +568,77 @@ class SyncPlan:
         )
 
     def _is_there(self, binding: Binding) -> bool:
-        # A directory of ours that is gone has moved here, if anywhere; of other folders we do not know.
-        return binding.folder != self._folder.id or os.path.lexists(self._folder.path / binding.directory)
+        # A directory of ours that is gone has moved here, if anywhere; of other folders we do not
+        # know.
+        return binding.folder != self._folder.id or os.path.lexists(
+            self._folder.path / binding.directory
+        )
 
     def is_fit(self, state: DirectoryState, step: SyncStep, sync: SyncReport) -> bool:
-        """Return whether the directory may be imported; report every problem, also those that do not stop it."""
+        """Return whether the directory may be imported; report every problem, also those that do
+        not stop it.
+        """
         assert state.reading is not None
         kind, name = self._folder.kind, normal_name(Path(state.directory).name)
         if not state.name:
-            sync.refused.append(DirectoryIssue(state.directory, (f"no name can be made of {quote_text(name)}",)))
+            sync.refused.append(
+                DirectoryIssue(state.directory, (f"no name can be made of {quote_text(name)}",))
+            )
             return False
         main = main_path(kind, state.name, state.reading.files) or main_file(kind, state.name)
         if main not in state.reading.files:
             # In the middle of a save, or no resource at all: what is known stays as it is.
             why = unread_main(kind, state.name, state.reading)
             if why:
-                self._status_reader.refused[state.directory] = state.reading.signature if state.signature else ""
+                self._status_reader.refused[state.directory] = (
+                    state.reading.signature if state.signature else ""
+                )
                 sync.refused.append(DirectoryIssue(state.directory, (why,)))
             elif state.binding is not None and state.binding.version is not None:
                 sync.refused.append(DirectoryIssue(state.directory, (f"{main}: is missing",)))
             return False
         if cut := state.reading.cut_short:
             # A part of a resource is no version of it: what is known stays as it is.
-            self._status_reader.refused[state.directory] = state.reading.signature if state.signature else ""
+            self._status_reader.refused[state.directory] = (
+                state.reading.signature if state.signature else ""
+            )
             sync.refused.append(DirectoryIssue(state.directory, (cut,)))
             return False
-        if state.binding is None and (why := copied_from(self._folder.path / state.directory, kind, state.files)):
+        if state.binding is None and (
+            why := copied_from(self._folder.path / state.directory, kind, state.files)
+        ):
             # Not remembered as refused: that changes with the directory beside it.
             sync.refused.append(DirectoryIssue(state.directory, (why,)))
             return False
         if unread := self._unread(state, step):
-            # Not remembered as refused: whether a path is tracked depends on the head too, not on the files alone.
+            # Not remembered as refused: whether a path is tracked depends on the head too, not on
+            # the files alone.
             sync.refused.append(DirectoryIssue(state.directory, tuple(unread)))
             return False
         found = find_problems(kind, name if kind is Kind.SKILL else state.name, state.reading.files)
         marks = merge_marks(state.reading, known_files(self._store, state.binding, state.head))
         stops = [*blocking_problems(found), *marks]
         if stops:
-            self._status_reader.refused[state.directory] = state.reading.signature if state.signature else ""
+            self._status_reader.refused[state.directory] = (
+                state.reading.signature if state.signature else ""
+            )
             sync.refused.append(DirectoryIssue(state.directory, tuple(map(str, stops))))
             return False
-        # The problems of a version were reported when it came; an unchanged directory is read again only soon after.
+        # The problems of a version were reported when it came; an unchanged directory is read again
+        # only soon after.
         is_known = (
-            step is SyncStep.BIND and state.binding and state.head and state.binding.version == state.head.version
+            step is SyncStep.BIND
+            and state.binding
+            and state.head
+            and state.binding.version == state.head.version
         )
         self._warn(state, [] if is_known else found, sync)
         return True
 
     def _unread(self, state: DirectoryState, step: SyncStep) -> list[str]:
-        """Return why files of the known version were not read, where importing the rest would delete them."""
+        """Return why files of the known version were not read, where importing the rest would
+        delete them.
+        """
         assert state.reading is not None
         if step not in (SyncStep.SNAPSHOT, SyncStep.MERGE) or not state.reading.left_out:
             return []
@@ -507,7 +650,10 @@ class SyncPlan:
             sync.warnings.append(DirectoryIssue(state.directory, tuple(texts)))
 
     def choose_ref(self, state: DirectoryState, step: SyncStep, names: set[str]) -> Ref:
-        """Return the resource that an edit becomes a version of. names: those imported in the same batch."""
+        """Return the resource that an edit becomes a version of.
+
+        names: those imported in the same batch.
+        """
         kind, scope = self._folder.kind, self._folder.scope
         if state.binding is not None and state.head is not None and step is SyncStep.SNAPSHOT:
             return state.head.ref
@@ -547,7 +693,10 @@ class SyncPlan:
 
 
 def change_reason(place: str, edits: Sequence[Edit]) -> str:
-    """Return the reason of the operation that imports these edits. place: how it names the folder."""
+    """Return the reason of the operation that imports these edits.
+
+    place: how it names the folder.
+    """
     hows = {edit.how for edit in edits}
     what = {"new": "imported from", "returned": "returned to", "edited": "edited in"}
     verb = what[hows.pop()] if len(hows) == 1 else "changed in"

@@ -1,4 +1,5 @@
-"""The trash in the library's home: directories that were taken out of watched folders, and can be restored.
+"""The trash in the library's home: directories that were taken out of watched folders, and can be
+restored.
 
 An entry is kept for the files that belong to no version: ignored names, files over a limit, links.
 """
@@ -33,7 +34,10 @@ MAX_BYTES = 2 * 2**30
 """Bytes of all entries together; the oldest go first, the newest stays whatever its size."""
 
 _DAY = "day"
-"""The file of an entry that says on which day of use it came. Older programs refuse another field."""
+"""The file of an entry that says on which day of use it came.
+
+Older programs refuse another field.
+"""
 
 _ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
 
@@ -42,7 +46,8 @@ _ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
 class TrashEntry:
     """One directory that was taken out of a watched folder.
 
-    folder: the watched folder. directory: its name below it, with `/`. at: seconds. size: bytes. files: how many.
+    folder: the watched folder. directory: its name below it, with `/`. at: seconds. size: bytes.
+    files: how many.
     """
 
     id: str
@@ -60,7 +65,8 @@ class Trash:
         self._home, self._place = home, home / "trash"
 
     def put(self, old: PathAt, folder: Path, directory: str, now: float) -> TrashEntry | None:
-        """Move a directory that was taken away into the trash; return the entry, None when versions hold all of it.
+        """Move a directory that was taken away into the trash; return the entry, None when versions
+        hold all of it.
 
         Raise OSError when it cannot be moved; then it is where it was.
         """
@@ -96,18 +102,22 @@ class Trash:
     def newest_of(self, folder: Path, directory: str) -> TrashEntry | None:
         """Return the newest entry of a directory of a watched folder, None when there is none."""
         place = (os.fspath(folder), directory)
-        return next((entry for entry in self.entries() if (entry.folder, entry.directory) == place), None)
+        return next(
+            (entry for entry in self.entries() if (entry.folder, entry.directory) == place), None
+        )
 
     def put_back(self, identity: str, target: PathAt, *, all_files: bool = True) -> list[str]:
-        """Move the files of an entry to `target`, replacing nothing; return the paths that had to stay.
+        """Move the files of an entry to `target`, replacing nothing; return the paths that had to
+        stay.
 
-        target: made when it does not exist. all_files: also those that versions hold. The entry goes when nothing is
-        left in it. Raise NotFound, OSError.
+        target: made when it does not exist. all_files: also those that versions hold. The entry
+        goes when nothing is left in it. Raise NotFound, OSError.
         """
         entry = self._read(identity)
         if entry is None:
             raise NotFound(
-                f"There is nothing {identity!r} in the trash.", "`evolvable care trash` lists what is in it."
+                f"There is nothing {identity!r} in the trash.",
+                "`evolvable care trash` lists what is in it.",
             )
         with open_real((self._place / identity).resolve()) as place:
             content = place / "content"
@@ -124,23 +134,30 @@ class Trash:
         """Delete an entry. Raise InvalidArgument for something that is no entry's name."""
         if not _ID.fullmatch(identity):
             raise InvalidArgument(
-                f"{identity[:40]!r} is not the name of an entry.", "`evolvable care trash` lists them."
+                f"{identity[:40]!r} is not the name of an entry.",
+                "`evolvable care trash` lists them.",
             )
         shutil.rmtree(self._place / identity, ignore_errors=True)
 
     def expire(self, now: float) -> None:
         """Delete entries over the retention, and the oldest while all together are over the limit.
 
-        now: seconds of the clock. It only counts as one more day of use: a clock that jumps empties no trash.
+        now: seconds of the clock. It only counts as one more day of use: a clock that jumps empties
+        no trash.
         """
         total_bytes, today = 0, count_day(self._home, now)
         for position, entry in enumerate(self.entries()):
             total_bytes += entry.size
-            if today - self._day_of(entry.id, today) >= RETENTION_DAYS or (position and total_bytes > MAX_BYTES):
+            if today - self._day_of(entry.id, today) >= RETENTION_DAYS or (
+                position and total_bytes > MAX_BYTES
+            ):
                 self.delete(entry.id)
 
     def _day_of(self, identity: str, today: int) -> int:
-        """Return the day of use on which an entry came. That of another program's entry counts from now on."""
+        """Return the day of use on which an entry came.
+
+        That of another program's entry counts from now on.
+        """
         place = self._place / identity / _DAY
         try:
             return int(place.read_text(encoding="utf-8"))
@@ -158,13 +175,22 @@ class Trash:
             entry = TrashEntry(**{**fields, "id": name})
         except (OSError, ValueError, TypeError, RecursionError):
             return None
-        texts = isinstance(entry.folder, str) and isinstance(entry.directory, str) and is_inside(entry.directory)
-        numbers = all(isinstance(value, (int, float)) for value in (entry.at, entry.files, entry.size))
+        texts = (
+            isinstance(entry.folder, str)
+            and isinstance(entry.directory, str)
+            and is_inside(entry.directory)
+        )
+        numbers = all(
+            isinstance(value, (int, float)) for value in (entry.at, entry.files, entry.size)
+        )
         return entry if texts and numbers and (self._place / name / "content").is_dir() else None
 
 
 def _put_back(source: PathAt, target: PathAt) -> bool:
-    """Move a file or directory to a place that does not exist; merge directories. Return whether all of it went."""
+    """Move a file or directory to a place that does not exist; merge directories.
+
+    Return whether all of it went.
+    """
     with suppress(OSError):
         target.make_parents()
         if not target.exists():
@@ -177,7 +203,9 @@ def _put_back(source: PathAt, target: PathAt) -> bool:
 
 
 def _extent(folder: PathAt) -> tuple[int, int]:
-    """Return how many files lie below a folder, and their bytes; links are counted, never followed."""
+    """Return how many files lie below a folder, and their bytes; links are counted,
+    never followed.
+    """
     files = size = 0
     with suppress(OSError):
         for name in folder.names():
@@ -186,5 +214,8 @@ def _extent(folder: PathAt) -> tuple[int, int]:
                 below = _extent(folder / name)
                 files, size = files + below[0], size + below[1]
             else:
-                files, size = files + 1, size + (status.st_size if stat.S_ISREG(status.st_mode) else 0)
+                files, size = (
+                    files + 1,
+                    size + (status.st_size if stat.S_ISREG(status.st_mode) else 0),
+                )
     return files, size

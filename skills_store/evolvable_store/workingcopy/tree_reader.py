@@ -1,8 +1,10 @@
-"""Reads one resource's folder from disk, where anything can lie and everything can change while it is read.
+"""Reads one resource's folder from disk, where anything can lie and everything can change while it
+is read.
 
-People keep one file for several skills of a repository, and link to it. The bytes of such a file belong to the version
-where it lies in the same work tree, or outside of repositories in the same watched folder. The link decides nothing
-more: it is read without following a link on the way, is never written through, and leads to nothing private.
+People keep one file for several skills of a repository, and link to it. The bytes of such a file
+belong to the version where it lies in the same work tree, or outside of repositories in the same
+watched folder. The link decides nothing more: it is read without following a link on the way, is
+never written through, and leads to nothing private.
 """
 
 import errno
@@ -13,7 +15,15 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from evolvable_store.objects import EXECUTABLE, MAX_FILE, MAX_FILES, MAX_RESOURCE, PLAIN, File, TreeEntry
+from evolvable_store.objects import (
+    EXECUTABLE,
+    MAX_FILE,
+    MAX_FILES,
+    MAX_RESOURCE,
+    PLAIN,
+    File,
+    TreeEntry,
+)
 from evolvable_store.paths import is_ignored, is_sync_copy, work_tree
 from evolvable_store.workingcopy.openat import PathAt, is_link, open_real
 from evolvable_store.workingcopy.signatures import (
@@ -31,14 +41,23 @@ from evolvable_store.workingcopy.signatures import (
 )
 
 EXECUTABLE_BITS = os.name != "nt"
-"""Whether the file system records which files are executable. On Windows it does not, and every file reads as PLAIN."""
+"""Whether the file system records which files are executable.
 
-# A folder that changes in three readings in a row is in the middle of a copy; a later sync reads it again.
+On Windows it does not, and every file reads as PLAIN.
+"""
+
+# A folder that changes in three readings in a row is in the middle of a copy; a later sync reads it
+# again.
 _ATTEMPTS = 3
 _POSIX = os.name == "posix"
-# O_NOFOLLOW and O_NONBLOCK: neither a link nor a pipe that somebody puts there is opened or waited for.
-_READ = os.O_RDONLY | sum(getattr(os, f, 0) for f in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
-_ENTER = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC"))
+# O_NOFOLLOW and O_NONBLOCK: neither a link nor a pipe that somebody puts there is opened or waited
+# for.
+_READ = os.O_RDONLY | sum(
+    getattr(os, f, 0) for f in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
+)
+_ENTER = os.O_RDONLY | sum(
+    getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC")
+)
 _IGNORED, _EMPTY = "ignored", "an empty folder"
 SYNC_COPY = "a copy that a synchroniser made"
 """Why a file is left out whose name a synchroniser gives to the second of two versions."""
@@ -53,7 +72,9 @@ _PERMITTED_HIDDEN = frozenset({".agents", ".claude", ".codex", ".github"})
 
 @dataclass(frozen=True, slots=True)
 class LinkBoundary:
-    """The folder within which links are followed, and the hidden names on the way to the watched folder."""
+    """The folder within which links are followed, and the hidden names on the way to the watched
+    folder.
+    """
 
     root: Path
     permitted_names: frozenset[str]
@@ -72,30 +93,38 @@ class LinkBoundary:
         if not real.is_relative_to(self.root):
             return f"{SYMLINK} out of {self.root}"
         hidden = [name for name in real.relative_to(self.root).parts if name.startswith(".")]
-        return f"{SYMLINK} to what is hidden" if set(hidden) - _PERMITTED_HIDDEN - self.permitted_names else real
+        return (
+            f"{SYMLINK} to what is hidden"
+            if set(hidden) - _PERMITTED_HIDDEN - self.permitted_names
+            else real
+        )
 
 
 def boundary_of(folder: Path, directory: str, home: Path) -> LinkBoundary:
     """Return the boundary for a directory of a watched folder: its work tree, else the folder.
 
-    A work tree that the library's home lies in is a home folder with private files, and does not count.
+    A work tree that the library's home lies in is a home folder with private files, and does not
+    count.
     """
     tree = work_tree(folder / directory)
     # A home folder under git has keys and tokens in it.
     root = folder if tree is None or Path(os.path.realpath(home)).is_relative_to(tree) else tree
     way = folder.relative_to(root).parts if folder.is_relative_to(root) else ()
-    return LinkBoundary(root, frozenset(name for name in way if name.startswith(".") and name != ".git"))
+    return LinkBoundary(
+        root, frozenset(name for name in way if name.startswith(".") and name != ".git")
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class FolderContents:
     """The content of a folder at one moment.
 
-    files: path -> file; always fit for `make_manifest`. left_out: path -> why it is not in `files` (ignored names and
-    empty folders are not mentioned; a name that is not Unicode is shown with escapes; "." is the folder itself).
-    signature, newest: as of `signature()`, taken before the bytes were read. linked: paths of files that have another
-    name outside, by a hard link. ignored: paths of entries whose names are never part of a resource; that of a folder
-    ends with a slash. links: paths that are symbolic links -> the file whose bytes were read. on_disk: the files as
+    files: path -> file; always fit for `make_manifest`. left_out: path -> why it is not in `files`
+    (ignored names and empty folders are not mentioned; a name that is not Unicode is shown with
+    escapes; "." is the folder itself). signature, newest: as of `signature()`, taken before the
+    bytes were read. linked: paths of files that have another name outside, by a hard link. ignored:
+    paths of entries whose names are never part of a resource; that of a folder ends with a slash.
+    links: paths that are symbolic links -> the file whose bytes were read. on_disk: the files as
     they lie there, where `files` has powers as their version has them; None elsewhere.
     """
 
@@ -120,27 +149,36 @@ class FolderContents:
 
     @property
     def cut_short(self) -> str:
-        """Why these files are only a part of what lies there, '' when their number was no reason to leave one out."""
+        """Why these files are only a part of what lies there, '' when their number was no reason to
+        leave one out.
+        """
         reasons = set(self.left_out.values())
         return next((reason for reason in (_STOPPED, _TOO_MANY) if reason in reasons), "")
 
 
 def read_folder(
-    folder: Path, before: Signature | None = None, *, real: bool = False, within: LinkBoundary | None = None
+    folder: Path,
+    before: Signature | None = None,
+    *,
+    real: bool = False,
+    within: LinkBoundary | None = None,
 ) -> FolderContents:
     """Return the files of `folder` at one moment, and the paths left out with the reason of each.
 
-    Follows no symlink (not even `folder` itself) but those to files `within` a boundary, opens nothing but regular
-    files, never blocks, reads no file over its limit. When something changes meanwhile it reads again, three times at
-    most. before: the fingerprint, where it has just been taken. real: no component of the path may be a link either, as
-    in a work tree, where anybody can put one at any moment. Raises FileNotFoundError when there is no folder.
+    Follows no symlink (not even `folder` itself) but those to files `within` a boundary, opens
+    nothing but regular files, never blocks, reads no file over its limit. When something changes
+    meanwhile it reads again, three times at most. before: the fingerprint, where it has just been
+    taken. real: no component of the path may be a link either, as in a work tree, where anybody can
+    put one at any moment. Raises FileNotFoundError when there is no folder.
     """
     for _ in range(_ATTEMPTS):
         # The fingerprint comes first: a change during the reading gives another one afterwards.
         before = before or signature(folder)
         if before is None:
             raise FileNotFoundError(errno.ENOENT, "there is no folder", str(folder))
-        reading = replace(_read(folder, real, within), signature=before.digest, newest=before.newest)
+        reading = replace(
+            _read(folder, real, within), signature=before.digest, newest=before.newest
+        )
         after = signature(folder)
         if before == after:
             break
@@ -170,29 +208,41 @@ def read_single(file: Path, name: str, *, real: bool = False) -> FolderContents:
     return FolderContents({}, {name: found}, seen.digest, seen.newest)
 
 
-def keep_modes(files: Mapping[str, File], source: Mapping[str, File | TreeEntry]) -> dict[str, File]:
+def keep_modes(
+    files: Mapping[str, File], source: Mapping[str, File | TreeEntry]
+) -> dict[str, File]:
     """Return the files, with the modes of `source` where the file system records none."""
     if EXECUTABLE_BITS:
         return dict(files)
-    return {path: replace(file, mode=source[path].mode) if path in source else file for path, file in files.items()}
+    return {
+        path: replace(file, mode=source[path].mode) if path in source else file
+        for path, file in files.items()
+    }
 
 
 def tracked_paths(folder: Path | PathAt) -> list[str]:
-    """Return the paths of the files that `read_folder` would read, by stat alone; none when there is no folder."""
+    """Return the paths of the files that `read_folder` would read, by stat alone; none when there
+    is no folder.
+    """
     return [found.path for found in _survey(folder) if not found.reason]
 
 
 def untracked_paths(folder: Path | PathAt) -> list[str]:
-    """Return the paths, as the system names them, of all entries that `tracked_paths` lacks, the outermost only.
+    """Return the paths, as the system names them, of all entries that `tracked_paths` lacks, the
+    outermost only.
 
-    These are ignored names, empty folders and everything left out: what a new version does not bring along.
+    These are ignored names, empty folders and everything left out: what a new version does not
+    bring along.
     """
     return [found.path for found in _survey(folder) if found.reason]
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenFolder:
-    """An open folder. Names are looked up in it, wherever its path leads meanwhile, if the system can do that."""
+    """An open folder.
+
+    Names are looked up in it, wherever its path leads meanwhile, if the system can do that.
+    """
 
     path: str
     fd: int | None
@@ -209,7 +259,9 @@ class _OpenFolder:
     def readable(self, name: str) -> bool:
         if self.fd is None:
             return os.access(os.path.join(self.path, name), os.R_OK)
-        return os.access(name, os.R_OK, dir_fd=self.fd, effective_ids=os.access in os.supports_effective_ids)
+        return os.access(
+            name, os.R_OK, dir_fd=self.fd, effective_ids=os.access in os.supports_effective_ids
+        )
 
     @contextmanager
     def enter(self, name: str) -> Iterator["_OpenFolder"]:
@@ -291,7 +343,11 @@ def _read(folder: Path, real: bool, within: LinkBoundary | None) -> FolderConten
         for found in walk:
             reason = found.reason
             if not reason:
-                outcome = _read_target(found.target) if found.target else _read_file(found.place, found.name)
+                outcome = (
+                    _read_target(found.target)
+                    if found.target
+                    else _read_file(found.place, found.name)
+                )
                 # Again with the bytes that were read: the file may have grown since.
                 if isinstance(outcome, File) and size + len(outcome.data) <= MAX_RESOURCE:
                     files[found.path] = outcome
@@ -353,7 +409,9 @@ def _walk_top(
             yield _WalkEntry(".", reason, outside, path)
 
 
-def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits, within: LinkBoundary | None) -> Iterator[_WalkEntry]:
+def _walk(
+    place: _OpenFolder, prefix: str, tally: _WalkLimits, within: LinkBoundary | None
+) -> Iterator[_WalkEntry]:
     """Yield every entry below `place`: ignored ones, then files, then the entries of each folder.
 
     The order decides which files are taken when there are too many; `_sign` keeps the same.
@@ -367,7 +425,11 @@ def _walk(place: _OpenFolder, prefix: str, tally: _WalkLimits, within: LinkBound
         path = prefix + entry.name
         try:
             status = place.stat(entry)
-            target = within.target(os.path.join(place.path, entry.name)) if within and is_link(status) else None
+            target = (
+                within.target(os.path.join(place.path, entry.name))
+                if within and is_link(status)
+                else None
+            )
             # The status of the target: the link's own says nothing of size or kind.
             if isinstance(target, Path):
                 status = os.lstat(target)
@@ -426,7 +488,9 @@ def _read_file(place: _OpenFolder, name: str) -> File | str:
             return error_reason(error)
         # Otherwise somebody wrote while it was read.
         if len(data) == before.st_size and entry_line(name, before) == entry_line(name, after):
-            return File(data, EXECUTABLE if EXECUTABLE_BITS and before.st_mode & stat.S_IXUSR else PLAIN)
+            return File(
+                data, EXECUTABLE if EXECUTABLE_BITS and before.st_mode & stat.S_IXUSR else PLAIN
+            )
     return "it keeps changing"
 
 

@@ -1,18 +1,22 @@
-"""Make the libraries of older versions with their own command line; tests/flow/test_older_libraries.py opens them.
+"""Make the libraries of older versions with their own command line;
+tests/flow/test_older_libraries.py opens them.
 
     git worktree add /tmp/tree COMMIT
     python -m venv /tmp/venv && /tmp/venv/bin/pip install -e /tmp/tree
     rm -rf /tmp/evolvable-older
-    python tests/data/older/make.py make /tmp/tree /tmp/venv/bin/python tests/data/older/COMMIT.tar.xz
+    python tests/data/older/make.py make /tmp/tree /tmp/venv/bin/python
+    tests/data/older/COMMIT.tar.xz
 
-Needs Linux or macOS. Each archive holds a person's whole machine below /tmp/evolvable-older: the library with two runs
-of an evolution (one finished and adopted, one that waits for an answer), configuration, clients, transcripts, exports
-and a backup; and answers.json, which is what that version's own commands said about it.
+Needs Linux or macOS. Each archive holds a person's whole machine below /tmp/evolvable-older: the
+library with two runs of an evolution (one finished and adopted, one that waits for an answer),
+configuration, clients, transcripts, exports and a backup; and answers.json, which is what that
+version's own commands said about it.
 
     python tests/data/older/make.py record /tmp/tree /tmp/venv/bin/python ARCHIVE OUT
 
-writes what another version says about an archive. tests/data/older/keys.json holds the keys (older_machine.key_paths)
-of what 014e1ac said: the last commit before modules, classes and functions got their present names.
+writes what another version says about an archive. tests/data/older/keys.json holds the keys
+(older_machine.key_paths) of what 014e1ac said: the last commit before modules, classes and
+functions got their present names.
 """
 
 import json
@@ -76,8 +80,14 @@ INVOICES = """\
 
 
 def questions(runs: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the commands that describe a library, each with --json. runs: the ids of its two runs."""
-    return {name: [*(runs.get(word, word) for word in words), "--json"] for name, words in QUESTIONS.items()}
+    """Return the commands that describe a library, each with --json.
+
+    runs: the ids of its two runs.
+    """
+    return {
+        name: [*(runs.get(word, word) for word in words), "--json"]
+        for name, words in QUESTIONS.items()
+    }
 
 
 class Machine:
@@ -87,17 +97,31 @@ class Machine:
         self.python = python
         self.user, self.project, self.home = ROOT / "user", ROOT / "project", ROOT / "library"
         account = tree / "tests/support/account"
-        self.env = {"PATH": "/usr/bin:/bin", "HOME": str(self.user), "EVOLVABLE_HOME": str(self.home)}
-        self.env |= {"EVOLVABLE_EMBEDDER": "off", "PYTHONPATH": str(account) if account.exists() else ""}
+        self.env = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self.user),
+            "EVOLVABLE_HOME": str(self.home),
+        }
+        self.env |= {
+            "EVOLVABLE_EMBEDDER": "off",
+            "PYTHONPATH": str(account) if account.exists() else "",
+        }
         self.env |= {"EVOLVABLE_TEST_ACCOUNT": str(self.user), "EVOLVABLE_TEST_TERMINAL": "1"}
 
     def run(self, *arguments: str, given: str = "y\n", code: int | None = 0) -> str:
         """Run a command; return what it printed."""
         command = [str(self.python), "-P", "-m", "evolvable_server", *arguments]
-        options: dict[str, Any] = {"env": self.env, "cwd": self.project, "encoding": "utf-8", "capture_output": True}
+        options: dict[str, Any] = {
+            "env": self.env,
+            "cwd": self.project,
+            "encoding": "utf-8",
+            "capture_output": True,
+        }
         ran = subprocess.run(command, input=given, timeout=300, check=False, **options)
         if code is not None and ran.returncode != code:
-            raise SystemExit(f"{arguments} ended with {ran.returncode}:\n{ran.stdout}\n{ran.stderr}")
+            raise SystemExit(
+                f"{arguments} ended with {ran.returncode}:\n{ran.stdout}\n{ran.stderr}"
+            )
         return ran.stdout
 
     def json(self, *arguments: str, given: str = "y\n", code: int | None = 0) -> Any:
@@ -130,15 +154,41 @@ def make_library(on: Machine) -> None:
     skills = on.user / ".claude/skills"
     write(skills / "pdf/SKILL.md", skill("pdf", "Merge, split and fill PDF files.", "Use pypdf."))
     write(skills / "pdf/scripts/merge.py", "print('merged')\n")
-    write(skills / "notes/SKILL.md", skill("notes", "Write release notes from a list of commits.", "Group by area."))
+    write(
+        skills / "notes/SKILL.md",
+        skill("notes", "Write release notes from a list of commits.", "Group by area."),
+    )
     write(skills / "old-one/SKILL.md", skill("old-one", "Convert WordStar files.", "Nobody does."))
     shutil.copytree(EXAMPLES / "order-fields", skills / "order-fields")
     on.run("init", str(skills))
     greet = "---\nname: greet\ndescription: Greet somebody.\n---\n\nGreet {{name}}.\n"
     on.run("update", "prompt:greet", "--create", "--file", "PROMPT.md=-", given=greet)
-    on.run("update", "memory:USER", "--create", "--file", "USER.md=-", given="- Prefers short answers.\n")
-    on.run("update", "memory:MEMORY", "--create", "--file", "MEMORY.md=-", given="- The build runs on Tuesdays.\n")
-    on.run("update", "pdf", "--edit", "SKILL.md", "Use pypdf.", "Use pypdf, never PyPDF2.", "-m", "PyPDF2 is dead")
+    on.run(
+        "update",
+        "memory:USER",
+        "--create",
+        "--file",
+        "USER.md=-",
+        given="- Prefers short answers.\n",
+    )
+    on.run(
+        "update",
+        "memory:MEMORY",
+        "--create",
+        "--file",
+        "MEMORY.md=-",
+        given="- The build runs on Tuesdays.\n",
+    )
+    on.run(
+        "update",
+        "pdf",
+        "--edit",
+        "SKILL.md",
+        "Use pypdf.",
+        "Use pypdf, never PyPDF2.",
+        "-m",
+        "PyPDF2 is dead",
+    )
     on.run("publish")
     on.run("channel", "policy", "manual")
     on.run("update", "pdf", "--edit", "SKILL.md", "PyPDF2.", "PyPDF2.\n\nCheck the page count.")
@@ -147,7 +197,17 @@ def make_library(on: Machine) -> None:
     on.run("remove", "old-one")
     on.run("channel", "withdraw", "notes")
     for words, way in (("by area", "approve"), ("by author", "reject"), ("by date", "")):
-        on.run("update", "notes", "--edit", "SKILL.md", "Group ", f"Group {words}, then ", "--propose", "-m", words)
+        on.run(
+            "update",
+            "notes",
+            "--edit",
+            "SKILL.md",
+            "Group ",
+            f"Group {words}, then ",
+            "--propose",
+            "-m",
+            words,
+        )
         number = str(on.json("inbox")["proposals"][-1]["proposal_id"])
         if way:
             on.run("inbox", way, number, "-m", "so")
@@ -181,24 +241,44 @@ def make_evidence(on: Machine) -> None:
         said.append({**line, **here, "message": {"role": kind, "content": content, **more}})
 
     add("user", "Merge the two PDF files. We always check the page count after merging.")
-    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "python scripts/merge.py"}}
+    call = {
+        "type": "tool_use",
+        "id": "t1",
+        "name": "Bash",
+        "input": {"command": "python scripts/merge.py"},
+    }
     add("assistant", [call], id="m1", model="claude-opus-5-5")
-    add("user", [{"type": "tool_result", "tool_use_id": "t1", "content": "merged", "is_error": False}])
-    add("assistant", [{"type": "text", "text": "Done: 12 pages."}], id="m2", model="claude-opus-5-5")
+    add(
+        "user",
+        [{"type": "tool_result", "tool_use_id": "t1", "content": "merged", "is_error": False}],
+    )
+    add(
+        "assistant", [{"type": "text", "text": "Done: 12 pages."}], id="m2", model="claude-opus-5-5"
+    )
     folder = str(on.project).replace("/", "-")
     text = "".join(json.dumps(one) + "\n" for one in said)
     path = write(on.user / ".claude/projects" / folder / f"{session}.jsonl", text)
     begun = on.json("review", str(path))
     quote = "We always check the page count after merging."
     span = next(one["id"] for one in begun["packet"]["data"]["evidence"] if quote in one["text"])
-    learnt = {"kind": "preference", "claim": "Pages are counted.", "text": "Check the page count after merging PDFs."}
-    answer = {"review_id": begun["review_id"], "candidates": [learnt | {"evidence": [{"span": span, "quote": quote}]}]}
+    learnt = {
+        "kind": "preference",
+        "claim": "Pages are counted.",
+        "text": "Check the page count after merging PDFs.",
+    }
+    answer = {
+        "review_id": begun["review_id"],
+        "candidates": [learnt | {"evidence": [{"span": span, "quote": quote}]}],
+    }
     on.run("review", "--answer", str(write(on.project / "answer.json", json.dumps(answer))))
 
 
 def make_clients(on: Machine) -> None:
     """Connect clients, write memories into their folders, make tokens."""
-    write(on.user / ".claude.json", '{"numStartups": 3, "mcpServers": {"github": {"command": "npx"}}}\n')
+    write(
+        on.user / ".claude.json",
+        '{"numStartups": 3, "mcpServers": {"github": {"command": "npx"}}}\n',
+    )
     write(on.user / ".codex/config.toml", 'model = "gpt-5.5"  # the big one\n')
     for client in ("claude-code", "codex"):
         on.run("connect", client)
@@ -216,7 +296,13 @@ def answer_to(data: Mapping[str, Any]) -> dict[str, Any]:
     failed = [one["task"] for one in data["evidence"] if one["result"] == "failed"]
     said = "Read invoices too"
     intent = {"op": "edit", "ref": "skill:order-fields", "tasks": failed, "modification": said}
-    return {"diagnoses": [], "approaches": [], "intents": [intent], "summary": said, "justification": "They failed."}
+    return {
+        "diagnoses": [],
+        "approaches": [],
+        "intents": [intent],
+        "summary": said,
+        "justification": "They failed.",
+    }
 
 
 def make_runs(on: Machine) -> dict[str, str]:
@@ -235,7 +321,15 @@ def make_runs(on: Machine) -> dict[str, str]:
         write(on.user / ".config/evolvable/config.toml", config)
         on.run("proposer", "add", "thinker", "--", "thinker", "-p")
     executor = "orders" if named else "{python} -I -S run.py"
-    begin = ["evolve", "start", "environment:order-emails", "--program", "skill:order-fields", "--executor", executor]
+    begin = [
+        "evolve",
+        "start",
+        "environment:order-emails",
+        "--program",
+        "skill:order-fields",
+        "--executor",
+        executor,
+    ]
     begin += ["--free", "--test-repeats", "1", "--iterations", "1", "--wait"]
     on.run(*begin)
     runs = {"FINISHED": on.json("evolve", "status")["run"]}
@@ -264,8 +358,15 @@ def make(tree: Path, python: Path, target: Path) -> None:
     on.run("backup", str(ROOT / "backup"))
     answers = {"root": str(ROOT), "runs": runs, "answers": on.answers(runs)}
     write(ROOT / "answers.json", json.dumps(answers, indent=1, ensure_ascii=False, sort_keys=True))
-    for path in (on.user / ".claude.json", on.user / ".codex/config.toml", on.project / ".mcp.json"):
-        path.write_text(path.read_text(encoding="utf-8").replace(str(python.parent), INSTALLED), encoding="utf-8")
+    for path in (
+        on.user / ".claude.json",
+        on.user / ".codex/config.toml",
+        on.project / ".mcp.json",
+    ):
+        path.write_text(
+            path.read_text(encoding="utf-8").replace(str(python.parent), INSTALLED),
+            encoding="utf-8",
+        )
     with tarfile.open(target, "w:xz", preset=9) as archive:
         archive.add(ROOT, ".", filter=_plain)
 
@@ -274,7 +375,11 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     """Leave out whose file it was, and what belongs to the computer that it was made on."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
-    return None if Path(entry.name).suffix in (".lock", ".sock") or entry.name.endswith("/sandbox.json") else entry
+    return (
+        None
+        if Path(entry.name).suffix in (".lock", ".sock") or entry.name.endswith("/sandbox.json")
+        else entry
+    )
 
 
 # Python 3.11.0 to 3.11.3 have no filters; the archives are our own.
@@ -288,7 +393,12 @@ def record(tree: Path, python: Path, archive: Path, target: Path) -> None:
     with tarfile.open(archive) as opened:
         opened.extractall(ROOT, **_SAFELY)
     runs = json.loads((ROOT / "answers.json").read_text(encoding="utf-8"))["runs"]
-    write(target, json.dumps(Machine(tree, python).answers(runs), indent=1, ensure_ascii=False, sort_keys=True))
+    write(
+        target,
+        json.dumps(
+            Machine(tree, python).answers(runs), indent=1, ensure_ascii=False, sort_keys=True
+        ),
+    )
 
 
 if __name__ == "__main__":

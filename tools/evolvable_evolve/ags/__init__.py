@@ -1,7 +1,7 @@
 """Agents that plan together: a planner that never executes, a bus of messages, and workers.
 
-Begin with `start_ags` and `ags_status`; `drive_ags` runs the plan in a process of its own. Workers run on the trial
-backends of evolution.
+Begin with `start_ags` and `ags_status`; `drive_ags` runs the plan in a process of its own. Workers
+run on the trial backends of evolution.
 """
 
 from evolvable_store import late_names
@@ -26,7 +26,10 @@ else:
     __getattr__ = late_names(
         __name__,
         {
-            "control": "AgsControl AgsStatus WrittenFiles ags_status answer_ags resume_ags stop_ags write_files",
+            "control": (
+                "AgsControl AgsStatus WrittenFiles ags_status answer_ags resume_ags stop_ags "
+                "write_files"
+            ),
             "driver": "drive_ags",
             "round_source": "AgsSource WholeSource",
             "start": "AgsRequest MAX_CONCURRENT StartedAgs start_ags",

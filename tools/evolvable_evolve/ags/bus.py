@@ -1,7 +1,7 @@
 """The bus of a run: messages in an append-only ledger, and the state that they add up to.
 
-Only the driver writes messages, under ids that it makes: what a worker or a planner says is a value in a body. A
-message is delivered at least once; a second one with the same id changes nothing.
+Only the driver writes messages, under ids that it makes: what a worker or a planner says is a value
+in a body. A message is delivered at least once; a second one with the same id changes nothing.
 """
 
 import json
@@ -26,7 +26,8 @@ from evolvable_tools.llm import ModelAttempt, printable_line
 MAX_ROUNDS = 10
 """Answers of the planner in one run."""
 
-# One round may fail by chance; a second one without progress shows that the planner has no other way.
+# One round may fail by chance; a second one without progress shows that the planner has no other
+# way.
 MAX_IDLE_ROUNDS = 2
 """Rounds in a row without progress that end a run."""
 
@@ -60,7 +61,10 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ItemOutcome:
-    """What became of one dispatch. agent: with its version. round: in which it ended. passed: what its check says."""
+    """What became of one dispatch.
+
+    agent: with its version. round: in which it ended. passed: what its check says.
+    """
 
     item: str
     agent: str
@@ -73,17 +77,22 @@ class ItemOutcome:
     @property
     def line(self) -> str:
         """The outcome in one line of the plan's history."""
-        return f"{self.item} {'done' if self.ok else 'failed'} by {self.agent}: {printable_line(self.summary)}"
+        return (
+            f"{self.item} {'done' if self.ok else 'failed'} by {self.agent}: "
+            f"{printable_line(self.summary)}"
+        )
 
 
 @dataclass
 class AgsState:
-    """The state of a run. round: answers of the planner so far. questions_asked: questions to the planner so far.
+    """The state of a run. round: answers of the planner so far. questions_asked: questions to the
+    planner so far.
 
-    outcomes: by item. dispatches: how often each item was dispatched. answers: of the person, by round. request: the
-    artefact of the planner's open question. refused: why the last answer of the planner was not taken, '' when it was.
-    idle: rounds in a row without progress, before this one. improvements: changes of the run's own program that were
-    tried. judging: what the judge answered. ended: '' while it goes on.
+    outcomes: by item. dispatches: how often each item was dispatched. answers: of the person, by
+    round. request: the artefact of the planner's open question. refused: why the last answer of the
+    planner was not taken, '' when it was. idle: rounds in a row without progress, before this one.
+    improvements: changes of the run's own program that were tried. judging: what the judge
+    answered. ended: '' while it goes on.
     """
 
     run: str = ""
@@ -133,7 +142,11 @@ class AgsState:
     def ready(self) -> list[PlanItem]:
         """The items that may begin now, in the order of the plan."""
         done = {item.id for item in self.items.values() if item.state is ItemState.DONE}
-        return [item for item in self.items.values() if item.state is ItemState.OPEN and done.issuperset(item.needs)]
+        return [
+            item
+            for item in self.items.values()
+            if item.state is ItemState.OPEN and done.issuperset(item.needs)
+        ]
 
     @property
     def in_round(self) -> list[ItemOutcome]:
@@ -143,13 +156,17 @@ class AgsState:
 
     def results_for(self, item: PlanItem) -> dict[str, tuple[str, tuple[Mapping[str, Any], ...]]]:
         """Return the summaries and files of the items that this one needs, by their ids."""
-        return {name: (self.outcomes[name].summary, self.outcomes[name].files) for name in item.needs}
+        return {
+            name: (self.outcomes[name].summary, self.outcomes[name].files) for name in item.needs
+        }
 
     @property
     def improved_in_round(self) -> list[Improvement]:
         """The changes of the program that this round brought."""
         return [
-            improvement for improvement in self.improvements if improvement.round == self.round and improvement.accepted
+            improvement
+            for improvement in self.improvements
+            if improvement.round == self.round and improvement.accepted
         ]
 
     @property
@@ -159,9 +176,13 @@ class AgsState:
 
     @property
     def has_progressed(self) -> bool:
-        """Whether this round came to something: an item was done, the person answered, or the program is better."""
+        """Whether this round came to something: an item was done, the person answered, or the
+        program is better.
+        """
         return (
-            any(outcome.ok for outcome in self.in_round) or self.round in self.answers or bool(self.improved_in_round)
+            any(outcome.ok for outcome in self.in_round)
+            or self.round in self.answers
+            or bool(self.improved_in_round)
         )
 
     @property
@@ -189,7 +210,9 @@ class AgsState:
 
     @property
     def plan(self) -> Plan:
-        """The plan as it is now; equal states give equal plans, whatever the order in which workers ended."""
+        """The plan as it is now; equal states give equal plans, whatever the order in which workers
+        ended.
+        """
         history = [*self.past, *self.round_lines]
         if self.ended:
             history.append(f"ended: {self.ended}")
@@ -199,7 +222,11 @@ class AgsState:
         """Change the state by one record. One of an unknown type changes nothing."""
         match record["type"]:
             case "run":
-                self.run, self.label, self.settings = record["run"], record["label"], record["settings"]
+                self.run, self.label, self.settings = (
+                    record["run"],
+                    record["label"],
+                    record["settings"],
+                )
             case "message":
                 self.messages += 1
                 self._take(record, record["body"])
@@ -211,7 +238,8 @@ class AgsState:
                 self._release()
                 if "limit" in record:
                     self.settings = {**self.settings, "limit": record["limit"]}
-                    # Only a spent budget is undone by a new limit; a run that has its result stays ended.
+                    # Only a spent budget is undone by a new limit; a run that has its result stays
+                    # ended.
                     self.ended = "" if self.ended == EndReason.BUDGET else self.ended
 
     def _release(self) -> None:
@@ -224,7 +252,8 @@ class AgsState:
     def _take(self, message: LedgerRecord, body: Mapping[str, Any]) -> None:
         if "usage" in body:
             self.bill += to_bill(ModelUsage(**body["usage"]))
-        # Messages of the improver and of the judge come first: they name items too, and change no item.
+        # Messages of the improver and of the judge come first: they name items too, and change no
+        # item.
         if "improve" in body:
             take_improvement(self.improvements, body, self.round)
             return
@@ -260,7 +289,8 @@ class AgsState:
             return
         self.items[item.id] = replace(item, state=ItemState.DONE if ok else ItemState.FAILED)
         self.outcomes[item.id] = ItemOutcome(
-            *(item.id, body["agent"], ok, body["summary"], tuple(body["files"]), self.round), body.get("passed")
+            *(item.id, body["agent"], ok, body["summary"], tuple(body["files"]), self.round),
+            body.get("passed"),
         )
 
     def _replan(self, body: Mapping[str, Any]) -> None:
@@ -278,10 +308,14 @@ class AgsState:
             self.items[name] = replace(self.items[name], state=ItemState.DROPPED)
         self.question, self.result = change.question, change.result
         remarks = [change.note] if change.note else []
-        remarks += [f"planned {', '.join(item.id for item in change.items)}"] if change.items else []
+        remarks += (
+            [f"planned {', '.join(item.id for item in change.items)}"] if change.items else []
+        )
         remarks += [f"dropped {', '.join(change.drop)}"] if change.drop else []
         remarks += [f"asked the person: {change.question}"] if change.question else []
-        self.past.append(printable_line(f"round {self.round}: {'; '.join(remarks) or 'nothing new'}"))
+        self.past.append(
+            printable_line(f"round {self.round}: {'; '.join(remarks) or 'nothing new'}")
+        )
 
 
 class Bus:
@@ -296,16 +330,27 @@ class Bus:
         """Return the state after all records so far."""
         for record in once(self._ledger.records[self._seen :], self._ids):
             self._state.apply(record)
-        # Only the new records are applied, so that a long run does not fold its whole ledger at each question.
+        # Only the new records are applied, so that a long run does not fold its whole ledger at
+        # each question.
         self._seen = len(self._ledger.records)
         return self._state
 
-    def post(self, kind: MessageKind, id: str, sender: str, to: str, body: Mapping[str, Any], *refs: str) -> bool:
+    def post(
+        self, kind: MessageKind, id: str, sender: str, to: str, body: Mapping[str, Any], *refs: str
+    ) -> bool:
         """Append a message; return False where one with this id is on the bus already."""
-        # Ids are made from what a message is about, so a step that is taken again after a kill posts nothing twice.
+        # Ids are made from what a message is about, so a step that is taken again after a kill
+        # posts nothing twice.
         if self.has(id):
             return False
-        message = {"id": id, "from": sender, "to": to, "kind": kind.value, "refs": list(refs), "body": dict(body)}
+        message = {
+            "id": id,
+            "from": sender,
+            "to": to,
+            "kind": kind.value,
+            "refs": list(refs),
+            "body": dict(body),
+        }
         self._ledger.append("message", message)
         return True
 
@@ -337,15 +382,21 @@ def fold_bus(records: Iterable[LedgerRecord]) -> AgsState:
     return state
 
 
-def spending_fields(spent: ModelUsage, attempts: Iterable[ModelAttempt], wall: float, elapsed: float) -> dict[str, Any]:
-    """Return what a message says of spending: the sum, which is billed, and each request to an API."""
+def spending_fields(
+    spent: ModelUsage, attempts: Iterable[ModelAttempt], wall: float, elapsed: float
+) -> dict[str, Any]:
+    """Return what a message says of spending: the sum, which is billed, and each
+    request to an API.
+    """
     requests = list(map(asdict, attempts))
     times = {"wall": round(wall, 3), "elapsed": round(elapsed, 3)}
     return {"usage": asdict(spent), **({"attempts": requests} if requests else {}), **times}
 
 
 def spending_records(records: Iterable[LedgerRecord]) -> Iterator[LedgerRecord]:
-    """Yield what the messages say was reserved and spent, as records that `RunBudget.replay` reads."""
+    """Yield what the messages say was reserved and spent, as records that
+    `RunBudget.replay` reads.
+    """
     for record in once(records, set()):
         body = record.get("body", {})
         if record["type"] != "message" or "dispatch" not in body:
@@ -354,7 +405,12 @@ def spending_records(records: Iterable[LedgerRecord]) -> Iterator[LedgerRecord]:
         if record["kind"] == MessageKind.DISPATCH:
             yield {"type": "started", **about, "reserved": body["reserved"]}
         elif "usage" in body:
-            trial = {"key": body["dispatch"], "cached": False, "usage": body["usage"], "wall": body["wall"]}
+            trial = {
+                "key": body["dispatch"],
+                "cached": False,
+                "usage": body["usage"],
+                "wall": body["wall"],
+            }
             lost, elapsed = body.get("lost", False), body["elapsed"]
             yield {"type": "trial", "attempt": 0, "lost": lost, "elapsed": elapsed, "trial": trial}
 
@@ -372,10 +428,20 @@ def message_text(record: LedgerRecord) -> str:
         case MessageKind.DISPATCH:
             return f"{body['item']} is dispatched to {body['agent']}"
         case MessageKind.RESULT | MessageKind.ERROR:
-            how = "done" if record["kind"] == MessageKind.RESULT else "tried again" if body.get("retry") else "failed"
+            how = (
+                "done"
+                if record["kind"] == MessageKind.RESULT
+                else "tried again"
+                if body.get("retry")
+                else "failed"
+            )
             return f"{body['item']} {how}: {printable_line(body['summary'])}"
         case MessageKind.REPLAN:
-            return f"the plan was refused: {body['refused']}" if body["refused"] else _change_text(body["change"])
+            return (
+                f"the plan was refused: {body['refused']}"
+                if body["refused"]
+                else _change_text(body["change"])
+            )
         case MessageKind.DONE:
             return f"ended: {body['reason']}"
         case _:
@@ -386,12 +452,17 @@ def _improvement_text(kind: str, body: Mapping[str, Any]) -> str:
     number = body["improve"]
     if kind == MessageKind.DISPATCH:
         tried = body.get("tried")
-        return f"improvement {number}: {f'{tried} is run again' if tried else 'the improver is asked'}"
+        return (
+            f"improvement {number}: {f'{tried} is run again' if tried else 'the improver is asked'}"
+        )
     match body["step"]:
         case ImprovementStep.BEGUN:
             return f"improvement {number} of {body['agent']} begins over {', '.join(body['items'])}"
         case ImprovementStep.ANSWER:
-            return f"improvement {number}: {'no answer came' if 'text' in body else 'the improver answered'}"
+            return (
+                f"improvement {number}: "
+                f"{'no answer came' if 'text' in body else 'the improver answered'}"
+            )
         case ImprovementStep.TRIAL:
             end = {True: "passes", False: "does not pass", None: "cannot be told"}[body["passed"]]
             return f"improvement {number}: {body['tried']} {end} {body['arm']} the change"

@@ -1,4 +1,6 @@
-"""The parts of a run of agents: its planner, its executor, its budget, and the resource that holds its plan."""
+"""The parts of a run of agents: its planner, its executor, its budget, and the resource that holds
+its plan.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,7 +49,14 @@ from evolvable_evolve.evolution import (
 )
 from evolvable_evolve.sandbox import Bubblewrap
 from evolvable_store import Head
-from evolvable_store.errors import AlreadyExists, EvolvableError, InvalidArgument, Refused, Unsafe, VersionConflict
+from evolvable_store.errors import (
+    AlreadyExists,
+    EvolvableError,
+    InvalidArgument,
+    Refused,
+    Unsafe,
+    VersionConflict,
+)
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_tools import Caller, Library
 from evolvable_tools.verbs import update_resource
@@ -61,11 +70,14 @@ def plan_ref(run: str) -> Ref:
 
 
 def check_executor(spec: Mapping[str, Any], host: HostContext) -> None:
-    """Raise where an executor cannot do the work of agents here: unknown, not named by a person, or not confined."""
+    """Raise where an executor cannot do the work of agents here: unknown, not named by a person, or
+    not confined.
+    """
     kind = executor_kind(spec)
     if not kind.target or spec.get("kind") == "simulated":
         raise InvalidArgument(
-            "That is no executor of agents.", "claude:MODEL, codex:MODEL, anthropic:MODEL, or a name."
+            "That is no executor of agents.",
+            "claude:MODEL, codex:MODEL, anthropic:MODEL, or a name.",
         )
     if kind.uses_taskset_files:
         check_named_executor(spec, host)
@@ -84,14 +96,21 @@ def open_planner(
     planner_name = settings["planner"]
     kind, _, model = planner_name.partition(":")
     if planner_name == NO_PLANNER:
-        return SingleItemPlan(settings["agents"][0], next(iter(settings.get("checks", ())), ""))
+        return SingleItemPlan(
+            settings["agents"][0],
+            next(iter(settings.get("checks", ())), ""),
+        )
     if kind == "handoff":
         return HandOffModel(answer, model)
     return open_model(planner_name, settings, host, home)
 
 
 def open_model(
-    model_name: str, settings: Mapping[str, Any], host: HostContext, home: Path, roles: Sequence[str] = PROPOSER_ROLES
+    model_name: str,
+    settings: Mapping[str, Any],
+    host: HostContext,
+    home: Path,
+    roles: Sequence[str] = PROPOSER_ROLES,
 ) -> ProposerModel:
     """Return a model that a run asks: its planner, its improver or its judge.
 
@@ -100,17 +119,29 @@ def open_model(
     (kind, _, model), executor = model_name.partition(":"), settings["executor"]
     opened = named_model(model_name, host, home, roles)
     if kind == "anthropic" and not host.key:
-        raise InvalidArgument("There is no key for the Anthropic API, which is to answer.", "Set ANTHROPIC_API_KEY.")
-    return replace(opened, scripted=bool(executor.get("scripted")), price=parse_price(executor) if model else None)
+        raise InvalidArgument(
+            "There is no key for the Anthropic API, which is to answer.", "Set ANTHROPIC_API_KEY."
+        )
+    return replace(
+        opened,
+        scripted=bool(executor.get("scripted")),
+        price=parse_price(executor) if model else None,
+    )
 
 
-def open_judge(judge_name: str, settings: Mapping[str, Any], host: HostContext, home: Path) -> ProposerModel:
+def open_judge(
+    judge_name: str, settings: Mapping[str, Any], host: HostContext, home: Path
+) -> ProposerModel:
     """Return the judge of a run. Raises as `open_model`."""
     return open_model(judge_name, settings, host, home, JUDGE_ROLES)
 
 
 async def drive_ags(
-    library: Library, caller: Caller, folder: RunDirectory, host: HostContext, stop: Callable[[], bool] = lambda: False
+    library: Library,
+    caller: Caller,
+    folder: RunDirectory,
+    host: HostContext,
+    stop: Callable[[], bool] = lambda: False,
 ) -> AgsState:
     """Take a run as far as it comes and return its state: ended, stopped, or waiting for an answer.
 
@@ -120,12 +151,22 @@ async def drive_ags(
     try:
         await asyncio.to_thread(lock.acquire, timeout=_LOCK_TIMEOUT)
     except Timeout:
-        raise LedgerBusy(f"Run {folder.id} is driven already.", "`evolvable lab ags status` shows it.") from None
+        raise LedgerBusy(
+            f"Run {folder.id} is driven already.", "`evolvable lab ags status` shows it."
+        ) from None
     folder.mark_driver_starting(False)
     try:
         with Ledger.open(folder.ledger) as ledger:
             bus = Bus(ledger)
-            await _drive(library, caller, folder, host, ledger, bus, lambda: stop() or folder.is_stop_requested)
+            await _drive(
+                library,
+                caller,
+                folder,
+                host,
+                ledger,
+                bus,
+                lambda: stop() or folder.is_stop_requested,
+            )
             return bus.state
     finally:
         lock.release()
@@ -146,7 +187,8 @@ async def _drive(
     try:
         run = open_run(library, caller, folder, host, ledger, bus, stop)
         backend = run.backend
-        keep_evidence(library, ledger.records)  # the process before this one may have ended right after a message
+        # The process before this one may have ended right after a message.
+        keep_evidence(library, ledger.records)
         await drive_until_stopped(run)
     except NeedsAnswer:
         return
@@ -171,7 +213,10 @@ def open_run(
     bus: Bus,
     stop: Callable[[], bool],
 ) -> AgsRun:
-    """Return the collaborators of a run. Raises Refused for a command that the person did not name."""
+    """Return the collaborators of a run.
+
+    Raises Refused for a command that the person did not name.
+    """
     settings = bus.state.settings
     run_caller = replace(caller, scopes=tuple(settings["scopes"]))
     check_executor(settings["executor"], host)
@@ -191,8 +236,13 @@ def open_run(
     budget.replay(spending_records(ledger.records))
 
     def contracts() -> str:
-        heads = [library.store.head_or_none(Ref.parse(ref), run_caller.scopes) for ref in settings["agents"]]
-        return contract_of(library, [head for head in heads if head is not None and head.version is not None])
+        heads = [
+            library.store.head_or_none(Ref.parse(ref), run_caller.scopes)
+            for ref in settings["agents"]
+        ]
+        return contract_of(
+            library, [head for head in heads if head is not None and head.version is not None]
+        )
 
     run = AgsRun(
         folder=folder,
@@ -211,7 +261,9 @@ def open_run(
     if judge_name := settings.get("judge"):
         add_judge(run, open_judge(judge_name, settings, host, library.store.home))
     if model := settings.get("improver"):
-        run.improver = open_improver(run, open_model(model, settings, host, library.store.home), ledger.records)
+        run.improver = open_improver(
+            run, open_model(model, settings, host, library.store.home), ledger.records
+        )
     return run
 
 
@@ -220,18 +272,33 @@ def add_judge(run: AgsRun, model: ProposerModel) -> None:
     run.judge = ItemJudge(model=model, **run.as_arguments())
 
 
-def open_improver(run: AgsRun, model: ProposerModel, records: Iterable[LedgerRecord]) -> ProgramImprover:
-    """Return the improver of a run's program. records: of the run so far, from which its spending is read."""
+def open_improver(
+    run: AgsRun, model: ProposerModel, records: Iterable[LedgerRecord]
+) -> ProgramImprover:
+    """Return the improver of a run's program.
+
+    records: of the run so far, from which its spending is read.
+    """
     share = RunBudget(improvement_limit(SpendLimit(**run.state.settings["limit"])))
     # From the ledger, so that a run that is resumed does not get its share again.
-    share.replay(spending_records(record for record in records if "improve" in record.get("body", {})))
+    share.replay(
+        spending_records(record for record in records if "improve" in record.get("body", {}))
+    )
     return ProgramImprover(
-        model=model, backend=run.backend, share=share, throttle=run.throttle, judge=run.judge, **run.as_arguments()
+        model=model,
+        backend=run.backend,
+        share=share,
+        throttle=run.throttle,
+        judge=run.judge,
+        **run.as_arguments(),
     )
 
 
 def _checks(settings: Mapping[str, Any], host: HostContext) -> dict[str, RegisteredScorer]:
-    """Return the checks of a run. Raises Refused for one that is another command now than when the run began."""
+    """Return the checks of a run.
+
+    Raises Refused for one that is another command now than when the run began.
+    """
     recorded = settings.get("checks", {})
     found = named_scorers(recorded, host.scorers)
     # Other commands would make the ends of one run incomparable.
@@ -239,8 +306,13 @@ def _checks(settings: Mapping[str, Any], host: HostContext) -> dict[str, Registe
     return found
 
 
-def keep_evidence(library: Library, records: Iterable[LedgerRecord], item: str | None = None) -> str:
-    """Keep ended items of a run as evidence; return why they were not kept, '' when they were. The run goes on."""
+def keep_evidence(
+    library: Library, records: Iterable[LedgerRecord], item: str | None = None
+) -> str:
+    """Keep ended items of a run as evidence; return why they were not kept, '' when they were.
+
+    The run goes on.
+    """
     try:
         record_items(library, records, item)
     except EvolvableError as error:
@@ -249,7 +321,8 @@ def keep_evidence(library: Library, records: Iterable[LedgerRecord], item: str |
 
 
 def _open_backend(workers: Workers, host: HostContext) -> TrialBackend:
-    """Return where the jobs run. What bubblewrap starts ends with this process; a process of its own sees to the rest.
+    """Return where the jobs run. What bubblewrap starts ends with this process; a process of its
+    own sees to the rest.
 
     Such a process takes a second to start and tens of megabytes.
     """
@@ -268,16 +341,25 @@ def _last_own(library: Library, head: Head, reason: str) -> int:
 def publish_plan(library: Library, caller: Caller, plan: Plan) -> str:
     """Write a plan as a version of its resource; return why it is not live, '' when it is."""
     ref, text = plan_ref(plan.run), render_plan(plan)
-    author, reason = replace(worker_author(caller), conversation=str(ref)), f"plan of run {plan.run}"
+    author, reason = (
+        replace(worker_author(caller), conversation=str(ref)),
+        f"plan of run {plan.run}",
+    )
     about = (
-        f"---\nname: {ref.name}\ndescription: The plan of run {plan.run} of agents, in plan.md.\n---\n\nSee plan.md.\n"
+        f"---\nname: {ref.name}\ndescription: The plan of run {plan.run} of agents, in plan.md.\n"
+        "---\n\nSee plan.md.\n"
     )
     head = library.store.head_or_none(ref)
     new = head is None
-    # A resumed run is a new reader: the version that the run itself wrote last counts as read, a person's change
-    # after it does not.
-    if head is not None and FILE not in library.served_texts.files_of(author.reader, str(head.ref)):
-        library.served_texts.note(author.reader, str(head.ref), FILE, _last_own(library, head, reason))
+    # A resumed run is a new reader: the version that the run itself wrote last counts as read, a
+    # person's change after it does not.
+    if head is not None and FILE not in library.served_texts.files_of(
+        author.reader,
+        str(head.ref),
+    ):
+        library.served_texts.note(
+            author.reader, str(head.ref), FILE, _last_own(library, head, reason)
+        )
     files = {FILE: text} | ({"ENVIRONMENT.md": about} if new else {})
     try:
         updated = update_resource(library, author, ref, reason, files=files, create=new)

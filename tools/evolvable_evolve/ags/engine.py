@@ -1,7 +1,9 @@
-"""Drive a run of agents: ask the planner, dispatch what is ready, collect the results, and ask again.
+"""Drive a run of agents: ask the planner, dispatch what is ready, collect the results, and ask
+again.
 
-The run has no memory but its bus. Each step is a message before and a message after it, so a run that was killed goes
-on where it was, and the bill counts what was reserved for work of which nobody knows the end.
+The run has no memory but its bus. Each step is a message before and a message after it, so a run
+that was killed goes on where it was, and the bill counts what was reserved for work of which nobody
+knows the end.
 """
 
 import asyncio
@@ -12,7 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from evolvable_evolve.ags.bus import MAX_ATTEMPTS, PLANNER, RUN, AgsState, EndReason, MessageKind, spending_fields
+from evolvable_evolve.ags.bus import (
+    MAX_ATTEMPTS,
+    PLANNER,
+    RUN,
+    AgsState,
+    EndReason,
+    MessageKind,
+    spending_fields,
+)
 from evolvable_evolve.ags.improver import ProgramImprover
 from evolvable_evolve.ags.item_judge import AgsParts, ItemJudge
 from evolvable_evolve.ags.plan import Plan, PlanChange, PlanItem
@@ -54,9 +64,10 @@ class _Flight:
 class AgsRun(AgsParts):
     """The collaborators of one run.
 
-    contracts: returns the contract of the run's agents as it is now. publish: keeps a plan as a version. record: keeps
-    an item that ended as evidence, by its id. improver: improves the run's own program between two rounds, None where
-    nobody wants that. judge: checks the items that name it as their check.
+    contracts: returns the contract of the run's agents as it is now. publish: keeps a plan as a
+    version. record: keeps an item that ended as evidence, by its id. improver: improves the run's
+    own program between two rounds, None where nobody wants that. judge: checks the items that name
+    it as their check.
     """
 
     planner: ProposerModel
@@ -79,10 +90,11 @@ class AgsRun(AgsParts):
         Raises NeedsAnswer where the planner is a caller, NoAnswer, RunStopped.
         """
         if self.state.round:
-            self._publish()  # the process before this one may have ended between an answer and its version
+            # The process before this one may have ended between an answer and its version.
+            self._publish()
         with self.budget.running():
-            # Each turn of the loop decides from the state alone, so it does not matter which process took the step
-            # before.
+            # Each turn of the loop decides from the state alone, so it does not matter which
+            # process took the step before.
             while not self.state.ended:
                 self._check()
                 await self._judge()  # what the process before this one left
@@ -101,20 +113,29 @@ class AgsRun(AgsParts):
 
     def _check(self) -> None:
         if self.stop():
-            raise RunStopped("The run was asked to stop.", "`evolvable lab ags resume` goes on with it.")
+            raise RunStopped(
+                "The run was asked to stop.", "`evolvable lab ags resume` goes on with it."
+            )
 
     def _end(self, reason: EndReason) -> None:
-        self.bus.post(MessageKind.DONE, f"done/{self.state.messages}", RUN, RUN, {"reason": reason.value})
+        self.bus.post(
+            MessageKind.DONE, f"done/{self.state.messages}", RUN, RUN, {"reason": reason.value}
+        )
 
     def _publish(self) -> None:
-        """Keep the plan as a version. A plan that waits for a person, or is refused, is noted and stops nothing."""
+        """Keep the plan as a version.
+
+        A plan that waits for a person, or is refused, is noted and stops nothing.
+        """
         if self.bus.has("note/plan"):
             return  # one proposal of a run is enough
         if why := self.publish(self.state.plan):
             self.bus.post(MessageKind.NOTE, "note/plan", RUN, RUN, {"text": why})
 
     async def _plan(self) -> None:
-        """Ask the planner once and take its answer in; where the budget does not cover the question, end."""
+        """Ask the planner once and take its answer in; where the budget does not cover the
+        question, end.
+        """
         state = self.state
         question = plan_question(state, self.contracts())
         handed = isinstance(self.planner, HandOffModel)
@@ -122,17 +143,18 @@ class AgsRun(AgsParts):
         # A caller and a plan of one item ask no model here, so nothing is reserved for them.
         upper = _NOTHING if handed or alone else ModelUsage(QUESTION_TOKENS, question.max_tokens, 1)
         request = self.folder.store_json(question.packet())
-        # Where no model is asked, a budget that is spent by the item is no reason to lose its result.
+        # Where no model is asked, a budget that is spent by the item is no reason to lose its
+        # result.
         reserved = None if alone else self._reserve(upper)
         if reserved is None and not alone:
             self._end(EndReason.BUDGET)
             return
-        dispatch = (
-            f"planner.{state.round + 1}.{state.questions_asked + (0 if handed and state.request == request else 1)}"
-        )
+        dispatch = f"planner.{state.round + 1}.{state.questions_asked + (0 if handed and state.request == request else 1)}"
         message_body = {"dispatch": dispatch, "round": state.round + 1, "reserved": asdict(upper)}
         # Before the question: if the process dies, the bill counts what was reserved for it.
-        self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, PLANNER, message_body, request)
+        self.bus.post(
+            MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, PLANNER, message_body, request
+        )
         began = time.monotonic()
         if reserved is None:
             self._take_plan(dispatch, await self.planner.ask(question), 0.0)
@@ -142,7 +164,11 @@ class AgsRun(AgsParts):
         except NoAnswer as error:
             self.budget.settle(reserved, error.usage)
             text = self._redact(error.text)
-            body = {"dispatch": dispatch, "text": text, **self._spending(error, time.monotonic() - began)}
+            body = {
+                "dispatch": dispatch,
+                "text": text,
+                **self._spending(error, time.monotonic() - began),
+            }
             self.bus.post(MessageKind.NOTE, f"note/{dispatch}", PLANNER, RUN, body)
             raise
         except EvolvableError:  # a hand-off: nobody answered yet, and nothing is spent
@@ -160,13 +186,24 @@ class AgsRun(AgsParts):
         # Of a plan that is not taken the reason is kept, and not its 10,000 items.
         plan_change = PlanChange() if refused else change
         body = {"dispatch": dispatch, "by": answer.by, **self._spending(answer, wall)}
-        body |= {"change": self.redactor.redact_value(plan_change.to_json())[0], "refused": self._redact(refused)}
+        body |= {
+            "change": self.redactor.redact_value(plan_change.to_json())[0],
+            "refused": self._redact(refused),
+        }
         # Redacted before it is stored: a planner may repeat a secret that an item's result held.
-        self.bus.post(MessageKind.REPLAN, f"replan/{state.round + 1}", PLANNER, RUN, body)
+        self.bus.post(
+            MessageKind.REPLAN,
+            f"replan/{state.round + 1}",
+            PLANNER,
+            RUN,
+            body,
+        )
         self._publish()
 
     async def _work(self) -> bool:
-        """Run what is ready and what becomes ready by it; return False when the budget does not cover what is left."""
+        """Run what is ready and what becomes ready by it; return False when the budget does not
+        cover what is left.
+        """
         flying: dict[str, _Flight] = {}
         try:
             while True:
@@ -176,20 +213,25 @@ class AgsRun(AgsParts):
                     done = await self.backend.poll(None if math.isinf(pause) else pause)
                     for ticket, attempt in done:
                         flight = flying.pop(ticket)
-                        self._settle(flight, self.workers.read(attempt), attempt.rollout.retry_after)
+                        self._settle(
+                            flight, self.workers.read(attempt), attempt.rollout.retry_after
+                        )
                     await self._judge()
                 elif not self.state.ready or math.isinf(pause):
                     return not self.state.ready
                 else:
                     await asyncio.sleep(min(pause, self.budget.seconds_left))
         finally:
-            # Whatever ended the loop: no worker goes on without somebody who pays for it and reads its result.
+            # Whatever ended the loop: no worker goes on without somebody who pays for it and reads
+            # its result.
             await self.backend.cancel(list(flying))
             for flight in flying.values():
                 self.budget.settle(flight.reservation, _NOTHING, lost=True)
 
     def _start(self, flying: dict[str, _Flight]) -> float:
-        """Dispatch what may begin now; return in how many seconds more may, inf when something must end first."""
+        """Dispatch what may begin now; return in how many seconds more may, inf when something must
+        end first.
+        """
         for item in self.state.ready:
             if pause := self.throttle.wait(len(flying)):
                 return pause
@@ -199,7 +241,9 @@ class AgsRun(AgsParts):
                 work = self.workers.prepare(item, attempt, self.state.results_for(item))
             except TryAgain:  # the run stops, and continues here
                 raise
-            except EvolvableError as error:  # the agent may not run, or is gone: the planner hears why
+            except (
+                EvolvableError
+            ) as error:  # the agent may not run, or is gone: the planner hears why
                 self._refuse(item, dispatch, error)
                 continue
             reserved = self._reserve(self.budget.most, self.budget.longest)
@@ -214,10 +258,14 @@ class AgsRun(AgsParts):
             body |= {"left_out": list(work.left_out), "reserved": asdict(reserved.upper)}
             body |= {"changed": list(work.changed)} if work.changed else {}
             refs = (work.agent, *work.skills)
-            self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, f"item:{item.id}", body, *refs)
+            self.bus.post(
+                MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, f"item:{item.id}", body, *refs
+            )
             # After the message: a job without a message would be spent without a bill.
             ticket = self.backend.submit(work.job)
-            flying[ticket] = _Flight(item, dispatch, attempt, work.agent, reserved, self.throttle.begin_trial())
+            flying[ticket] = _Flight(
+                item, dispatch, attempt, work.agent, reserved, self.throttle.begin_trial()
+            )
         return math.inf
 
     def _reserve(self, upper: ModelUsage, wall: float = 0.0) -> Reservation | None:
@@ -227,7 +275,12 @@ class AgsRun(AgsParts):
             return None
 
     def _refuse(self, item: PlanItem, dispatch: str, error: EvolvableError) -> None:
-        body = {"item": item.id, "agent": item.agent, "summary": shorten_bytes(error.text), "files": []}
+        body = {
+            "item": item.id,
+            "agent": item.agent,
+            "summary": shorten_bytes(error.text),
+            "files": [],
+        }
         self.bus.post(MessageKind.ERROR, f"error/{dispatch}.refused", RUN, PLANNER, body)
 
     def _settle(self, flight: _Flight, result: WorkResult, retry_after: float | None) -> None:
@@ -249,10 +302,13 @@ class AgsRun(AgsParts):
         waits = self.judge is not None and flight.item.judge is not None and not result.retry
         if waits:
             body |= {"judge": flight.item.id, "unjudged": True, **spent}
-            self.bus.post(MessageKind.NOTE, f"unjudged/{flight.dispatch}", f"item:{flight.item.id}", RUN, body)
+            self.bus.post(
+                MessageKind.NOTE, f"unjudged/{flight.dispatch}", f"item:{flight.item.id}", RUN, body
+            )
         else:
             self._post_end(body, spent)
-        # After the message, which holds the amount: the budget in memory is made from messages again after a kill.
+        # After the message, which holds the amount: the budget in memory is made from messages
+        # again after a kill.
         self.budget.settle(flight.reservation, result.usage, lost=result.lost)
         self.budget.learn(result.usage, result.wall)
         self.throttle.end_trial(flight.began, retry_after)
@@ -264,7 +320,9 @@ class AgsRun(AgsParts):
         while self.judge is not None and (waiting := self.state.judging.waiting):
             name, ended = next(iter(waiting.items()))
             # What was spent is billed by the message that waits.
-            body = {key: ended[key] for key in _END_KEYS} | await self.judge.check(self.state.items[name], ended)
+            body = {key: ended[key] for key in _END_KEYS} | await self.judge.check(
+                self.state.items[name], ended
+            )
             self._post_end(body, {})
             self._keep_end(body)
 
@@ -272,14 +330,27 @@ class AgsRun(AgsParts):
         kind = MessageKind.ERROR if body["outcome"] else MessageKind.RESULT
         refs = [file["sha256"] for file in body["files"]]
         name = f"{kind}/{body['dispatch']}"
-        self.bus.post(kind, name, f"item:{body['item']}", PLANNER, {**body, **spent}, *refs)
+        self.bus.post(
+            kind,
+            name,
+            f"item:{body['item']}",
+            PLANNER,
+            {**body, **spent},
+            *refs,
+        )
 
     def _keep_end(self, body: Mapping[str, Any]) -> None:
         """Keep an end as evidence, and propose the lines that its worker left for memories."""
         name = body["item"]
         self.record(name)
         if not body["outcome"] and (remarks := self.workers.propose_memory(name, body["files"])):
-            self.bus.post(MessageKind.NOTE, f"memory/{name}", RUN, RUN, {"text": "; ".join(remarks), "item": name})
+            self.bus.post(
+                MessageKind.NOTE,
+                f"memory/{name}",
+                RUN,
+                RUN,
+                {"text": "; ".join(remarks), "item": name},
+            )
 
     def _spending(self, on: ModelAnswer | NoAnswer | WorkResult, wall: float) -> dict[str, Any]:
         return spending_fields(on.usage, on.attempts, wall, self.budget.elapsed)
@@ -303,7 +374,9 @@ async def drive_until_stopped(run: AgsRun) -> None:
     except asyncio.CancelledError:
         if not run.stop():
             raise
-        raise RunStopped("The run was asked to stop.", "`evolvable lab ags resume` goes on with it.") from None
+        raise RunStopped(
+            "The run was asked to stop.", "`evolvable lab ags resume` goes on with it."
+        ) from None
     finally:
         driving.cancel()
         with contextlib.suppress(BaseException):

@@ -1,6 +1,8 @@
-"""What the messages of a run say of changes of its own program: what was tried, what it came to, what is in force.
+"""What the messages of a run say of changes of its own program: what was tried, what it came to,
+what is in force.
 
-A change lives in the run alone. What is in force when the run ends becomes a proposal, about which a person decides.
+A change lives in the run alone. What is in force when the run ends becomes a proposal, about which
+a person decides.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,10 +41,11 @@ class TrialArm(StrEnum):
 class Improvement:
     """One change of the program that a run tried.
 
-    round: after which it was tried. agent: the ref of the agent whose program it is. items: those that were run again.
-    base: the digest of the program as it was. versions: of its parts in the library, by ref. answers: artefacts, by
-    that of the question; unanswered: why there is none. trials: whether an item passed, None where nobody can say.
-    dispatch_counts: how often each piece of work was begun. decided: the body of the last message, None before it.
+    round: after which it was tried. agent: the ref of the agent whose program it is. items: those
+    that were run again. base: the digest of the program as it was. versions: of its parts in the
+    library, by ref. answers: artefacts, by that of the question; unanswered: why there is none.
+    trials: whether an item passed, None where nobody can say. dispatch_counts: how often each piece
+    of work was begun. decided: the body of the last message, None before it.
     """
 
     number: int
@@ -74,15 +77,26 @@ class Improvement:
             return f"improvement {self.number} of {self.agent} is under way"
         decision, figures = self.decided, ""
         if decision["of"]:
-            figures = f"; {decision['after']} of {decision['of']} items pass with it, {decision['before']} without"
+            figures = (
+                f"; {decision['after']} of {decision['of']} items pass with it, "
+                f"{decision['before']} without"
+            )
         if not decision["accepted"]:
-            return printable_line(f"improvement {self.number} of {self.agent} was not kept: {decision['why']}{figures}")
-        return printable_line(f"{', '.join(decision['changed'])} changed in this run: {decision['summary']}{figures}")
+            return printable_line(
+                f"improvement {self.number} of {self.agent} was not kept: "
+                f"{decision['why']}{figures}"
+            )
+        return printable_line(
+            f"{', '.join(decision['changed'])} changed in this run: {decision['summary']}{figures}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedPart:
-    """A part that a run changed for itself. version: of the library, which it changes. program: the digest with it."""
+    """A part that a run changed for itself.
+
+    version: of the library, which it changes. program: the digest with it.
+    """
 
     version: int
     program: str
@@ -93,7 +107,14 @@ def take_improvement(found: list[Improvement], body: Mapping[str, Any], round: i
     number = body["improve"]
     if body.get("step") == ImprovementStep.BEGUN:
         found.append(
-            Improvement(number, round, body["agent"], tuple(body["items"]), body["base"], dict(body["versions"]))
+            Improvement(
+                number,
+                round,
+                body["agent"],
+                tuple(body["items"]),
+                body["base"],
+                dict(body["versions"]),
+            )
         )
         return
     improvement = found[number - 1]

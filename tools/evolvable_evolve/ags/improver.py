@@ -1,8 +1,9 @@
 """Improve the run's own program between two rounds: reflect, select, improve, evaluate, commit.
 
-The evidence is the items that a check saw, and their checks are the evaluation: each item is run again under the
-program as it was and under the changed one. Every answer and every trial is a message, so a run that was killed repeats
-none of them. A change is used by the next dispatch of this run; the library gets a proposal when the run ends.
+The evidence is the items that a check saw, and their checks are the evaluation: each item is run
+again under the program as it was and under the changed one. Every answer and every trial is a
+message, so a run that was killed repeats none of them. A change is used by the next dispatch of
+this run; the library gets a proposal when the run ends.
 """
 
 import asyncio
@@ -13,8 +14,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from evolvable_evolve.ags.bus import MAX_ATTEMPTS, RUN, AgsState, ItemOutcome, MessageKind, spending_fields
-from evolvable_evolve.ags.improvement import IMPROVER, MAX_IMPROVEMENTS, Improvement, ImprovementStep, TrialArm
+from evolvable_evolve.ags.bus import (
+    MAX_ATTEMPTS,
+    RUN,
+    AgsState,
+    ItemOutcome,
+    MessageKind,
+    spending_fields,
+)
+from evolvable_evolve.ags.improvement import (
+    IMPROVER,
+    MAX_IMPROVEMENTS,
+    Improvement,
+    ImprovementStep,
+    TrialArm,
+)
 from evolvable_evolve.ags.item_judge import AgsParts, ItemJudge
 from evolvable_evolve.ags.plan import PlanItem
 from evolvable_evolve.evolution import (
@@ -54,9 +68,17 @@ _NOTHING = ModelUsage()
 
 
 def improvement_limit(limit: SpendLimit) -> SpendLimit:
-    """Return the limit for improving a run's program, a share of the run's own limit. Time is not shared out."""
+    """Return the limit for improving a run's program, a share of the run's own limit.
+
+    Time is not shared out.
+    """
     halves = {name: getattr(limit, name) for name in ("cost", "tokens", "calls")}
-    return SpendLimit(**{name: None if most is None else type(most)(most * SHARE) for name, most in halves.items()})
+    return SpendLimit(
+        **{
+            name: None if most is None else type(most)(most * SHARE)
+            for name, most in halves.items()
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +110,8 @@ class ProgramImprover(AgsParts):
         return self.bus.state
 
     async def improve(self) -> bool:
-        """Try one change of the program where the round that ended calls for it; return whether one was tried.
+        """Try one change of the program where the round that ended calls for it; return whether one
+        was tried.
 
         Raises RunStopped.
         """
@@ -104,7 +127,9 @@ class ProgramImprover(AgsParts):
                 measure=lambda candidate: self._measure(work, candidate),
                 redactor=self.redactor,
                 history=[
-                    _past(improvement) for improvement in self._state.improvements if improvement.decided is not None
+                    _past(improvement)
+                    for improvement in self._state.improvements
+                    if improvement.decided is not None
                 ],
                 known_digests=[
                     improvement.decided["candidate"]
@@ -112,7 +137,8 @@ class ProgramImprover(AgsParts):
                     if improvement.decided is not None
                 ],
             )
-        # Improving is no part of the task: what stops it is noted, and the run goes on without the change.
+        # Improving is no part of the task: what stops it is noted, and the run goes on without the
+        # change.
         except (NoAnswer, BudgetSpent, Refused, NotFound) as error:
             ended = ProgramImprovement(self.folder.program(work.base), False, error.text)
         self._decide(work, ended)
@@ -125,13 +151,17 @@ class ProgramImprover(AgsParts):
             return
         for ref, part in state.committed.items():
             latest = next(
-                improvement for improvement in reversed(state.improvements) if ref in improvement.changed_refs
+                improvement
+                for improvement in reversed(state.improvements)
+                if ref in improvement.changed_refs
             )
             name = f"proposed/{ref}/{part.program[:12]}"
             if self.bus.has(name):
                 continue
             try:
-                text = self.workers.propose_part(ref, part, f"run {state.run} of agents: {latest.line}")
+                text = self.workers.propose_part(
+                    ref, part, f"run {state.run} of agents: {latest.line}"
+                )
             except TryAgain:
                 raise
             except EvolvableError as error:
@@ -140,10 +170,19 @@ class ProgramImprover(AgsParts):
 
     def _open(self) -> Improvement | None:
         """Return the improvement that the process before this one did not bring to its end."""
-        return next((improvement for improvement in self._state.improvements if improvement.decided is None), None)
+        return next(
+            (
+                improvement
+                for improvement in self._state.improvements
+                if improvement.decided is None
+            ),
+            None,
+        )
 
     def _begin(self) -> Improvement | None:
-        """Begin an improvement where a check failed in this round; None without a reason, or where no more may be."""
+        """Begin an improvement where a check failed in this round; None without a reason, or where
+        no more may be.
+        """
         state = self._state
         if len(state.improvements) >= MAX_IMPROVEMENTS or any(
             improvement.round == state.round for improvement in state.improvements
@@ -177,10 +216,15 @@ class ProgramImprover(AgsParts):
     def _answer(self, name: str) -> CheckedAnswer:
         """Return an item with its result, as evidence."""
         outcome = self._state.outcomes[name]
-        return CheckedAnswer(self.workers.task(self._state.items[name]), outcome.summary, bool(outcome.passed))
+        return CheckedAnswer(
+            self.workers.task(self._state.items[name]), outcome.summary, bool(outcome.passed)
+        )
 
     async def _ask(self, work: Improvement, question: ModelQuestion) -> Mapping[str, Any]:
-        """Return the answer to a question, which is asked once. Raises NoAnswer, BudgetSpent, RunStopped."""
+        """Return the answer to a question, which is asked once.
+
+        Raises NoAnswer, BudgetSpent, RunStopped.
+        """
         self._check()
         work, question_key = self._current(work), self.folder.store_json(question.packet())
         if (answer_key := work.answers.get(question_key)) is not None:
@@ -192,7 +236,9 @@ class ProgramImprover(AgsParts):
         upper = ModelUsage(QUESTION_TOKENS, question.max_tokens, 1)
         reserved = self._reserve(upper)
         body = {"improve": work.number, "dispatch": dispatch, "reserved": asdict(upper)}
-        self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, IMPROVER, body, question_key)
+        self.bus.post(
+            MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, IMPROVER, body, question_key
+        )
         began = time.monotonic()
         try:
             answer = await self.model.ask(question)
@@ -207,7 +253,9 @@ class ProgramImprover(AgsParts):
         self._settle(reserved, answer.usage)
         value = self.redactor.redact_value(answer.value)[0]
         answer_fields = {"answer": self.folder.store_json(value), "by": answer.by}
-        self._keep_answer(work, dispatch, question_key, answer, time.monotonic() - began, answer_fields)
+        self._keep_answer(
+            work, dispatch, question_key, answer, time.monotonic() - began, answer_fields
+        )
         return dict(value)
 
     def _keep_answer(
@@ -219,7 +267,12 @@ class ProgramImprover(AgsParts):
         wall: float,
         more: Mapping[str, str],
     ) -> None:
-        body = {"improve": work.number, "step": ImprovementStep.ANSWER, "dispatch": dispatch, "question": question_key}
+        body = {
+            "improve": work.number,
+            "step": ImprovementStep.ANSWER,
+            "dispatch": dispatch,
+            "question": question_key,
+        }
         body |= more
         body |= spending_fields(spent.usage, spent.attempts, wall, self.budget.elapsed)
         self.bus.post(MessageKind.NOTE, f"answer/{dispatch}", IMPROVER, RUN, body)
@@ -229,14 +282,17 @@ class ProgramImprover(AgsParts):
         return self._state.improvements[work.number - 1]
 
     async def _measure(self, work: Improvement, candidate: Program) -> Sequence[PairedCheck]:
-        """Run each item again under both programs, and return the pairs of which both ends are known.
+        """Run each item again under both programs, and return the pairs of which both ends are
+        known.
 
         Raises BudgetSpent, RunStopped, and Refused for an agent that may not run any more.
         """
         self.folder.store_program(candidate)
         programs = {TrialArm.BEFORE: self.folder.program(work.base), TrialArm.AFTER: candidate}
         done = self._current(work).trials
-        pending = [(name, arm) for name in work.items for arm in TrialArm if (arm, name) not in done]
+        pending = [
+            (name, arm) for name in work.items for arm in TrialArm if (arm, name) not in done
+        ]
         self._release(
             self._reserve(_multiply_usage(self.budget.most, len(pending)))
         )  # of some trials alone nothing follows
@@ -247,10 +303,17 @@ class ProgramImprover(AgsParts):
                 pause = self.throttle.wait(len(flying))
                 if pending and not pause:
                     name, arm = pending.pop(0)
-                    ticket, trial = self._start(work, self._state.items[name], arm, programs[arm])
+                    ticket, trial = self._start(
+                        work,
+                        self._state.items[name],
+                        arm,
+                        programs[arm],
+                    )
                     flying[ticket] = trial
                 elif flying:
-                    for ticket, attempt in await self.backend.poll(None if math.isinf(pause) else pause):
+                    for ticket, attempt in await self.backend.poll(
+                        None if math.isinf(pause) else pause
+                    ):
                         trial = flying.pop(ticket)
                         await self._take(work, trial, attempt)
                 else:
@@ -266,7 +329,9 @@ class ProgramImprover(AgsParts):
                 found.append(PairedCheck(name, before, after))
         return found
 
-    def _start(self, work: Improvement, item: PlanItem, arm: TrialArm, program: Program) -> tuple[str, _Trial]:
+    def _start(
+        self, work: Improvement, item: PlanItem, arm: TrialArm, program: Program
+    ) -> tuple[str, _Trial]:
         name = f"improve.{work.number}.{arm}.{item.id}"
         began_before = self._current(work).dispatch_counts.get(name, 0)
         dispatch = f"{name}.{began_before + 1}"
@@ -276,14 +341,30 @@ class ProgramImprover(AgsParts):
         reserved = self._reserve(self.budget.most, self.budget.longest)
         body = {"improve": work.number, "dispatch": dispatch, "tried": item.id, "arm": arm}
         body |= {"reserved": asdict(reserved[0].upper)}
-        self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, f"item:{item.id}", body, program.digest)
-        return self.backend.submit(prepared.job), _Trial(item, arm, dispatch, reserved, self.throttle.begin_trial())
+        self.bus.post(
+            MessageKind.DISPATCH,
+            f"dispatch/{dispatch}",
+            RUN,
+            f"item:{item.id}",
+            body,
+            program.digest,
+        )
+        return self.backend.submit(prepared.job), _Trial(
+            item, arm, dispatch, reserved, self.throttle.begin_trial()
+        )
 
     async def _take(self, work: Improvement, trial: _Trial, attempt: TrialAttempt) -> None:
         """Record the end of a trial; an item that could not be run says nothing."""
         result = self.workers.read(attempt)
-        # The worker's own end counts as it does in the plan: without an answer there is nothing to pass.
-        passed = result.passed if result.ok or result.passed is not None else None if result.retry else False
+        # The worker's own end counts as it does in the plan: without an answer there is nothing to
+        # pass.
+        passed = (
+            result.passed
+            if result.ok or result.passed is not None
+            else None
+            if result.retry
+            else False
+        )
         if self.judge is not None and trial.item.judge is not None and result.ok:
             ended = {"summary": result.summary, "files": result.files, "outcome": ""}
             passed = (await self.judge.check(trial.item, ended)).get("passed")
@@ -330,13 +411,17 @@ class ProgramImprover(AgsParts):
         self.budget.release(reserved[0])
         self.share.release(reserved[1])
 
-    def _settle(self, reserved: tuple[Reservation, Reservation], usage: ModelUsage, *, lost: bool = False) -> None:
+    def _settle(
+        self, reserved: tuple[Reservation, Reservation], usage: ModelUsage, *, lost: bool = False
+    ) -> None:
         self.budget.settle(reserved[0], usage, lost=lost)
         self.share.settle(reserved[1], usage, lost=lost)
 
     def _check(self) -> None:
         if self.stop():
-            raise RunStopped("The run was asked to stop.", "`evolvable lab ags resume` goes on with it.")
+            raise RunStopped(
+                "The run was asked to stop.", "`evolvable lab ags resume` goes on with it."
+            )
 
 
 def _agent(outcome: ItemOutcome) -> str:
@@ -344,11 +429,18 @@ def _agent(outcome: ItemOutcome) -> str:
 
 
 def _choose_retried(state: AgsState, agent: str) -> list[str]:
-    """Return the items of an agent that a change of it is tried on: failures first, the newest of both kinds."""
-    own = [outcome for outcome in state.outcomes.values() if _agent(outcome) == agent and outcome.passed is not None]
+    """Return the items of an agent that a change of it is tried on: failures first, the newest of
+    both kinds.
+    """
+    own = [
+        outcome
+        for outcome in state.outcomes.values()
+        if _agent(outcome) == agent and outcome.passed is not None
+    ]
     newest = sorted(own, key=lambda outcome: -outcome.round)
     failed, passed = (
-        [outcome.item for outcome in newest if outcome.passed is end][:MAX_RETRIED] for end in (False, True)
+        [outcome.item for outcome in newest if outcome.passed is end][:MAX_RETRIED]
+        for end in (False, True)
     )
     return [*failed, *passed]
 

@@ -1,10 +1,12 @@
-"""The items of a run as evidence: an execution of its agent, and its end where a check says how it ended.
+"""The items of a run as evidence: an execution of its agent, and its end where a check says how it
+ended.
 
-That an item was done is only what its worker says, and a run whose failures alone counted would rate every agent as
-failing. So an end counts where the item has a check, both ways, and where an item that passed its check needed this
-one. Such an end is verified where a person started the run. What a worker says of itself, and every end in a run that
-an agent started, is reported. A checked item of a person's run has a vote of its own, the others of that run have one
-together, and so have all runs that agents started.
+That an item was done is only what its worker says, and a run whose failures alone counted would
+rate every agent as failing. So an end counts where the item has a check, both ways, and where an
+item that passed its check needed this one. Such an end is verified where a person started the run.
+What a worker says of itself, and every end in a run that an agent started, is reported. A checked
+item of a person's run has a vote of its own, the others of that run have one together, and so have
+all runs that agents started.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,7 +39,8 @@ _BY_AGENTS = f"{ITEM_SESSIONS}agents"
 
 @dataclass(frozen=True, slots=True)
 class EndedItem:
-    """One item that ended, as its messages say. agent, skills, read: refs, those of agent and skills with versions.
+    """One item that ended, as its messages say. agent, skills, read: refs, those of agent and
+    skills with versions.
 
     outcome: why it failed, '' where it did not. check: its name, '' without one or
     where a judge is none. passed: what it said, None for
@@ -61,7 +64,8 @@ class EndedItem:
         """The outcome that counts as evidence, None where nothing checked the item."""
         if self.passed or self.needed:
             return Outcome.SUCCEEDED
-        # A check that had trouble says nothing; what failed before its check could run failed all the same.
+        # A check that had trouble says nothing; what failed before its check could run failed all
+        # the same.
         return Outcome.FAILED if self.check and self.outcome else None
 
     @property
@@ -81,9 +85,11 @@ def item_session(run: str, item: str) -> str:
 
 
 def ended_items(records: Iterable[LedgerRecord]) -> Iterator[EndedItem]:
-    """Yield the items that ended in a run, without those that never ran or that infrastructure spoiled.
+    """Yield the items that ended in a run, without those that never ran or that infrastructure
+    spoiled.
 
-    Items that ran under a program which the run had changed are left out too: no version of the library has it.
+    Items that ran under a program which the run had changed are left out too: no version of the
+    library has it.
     """
     run_records = list(once(records, set()))
     state, skills = fold_bus(run_records), dict[str, tuple[str, ...]]()
@@ -100,13 +106,21 @@ def ended_items(records: Iterable[LedgerRecord]) -> Iterator[EndedItem]:
             continue  # what was refused before it ran says nothing of skills
         if body["retry"] or body["outcome"] == "infra_error" or body["dispatch"] in changed:
             continue
-        item, own = state.items[body["item"]], skills.get(body["dispatch"], ())
+        item, own = (
+            state.items[body["item"]],
+            skills.get(
+                body["dispatch"],
+                (),
+            ),
+        )
         description = (item.subtask, body["summary"], body["outcome"])
         # A judge that did not tell the known answers apart is no check.
         name = item.check or (JUDGE if body.get("calibrated") else "")
         unchecked = not item.check and item.judge is None
         check = (name, body.get("passed"), item.id in needed and unchecked and not body["outcome"])
-        yield EndedItem(item.id, record["at"], body["agent"], *description, own, frozenset(body["read"]), *check)
+        yield EndedItem(
+            item.id, record["at"], body["agent"], *description, own, frozenset(body["read"]), *check
+        )
 
 
 def _needed_by_passed(state: AgsState, records: Iterable[LedgerRecord]) -> set[str]:
@@ -122,17 +136,20 @@ def _needed_by_passed(state: AgsState, records: Iterable[LedgerRecord]) -> set[s
 
 
 def record_items(library: Library, records: Iterable[LedgerRecord], only: str | None = None) -> int:
-    """Keep the ended items of a run as evidence; return how many were new. only: the id of one item.
+    """Keep the ended items of a run as evidence; return how many were new. only: the id of one
+    item.
 
-    What that item needed is kept again with it: its check may have told of them. An item that is known as it is changes
-    nothing.
+    What that item needed is kept again with it: its check may have told of them. An item that is
+    known as it is changes nothing.
     """
     run_records = list(records)
     if library.store.read_only or not run_records:
         return 0
     state = fold_bus(run_records)
     ended = (
-        ended_item for ended_item in ended_items(run_records) if only in (None, ended_item.id) or ended_item.needed
+        ended_item
+        for ended_item in ended_items(run_records)
+        if only in (None, ended_item.id) or ended_item.needed
     )
     return sum(_record(library, state, ended_item) for ended_item in ended)
 
@@ -143,7 +160,10 @@ def _record(library: Library, state: AgsState, item: EndedItem) -> bool:
     head = library.store.head_or_none(agent.at(None), scopes)
     if head is None or agent.version is None:
         return False
-    session, by_person = item_session(state.run, item.id), state.settings["principal"] == Principal.PERSON
+    session, by_person = (
+        item_session(state.run, item.id),
+        state.settings["principal"] == Principal.PERSON,
+    )
     # A check is a look of its own; what was not checked has one vote with the rest of its run.
     link = (session if item.check else f"{ITEM_SESSIONS}{state.run}") if by_person else _BY_AGENTS
     outcome = item.counted_outcome
@@ -164,17 +184,23 @@ def _record(library: Library, state: AgsState, item: EndedItem) -> bool:
         ExecutionUse(used_head.id, version, item.at, True, True, (how,), outcome)
         for used_head, version, how in used[1:]
     )
-    execution = Execution(agent.version, item.at, state.label, outcome, session, str(head.ref), head.id, 1, uses)
+    execution = Execution(
+        agent.version, item.at, state.label, outcome, session, str(head.ref), head.id, 1, uses
+    )
     return log.take(
         IngestedSession(
-            *(session, CLIENT, digest, 1, item.at, state.label), outcome if verified else None, task_type=TASK_TYPE
+            *(session, CLIENT, digest, 1, item.at, state.label),
+            outcome if verified else None,
+            task_type=TASK_TYPE,
         ),
         sightings,
         executions=[execution],
     )
 
 
-def _read_skills(library: Library, scopes: tuple[str, ...], item: EndedItem) -> Iterator[tuple[Head, int, str]]:
+def _read_skills(
+    library: Library, scopes: tuple[str, ...], item: EndedItem
+) -> Iterator[tuple[Head, int, str]]:
     """Yield the agent's skills that the worker read, in the versions that it had."""
     for text in item.skills:
         ref = Ref.parse(text)

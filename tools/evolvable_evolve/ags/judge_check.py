@@ -1,6 +1,8 @@
-"""A judge as the check of an item: the criterion, the known answers, and what a run's messages say it answered.
+"""A judge as the check of an item: the criterion, the known answers, and what a run's messages say
+it answered.
 
-The planner writes both sides of the known answers. A judge that does not tell them apart is no check.
+The planner writes both sides of the known answers. A judge that does not tell them apart is no
+check.
 """
 
 from collections.abc import Mapping
@@ -8,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 JUDGE = "judge"
-"""The name of the model that judges, as sender and receiver, and the check that items of it name in what is shown."""
+"""The name of the model that judges, as sender and receiver, and the check that items of it name in
+what is shown.
+"""
 
 # Each known answer is a question of its own to the judge, so there are few of them.
 MAX_CRITERION, MAX_KNOWN, MAX_KNOWN_ANSWER = 2_000, 3, 4_000
@@ -17,7 +21,10 @@ MAX_CRITERION, MAX_KNOWN, MAX_KNOWN_ANSWER = 2_000, 3, 4_000
 
 @dataclass(frozen=True, slots=True)
 class JudgeCheck:
-    """A question to the judge about the result of an item. good, bad: answers of which the planner knows the end."""
+    """A question to the judge about the result of an item.
+
+    good, bad: answers of which the planner knows the end.
+    """
 
     criterion: str
     good: tuple[str, ...]
@@ -25,7 +32,9 @@ class JudgeCheck:
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> "JudgeCheck":
-        """Return the check that an item of a plan writes, which fits the schema of the planner's answers."""
+        """Return the check that an item of a plan writes, which fits the schema of the planner's
+        answers.
+        """
         return cls(fields["criterion"], tuple(fields["good"]), tuple(fields["bad"]))
 
     def to_json(self) -> dict[str, Any]:
@@ -36,7 +45,9 @@ class JudgeCheck:
     def problem(self) -> str:
         """Why it cannot be used, '' where it can."""
         if not self.criterion.strip() or len(self.criterion) > MAX_CRITERION:
-            return f"its criterion has {len(self.criterion):,} characters, not 1 to {MAX_CRITERION:,}"
+            return (
+                f"its criterion has {len(self.criterion):,} characters, not 1 to {MAX_CRITERION:,}"
+            )
         for side, answers in (("good", self.good), ("bad", self.bad)):
             if not 1 <= len(answers) <= MAX_KNOWN:
                 return f"it has {len(answers)} known {side} answers, not 1 to {MAX_KNOWN}"
@@ -44,7 +55,9 @@ class JudgeCheck:
                 return f"a known {side} answer has more than {MAX_KNOWN_ANSWER:,} characters"
         if not all(answer.strip() for answer in self.good):
             return "a known good answer is empty"
-        both = {" ".join(answer.split()) for answer in self.good} & {" ".join(answer.split()) for answer in self.bad}
+        both = {" ".join(answer.split()) for answer in self.good} & {
+            " ".join(answer.split()) for answer in self.bad
+        }
         return "one known answer is both good and bad" if both else ""
 
 
@@ -52,8 +65,9 @@ class JudgeCheck:
 class JudgeAnswers:
     """What the judge of a run answered so far.
 
-    answers: artefacts, by that of the question. unanswered: why none came, by item and question. dispatch_counts: how
-    often an item's questions began. waiting: the message of each item that ended and is not judged yet.
+    answers: artefacts, by that of the question. unanswered: why none came, by item and question.
+    dispatch_counts: how often an item's questions began. waiting: the message of each item that
+    ended and is not judged yet.
     """
 
     answers: dict[str, str] = field(default_factory=dict)
@@ -81,4 +95,8 @@ def judging_text(body: Mapping[str, Any]) -> str:
         return f"{item} ended; its result goes to the judge"
     if "text" in body:
         return f"the judge gave no answer about {item}"
-    return f"the judge answered about {item}" if "answer" in body else f"the judge is asked about {item}"
+    return (
+        f"the judge answered about {item}"
+        if "answer" in body
+        else f"the judge is asked about {item}"
+    )

@@ -1,7 +1,9 @@
-"""The plan of a run: the task, the to-do items, their flowchart, the history and the result, as one document.
+"""The plan of a run: the task, the to-do items, their flowchart, the history and the result, as one
+document.
 
-plan.md is a file of `environment:ags-RUN`, so every plan is a version. Values are JSON on one line, so that no text of
-a model can begin a line, an item or a part of its own. `parse_plan` accepts exactly what `render_plan` writes.
+plan.md is a file of `environment:ags-RUN`, so every plan is a version. Values are JSON on one line,
+so that no text of a model can begin a line, an item or a part of its own. `parse_plan` accepts
+exactly what `render_plan` writes.
 """
 
 import json
@@ -47,10 +49,11 @@ class ItemState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanItem:
-    """One item of the to-do list. agent: the ref of the agent that does it. needs: ids of items that come first.
+    """One item of the to-do list. agent: the ref of the agent that does it. needs: ids of items
+    that come first.
 
-    check: the name of the command that says whether its result is right, '' without one. judge: the criterion by which
-    a judge says it instead.
+    check: the name of the command that says whether its result is right, '' without one. judge: the
+    criterion by which a judge says it instead.
     """
 
     id: str
@@ -67,7 +70,9 @@ class PlanItem:
         return self.state in (ItemState.DONE, ItemState.FAILED, ItemState.DROPPED)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the item as plan.md and the bus have it; a check only where there is one, as before there were any."""
+        """Return the item as plan.md and the bus have it; a check only where there is one, as
+        before there were any.
+        """
         state = {"state": self.state}
         check = {"check": self.check} if self.check else {}
         judge = {"judge": self.judge.to_json()} if self.judge is not None else {}
@@ -78,12 +83,23 @@ class PlanItem:
         """Return the item that a plan or an answer of the planner writes."""
         judge = JudgeCheck.parse(written["judge"]) if "judge" in written else None
         needs = tuple(written.get("needs", ()))
-        return cls(written["id"], written["subtask"], written["agent"], needs, state, written.get("check", ""), judge)
+        return cls(
+            written["id"],
+            written["subtask"],
+            written["agent"],
+            needs,
+            state,
+            written.get("check", ""),
+            judge,
+        )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan. history: what happened, a line each. result: the planner's last word, '' while there is none."""
+    """A plan.
+
+    history: what happened, a line each. result: the planner's last word, '' while there is none.
+    """
 
     run: str
     task: str
@@ -144,7 +160,10 @@ def _lines(values: Iterable[object]) -> str:
 
 
 def parse_plan(text: str) -> Plan:
-    """Return the plan of a document. Raises InvalidArgument unless `render_plan` writes exactly this text."""
+    """Return the plan of a document.
+
+    Raises InvalidArgument unless `render_plan` writes exactly this text.
+    """
     found = _FORM.fullmatch(text)
     try:
         plan = _parse_match(found) if found is not None else None
@@ -153,13 +172,16 @@ def parse_plan(text: str) -> Plan:
     except (ValueError, LookupError, TypeError, RecursionError):
         plan, same = None, False
     if plan is None or not same:
-        raise InvalidArgument(f"{FILE} is not as a run writes it.", "Read an earlier version of it.")
+        raise InvalidArgument(
+            f"{FILE} is not as a run writes it.", "Read an earlier version of it."
+        )
     return plan
 
 
 def _parse_match(found: re.Match[str]) -> Plan:
     items, history = (
-        tuple(json.loads(line.removeprefix("- ")) for line in found[part].splitlines()) for part in ("items", "history")
+        tuple(json.loads(line.removeprefix("- ")) for line in found[part].splitlines())
+        for part in ("items", "history")
     )
     return Plan(
         found["run"],
@@ -171,18 +193,28 @@ def _parse_match(found: re.Match[str]) -> Plan:
 
 
 def flowchart(items: Sequence[PlanItem]) -> str:
-    """Return the items and their needs as a mermaid flowchart. Only checked ids, refs and states are in it."""
+    """Return the items and their needs as a mermaid flowchart.
+
+    Only checked ids, refs and states are in it.
+    """
     numbers = {item.id: f"n{number}" for number, item in enumerate(items, 1)}
     nodes = [f'  {numbers[item.id]}["{item.id}: {item.agent}, {item.state}"]' for item in items]
-    edges = [f"  {numbers[need]} --> {numbers[item.id]}" for item in items for need in item.needs if need in numbers]
+    edges = [
+        f"  {numbers[need]} --> {numbers[item.id]}"
+        for item in items
+        for need in item.needs
+        if need in numbers
+    ]
     return "\n".join(["flowchart TD", *nodes, *edges])
 
 
 @dataclass(frozen=True)
 class PlanChange:
-    """An answer of the planner. items: what is new. drop: ids of items that nobody is to begin any more.
+    """An answer of the planner. items: what is new. drop: ids of items that nobody is to begin any
+    more.
 
-    question: to the person, '' without one. result: the end of the run, '' to go on. note: why, for the history.
+    question: to the person, '' without one. result: the end of the run, '' to go on. note: why, for
+    the history.
     """
 
     items: tuple[PlanItem, ...] = ()
@@ -200,13 +232,19 @@ class PlanChange:
 
     def to_json(self) -> dict[str, Any]:
         """Return the change as it stands on the bus."""
-        items = [{key: value for key, value in item.to_json().items() if key != "state"} for item in self.items]
-        return {key: getattr(self, key) for key in ("drop", "note", "question", "result")} | {"items": items}
+        items = [
+            {key: value for key, value in item.to_json().items() if key != "state"}
+            for item in self.items
+        ]
+        return {key: getattr(self, key) for key in ("drop", "note", "question", "result")} | {
+            "items": items
+        }
 
 
 @dataclass(frozen=True)
 class PlanRules:
-    """What a plan may hold. agents: refs that were offered. checks: names of checks that were offered.
+    """What a plan may hold. agents: refs that were offered. checks: names of checks that were
+    offered.
 
     judge: whether there is a judge.
     """
@@ -220,7 +258,8 @@ class PlanRules:
         """Return why a change cannot be taken into the plan, '' when it can."""
         if len(self.existing) + len(change.items) > MAX_ITEMS:
             return (
-                f"a run has at most {MAX_ITEMS} items; it has {len(self.existing)}, and {len(change.items)} more came"
+                f"a run has at most {MAX_ITEMS} items; it has {len(self.existing)}, and "
+                f"{len(change.items)} more came"
             )
         new = {item.id: item for item in change.items}
         if len(new) != len(change.items):
@@ -252,10 +291,15 @@ class PlanRules:
         if why := self._judge_problem(item):
             return f"the judge of item {name} cannot be asked: {why}"
         if not item.subtask.strip() or len(item.subtask) > MAX_SUBTASK:
-            return f"the subtask of {name} has {len(item.subtask):,} characters, not 1 to {MAX_SUBTASK:,}"
+            return (
+                f"the subtask of {name} has {len(item.subtask):,} characters, not 1 to "
+                f"{MAX_SUBTASK:,}"
+            )
         if len(set(item.needs)) != len(item.needs):
             return f"item {name} names a need twice"
-        unknown = [ascii(need[:40]) for need in item.needs if need not in self.existing and need not in new]
+        unknown = [
+            ascii(need[:40]) for need in item.needs if need not in self.existing and need not in new
+        ]
         return f"item {name} needs {unknown[0]}, which is no item" if unknown else ""
 
     def _judge_problem(self, item: PlanItem) -> str:
@@ -267,11 +311,15 @@ class PlanRules:
 
 
 def with_blocked(items: Iterable[PlanItem]) -> list[PlanItem]:
-    """Return the items in their order, open ones marked as blocked where one that they need can no longer be done."""
+    """Return the items in their order, open ones marked as blocked where one that they need can no
+    longer be done.
+    """
     found: dict[str, PlanItem] = {}
     waiting = {item.id: item for item in items}
     # In the order of needs, so that what a blocked item blocks is seen too.
-    order = TopologicalSorter({item.id: [need for need in item.needs if need in waiting] for item in waiting.values()})
+    order = TopologicalSorter(
+        {item.id: [need for need in item.needs if need in waiting] for item in waiting.values()}
+    )
     lost = (ItemState.FAILED, ItemState.DROPPED, ItemState.BLOCKED)
     for name in order.static_order():
         item = waiting[name]

@@ -1,7 +1,8 @@
 """The planner: a model in a role of its own that writes the plan and never executes anything.
 
-It is shown the task, the contracts of the agents, the plan, and what came over the bus since its last answer. Its
-answer holds items, a question or a result; it has no field for an executor, a command, a tool or a file.
+It is shown the task, the contracts of the agents, the plan, and what came over the bus since its
+last answer. Its answer holds items, a question or a result; it has no field for an executor, a
+command, a tool or a file.
 """
 
 import json
@@ -14,7 +15,9 @@ from evolvable_evolve.ags.plan import MAX_ITEMS, PlanChange, PlanItem, PlanRules
 from evolvable_evolve.evolution import ModelAnswer, ModelQuestion, ModelRole, ModelUsage
 
 INSTRUCTIONS = Path(__file__).with_name("planner.md").read_text(encoding="utf-8")
-SCHEMA: Mapping[str, Any] = json.loads(Path(__file__).with_name("planner.schema.json").read_text(encoding="utf-8"))
+SCHEMA: Mapping[str, Any] = json.loads(
+    Path(__file__).with_name("planner.schema.json").read_text(encoding="utf-8")
+)
 
 MAX_ANSWER = 8_192
 """Tokens of the planner's longest answer."""
@@ -62,15 +65,29 @@ def _messages(state: AgsState) -> Sequence[Mapping[str, Any]]:
         }
         for outcome in state.in_round
     ]
-    found += [{"kind": "note", "from": "run", "text": improvement.line} for improvement in state.improved_in_round]
+    found += [
+        {"kind": "note", "from": "run", "text": improvement.line}
+        for improvement in state.improved_in_round
+    ]
     if state.refused:
-        found.append({"kind": "note", "from": "run", "text": f"your last plan was refused: {state.refused}"})
+        found.append(
+            {"kind": "note", "from": "run", "text": f"your last plan was refused: {state.refused}"}
+        )
     if (reply := state.answers.get(state.round)) is not None:
-        found.append({"kind": "note", "from": reply["by"], "question": state.question, "answer": reply["answer"]})
+        found.append(
+            {
+                "kind": "note",
+                "from": reply["by"],
+                "question": state.question,
+                "answer": reply["answer"],
+            }
+        )
     return found
 
 
-def check_plan_answer(state: AgsState, answer: Mapping[str, Any], agents: Sequence[str]) -> tuple[PlanChange, str]:
+def check_plan_answer(
+    state: AgsState, answer: Mapping[str, Any], agents: Sequence[str]
+) -> tuple[PlanChange, str]:
     """Return the change that an answer says, and why it is refused, '' where it is taken."""
     change = PlanChange.parse(answer)
     rules = PlanRules(frozenset(agents), state.items, frozenset(state.checks), state.has_judge)
@@ -82,7 +99,8 @@ NO_PLANNER = "none"
 
 
 class SingleItemPlan:
-    """The plan of a run that uses an agent as a tool: the task is its one item, whose result is the run's.
+    """The plan of a run that uses an agent as a tool: the task is its one item, whose result is the
+    run's.
 
     No model is asked, and nothing is spent.
     """
@@ -96,10 +114,18 @@ class SingleItemPlan:
         """Return the one item, then its result."""
         data, answer = question.data, dict[str, Any]()
         if not data["plan"]:
-            item = {"id": "task", "subtask": data["task"], "agent": self._agent, "needs": [], "check": self._check}
+            item = {
+                "id": "task",
+                "subtask": data["task"],
+                "agent": self._agent,
+                "needs": [],
+                "check": self._check,
+            }
             answer = {"items": [item]}
         else:
             # Without a model: the one item's last message is the result of the run.
-            results = [message for message in data["messages"] if message["kind"] in ("result", "error")]
+            results = [
+                message for message in data["messages"] if message["kind"] in ("result", "error")
+            ]
             answer = {"result": results[-1]["summary"] if results else "There is no result."}
         return ModelAnswer({"note": "one agent", **answer}, ModelUsage(), self.name)

@@ -1,6 +1,8 @@
-"""Rounds over the items of runs of agents: those that failed are evidence against what their agents had.
+"""Rounds over the items of runs of agents: those that failed are evidence against what their agents
+had.
 
-The process that drove the run saw them fail. That an item was done has a reward only where a check says so.
+The process that drove the run saw them fail. That an item was done has a reward only where a check
+says so.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +11,14 @@ from dataclasses import dataclass
 
 from evolvable_evolve.ags.bus import fold_bus
 from evolvable_evolve.ags.item_evidence import TASK_TYPE, EndedItem, ended_items, item_session
-from evolvable_evolve.evolution import AGS_DIR, LedgerDamaged, find_run, iter_runs, read_ledger, translate_damage
+from evolvable_evolve.evolution import (
+    AGS_DIR,
+    LedgerDamaged,
+    find_run,
+    iter_runs,
+    read_ledger,
+    translate_damage,
+)
 from evolvable_evolve.rounds import MAX_SESSIONS, RoundSource, RoundTrace, SessionSource, hash_text
 from evolvable_store import Principal
 from evolvable_store.resource import Ref
@@ -22,7 +31,9 @@ from evolvable_tools.sessions import Session, read_session
 
 @dataclass
 class AgsSource:
-    """The ended items of one run, each as a short session: the subtask, what the worker said, and how it ended."""
+    """The ended items of one run, each as a short session: the subtask, what the worker said, and
+    how it ended.
+    """
 
     name: str
     items: Mapping[str, EndedItem]
@@ -34,7 +45,8 @@ class AgsSource:
         """Return the source of a run. Raises NoSuchRun, LedgerDamaged."""
         folder = find_run(library.store.home, run, AGS_DIR)
         found = {
-            item_session(folder.id, ended_item.id): ended_item for ended_item in ended_items(read_ledger(folder.ledger))
+            item_session(folder.id, ended_item.id): ended_item
+            for ended_item in ended_items(read_ledger(folder.ledger))
         }
         return cls(f"ags:{folder.id}", found, library.redactor())
 
@@ -55,14 +67,21 @@ class AgsSource:
         return RoundTrace(*about, selected=skills, used=skills & item.read, cause=cause)
 
     def session(self, identity: str) -> Session | None:
-        """Return what a model may be shown of an item. No word of a model stands in it as the user's."""
+        """Return what a model may be shown of an item.
+
+        No word of a model stands in it as the user's.
+        """
         item = self.items.get(identity)
         if item is None:
             return None
         ended = f"that is wrong: {item.outcome}" if item.outcome else "go on"
         messages = [
             {"role": "user", "content": "Do one item of a plan.", "timestamp": item.at},
-            {"role": "assistant", "content": f"{item.subtask}\n\n{item.summary}", "timestamp": item.at},
+            {
+                "role": "assistant",
+                "content": f"{item.subtask}\n\n{item.summary}",
+                "timestamp": item.at,
+            },
             {"role": "user", "content": ended, "timestamp": item.at},
         ]
         return read_session(messages, redactor=self.redactor)
@@ -79,7 +98,10 @@ class AgsSource:
 
 @dataclass
 class WholeSource:
-    """The sessions of a library, and the items of the runs of agents that a person started. name: as of sessions."""
+    """The sessions of a library, and the items of the runs of agents that a person started.
+
+    name: as of sessions.
+    """
 
     sessions: SessionSource
     runs: Sequence[AgsSource]
@@ -97,10 +119,14 @@ class WholeSource:
         return cls(SessionSource(library, settings), found[::-1])
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
-        """Return the sessions that no round was over, and the items that failed since, or passed their check."""
+        """Return the sessions that no round was over, and the items that failed since, or passed
+        their check.
+        """
         excluded = set(seen)
         ended = [name for run in self.runs for name in run.fresh(excluded) if run.items[name].tells]
-        others = self.sessions.fresh([*excluded, *(name for run in self.runs for name in run.items)])
+        others = self.sessions.fresh(
+            [*excluded, *(name for run in self.runs for name in run.items)]
+        )
         # Sessions first: they are few beside the items of a large plan.
         return [*others, *ended[:MAX_SESSIONS]]
 

@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.ags.bus import fold_bus, spending_records
-from evolvable_evolve.ags.driver import check_executor, open_judge, open_model, open_planner, plan_ref
+from evolvable_evolve.ags.driver import (
+    check_executor,
+    open_judge,
+    open_model,
+    open_planner,
+    plan_ref,
+)
 from evolvable_evolve.ags.plan import MAX_SUBTASK
 from evolvable_evolve.ags.planner import NO_PLANNER
 from evolvable_evolve.ags.workers import open_agent, worker_tools
@@ -61,11 +67,12 @@ class StartedAgs:
 class AgsRequest:
     """What a run is asked to be. executor: its spec.
 
-    planner: handoff, none (one agent does the task), anthropic[:MODEL], claude, codex or a name. agents: refs; none for
-    all that are trusted. memory: refs that workers read. seconds: for one item. checks: names of registered scorers
-    that the planner may give to items; in a run without a planner the one of its item. improver: who improves the
-    program of the run between its rounds: anthropic[:MODEL], claude, codex or a name; '' for nobody. judge: who checks
-    items by criteria of the plan, of the same.
+    planner: handoff, none (one agent does the task), anthropic[:MODEL], claude, codex or a name.
+    agents: refs; none for all that are trusted. memory: refs that workers read. seconds: for one
+    item. checks: names of registered scorers that the planner may give to items; in a run without a
+    planner the one of its item. improver: who improves the program of the run between its rounds:
+    anthropic[:MODEL], claude, codex or a name; '' for nobody. judge: who checks items by criteria
+    of the plan, of the same.
     """
 
     task: str
@@ -82,24 +89,39 @@ class AgsRequest:
 
 
 def start_ags(
-    library: Library, caller: Caller, host: HostContext, request: AgsRequest, allowance: Allowance | None = None
+    library: Library,
+    caller: Caller,
+    host: HostContext,
+    request: AgsRequest,
+    allowance: Allowance | None = None,
 ) -> StartedAgs:
     """Check everything that costs nothing and begin a run; somebody has to drive it then.
 
-    allowance: what the person allows a caller that is none. Raises Refused, InvalidArgument, NoSuchResource.
+    allowance: what the person allows a caller that is none. Raises Refused, InvalidArgument,
+    NoSuchResource.
     """
     task = library.redact(request.task.strip())
     if not task or len(task) > MAX_TASK:
-        raise InvalidArgument(f"The task has {len(task):,} characters.", f"1 to {MAX_TASK:,}.")
+        raise InvalidArgument(
+            f"The task has {len(task):,} characters.",
+            f"1 to {MAX_TASK:,}.",
+        )
     if not 1 <= request.concurrency <= MAX_CONCURRENT:
         raise InvalidArgument(f"{request.concurrency} items at a time.", f"1 to {MAX_CONCURRENT}.")
     check_executor(request.executor, host)
     agents, warnings = _choose_agents(library, caller, request)
     if request.planner == NO_PLANNER and (len(agents) != 1 or len(task) > MAX_SUBTASK):
-        text = f"{len(agents)} agents, and a task of {len(task):,} characters, for a run without a planner."
-        raise InvalidArgument(text, f"It has one agent, which you name, and a task of at most {MAX_SUBTASK:,}.")
+        text = (
+            f"{len(agents)} agents, and a task of {len(task):,} characters, for a run without "
+            "a planner."
+        )
+        raise InvalidArgument(
+            text, f"It has one agent, which you name, and a task of at most {MAX_SUBTASK:,}."
+        )
     if request.planner == NO_PLANNER and len(request.checks) > 1:
-        raise InvalidArgument(f"{len(request.checks)} checks for a run of one item.", "Name one check.")
+        raise InvalidArgument(
+            f"{len(request.checks)} checks for a run of one item.", "Name one check."
+        )
     checks = named_scorers(request.checks, host.scorers)
     if checks and host.working_sandbox is None:
         hint = "`evolvable doctor` says what is missing. Without checks the run can be started."
@@ -110,13 +132,24 @@ def start_ags(
         _check_improver(request)
         open_model(request.improver, roles, host, library.store.home)
     if request.judge:
-        warnings += _judge_warnings(request, open_judge(request.judge, roles, host, library.store.home))
+        warnings += _judge_warnings(
+            request, open_judge(request.judge, roles, host, library.store.home)
+        )
     memory = [str(library.store.head(ref, caller.scopes).ref) for ref in request.memory]
-    # Held from the sum of the day to the record of the run: two starts at once would each spend the rest.
+    # Held from the sum of the day to the record of the run: two starts at once would each spend the
+    # rest.
     with budget_turn(library.store.home, AGS_DIR):
-        limit = request.limit if caller.decides else _limit_spending(library.store.home, request, allowance)
+        limit = (
+            request.limit
+            if caller.decides
+            else _limit_spending(library.store.home, request, allowance)
+        )
         folder = create_run(library.store.home, library.store.clock(), AGS_DIR)
-        label = str(request.executor.get("name") or request.executor.get("model") or request.executor["kind"])
+        label = str(
+            request.executor.get("name")
+            or request.executor.get("model")
+            or request.executor["kind"]
+        )
         settings = {
             "task": task,
             "executor": dict(request.executor),
@@ -128,20 +161,29 @@ def start_ags(
             "seconds": request.seconds,
             "scopes": list(caller.scopes),
             "principal": str(caller.identity.principal),
-            **({"checks": {name: scorer.to_json() for name, scorer in checks.items()}} if checks else {}),
+            **(
+                {"checks": {name: scorer.to_json() for name, scorer in checks.items()}}
+                if checks
+                else {}
+            ),
             **({"improver": request.improver} if request.improver else {}),
             **({"judge": request.judge} if request.judge else {}),
         }
         with Ledger.open(folder.ledger) as ledger:
             ledger.append("run", {"run": folder.id, "label": label, "settings": settings})
     limits = {name: value for name, value in asdict(limit).items() if value is not None}
-    return StartedAgs(folder.id, label, planner.name, agents, str(plan_ref(folder.id)), limits, warnings)
+    return StartedAgs(
+        folder.id, label, planner.name, agents, str(plan_ref(folder.id)), limits, warnings
+    )
 
 
 def _check_improver(request: AgsRequest) -> None:
     """Raise InvalidArgument where improving the program has nothing to go by."""
     if not request.checks and not request.judge:
-        hint = "Name a check by --check, or a judge by --judge: the checks of items say whether a change is better."
+        hint = (
+            "Name a check by --check, or a judge by --judge: the checks of items say whether a "
+            "change is better."
+        )
         raise InvalidArgument("A run without checks cannot improve its program.", hint)
     if request.planner == NO_PLANNER:
         hint = "A run without a planner has one item, and ends with it."
@@ -158,8 +200,13 @@ def _judge_warnings(request: AgsRequest, judge: ProposerModel) -> list[str]:
     return [warning] if warning else []
 
 
-def _choose_agents(library: Library, caller: Caller, request: AgsRequest) -> tuple[list[str], list[str]]:
-    """Return the refs of the agents of a run, and what is to be said of others. Raises Refused, InvalidArgument."""
+def _choose_agents(
+    library: Library, caller: Caller, request: AgsRequest
+) -> tuple[list[str], list[str]]:
+    """Return the refs of the agents of a run, and what is to be said of others.
+
+    Raises Refused, InvalidArgument.
+    """
     found, warnings = list[str](), list[str]()
     refs = [str(ref) for ref in request.agents]
     if not refs:
@@ -186,7 +233,8 @@ def _choose_agents(library: Library, caller: Caller, request: AgsRequest) -> tup
         found.append(str(head.ref))
     if not 1 <= len(found) <= MAX_AGENTS:
         raise InvalidArgument(
-            f"{len(found)} agents can do the work.", f"Name 1 to {MAX_AGENTS} agents that are trusted."
+            f"{len(found)} agents can do the work.",
+            f"Name 1 to {MAX_AGENTS} agents that are trusted.",
         )
     return list(dict.fromkeys(found)), warnings
 
@@ -194,7 +242,10 @@ def _choose_agents(library: Library, caller: Caller, request: AgsRequest) -> tup
 def _limit_spending(home: Path, request: AgsRequest, allowance: Allowance | None) -> SpendLimit:
     """Return the spend limit of a run that no person starts. Raise Refused."""
     if allowance is None:
-        hint = "A person writes executors and a budget into budgets.ags of their configuration; see docs/ags.md."
+        hint = (
+            "A person writes executors and a budget into budgets.ags of their configuration; see "
+            "docs/ags.md."
+        )
         raise Refused("Only a person starts agents here: no budget is set for other callers.", hint)
     name = executor_text(request.executor)
     allowance.require_executor(name, f"budgets.{AGS_DIR}")
@@ -202,9 +253,14 @@ def _limit_spending(home: Path, request: AgsRequest, allowance: Allowance | None
         hint = "handoff: you plan; none: one agent does the task."
         raise Refused(f"The planner {ascii(request.planner[:80])} is not allowed to callers.", hint)
     if request.improver not in ("", allowance.planner):
-        raise Refused(f"The improver {ascii(request.improver[:80])} is not allowed to callers.", "Leave it out.")
+        raise Refused(
+            f"The improver {ascii(request.improver[:80])} is not allowed to callers.",
+            "Leave it out.",
+        )
     if request.judge not in ("", allowance.planner):
-        raise Refused(f"The judge {ascii(request.judge[:80])} is not allowed to callers.", "Leave it out.")
+        raise Refused(
+            f"The judge {ascii(request.judge[:80])} is not allowed to callers.", "Leave it out."
+        )
     return allowance.rest(request.limit, _day_spent(home), AGS_DIR)
 
 

@@ -1,4 +1,6 @@
-"""What a worker leaves: the files below `outputs`, and what the check of its item says of the workspace."""
+"""What a worker leaves: the files below `outputs`, and what the check of its item says of the
+workspace.
+"""
 
 import base64
 import json
@@ -20,13 +22,15 @@ MAX_FILES, MAX_FILE, MAX_BYTES = 200, 4 * 2**20, 16 * 2**20
 OUTPUTS = "outputs"
 """The folder of a workspace with the files that the worker leaves."""
 
-# O_NOFOLLOW: a link could lead to a file of the person. O_NONBLOCK: opening a named pipe would wait for its writer.
+# O_NOFOLLOW: a link could lead to a file of the person. O_NONBLOCK: opening a named pipe would wait
+# for its writer.
 _DESCRIPTOR_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class FileCollector:
-    """A scorer of trials that brings back the files that a worker left below `outputs`, and what the check says.
+    """A scorer of trials that brings back the files that a worker left below `outputs`, and what
+    the check says.
 
     check: runs the command that the task names as its scorer; None where the item has none.
     """
@@ -34,7 +38,9 @@ class FileCollector:
     check: TaskSetScorer | None = None
 
     async def __call__(self, task: Task, rollout: Rollout, workspace: Path) -> Score:
-        """Return the files and what the check says as the evidence of a score that means nothing."""
+        """Return the files and what the check says as the evidence of a score that
+        means nothing.
+        """
         files, left_out = collect_files(workspace / OUTPUTS)
         packed = {path: base64.b64encode(data).decode("ascii") for path, data in files.items()}
         check = await self._run_check(task, rollout, workspace) if self.check is not None else {}
@@ -61,7 +67,8 @@ class FileCollector:
 def collect_files(folder: Path) -> tuple[dict[str, bytes], list[str]]:
     """Return the regular files below a folder by path, and what was left out, each with why.
 
-    Links are not followed and special files are not opened. At most MAX_FILES, in the order of their paths.
+    Links are not followed and special files are not opened. At most MAX_FILES, in the order of
+    their paths.
     """
     found, left_out, size = dict[str, bytes](), list[str](), 0
     for path, place in _regular_paths(folder, left_out):
@@ -85,7 +92,14 @@ def _regular_paths(folder: Path, left_out: list[str]) -> Iterator[tuple[str, Pat
     for top, folders, names in os.walk(folder, followlinks=False):
         folders.sort()
         for name in sorted(
-            [*names, *(subfolder for subfolder in folders if os.path.islink(os.path.join(top, subfolder)))]
+            [
+                *names,
+                *(
+                    subfolder
+                    for subfolder in folders
+                    if os.path.islink(os.path.join(top, subfolder))
+                ),
+            ]
         ):
             place = Path(top, name)
             path = place.relative_to(folder).as_posix()

@@ -1,7 +1,8 @@
 """The commands of the annex of evolution.
 
-`evolvable_evolve.plugin` names them to the command line. The groups `evolve` and `taskset` stand here: their help needs
-none of the modules that hold their commands. `check_cluster` is the check that doctor runs.
+`evolvable_evolve.plugin` names them to the command line. The groups `evolve` and `taskset` stand
+here: their help needs none of the modules that hold their commands. `check_cluster` is the check
+that doctor runs.
 """
 
 import click
@@ -27,23 +28,32 @@ __all__ = ["check_cluster", "evolve_command", "taskset_command"]
 @click.group(
     "evolve",
     cls=VerbGroup,
-    modules=(f"{__name__}.evolve_results", f"{__name__}.evolve_measure", f"{__name__}.evolve_commands"),
+    modules=(
+        f"{__name__}.evolve_results",
+        f"{__name__}.evolve_measure",
+        f"{__name__}.evolve_commands",
+    ),
 )
 @home_option
 @json_option
 def evolve_command() -> None:
     """Search for better resources with a task set, and promote only what a sealed test carries.
 
-    A run is driven by a process of its own. It stops when it waits for an answer, and can be stopped and continued at
-    any time, from any terminal.
+    A run is driven by a process of its own. It stops when it waits for an answer, and can be
+    stopped and continued at any time, from any terminal.
     """
 
 
-@click.group("taskset", cls=VerbGroup, modules=(f"{__name__}.taskset_commands", f"{__name__}.taskset_sources"))
+@click.group(
+    "taskset",
+    cls=VerbGroup,
+    modules=(f"{__name__}.taskset_commands", f"{__name__}.taskset_sources"),
+)
 @home_option
 @json_option
 def taskset_command() -> None:
     """Check, list and split the tasks of an evolution.
 
-    WHAT is a folder with tasks.jsonl, such a file, or an environment of the library: environment:NAME.
+    WHAT is a folder with tasks.jsonl, such a file, or an environment of the library:
+    environment:NAME.
     """

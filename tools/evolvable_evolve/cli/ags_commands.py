@@ -1,4 +1,6 @@
-"""The command ags: have agents plan and do a task together, show how it goes, answer the planner, stop and go on."""
+"""The command ags: have agents plan and do a task together, show how it goes, answer the planner,
+stop and go on.
+"""
 
 import asyncio
 import contextlib
@@ -26,7 +28,14 @@ from evolvable_evolve.ags import (
 from evolvable_evolve.cli.evolve_driving import SHOWN, parse_price
 from evolvable_evolve.evolution import AGS_DIR, SpendLimit, find_run, parse_executor_spec
 from evolvable_evolve.run_launcher import evolve_context, start_driver
-from evolvable_server.cli import CommandContext, Output, VerbGroup, command, home_option, json_option
+from evolvable_server.cli import (
+    CommandContext,
+    Output,
+    VerbGroup,
+    command,
+    home_option,
+    json_option,
+)
 from evolvable_server.cli.terminal import local_time, remark, say, show_table, warn
 from evolvable_store import Principal
 from evolvable_store.errors import InvalidArgument
@@ -39,8 +48,9 @@ from evolvable_store.resource import Kind, Ref
 def ags_command() -> None:
     """Have agents plan and do a task together.
 
-    A planner writes the plan and never executes anything; agents of the library do its items, each in a sandbox. A run
-    is driven by a process of its own, and can be stopped and continued at any time.
+    A planner writes the plan and never executes anything; agents of the library do its items, each
+    in a sandbox. A run is driven by a process of its own, and can be stopped and continued at any
+    time.
     """
 
 
@@ -51,8 +61,12 @@ def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--max-minutes", type=click.FloatRange(min=0), help="Minutes of work."),
         click.option("--max-calls", type=click.IntRange(min=0), help="Calls of models."),
-        click.option("--max-tokens", type=click.IntRange(min=0), help="Tokens, in both directions."),
-        click.option("--max-cost", type=click.FloatRange(min=0), metavar="DOLLARS", help="US dollars."),
+        click.option(
+            "--max-tokens", type=click.IntRange(min=0), help="Tokens, in both directions."
+        ),
+        click.option(
+            "--max-cost", type=click.FloatRange(min=0), metavar="DOLLARS", help="US dollars."
+        ),
     ):
         function = option(function)
     return function
@@ -68,17 +82,31 @@ def _limit_of(options: dict[str, Any]) -> dict[str, Any]:
 
 @command("run")
 @click.argument("task")
-@click.option("--executor", required=True, help="claude:MODEL, codex:MODEL, anthropic:MODEL, or a name.")
+@click.option(
+    "--executor", required=True, help="claude:MODEL, codex:MODEL, anthropic:MODEL, or a name."
+)
 @click.option(
     "--planner",
     default="handoff",
     show_default=True,
     help="handoff, none (one agent does TASK), anthropic[:MODEL], claude, codex or a name.",
 )
-@click.option("--agent", "agents", multiple=True, metavar="REF", help="Repeatable [default: all that are trusted].")
-@click.option("--memory", multiple=True, metavar="REF", help="A memory that workers read; repeatable.")
 @click.option(
-    "--check", "checks", multiple=True, metavar="NAME", help="A scorer that may check an item's result; repeatable."
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="REF",
+    help="Repeatable [default: all that are trusted].",
+)
+@click.option(
+    "--memory", multiple=True, metavar="REF", help="A memory that workers read; repeatable."
+)
+@click.option(
+    "--check",
+    "checks",
+    multiple=True,
+    metavar="NAME",
+    help="A scorer that may check an item's result; repeatable.",
 )
 @click.option(
     "--judge",
@@ -86,13 +114,32 @@ def _limit_of(options: dict[str, Any]) -> dict[str, Any]:
     help="Who judges items by the plan's criteria: anthropic[:MODEL], claude, codex or a name.",
 )
 @click.option(
-    "--improve", metavar="WHO", help="Who improves the run's own program: anthropic[:MODEL], claude, codex or a name."
+    "--improve",
+    metavar="WHO",
+    help="Who improves the run's own program: anthropic[:MODEL], claude, codex or a name.",
 )
-@click.option("--concurrency", type=click.IntRange(1, MAX_CONCURRENT), default=MAX_CONCURRENT, show_default=True)
-@click.option("--seconds", type=click.FloatRange(1, 7200), default=600.0, show_default=True, help="For one item.")
-@click.option("--price", metavar="IN,OUT", help="Dollars of a million tokens, where nobody tells what it cost.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, MAX_CONCURRENT),
+    default=MAX_CONCURRENT,
+    show_default=True,
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 7200),
+    default=600.0,
+    show_default=True,
+    help="For one item.",
+)
+@click.option(
+    "--price",
+    metavar="IN,OUT",
+    help="Dollars of a million tokens, where nobody tells what it cost.",
+)
 @click.option("--free", is_flag=True, help="What the command uses costs nothing.")
-@click.option("--stand-in", is_flag=True, help="No real model is behind it: figures are labelled scripted.")
+@click.option(
+    "--stand-in", is_flag=True, help="No real model is behind it: figures are labelled scripted."
+)
 @click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
 @_limits
 def run_command(
@@ -110,20 +157,26 @@ def run_command(
 ) -> Output[Any]:
     """Begin a run on TASK.
 
-    A command is given by the name that `evolvable role executor add` gave it, a planner by that of `evolvable role
-    proposer add`, a check by that of `evolvable role scorer add`: only ends that a check saw count in the rates of
-    agents and skills. An agent that runs this command is held to the executors and the budget of the person's
-    configuration.
+    A command is given by the name that `evolvable role executor add` gave it, a planner by that of
+    `evolvable role proposer add`, a check by that of `evolvable role scorer add`: only ends that a
+    check saw count in the rates of agents and skills. An agent that runs this command is held to
+    the executors and the budget of the person's configuration.
     """
     config = state.config()
     person = state.identity.principal is Principal.PERSON
     host = evolve_context(config, person=person)
     commands = host.commands["executors"] if host.commands else None
     more = {"price": parse_price(options.pop("price"))}
-    more |= {"free": options.pop("free") or None, "scripted": options.pop("stand_in") or None}
+    more |= {
+        "free": options.pop("free") or None,
+        "scripted": options.pop("stand_in") or None,
+    }
     spec = parse_executor_spec(executor, commands, host.models, **(more if person else {}))
     limit = SpendLimit(**_limit_of(options))
-    refs = [Ref.parse(agent, Kind.AGENT) for agent in agents], [Ref.parse(name, Kind.MEMORY) for name in memory]
+    refs = (
+        [Ref.parse(agent, Kind.AGENT) for agent in agents],
+        [Ref.parse(name, Kind.MEMORY) for name in memory],
+    )
     about = (task, spec, planner, *refs, limit, options["concurrency"], options["seconds"])
     request = AgsRequest(*about, checks, improver=improve or "", judge=judge or "")
     with state.library() as (library, caller):
@@ -158,7 +211,8 @@ def _drive_here(state: CommandContext, run: str | None) -> Output[AgsStatus]:
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(NotImplementedError):  # on Windows a stop is asked for by `ags stop` alone
+        # On Windows a stop is asked for by `ags stop` alone.
+        with contextlib.suppress(NotImplementedError):
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, stop_signals.append, number)
         await drive_ags(library, caller, folder, evolve_context(config), lambda: bool(stop_signals))
@@ -170,10 +224,19 @@ def _drive_here(state: CommandContext, run: str | None) -> Output[AgsStatus]:
 
 @command("status")
 @_run_argument
-@click.option("--since", type=click.IntRange(min=0), default=0, help="Only events after this number.")
-@click.option("--follow", is_flag=True, help="Show events until the run ends, stops or waits for an answer.")
-def status_command(state: CommandContext, run: str | None, since: int, follow: bool) -> Output[AgsStatus]:
-    """Show the plan of a run, its items, what it cost, and what it waits for. Without RUN the newest."""
+@click.option(
+    "--since", type=click.IntRange(min=0), default=0, help="Only events after this number."
+)
+@click.option(
+    "--follow", is_flag=True, help="Show events until the run ends, stops or waits for an answer."
+)
+def status_command(
+    state: CommandContext, run: str | None, since: int, follow: bool
+) -> Output[AgsStatus]:
+    """Show the plan of a run, its items, what it cost, and what it waits for.
+
+    Without RUN the newest.
+    """
     home = state.config().home
     now = ags.ags_status(home, run, since)
     while follow and now.state == "running":
@@ -199,14 +262,20 @@ def _show_status(now: AgsStatus) -> None:
             for item in now.items
         ]
         show_table(
-            ["Item", "State", "Agent", "Needs", "Summary"], rows, names=("Item", "Agent"), wide=("Needs", "Summary")
+            ["Item", "State", "Agent", "Needs", "Summary"],
+            rows,
+            names=("Item", "Agent"),
+            wide=("Needs", "Summary"),
         )
     say(*(improvement["line"] for improvement in now.improvements))
     if now.question:
         say(f"The planner asks: {now.question}")
         remark(f"`evolvable lab ags answer {now.run} TEXT` answers it.")
     elif now.request is not None:
-        remark("--json shows the question of the planner whole; `evolvable lab ags answer --plan FILE` takes the plan.")
+        remark(
+            "--json shows the question of the planner whole; `evolvable lab ags answer --plan "
+            "FILE` takes the plan."
+        )
     elif now.state in ("stopped", "interrupted") or now.ended == "budget":
         remark(f"`evolvable lab ags resume {now.run}` goes on with it.")
     if now.result:
@@ -224,7 +293,10 @@ def _state_text(item: dict[str, Any]) -> str:
 @click.argument("run")
 @click.argument("text", required=False)
 @click.option(
-    "--plan", type=click.File("rb"), metavar="FILE", help="A plan, where you plan: a JSON object; - is stdin."
+    "--plan",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="A plan, where you plan: a JSON object; - is stdin.",
 )
 @click.option("--wait", is_flag=True, help="Drive it here.")
 def answer_command(
@@ -238,13 +310,17 @@ def answer_command(
         try:
             answer = json.loads(plan.read())
         except ValueError:
-            raise InvalidArgument("The plan is no JSON.", "It is one object that fits answer_schema.") from None
+            raise InvalidArgument(
+                "The plan is no JSON.", "It is one object that fits answer_schema."
+            ) from None
     with state.library() as (library, caller):
         control = ags.answer_ags(library, caller, run, answer)
     return _go_on(state, control, wait)
 
 
-def _go_on(state: CommandContext, control: AgsControl, wait: bool) -> Output[AgsControl] | Output[AgsStatus]:
+def _go_on(
+    state: CommandContext, control: AgsControl, wait: bool
+) -> Output[AgsControl] | Output[AgsStatus]:
     if control.goes_on and wait:
         return _drive_here(state, control.run)
     if control.goes_on:

@@ -1,4 +1,6 @@
-"""The command evolve: start a run, drive it in this process, answer and stop it, show its progress."""
+"""The command evolve: start a run, drive it in this process, answer and stop it, show
+its progress.
+"""
 
 import json
 import time
@@ -9,7 +11,14 @@ from typing import Any
 import click
 
 from evolvable_evolve import evolution
-from evolvable_evolve.cli.evolve_driving import SHOWN, drive_here, parse_price, show_events, show_status, show_trials
+from evolvable_evolve.cli.evolve_driving import (
+    SHOWN,
+    drive_here,
+    parse_price,
+    show_events,
+    show_status,
+    show_trials,
+)
 from evolvable_evolve.cli.taskset_access import ask_before_unvouched
 from evolvable_evolve.evolution import (
     GIVEN,
@@ -38,8 +47,12 @@ def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--max-minutes", type=click.FloatRange(min=0), help="Minutes of trials."),
         click.option("--max-calls", type=click.IntRange(min=0), help="Calls of models."),
-        click.option("--max-tokens", type=click.IntRange(min=0), help="Tokens, in both directions."),
-        click.option("--max-cost", type=click.FloatRange(min=0), metavar="DOLLARS", help="US dollars."),
+        click.option(
+            "--max-tokens", type=click.IntRange(min=0), help="Tokens, in both directions."
+        ),
+        click.option(
+            "--max-cost", type=click.FloatRange(min=0), metavar="DOLLARS", help="US dollars."
+        ),
     ):
         function = option(function)
     return function
@@ -50,7 +63,9 @@ _OPTION_NAMES = {"fail_below": "pass_at"}
 
 
 def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Take the settings of the run's file as options too, as scripts give them; the help lists the file instead."""
+    """Take the settings of the run's file as options too, as scripts give them; the help lists the
+    file instead.
+    """
     own_options = ("brain", "judge", "mode", "optimizer", "iterations", "trials", "structure")
     for name, setting in GIVEN.items():
         if name not in own_options:
@@ -83,25 +98,58 @@ def _read_file(source: str | None) -> dict[str, Any]:
 
 @command("start")
 @click.argument("tasks", type=REF, metavar="ENVIRONMENT")
-@click.option("--program", "-p", type=REF, multiple=True, metavar="REF", help="What may get better; repeatable.")
 @click.option(
-    "--executor", help="claude:MODEL, codex:MODEL, anthropic:MODEL, simulated, or a name [default: the role's]."
+    "--program",
+    "-p",
+    type=REF,
+    multiple=True,
+    metavar="REF",
+    help="What may get better; repeatable.",
 )
 @click.option(
-    "--brain", help="handoff, or anthropic[:MODEL], claude, codex, names [default: the role's, else handoff]."
+    "--executor",
+    help="claude:MODEL, codex:MODEL, anthropic:MODEL, simulated, or a name [default: the role's].",
 )
-@click.option("--judge", help="anthropic[:MODEL], claude, codex or a name [default: the role's, else --brain].")
+@click.option(
+    "--brain",
+    help="handoff, or anthropic[:MODEL], claude, codex, names [default: the role's, else handoff].",
+)
+@click.option(
+    "--judge",
+    help="anthropic[:MODEL], claude, codex or a name [default: the role's, else --brain].",
+)
 @click.option("--mode", help="skill_only, ..., joint, or any  [default: skill_only]")
 @click.option(
-    "--optimizer", help="greedy, evoskill, reflection, textgrad, reinforce_pp, grpo, or a name  [default: greedy]"
+    "--optimizer",
+    help="greedy, evoskill, reflection, textgrad, reinforce_pp, grpo, or a name  [default: greedy]",
 )
 @click.option(
-    "--iterations", type=click.IntRange(0, 1000), help="Proposals [default: 10, and more while trials are left]."
+    "--iterations",
+    type=click.IntRange(0, 1000),
+    help="Proposals [default: 10, and more while trials are left].",
 )
-@click.option("--trials", type=click.IntRange(0), help="Evaluations that the run plans for [default: 8 a test task].")
-@click.option("--file", "source", metavar="FILE", help="The run's file, in TOML: all other settings; - is stdin.")
-@click.option("--merge", multiple=True, metavar="RUN", help="Try the finalists of these runs as one; repeatable.")
-@click.option("--price", metavar="IN,OUT", help="Dollars of a million tokens, where nobody tells what it cost.")
+@click.option(
+    "--trials",
+    type=click.IntRange(0),
+    help="Evaluations that the run plans for [default: 8 a test task].",
+)
+@click.option(
+    "--file",
+    "source",
+    metavar="FILE",
+    help="The run's file, in TOML: all other settings; - is stdin.",
+)
+@click.option(
+    "--merge",
+    multiple=True,
+    metavar="RUN",
+    help="Try the finalists of these runs as one; repeatable.",
+)
+@click.option(
+    "--price",
+    metavar="IN,OUT",
+    help="Dollars of a million tokens, where nobody tells what it cost.",
+)
 @click.option("--free", is_flag=True, help="What the command uses costs nothing.")
 @click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
 @_limits
@@ -117,15 +165,24 @@ def start_command(
 ) -> Output[Any]:
     """Begin a run: ENVIRONMENT is a task set of the library, such as environment:invoices.
 
-    A command is given by the name that `evolvable role executor add`, `proposer add` or `judge add` gave it, a model
-    by that of `role model add`; `role model role` says who answers where an option does not.
+    A command is given by the name that `evolvable role executor add`, `proposer add` or `judge add`
+    gave it, a model by that of `role model add`; `role model role` says who answers where an option
+    does not.
 
-    The run's file (--file) has a setting a line, such as `seed = 7`. docs/evolve.md lists the settings. Each is an
-    option too, such as --seed 7, and an option counts before the file.
+    The run's file (--file) has a setting a line, such as `seed = 7`. docs/evolve.md lists the
+    settings. Each is an option too, such as --seed 7, and an option counts before the file.
     """
     free, price = arguments.pop("free") or None, parse_price(arguments.pop("price"))
-    merge, structure, limits = arguments.pop("merge"), _thresholds(arguments.pop("structure")), _limit_of(arguments)
-    options = _read_file(source) | {name: value for name, value in arguments.items() if value is not None} | limits
+    merge, structure, limits = (
+        arguments.pop("merge"),
+        _thresholds(arguments.pop("structure")),
+        _limit_of(arguments),
+    )
+    options = (
+        _read_file(source)
+        | {name: value for name, value in arguments.items() if value is not None}
+        | limits
+    )
     options |= {"structure": structure} if structure else {}
     stand_in = options.pop("stand_in", None) or None
     config = state.config()
@@ -133,9 +190,13 @@ def start_command(
     commands = host.commands["executors"] if host.commands else None
     executor = executor or next(iter(host.answering("executor")), None)
     if executor is None:
-        raise click.UsageError("Name who does the tasks: --executor, or `evolvable role model role executor NAME`.")
+        raise click.UsageError(
+            "Name who does the tasks: --executor, or `evolvable role model role executor NAME`."
+        )
     options["brain"] = options.get("brain") or ",".join(host.answering("proposer")) or "handoff"
-    spec = parse_executor_spec(executor, commands, host.models, price=price, scripted=stand_in, free=free)
+    spec = parse_executor_spec(
+        executor, commands, host.models, price=price, scripted=stand_in, free=free
+    )
     with state.library() as (library, caller):
         taskset, _ = load_taskset(library, caller, tasks)
         if is_person():
@@ -158,15 +219,22 @@ def _thresholds(texts: tuple[str, ...]) -> dict[str, float]:
         try:
             found[name] = int(number) if number.isdecimal() else float(number)
         except ValueError:
-            raise click.UsageError(f"--structure {text} is no NAME=NUMBER, such as mass=0.5.") from None
+            raise click.UsageError(
+                f"--structure {text} is no NAME=NUMBER, such as mass=0.5."
+            ) from None
     return found
 
 
 def _show_started(begun: Any) -> None:
     sizes = ", ".join(f"{count} {split}" for split, count in begun.sizes.items())
-    say(f"Run {begun.run} [{begun.label}] on {sizes} tasks, from {', '.join(begun.base) or 'nothing'}.")
+    say(
+        f"Run {begun.run} [{begun.label}] on {sizes} tasks, from "
+        f"{', '.join(begun.base) or 'nothing'}."
+    )
     warn(*begun.warnings)
-    remark("`evolvable evolve status` shows how it goes, `evolvable evolve pending` what it waits for.")
+    remark(
+        "`evolvable evolve status` shows how it goes, `evolvable evolve pending` what it waits for."
+    )
 
 
 @command("drive")
@@ -183,10 +251,16 @@ def drive_command(state: CommandContext, run: str | None, pilot: bool) -> Output
 
 @command("status")
 @_run_argument
-@click.option("--since", type=click.IntRange(min=0), default=0, help="Only events after this number.")
-@click.option("--follow", is_flag=True, help="Show events until the run is decided, stops or waits.")
+@click.option(
+    "--since", type=click.IntRange(min=0), default=0, help="Only events after this number."
+)
+@click.option(
+    "--follow", is_flag=True, help="Show events until the run is decided, stops or waits."
+)
 @click.option("--all", "every", is_flag=True, help="All runs, a line each.")
-def status_command(state: CommandContext, run: str | None, since: int, follow: bool, every: bool) -> Output[Any]:
+def status_command(
+    state: CommandContext, run: str | None, since: int, follow: bool, every: bool
+) -> Output[Any]:
     """Show how far a run is, what it cost so far, and what it waits for. Without RUN the newest."""
     home = state.config().home
     if every:
@@ -205,7 +279,13 @@ def _show_statuses(found: list[RunStatus]) -> None:
     show_table(
         ["Run", "State", "Verdict", "Evaluations", "Label"],
         [
-            [status.run, status.state, status.verdict or "-", f"{status.spent['trials']:,}", status.label]
+            [
+                status.run,
+                status.state,
+                status.verdict or "-",
+                f"{status.spent['trials']:,}",
+                status.label,
+            ]
             for status in found
         ],
         names=("Run",),
@@ -223,14 +303,20 @@ def pending_command(state: CommandContext, run: str | None) -> Output[PendingQue
 
 def _show_pending(waits: PendingQuestions) -> None:
     for candidate in waits.held:
-        say(f"{candidate['name']} does not run before a person has seen its change: {candidate['why']}.")
+        say(
+            f"{candidate['name']} does not run before a person has seen its change: "
+            f"{candidate['why']}."
+        )
     if waits.held and is_person():
         remark(f"`evolvable evolve allow {waits.run} {waits.held[0]['name']}` shows it, and asks.")
     if not waits.packets and not waits.held:
         say(f"Run {waits.run} waits for no answer; it is {waits.state}.")
     say(*(f"{packet['question_id']}: for a {packet['role']}" for packet in waits.packets))
     if waits.packets:
-        remark("--json shows a question whole; `evolvable evolve submit --question ID FILE` takes its answer.")
+        remark(
+            "--json shows a question whole; `evolvable evolve submit --question ID FILE` takes "
+            "its answer."
+        )
 
 
 @command("submit")
@@ -253,13 +339,24 @@ def submit_command(
     try:
         value = json.loads(answer.read())
     except ValueError:
-        raise InvalidArgument("The answer is no JSON.", "It is one object that fits answer_schema.") from None
+        raise InvalidArgument(
+            "The answer is no JSON.", "It is one object that fits answer_schema."
+        ) from None
     submitted = evolution.submit_answer(home, run, question or waits[0], value)
     if not state.json or not wait:
-        then = "goes on" if submitted.goes_on else "is stopped; `evolvable evolve continue` goes on with it"
-        state.show(submitted, lambda _: say(f"Taken as the {submitted.role}'s answer; run {submitted.run} {then}."))
+        then = (
+            "goes on"
+            if submitted.goes_on
+            else "is stopped; `evolvable evolve continue` goes on with it"
+        )
+        state.show(
+            submitted,
+            lambda _: say(f"Taken as the {submitted.role}'s answer; run {submitted.run} {then}."),
+        )
     if submitted.goes_on and wait:
-        return drive_here(state, submitted.run, since=evolution.get_status(home, submitted.run).next)
+        return drive_here(
+            state, submitted.run, since=evolution.get_status(home, submitted.run).next
+        )
     if submitted.goes_on:
         start_driver(home, find_run(home, submitted.run))
     return None
@@ -280,11 +377,16 @@ def _show_line(result: Any) -> None:
 @_run_argument
 @click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
 @_limits
-def continue_command(state: CommandContext, run: str | None, wait: bool, **options: Any) -> Output[Any]:
+def continue_command(
+    state: CommandContext, run: str | None, wait: bool, **options: Any
+) -> Output[Any]:
     """Go on with a run that was stopped or interrupted, with another budget if you like."""
     config = state.config()
     home = config.home
-    check_runnable(find_run(home, run), evolve_context(config, person=state.identity.principal is Principal.PERSON))
+    check_runnable(
+        find_run(home, run),
+        evolve_context(config, person=state.identity.principal is Principal.PERSON),
+    )
     result = evolution.resume_run(home, run, _limit_of(options))
     if wait:
         return drive_here(state, result.run, since=evolution.get_status(home, result.run).next)

@@ -7,7 +7,14 @@ from collections.abc import Callable
 
 import click
 
-from evolvable_evolve.evolution import RunDirectory, RunStatus, drive_run, find_run, planned_trials, read_status
+from evolvable_evolve.evolution import (
+    RunDirectory,
+    RunStatus,
+    drive_run,
+    find_run,
+    planned_trials,
+    read_status,
+)
 from evolvable_evolve.run_launcher import evolve_context
 from evolvable_server.cli import CommandContext, Output, set_label
 from evolvable_server.cli.terminal import local_time, progress, remark, say
@@ -18,20 +25,33 @@ SHOWN = 0.5
 
 
 def drive_here(
-    state: CommandContext, run: str | None, stop: Callable[[], bool] = lambda: False, *, since: int = 0
+    state: CommandContext,
+    run: str | None,
+    stop: Callable[[], bool] = lambda: False,
+    *,
+    since: int = 0,
 ) -> Output[RunStatus]:
-    """Drive a run in this process until it stands still, or until `stop` says so; tell meanwhile what happens."""
+    """Drive a run in this process until it stands still, or until `stop` says so; tell meanwhile
+    what happens.
+    """
     config, stop_signals, seen = state.config(), list[int](), [since]
     folder = find_run(config.home, run)
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(NotImplementedError):  # on Windows a stop is asked for by `evolve stop` alone
+        # On Windows a stop is asked for by `evolve stop` alone.
+        with contextlib.suppress(NotImplementedError):
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, stop_signals.append, number)
         telling = asyncio.create_task(_tell(state, folder, seen, show))
         try:
-            await drive_run(library, caller, folder, evolve_context(config), lambda: bool(stop_signals) or stop())
+            await drive_run(
+                library,
+                caller,
+                folder,
+                evolve_context(config),
+                lambda: bool(stop_signals) or stop(),
+            )
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
@@ -41,7 +61,9 @@ def drive_here(
     return Output(read_status(folder, seen[0]), show_status)
 
 
-async def _tell(state: CommandContext, folder: RunDirectory, seen: list[int], show: Progress) -> None:
+async def _tell(
+    state: CommandContext, folder: RunDirectory, seen: list[int], show: Progress
+) -> None:
     """Say what happens while it happens, for people; `seen` is the last event that was said."""
     while not state.json:
         now = read_status(folder, seen[0])
@@ -74,7 +96,10 @@ def show_status(now: RunStatus) -> None:
         delta = "" if member["delta"] is None else f" ({member['delta']:+.3f} to its parent)"
         say(f"  {member['name']}  {mean}{delta}  {member['summary']}")
     if now.state == "waiting":
-        remark("`evolvable evolve pending --json` is the question, `evolvable evolve submit` takes the answer.")
+        remark(
+            "`evolvable evolve pending --json` is the question, `evolvable evolve submit` takes "
+            "the answer."
+        )
     elif now.state in ("stopped", "interrupted"):
         remark("`evolvable evolve continue` goes on with it.")
     elif now.adopted is not None:
@@ -90,5 +115,7 @@ def parse_price(text: str | None) -> list[float] | None:
     try:
         input_price, output_price = (float(part) for part in text.split(","))
     except ValueError:
-        raise click.UsageError(f"--price is {ascii(text)}; it is two numbers, such as 1,5.") from None
+        raise click.UsageError(
+            f"--price is {ascii(text)}; it is two numbers, such as 1,5."
+        ) from None
     return [input_price, output_price]

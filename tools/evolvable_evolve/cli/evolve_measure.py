@@ -1,4 +1,6 @@
-"""The commands evolve measure and evolve plan: what is there, and what a run would cost and could find."""
+"""The commands evolve measure and evolve plan: what is there, and what a run would cost and could
+find.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,44 +40,112 @@ from evolvable_store.resource import Ref
 def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that a measurement and a plan have in common with a run."""
     for option in (
-        click.option("--stand-in", is_flag=True, help="No real model is behind it: figures are labelled scripted."),
+        click.option(
+            "--stand-in",
+            is_flag=True,
+            help="No real model is behind it: figures are labelled scripted.",
+        ),
         click.option("--free", is_flag=True, help="What the command uses costs nothing."),
-        click.option("--price", metavar="IN,OUT", help="Dollars of a million tokens, where nobody tells what it cost."),
+        click.option(
+            "--price",
+            metavar="IN,OUT",
+            help="Dollars of a million tokens, where nobody tells what it cost.",
+        ),
         click.option("--seed", type=int, default=42, show_default=True),
-        click.option("--concurrency", type=click.IntRange(1, 64), default=4, show_default=True, help="Trials at once."),
-        click.option("--backend", default="auto", show_default=True, help="tasks, processes, ray[:ADDRESS]."),
-        click.option("--pass-at", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="What passes."),
-        click.option("--test-repeats", type=click.IntRange(0, 20), default=0, help="Of each test task."),
-        click.option("--repeats", type=click.IntRange(1, 20), default=1, show_default=True, help="Of each of val."),
+        click.option(
+            "--concurrency",
+            type=click.IntRange(1, 64),
+            default=4,
+            show_default=True,
+            help="Trials at once.",
+        ),
+        click.option(
+            "--backend", default="auto", show_default=True, help="tasks, processes, ray[:ADDRESS]."
+        ),
+        click.option(
+            "--pass-at",
+            type=click.FloatRange(0, 1),
+            default=1.0,
+            show_default=True,
+            help="What passes.",
+        ),
+        click.option(
+            "--test-repeats", type=click.IntRange(0, 20), default=0, help="Of each test task."
+        ),
+        click.option(
+            "--repeats",
+            type=click.IntRange(1, 20),
+            default=1,
+            show_default=True,
+            help="Of each of val.",
+        ),
         click.option("--judge", default="", help="anthropic[:MODEL], claude, codex or a name."),
-        click.option("--rounds", type=click.IntRange(0, 3), default=0, help="Of each answer, by public checks."),
+        click.option(
+            "--rounds",
+            type=click.IntRange(0, 3),
+            default=0,
+            help="Of each answer, by public checks.",
+        ),
     ):
         function = option(function)
     return function
 
 
-def executor_specs(state: CommandContext, names: list[str], options: dict[str, Any]) -> tuple[HostContext, list[Any]]:
-    """Return the host of runs, and the executors by these names; take their options out of `options`."""
+def executor_specs(
+    state: CommandContext, names: list[str], options: dict[str, Any]
+) -> tuple[HostContext, list[Any]]:
+    """Return the host of runs, and the executors by these names; take their options out of
+    `options`.
+    """
     stand_in, free = options.pop("stand_in") or None, options.pop("free") or None
     host = evolve_context(state.config(), person=state.identity.principal is Principal.PERSON)
     commands = host.commands["executors"] if host.commands else None
     price = parse_price(options.pop("price"))
     return host, [
-        parse_executor_spec(name, commands, host.models, price=price, scripted=stand_in, free=free) for name in names
+        parse_executor_spec(name, commands, host.models, price=price, scripted=stand_in, free=free)
+        for name in names
     ]
 
 
 @command("measure")
 @click.argument("tasks", type=REF, metavar="ENVIRONMENT")
-@click.option("--program", "-p", type=REF, multiple=True, metavar="REF", help="What is measured; repeatable.")
-@click.option("--from", "source", metavar="RUN", help="Measure the finalist of this run instead, as it is (zero-shot).")
-@click.option("--against", default="none", show_default=True, help="none, REF, REF@VERSION, or RUN: its finalist.")
-@click.option("--executor", "executors", multiple=True, help="claude:MODEL, codex:MODEL, ..., or a name; repeatable.")
-@click.option("--executors", "listed", default="", metavar="A,B", help="Several executors in one option.")
-@click.option("--open-test", is_flag=True, help="Open the sealed test, in stages; without it it stays closed.")
-@click.option("--wait", is_flag=True, help="Drive it here, one executor after the other, and show the result.")
+@click.option(
+    "--program", "-p", type=REF, multiple=True, metavar="REF", help="What is measured; repeatable."
+)
+@click.option(
+    "--from",
+    "source",
+    metavar="RUN",
+    help="Measure the finalist of this run instead, as it is (zero-shot).",
+)
+@click.option(
+    "--against",
+    default="none",
+    show_default=True,
+    help="none, REF, REF@VERSION, or RUN: its finalist.",
+)
+@click.option(
+    "--executor",
+    "executors",
+    multiple=True,
+    help="claude:MODEL, codex:MODEL, ..., or a name; repeatable.",
+)
+@click.option(
+    "--executors", "listed", default="", metavar="A,B", help="Several executors in one option."
+)
+@click.option(
+    "--open-test", is_flag=True, help="Open the sealed test, in stages; without it it stays closed."
+)
+@click.option(
+    "--wait", is_flag=True, help="Drive it here, one executor after the other, and show the result."
+)
 @run_options
-@click.option("--max-cost", type=click.FloatRange(min=0), metavar="DOLLARS", help="US dollars, for each executor.")
+@click.option(
+    "--max-cost",
+    type=click.FloatRange(min=0),
+    metavar="DOLLARS",
+    help="US dollars, for each executor.",
+)
 @click.option("--max-tokens", type=click.IntRange(min=0), help="Tokens, for each executor.")
 @click.option("--max-calls", type=click.IntRange(min=0), help="Calls of models, for each executor.")
 def measure_command(
@@ -89,17 +159,24 @@ def measure_command(
     wait: bool,
     **arguments: Any,
 ) -> Output[Any]:
-    """Measure whether resources help, against nothing or against something else, and for which model.
+    """Measure whether resources help, against nothing or against something else, and for which
+    model.
 
-    Nothing is searched and nothing is changed. Tasks of train and validation are asked; those that the program was made
-    from are left out. Over all that is measured on one task set Benjamini and Hochberg's rule decides which answers
-    stand. With --open-test the sealed test is opened in stages, and what that look costs is said first; several
-    executors share it. The answers then are PROMOTE, NOT SUPPORTED and HARMFUL, which share one alpha by Holm's method.
+    Nothing is searched and nothing is changed. Tasks of train and validation are asked; those that
+    the program was made from are left out. Over all that is measured on one task set Benjamini and
+    Hochberg's rule decides which answers stand. With --open-test the sealed test is opened in
+    stages, and what that look costs is said first; several executors share it. The answers then are
+    PROMOTE, NOT SUPPORTED and HARMFUL, which share one alpha by Holm's method.
     """
-    names = [*executors, *filter(None, (name.strip() for name in listed.split(",")))]
+    names = [
+        *executors,
+        *filter(None, (name.strip() for name in listed.split(","))),
+    ]
     host, specs = executor_specs(state, names, arguments)
     limits = {name: arguments.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
-    options = {("fail_below" if name == "pass_at" else name): value for name, value in arguments.items()}
+    options = {
+        ("fail_below" if name == "pass_at" else name): value for name, value in arguments.items()
+    }
     options |= {name: value for name, value in limits.items() if value is not None}
     with state.library() as (library, caller):
         taskset, _ = load_taskset(library, caller, tasks)
@@ -107,7 +184,9 @@ def measure_command(
             ask_before_unvouched(state, library, caller, tasks, taskset)
         if arguments["open_test"]:
             remark(describe_look(look_at(state.config().home, taskset)))
-        begun = start_measurement(library, caller, host, tasks, program, specs, options, against=against, source=source)
+        begun = start_measurement(
+            library, caller, host, tasks, program, specs, options, against=against, source=source
+        )
     home = state.config().home
     if wait:
         if not state.json:
@@ -116,7 +195,9 @@ def measure_command(
             drive_here(state, run.run)
         found = read_measurement(home, begun.family)
         if found is None:
-            raise NotFound(f"The measurement {begun.family} is gone: its runs were removed.", "Measure again.")
+            raise NotFound(
+                f"The measurement {begun.family} is gone: its runs were removed.", "Measure again."
+            )
         return Output(found, show_measurement)
     for run in begun.runs:
         start_driver(home, find_run(home, run.run))
@@ -131,17 +212,36 @@ def show_started(begun: StartedMeasurement) -> None:
     remark(f"`evolvable evolve report {begun.family}` shows the joint result.")
     show_left_out(begun.left_out)
     if not begun.look:
-        remark("Train and validation are asked. The sealed test stays closed: --open-test opens it.")
+        remark(
+            "Train and validation are asked. The sealed test stays closed: --open-test opens it."
+        )
 
 
 def show_measurement(found: Measurement) -> None:
     """Show the joint result of a measurement."""
     if found.batch > 1:
-        say(f"{found.batch} answers on this task set are read together (joint p by Benjamini and Hochberg over all).")
+        say(
+            f"{found.batch} answers on this task set are read together (joint p by Benjamini and "
+            "Hochberg over all)."
+        )
     elif len(found.rows) > 1 and not found.batch:
-        say(f"Measurement {found.family} under {count(len(found.rows), 'executor')} (p by Holm over all of them):")
+        say(
+            f"Measurement {found.family} under {count(len(found.rows), 'executor')} (p by Holm "
+            "over all of them):"
+        )
     show_table(
-        ["run", "executor", "tasks", "against", "measured", "gain", "95 %", "p", "joint p", "verdict"],
+        [
+            "run",
+            "executor",
+            "tasks",
+            "against",
+            "measured",
+            "gain",
+            "95 %",
+            "p",
+            "joint p",
+            "verdict",
+        ],
         [_row(row) for row in found.rows],
         names=("run",),
         wide=("executor",),
@@ -157,7 +257,9 @@ def _row(measured: MeasuredUnder) -> list[str]:
         return "-" if value is None else f"{value:{form}}"
 
     interval = (
-        "-" if measured.interval is None else f"{100 * measured.interval[0]:+.1f} to {100 * measured.interval[1]:+.1f}"
+        "-"
+        if measured.interval is None
+        else f"{100 * measured.interval[0]:+.1f} to {100 * measured.interval[1]:+.1f}"
     )
     gain = "-" if measured.gain is None else f"{100 * measured.gain:+.1f}"
     about = [
@@ -169,14 +271,32 @@ def _row(measured: MeasuredUnder) -> list[str]:
         gain,
         interval,
     ]
-    return [*about, number(measured.p, ".2g"), number(measured.joint, ".2g"), measured.ruling or "-"]
+    return [
+        *about,
+        number(measured.p, ".2g"),
+        number(measured.joint, ".2g"),
+        measured.ruling or "-",
+    ]
 
 
 @command("plan")
 @click.argument("tasks", type=REF, metavar="ENVIRONMENT")
-@click.option("--program", "-p", type=REF, multiple=True, metavar="REF", help="What may get better; for the pilot.")
-@click.option("--executor", default="", help="Who would do the tasks: three trials say what a run costs.")
-@click.option("--noise", type=click.FloatRange(0, 1), help="Share of results that differ between two runs of the same.")
+@click.option(
+    "--program",
+    "-p",
+    type=REF,
+    multiple=True,
+    metavar="REF",
+    help="What may get better; for the pilot.",
+)
+@click.option(
+    "--executor", default="", help="Who would do the tasks: three trials say what a run costs."
+)
+@click.option(
+    "--noise",
+    type=click.FloatRange(0, 1),
+    help="Share of results that differ between two runs of the same.",
+)
 @click.option("--iterations", type=click.IntRange(0, 1000), help="Proposals, as of `start`.")
 @run_options
 def plan_command(
@@ -188,10 +308,12 @@ def plan_command(
     iterations: int | None,
     **arguments: Any,
 ) -> Output[RunPlan]:
-    """Show what a run would cost and what its test could find, before more than three trials are spent.
+    """Show what a run would cost and what its test could find, before more than three trials are
+    spent.
 
-    Without --executor nothing is run. With it three trials are, and the run stops after them: `evolvable evolve
-    continue` goes on with it. The chance to find a gain is a band over base rates from .2 to .8.
+    Without --executor nothing is run. With it three trials are, and the run stops after them:
+    `evolvable evolve continue` goes on with it. The chance to find a gain is a band over base rates
+    from .2 to .8.
     """
     home, repeats = state.config().home, arguments["test_repeats"]
     pilot: RunState | None = None
@@ -202,7 +324,10 @@ def plan_command(
             host, [spec] = executor_specs(state, [executor], arguments)
             if is_person():
                 ask_before_unvouched(state, library, caller, tasks, taskset)
-            options = {("fail_below" if name == "pass_at" else name): value for name, value in arguments.items()}
+            options = {
+                ("fail_below" if name == "pass_at" else name): value
+                for name, value in arguments.items()
+            }
             options |= {} if iterations is None else {"iterations": iterations}
             begun = start_run(library, caller, host, tasks, program, spec, options)
     if executor:
@@ -211,7 +336,9 @@ def plan_command(
         pilot = load_run_state(folder)
         if not pilot.preflight:
             warn(pilot.stopped)
-    return Output(make_plan(taskset, test_repeats=repeats, look=look, noise=noise, pilot=pilot), show_plan)
+    return Output(
+        make_plan(taskset, test_repeats=repeats, look=look, noise=noise, pilot=pilot), show_plan
+    )
 
 
 def show_plan(plan: RunPlan) -> None:
@@ -221,32 +348,62 @@ def show_plan(plan: RunPlan) -> None:
     warn(*plan.remarks)
     if plan.evaluations is not None:
         evaluations = describe_evaluations({"evaluations": plan.evaluations, "likely": plan.likely})
-        money = "an unknown price" if plan.dollars is None else f"${plan.dollars[0]:.2f} to ${plan.dollars[1]:.2f}"
+        money = (
+            "an unknown price"
+            if plan.dollars is None
+            else f"${plan.dollars[0]:.2f} to ${plan.dollars[1]:.2f}"
+        )
         say(f"A run takes {evaluations} evaluations, for {money}.")
     if plan.power:
         origin = "as given" if plan.noise_measured else "assumed"
         say(
-            f"The test: {plan.tests} tasks, {plan.repeats} runs of each under both arms, p <= {plan.alpha:.2g}.",
-            f"Noise {plan.noise:.0%} ({origin}): so many results differ from one run to the next. Base rates .2 to .8.",
+            f"The test: {plan.tests} tasks, {plan.repeats} runs of each under both arms, p <= "
+            f"{plan.alpha:.2g}.",
+            f"Noise {plan.noise:.0%} ({origin}): so many results differ from one run to the next. "
+            "Base rates .2 to .8.",
         )
         if plan.detectable is not None:
-            say(f"It finds a gain of {100 * plan.detectable:.0f} points or more in four runs of five.")
+            say(
+                f"It finds a gain of {100 * plan.detectable:.0f} points or more in four "
+                "runs of five."
+            )
         show_table(
-            ["true gain", "chance to find it"], [[f"+{100 * row.gain:.0f} points", _band(row)] for row in plan.power]
+            ["true gain", "chance to find it"],
+            [
+                [
+                    f"+{100 * row.gain:.0f} points",
+                    _band(row),
+                ]
+                for row in plan.power
+            ],
         )
         show_table(
             ["look at this test", "p needed", "chance at +10 points"],
-            [[str(look.look), f"{look.alpha:.2g}", f"{look.least:.0%} to {look.most:.0%}"] for look in plan.looks],
+            [
+                [
+                    str(look.look),
+                    f"{look.alpha:.2g}",
+                    f"{look.least:.0%} to {look.most:.0%}",
+                ]
+                for look in plan.looks
+            ],
         )
         show_table(
             ["change", "test trials", "chance at +10 points"],
             [
-                [option.change, f"{option.trials:,}", f"{option.least:.0%} to {option.most:.0%}"]
+                [
+                    option.change,
+                    f"{option.trials:,}",
+                    f"{option.least:.0%} to {option.most:.0%}",
+                ]
                 for option in plan.options
             ],
         )
     if plan.run:
-        remark(f"`evolvable evolve continue {plan.run}` goes on with it; what was measured is not paid again.")
+        remark(
+            f"`evolvable evolve continue {plan.run}` goes on with it; what was measured is not "
+            "paid again."
+        )
 
 
 def _band(row: Any) -> str:

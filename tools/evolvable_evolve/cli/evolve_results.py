@@ -41,10 +41,13 @@ from evolvable_tools.outcomes import verdict_words
 @click.option("--undo", "undoing", is_flag=True, help="Take the adoption back.")
 @click.option("--unproven", is_flag=True, help="Also without PROMOTE; the history says so.")
 @click.option("-m", "--reason", default="", help="Why; kept in the history.")
-def adopt_command(state: CommandContext, run: str | None, undoing: bool, unproven: bool, reason: str) -> Output[Any]:
+def adopt_command(
+    state: CommandContext, run: str | None, undoing: bool, unproven: bool, reason: str
+) -> Output[Any]:
     """Make live what a run promoted, in one operation, when nothing changed since it was measured.
 
-    Where a judge scored the answers, you compare up to five pairs first without seeing which program gave them.
+    Where a judge scored the answers, you compare up to five pairs first without seeing which
+    program gave them.
     """
     with state.library() as (library, caller):
         if undoing:
@@ -57,14 +60,21 @@ def adopt_command(state: CommandContext, run: str | None, undoing: bool, unprove
         return Output(evolution.adopt(library, caller, run, reason, **options), _show_adopted)
 
 
-def _confirm_adoption(state: CommandContext, library: Library, caller: Caller, run: str | None, unproven: bool) -> None:
-    """Show what would be adopted and ask; first the answers without names, for the difference shows the style."""
-    evolution.preview_adoption(library.store.home, run, unproven=unproven)  # there is something to adopt
+def _confirm_adoption(
+    state: CommandContext, library: Library, caller: Caller, run: str | None, unproven: bool
+) -> None:
+    """Show what would be adopted and ask; first the answers without names, for the difference shows
+    the style.
+    """
+    # There is something to adopt.
+    evolution.preview_adoption(library.store.home, run, unproven=unproven)
     if pairs := draw_blind_pairs(library, caller, run):
         preferred = record_preferences(library, caller, run, pairs, _compare_pairs(pairs, state))
         remark(f"{preferred}.")
     preview = evolution.preview_adoption(library.store.home, run, unproven=unproven)
-    _show_change(f"{preview.verdict or 'no verdict'} [{preview.label}]: {preview.why}", preview, state)
+    _show_change(
+        f"{preview.verdict or 'no verdict'} [{preview.label}]: {preview.why}", preview, state
+    )
     confirm("Make this live?", err=state.json)
     if preview.preferences is not None and preview.preferences.doubtful:
         warning = f"{preview.preferences}: the judge may like what you do not."
@@ -76,9 +86,21 @@ def _compare_pairs(pairs: Sequence[BlindPair], state: CommandContext) -> list[st
     write, choices = remark if state.json else say, []
     write("A judge scored these answers. Compare them before you see which program gave which.")
     for number, pair in enumerate(pairs, 1):
-        write("", f"{number} of {len(pairs)}. Task: {pair.prompt or pair.task}")
-        write("--- answer 1", *pair.first.split("\n"), "--- answer 2", *pair.second.split("\n"))
-        choice = ask("Which is better (= for no difference)", type=click.Choice(["1", "2", "="]), err=state.json)
+        write(
+            "",
+            f"{number} of {len(pairs)}. Task: {pair.prompt or pair.task}",
+        )
+        write(
+            "--- answer 1",
+            *pair.first.split("\n"),
+            "--- answer 2",
+            *pair.second.split("\n"),
+        )
+        choice = ask(
+            "Which is better (= for no difference)",
+            type=click.Choice(["1", "2", "="]),
+            err=state.json,
+        )
         choices.append(choice)
     return choices
 
@@ -88,13 +110,19 @@ def _compare_pairs(pairs: Sequence[BlindPair], state: CommandContext) -> list[st
 def remove_command(state: CommandContext, run: str) -> Output[RemovedRun]:
     """Remove the folder of a run; its report and the head of its ledger stay.
 
-    A run is kept while it runs, while what it found is live, and while another run or a proposal refers to it.
+    A run is kept while it runs, while what it found is live, and while another run or a proposal
+    refers to it.
     """
     with state.library() as (library, _):
         if is_person():
-            confirm(f"Remove run {find_run(library.store.home, run).id} for good?", err=state.json)
+            confirm(
+                f"Remove run {find_run(library.store.home, run).id} for good?",
+                err=state.json,
+            )
         removed = remove_run(library, run)
-    message = f"Removed run {removed.run}, {removed.freed:,} bytes. Its report stays: {removed.report}"
+    message = (
+        f"Removed run {removed.run}, {removed.freed:,} bytes. Its report stays: {removed.report}"
+    )
     return Output(removed, lambda _: say(message))
 
 
@@ -102,16 +130,25 @@ def remove_command(state: CommandContext, run: str) -> Output[RemovedRun]:
 @click.argument("run", metavar="RUN")
 @click.argument("candidate", required=False, metavar="[CANDIDATE]")
 @click.option("--refuse", is_flag=True, help="Do not let it run; the search goes on without it.")
-def allow_command(state: CommandContext, run: str, candidate: str | None, refuse: bool) -> Output[Any]:
-    """Decide whether a candidate runs where there is no sandbox, after all of its change is shown."""
+def allow_command(
+    state: CommandContext, run: str, candidate: str | None, refuse: bool
+) -> Output[Any]:
+    """Decide whether a candidate runs where there is no sandbox, after all of its
+    change is shown.
+    """
     home = state.config().home
     found = get_held_candidate(home, run, candidate)
     if not is_person():
         raise Refused(
-            f"{found.candidate} of run {found.run} runs only after a person has seen its change at a terminal.",
+            f"{found.candidate} of run {found.run} runs only after a person has seen its change "
+            "at a terminal.",
             "Tell the user that it waits.",
         )
-    _show_change(f"{found.candidate} of run {found.run}: {found.why}.", found, state)
+    _show_change(
+        f"{found.candidate} of run {found.run}: {found.why}.",
+        found,
+        state,
+    )
     if not refuse:
         confirm("Run this with your rights?", err=state.json)
     with state.library() as (_, caller):
@@ -122,12 +159,18 @@ def allow_command(state: CommandContext, run: str, candidate: str | None, refuse
 
 
 def _show_change(title: str, change: Any, state: CommandContext) -> None:
-    """Show a whole difference under a title, what it adds in capabilities, and what the scan found in it."""
+    """Show a whole difference under a title, what it adds in capabilities, and what the scan found
+    in it.
+    """
     write = remark if state.json else say  # with --json the result alone is on stdout
-    # Only \n ends a line: what follows another end of lines would stand there without a sign, as if it were not new.
+    # Only \n ends a line: what follows another end of lines would stand there without a sign, as if
+    # it were not new.
     write(title, *(change.diff.split("\n") if change.diff else ()))
     for what, rows in (("It can do now", change.capabilities), ("The scan found", change.findings)):
-        write(f"{what}:" if rows else f"{what}: nothing new.", *(f"  - {row}" for row in rows))
+        write(
+            f"{what}:" if rows else f"{what}: nothing new.",
+            *(f"  - {row}" for row in rows),
+        )
 
 
 def _show_adopted(adopted: Any) -> None:
@@ -146,26 +189,38 @@ def _show_back(back: Any) -> None:
 
 @command("watch")
 @click.option("--dry-run", is_flag=True, help="Propose nothing.")
-def watch_command(state: CommandContext, dry_run: bool) -> Output[list[evolution.MonitoredAdoption]]:
-    """Compare what was adopted with what it replaced, by real sessions; what is worse is proposed to be taken back."""
+def watch_command(
+    state: CommandContext, dry_run: bool
+) -> Output[list[evolution.MonitoredAdoption]]:
+    """Compare what was adopted with what it replaced, by real sessions; what is worse is proposed
+    to be taken back.
+    """
     with state.library() as (library, caller):
-        return Output(evolution.monitor_adoptions(library, caller, propose=not dry_run), _show_watched)
+        return Output(
+            evolution.monitor_adoptions(library, caller, propose=not dry_run), _show_watched
+        )
 
 
 def _show_watched(watched: list[evolution.MonitoredAdoption]) -> None:
     if not watched:
         say("Nothing that was adopted is live.")
     for adoption in watched:
-        say(f"Run {adoption.run}, operation {adoption.operation}: {verdict_words(adoption.verdict)}")
+        say(
+            f"Run {adoption.run}, operation {adoption.operation}: {verdict_words(adoption.verdict)}"
+        )
         say(
             *(
-                f"  {part.ref}: now {part.after}, before {part.before}: {verdict_words(part.verdict)}"
+                f"  {part.ref}: now {part.after}, before {part.before}: "
+                f"{verdict_words(part.verdict)}"
                 for part in adoption.compared
             )
         )
         if adoption.proposals:
             numbers = " ".join(map(str, adoption.proposals))
-            remark(f"{count(len(adoption.proposals), 'proposal')} to take it back: evolvable inbox show {numbers}")
+            remark(
+                f"{count(len(adoption.proposals), 'proposal')} to take it back: evolvable inbox "
+                f"show {numbers}"
+            )
 
 
 @command("opportunities")
@@ -183,7 +238,12 @@ def _show_opportunities(found: Any) -> None:
     show_table(
         ["Resource", "Reason", "Numbers", "Runs"],
         [
-            [opportunity.ref, opportunity.reason, opportunity.numbers, "; ".join(opportunity.runs) or "-"]
+            [
+                opportunity.ref,
+                opportunity.reason,
+                opportunity.numbers,
+                "; ".join(opportunity.runs) or "-",
+            ]
             for opportunity in found.found
         ],
         names=("Resource",),
@@ -195,9 +255,20 @@ def _show_opportunities(found: Any) -> None:
 
 @command("report")
 @click.argument("run", required=False, metavar="[RUN]")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Where report.html and report.json go.")
-@click.option("--show-test", is_flag=True, help="Name the test tasks that changed: a further look at each of them.")
-def report_command(state: CommandContext, run: str | None, out: Path | None, show_test: bool) -> Output[Any]:
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Where report.html and report.json go.",
+)
+@click.option(
+    "--show-test",
+    is_flag=True,
+    help="Name the test tasks that changed: a further look at each of them.",
+)
+def report_command(
+    state: CommandContext, run: str | None, out: Path | None, show_test: bool
+) -> Output[Any]:
     """Write what a run came to as one HTML page and report.json, and show it here."""
     home = state.config().home
     if (tried := read_try(home, run)) is not None:
@@ -219,7 +290,9 @@ def report_command(state: CommandContext, run: str | None, out: Path | None, sho
 
 
 def _shown_test(state: CommandContext, run: str | None) -> dict[str, list[str]]:
-    """Return the test tasks of a run by what became of them, after a person agreed that this is a look at each."""
+    """Return the test tasks of a run by what became of them, after a person agreed that this is a
+    look at each.
+    """
     folder, found = load_run(state.config().home, run)
     if not is_person():
         raise Refused(
@@ -228,9 +301,14 @@ def _shown_test(state: CommandContext, run: str | None) -> dict[str, list[str]]:
         )
     changed = changed_test_tasks(found)
     if not changed:
-        raise InvalidArgument(f"Run {folder.id} has not finished a sealed test.", "There is nothing of it to show.")
+        raise InvalidArgument(
+            f"Run {folder.id} has not finished a sealed test.", "There is nothing of it to show."
+        )
     tasks = [task for some in changed.values() for task in some]
-    confirm(f"This is a further look at {len(tasks)} test tasks and cannot be taken back. Show them?", err=state.json)
+    confirm(
+        f"This is a further look at {len(tasks)} test tasks and cannot be taken back. Show them?",
+        err=state.json,
+    )
     with state.library() as (library, caller):
         record_shown_test(library, caller, folder.id, found.settings, tasks)
     return changed

@@ -22,28 +22,45 @@ from evolvable_server.cli.terminal import count, local_time, say, show_diff, sho
 
 
 @command("round")
-@click.option("--brain", metavar="MODEL", help="anthropic[:MODEL], claude, codex or a named proposer.")
-@click.option("--from", "run", metavar="RUN", help="Over the training trials of this run, not over sessions.")
-@click.option("--from-ags", "ags", metavar="RUN", help="Over the failed items of this run of agents alone.")
-def round_command(state: CommandContext, brain: str | None, run: str | None, ags: str | None) -> Output[RoundReport]:
+@click.option(
+    "--brain", metavar="MODEL", help="anthropic[:MODEL], claude, codex or a named proposer."
+)
+@click.option(
+    "--from", "run", metavar="RUN", help="Over the training trials of this run, not over sessions."
+)
+@click.option(
+    "--from-ags", "ags", metavar="RUN", help="Over the failed items of this run of agents alone."
+)
+def round_command(
+    state: CommandContext, brain: str | None, run: str | None, ags: str | None
+) -> Output[RoundReport]:
     """Learn from the sessions since the last round.
 
-    The failed items of your runs of agents are read beside them. Retains what failed again, nearly succeeded, or can be
-    used again; has the model name the causes, within the day's budget of reviews; puts small changes of skills on
-    trial; and proposes the rest, as it does skills that are to go. By default the reviewer model is asked
-    (`evolvable role model role reviewer`); without one the round counts, prunes and looks at trials.
+    The failed items of your runs of agents are read beside them. Retains what failed again, nearly
+    succeeded, or can be used again; has the model name the causes, within the day's budget of
+    reviews; puts small changes of skills on trial; and proposes the rest, as it does skills that
+    are to go. By default the reviewer model is asked (`evolvable role model role reviewer`);
+    without one the round counts, prunes and looks at trials.
     """
     with state.library() as (library, caller), proposer_settings(state.config(), brain) as settings:
-        source: RoundSource | None = TrialSource.of(library, caller, run) if run is not None else None
+        source: RoundSource | None = (
+            TrialSource.of(library, caller, run) if run is not None else None
+        )
         if ags is not None:
             source = AgsSource.of(library, ags)
-        return Output(run_round(library, caller, settings, source or WholeSource.of(library, settings)), show_round)
+        return Output(
+            run_round(library, caller, settings, source or WholeSource.of(library, settings)),
+            show_round,
+        )
 
 
 def show_round(report: RoundReport) -> None:
     """Write what a round did."""
     over = "sessions" if report.source == "sessions" else report.source
-    say(f"Round {report.number} over {count(report.episodes, 'episode')} ({over}): {report.successes} went well.")
+    say(
+        f"Round {report.number} over {count(report.episodes, 'episode')} ({over}): "
+        f"{report.successes} went well."
+    )
     retained = ", ".join(f"{name} {number}" for name, number in sorted(report.retained.items()))
     say(f"Retained: {retained or 'nothing'}.")
     for change in report.changes:
@@ -59,7 +76,10 @@ def show_round(report: RoundReport) -> None:
         roster = report.agents
         say(f"Agents: {roster.action}: {roster.ref} (proposal {roster.proposal_id}): {roster.why}")
     if report.unasked:
-        say(f"{count(report.unasked, 'trace')} wait for a model: {report.why_unasked or 'the next round'}.")
+        say(
+            f"{count(report.unasked, 'trace')} wait for a model: "
+            f"{report.why_unasked or 'the next round'}."
+        )
     if report.suspects:
         say(f"Suspect, because the sessions went worse: {', '.join(report.suspects)}")
     waits = [report.agents.proposal_id if report.agents is not None else None]
@@ -69,19 +89,32 @@ def show_round(report: RoundReport) -> None:
 
 
 @command("pool", table=True)
-@click.argument("action", type=click.Choice(["list", "show", "start", "stop", "promote", "retire"]), default="list")
+@click.argument(
+    "action",
+    type=click.Choice(["list", "show", "start", "stop", "promote", "retire"]),
+    default="list",
+)
 @click.argument("number", type=click.IntRange(min=1), required=False)
 @click.option("-m", "--reason", default="", help="Why; kept.")
 @click.option("--all", "ended", is_flag=True, help="With list: those that ended too.")
-@click.option("--share", type=click.FloatRange(0.1, 0.5), help="With start: of the sessions, .1 to .5 (default .5).")
+@click.option(
+    "--share",
+    type=click.FloatRange(0.1, 0.5),
+    help="With start: of the sessions, .1 to .5 (default .5).",
+)
 def pool_command(
-    state: CommandContext, action: str, number: int | None, reason: str, ended: bool, share: float | None
+    state: CommandContext,
+    action: str,
+    number: int | None,
+    reason: str,
+    ended: bool,
+    share: float | None,
 ) -> Output[Any]:
     """Show and steer the versions on trial.
 
-    A version on trial is served to a share of the sessions that load its skill; the others get the incumbent. NUMBER is
-    that of a trial, with `start` that of a proposal in the inbox. `stop` ends a trial without a decision, `promote` and
-    `retire` decide it.
+    A version on trial is served to a share of the sessions that load its skill; the others get the
+    incumbent. NUMBER is that of a trial, with `start` that of a proposal in the inbox. `stop` ends
+    a trial without a decision, `promote` and `retire` decide it.
     """
     if (number is None) != (action == "list"):
         raise click.UsageError("`evolve pool list` takes no number, every other action one.")
@@ -91,7 +124,10 @@ def pool_command(
         if action == "show":
             return Output(rounds.show_trial(library, number), _show_trial)
         if action == "start":
-            return Output(rounds.start_trial(library, caller, number, share=share or rounds.SHARE), _show_trial)
+            return Output(
+                rounds.start_trial(library, caller, number, share=share or rounds.SHARE),
+                _show_trial,
+            )
         return Output(rounds.decide_trial(library, caller, number, action, reason), show_ended)
 
 
@@ -100,7 +136,17 @@ def _show_pool(page: PoolPage) -> None:
         say("No version is on trial.")
         return
     show_table(
-        ["trial", "skill", "version", "state", "since", "trial arm", "incumbent", "next look", "why"],
+        [
+            "trial",
+            "skill",
+            "version",
+            "state",
+            "since",
+            "trial arm",
+            "incumbent",
+            "next look",
+            "why",
+        ],
         [
             [
                 (str(trial.id), "bold"),
@@ -127,17 +173,27 @@ def _arm(arm: PoolArm) -> str:
 
 def _show_trial(entry: PoolEntry) -> None:
     say(
-        f"Trial {entry.id}: {entry.ref}@{entry.version} against @{entry.incumbent}, {entry.state}, since "
-        f"{local_time(entry.at)}."
+        f"Trial {entry.id}: {entry.ref}@{entry.version} against @{entry.incumbent}, "
+        f"{entry.state}, since {local_time(entry.at)}."
     )
-    say(f"{entry.reason}. {'A person' if entry.approved else f'Round {entry.since_round}'} put it on trial.")
     say(
-        f"Trial arm: {_arm(entry.trial)}. Incumbent: {_arm(entry.control)}. Served to {entry.share:.0%} of the "
-        "sessions."
+        f"{entry.reason}. {'A person' if entry.approved else f'Round {entry.since_round}'} put "
+        "it on trial."
+    )
+    say(
+        f"Trial arm: {_arm(entry.trial)}. Incumbent: {_arm(entry.control)}. Served to "
+        f"{entry.share:.0%} of the sessions."
     )
     for look in entry.looks:
-        numbers = {name: look[name] for name in ("look", "trial", "control", "p", "alpha", "decision", "why")}
-        say("Look {look}: {trial[0]} of {trial[1]} against {control[0]} of {control[1]},".format(**numbers))
+        numbers = {
+            name: look[name]
+            for name in ("look", "trial", "control", "p", "alpha", "decision", "why")
+        }
+        say(
+            "Look {look}: {trial[0]} of {trial[1]} against {control[0]} of {control[1]},".format(
+                **numbers
+            )
+        )
         say("  p = {p:.4f} at {alpha:.4f}: {decision}, {why}.".format(**numbers))
     if entry.ended:
         say(

@@ -1,4 +1,6 @@
-"""The commands `rspl`, the operators of Autogenesis' resource protocol, and `tool`, which approves what tools run."""
+"""The commands `rspl`, the operators of Autogenesis' resource protocol, and `tool`, which approves
+what tools run.
+"""
 
 import asyncio
 import json
@@ -54,30 +56,40 @@ def rspl_command() -> None:
 def tool_command() -> None:
     """Approve which versions of tools may run on this machine.
 
-    A tool declares a command in its TOOL.md. It runs in the sandbox of trials, by `evolvable lab rspl run`, or as an
-    MCP tool in a server with `--toolsets tools`.
+    A tool declares a command in its TOOL.md. It runs in the sandbox of trials, by `evolvable lab
+    rspl run`, or as an MCP tool in a server with `--toolsets tools`.
     """
 
 
 @command("operators")
 def operators_command(state: CommandContext) -> Output[dict[str, Any]]:
-    """List the 19 operators of RSPL, the command that each one is, and for which kinds it is refused."""
+    """List the 19 operators of RSPL, the command that each one is, and for which kinds it is
+    refused.
+    """
     operators = list(OPERATORS.values())
     return Output({"operators": operators}, lambda _: _show_operators(operators))
 
 
 def _show_operators(operators: list[RsplOperator]) -> None:
-    refused = ["; ".join(f"{kind}: {why}" for kind, why in operator.refused.items()) for operator in operators]
-    rows = [
-        [operator.name, operator.group, operator.verb, why] for operator, why in zip(operators, refused, strict=True)
+    refused = [
+        "; ".join(f"{kind}: {why}" for kind, why in operator.refused.items())
+        for operator in operators
     ]
-    show_table(["operator", "group", "command", "refused"], rows, wide=("refused",), spare=("group",))
+    rows = [
+        [operator.name, operator.group, operator.verb, why]
+        for operator, why in zip(operators, refused, strict=True)
+    ]
+    show_table(
+        ["operator", "group", "command", "refused"], rows, wide=("refused",), spare=("group",)
+    )
 
 
 @command("info")
 @click.argument("ref", type=REF)
 def info_command(state: CommandContext, ref: Ref) -> Output[verbs.ResourceInfo]:
-    """Show what a resource is: description, metadata, arguments, trust, and what it was copied from."""
+    """Show what a resource is: description, metadata, arguments, trust, and what it was copied
+    from.
+    """
     with state.library() as (library, caller):
         found = verbs.get_info(library, caller, ref)
     return Output(found, _show_fields)
@@ -86,7 +98,9 @@ def info_command(state: CommandContext, ref: Ref) -> Output[verbs.ResourceInfo]:
 @command("state")
 @click.argument("ref", type=REF)
 def state_command(state: CommandContext, ref: Ref) -> Output[verbs.ResourceState]:
-    """Show how a resource stands: head, stable channel, folders, uses, and what waits for a person."""
+    """Show how a resource stands: head, stable channel, folders, uses, and what waits
+    for a person.
+    """
     with state.library() as (library, caller):
         found = verbs.get_state(library, caller, ref)
     return Output(found, _show_fields)
@@ -96,14 +110,18 @@ def _show_fields(found: object) -> None:
     fields = {name: value for name, value in vars(found).items() if value not in ("", None, [], {})}
     width = max(map(len, fields))
     for name, value in fields.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=True, default=str)
+        text = (
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=True, default=str)
+        )
         say(f"{name.replace('_', ' '):{width}}  {text}")
 
 
 @command("variables")
 @click.argument("ref", type=REF)
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-def variables_command(state: CommandContext, ref: Ref, ids: tuple[str, ...]) -> Output[variables.Variables]:
+def variables_command(
+    state: CommandContext, ref: Ref, ids: tuple[str, ...]
+) -> Output[variables.Variables]:
     """List the variables of a resource; with IDs show their values.
 
     A variable is the description, a section of a Markdown file, or a file.
@@ -132,7 +150,12 @@ def _show_variables(found: variables.Variables, values: bool) -> None:
 @click.option("--propose", is_flag=True, help="Change nothing; leave it to a person in the inbox.")
 @expect_option
 def set_command(
-    state: CommandContext, ref: Ref, values: tuple[str, ...], reason: str, propose: bool, expect: int | None
+    state: CommandContext,
+    ref: Ref,
+    values: tuple[str, ...],
+    reason: str,
+    propose: bool,
+    expect: int | None,
 ) -> Output[Updated]:
     """Set variables of a resource in one new version.
 
@@ -143,7 +166,15 @@ def set_command(
         raise click.UsageError("Write ID=TEXT, or ID=- for a text on stdin.")
     texts = {name: sys.stdin.read() if text == "-" else text for name, _, text in pairs}
     with state.library() as (library, caller):
-        base = expect if expect is not None else library.store.head(ref, caller.scopes).version or 0
+        base = (
+            expect
+            if expect is not None
+            else library.store.head(
+                ref,
+                caller.scopes,
+            ).version
+            or 0
+        )
         done = variables.set_variables(library, caller, ref, texts, base, reason, propose=propose)
     return Output(done, show_updated)
 
@@ -157,27 +188,43 @@ def save_contract_command(
 ) -> Output[Updated]:
     """Write the contract of resources into environment:contracts.
 
-    CONTRACT.md says of each what it is for, its arguments, and what it asks for, in at most 150 tokens.
+    CONTRACT.md says of each what it is for, its arguments, and what it asks for, in at most 150
+    tokens.
     """
     with state.library() as (library, caller):
-        done = contracts.save_contract(library, caller, kind=Kind(kind) if kind else None, refs=refs, reason=reason)
+        done = contracts.save_contract(
+            library, caller, kind=Kind(kind) if kind else None, refs=refs, reason=reason
+        )
     return Output(done, show_updated)
 
 
 @command("load-contract")
-@click.option("--version", type=click.IntRange(min=1), help="Of environment:contracts [default: the newest].")
-def load_contract_command(state: CommandContext, version: int | None) -> Output[contracts.LoadedContract]:
+@click.option(
+    "--version", type=click.IntRange(min=1), help="Of environment:contracts [default: the newest]."
+)
+def load_contract_command(
+    state: CommandContext, version: int | None
+) -> Output[contracts.LoadedContract]:
     """Read the contract back, and say which entries are no longer as the library is.
 
     Exit code 1: an entry drifted, or its resource is not there.
     """
     with state.library() as (library, caller):
         found = contracts.load_contract(library, caller, version)
-    return Output(found, _show_contract, ExitCode.ERROR if found.drifted or found.unknown else ExitCode.DONE)
+    return Output(
+        found, _show_contract, ExitCode.ERROR if found.drifted or found.unknown else ExitCode.DONE
+    )
 
 
 def _show_contract(found: contracts.LoadedContract) -> None:
-    rows = [[f"{entry.ref}@{entry.version}", entry.state, str(entry.values.get("use", ""))] for entry in found.entries]
+    rows = [
+        [
+            f"{entry.ref}@{entry.version}",
+            entry.state,
+            str(entry.values.get("use", "")),
+        ]
+        for entry in found.entries
+    ]
     show_table(["resource", "state", "use"], rows, names=("resource",), wide=("use",))
     say(f"{count(len(found.drifted), 'entry')} drifted, {len(found.unknown)} unknown.")
 
@@ -193,20 +240,25 @@ def build_command(state: CommandContext, ref: Ref) -> Output[rspl.BuiltResource]
 
 @command("run")
 @click.argument("ref", type=REF)
-@click.option("--input", "given", default="{}", metavar="JSON", help="One JSON object; - reads it from stdin.")
+@click.option(
+    "--input", "given", default="{}", metavar="JSON", help="One JSON object; - reads it from stdin."
+)
 def run_command(state: CommandContext, ref: Ref, given: str) -> Output[rspl.ResourceRun]:
     """Run a resource.
 
-    A tool runs its command in the sandbox, in a version that you approved. A prompt is filled in, an environment scores
-    an output of a train task ({"task": ID, "output": TEXT}), an agent does a task with an executor that you name
-    ({"task": TEXT, "executor": NAME}), and of other kinds the document is shown.
+    A tool runs its command in the sandbox, in a version that you approved. A prompt is filled in,
+    an environment scores an output of a train task ({"task": ID, "output": TEXT}), an agent does a
+    task with an executor that you name ({"task": TEXT, "executor": NAME}), and of other kinds the
+    document is shown.
     """
     try:
         values = json.loads(sys.stdin.read() if given == "-" else given)
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
-        raise InvalidArgument("The input is not one JSON object.", """Such as --input '{"a": 1}'.""")
+        raise InvalidArgument(
+            "The input is not one JSON object.", """Such as --input '{"a": 1}'."""
+        )
     config = state.config()
     scorers = commands_of_role(config, "scorers", person=is_person())
     agents = AgentHost(config, state.identity.principal is Principal.PERSON)
@@ -235,7 +287,10 @@ def _show_run(ran: rspl.ResourceRun) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ListedTool:
-    """One tool with a command. approved: the version that runs, None where a person approved none."""
+    """One tool with a command.
+
+    approved: the version that runs, None where a person approved none.
+    """
 
     ref: str
     head: int
@@ -249,7 +304,11 @@ def list_command(state: CommandContext) -> Output[dict[str, Any]]:
     """List the tools with a command, and the version of each that runs."""
     with state.library() as (library, _):
         approved = verbs.approved_digests(library)
-        found = [_describe_tool(library, head, approved) for head in library.store.heads(Kind.TOOL) if head.version]
+        found = [
+            _describe_tool(library, head, approved)
+            for head in library.store.heads(Kind.TOOL)
+            if head.version
+        ]
     return Output({"tools": found}, lambda _: _show_tools(found))
 
 
@@ -261,7 +320,9 @@ def _describe_tool(library: Library, head: Head, approved: frozenset[str]) -> Li
         words, problem = (list(newest.spec.argv), "") if newest else ([], "it declares no command")
     except EvolvableError as error:
         problem = str(error)
-    return ListedTool(str(head.ref), head.version or 0, runs.version if runs else None, words, problem)
+    return ListedTool(
+        str(head.ref), head.version or 0, runs.version if runs else None, words, problem
+    )
 
 
 def _show_tools(found: list[ListedTool]) -> None:
@@ -269,7 +330,12 @@ def _show_tools(found: list[ListedTool]) -> None:
         say("There is no tool in the library.")
         return
     rows = [
-        [tool.ref, str(tool.head), str(tool.approved or "none"), tool.problem or shlex.join(tool.command)]
+        [
+            tool.ref,
+            str(tool.head),
+            str(tool.approved or "none"),
+            tool.problem or shlex.join(tool.command),
+        ]
         for tool in found
     ]
     show_table(["tool", "newest", "runs", "command"], rows, names=("tool",), wide=("command",))
@@ -280,8 +346,9 @@ def _show_tools(found: list[ListedTool]) -> None:
 def approve_command(state: CommandContext, ref: Ref) -> Output[dict[str, Any]]:
     """Approve a version of a tool to run on this machine.
 
-    Shows the command, its program, its files and what the scan finds, and asks. The approval is for these bytes: of a
-    later version the command runs only when it is approved too, and until then the approved one goes on.
+    Shows the command, its program, its files and what the scan finds, and asks. The approval is for
+    these bytes: of a later version the command runs only when it is approved too, and until then
+    the approved one goes on.
     """
     state.require_person("Approving a tool")
     with state.library() as (library, caller):
@@ -290,17 +357,25 @@ def approve_command(state: CommandContext, ref: Ref) -> Output[dict[str, Any]]:
         confirm("Have you read its files, and may it run?")
         verbs.approve_tool(library, caller, found, via="terminal")
     result = {"ref": found.ref, "version": found.version, "digest": found.digest}
-    return Output(result, lambda _: say(f"{found.ref}@{found.version} may run."))
+    return Output(
+        result,
+        lambda _: say(f"{found.ref}@{found.version} may run."),
+    )
 
 
 @command("withdraw")
 @click.argument("ref", type=REF)
 def withdraw_command(state: CommandContext, ref: Ref) -> Output[dict[str, Any]]:
-    """Withdraw the approval of a tool: of the version that REF names, else of all of its versions."""
+    """Withdraw the approval of a tool: of the version that REF names, else of all of
+    its versions.
+    """
     state.require_person("Withdrawing a tool")
     with state.library() as (library, caller):
         versions = list[int]()
-        head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref, caller.scopes)
+        head = library.store.head_or_none(
+            ref.at(None),
+            caller.scopes,
+        ) or library.store.head(ref, caller.scopes)
         approved = verbs.approved_digests(library)
         for number in [ref.version] if ref.version else range(1, head.latest + 1):
             try:
@@ -311,7 +386,9 @@ def withdraw_command(state: CommandContext, ref: Ref) -> Output[dict[str, Any]]:
                 verbs.withdraw_tool(library, caller, found, via="terminal")
                 versions.append(number)
     result = {"ref": str(head.ref), "versions": versions}
-    return Output(result, lambda _: say(f"{head.ref}: {count(len(versions), 'version')} may no longer run."))
+    return Output(
+        result, lambda _: say(f"{head.ref}: {count(len(versions), 'version')} may no longer run.")
+    )
 
 
 def _named_version(library: Library, ref: Ref, scopes: tuple[str, ...]) -> ToolVersion:
@@ -320,5 +397,7 @@ def _named_version(library: Library, ref: Ref, scopes: tuple[str, ...]) -> ToolV
     head = library.store.head(ref.at(None), scopes)
     found = verbs.tool_version(library, head, ref.version or head.latest)
     if found is None:
-        raise InvalidArgument(f"{head.ref} declares no command.", "Its TOOL.md needs metadata.run with argv.")
+        raise InvalidArgument(
+            f"{head.ref} declares no command.", "Its TOOL.md needs metadata.run with argv."
+        )
     return found

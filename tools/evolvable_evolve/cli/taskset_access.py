@@ -36,8 +36,13 @@ def find_taskset(
     return taskset, ref.at(version)
 
 
-def ask_before_unvouched(state: CommandContext, library: Library, caller: Caller, ref: Ref, taskset: TaskSet) -> None:
-    """Ask the person at the terminal about commands that nobody approved. Raise Refused where there is no yes."""
+def ask_before_unvouched(
+    state: CommandContext, library: Library, caller: Caller, ref: Ref, taskset: TaskSet
+) -> None:
+    """Ask the person at the terminal about commands that nobody approved.
+
+    Raise Refused where there is no yes.
+    """
     try:
         evolution.refuse_untrusted(library, caller, ref, taskset)
     except Refused:
@@ -46,29 +51,44 @@ def ask_before_unvouched(state: CommandContext, library: Library, caller: Caller
 
 
 def ask_about_commands(state: CommandContext, taskset: TaskSet) -> None:
-    """Show a person at the terminal which commands a task set runs, and record a yes. Elsewhere nothing happens."""
+    """Show a person at the terminal which commands a task set runs, and record a yes.
+
+    Elsewhere nothing happens.
+    """
     commands, home = evolution.list_commands(taskset), state.config().home
     if not commands or not is_person() or evolution.is_approved(home, taskset):
         return
     remark(f"{taskset.name} runs these commands on this machine, with the files that it brings:")
     remark(*(f"  {' '.join(words)}" for words in commands))
-    remark(*(f"  file {path}, {len(content):,} bytes" for path, content in sorted(taskset.files.items())))
+    remark(
+        *(
+            f"  file {path}, {len(content):,} bytes"
+            for path, content in sorted(taskset.files.items())
+        )
+    )
     confirm("Have you read them, and may they run?")
     evolution.approve(home, taskset, via="terminal")
 
 
-def write_tasks(state: CommandContext, what: str, ref: Ref | None, files: Mapping[str, bytes]) -> str:
-    """Write changed files of a task set where it is from; return what has them now: a file, a version or a proposal."""
+def write_tasks(
+    state: CommandContext, what: str, ref: Ref | None, files: Mapping[str, bytes]
+) -> str:
+    """Write changed files of a task set where it is from; return what has them now: a file, a
+    version or a proposal.
+    """
     if ref is None:
         return str(evolution.write_files(Path(what), files))
     with state.library() as (library, caller):
         head = library.store.head(ref.at(None), caller.scopes)
         now = library.store.files(head)
         if all(path in now and now[path].data == data for path, data in files.items()):
-            approve_seen(library, caller, {str(head.ref): head.tree or ""})  # an agent wrote it, the person says it
+            # An agent wrote it, the person says it.
+            approve_seen(library, caller, {str(head.ref): head.tree or ""})
             return f"{head.ref}@{head.version}, which you stand for now"
         reason = "its tasks were changed on the command line"
-        done = update_resource(library, caller, ref.at(None), reason, files=files, expected_version=ref.version)
+        done = update_resource(
+            library, caller, ref.at(None), reason, files=files, expected_version=ref.version
+        )
     if done.proposal_id is not None:
         return f"proposal {done.proposal_id} for {done.ref}, which waits for a person"
     return f"{done.ref}@{done.version}"

@@ -47,7 +47,10 @@ class OneTaskSet:
 
 @dataclass(frozen=True)
 class SplitDone:
-    """How tasks are dealt out, by category. `written` names the file, version or proposal that says so, '' for none."""
+    """How tasks are dealt out, by category.
+
+    `written` names the file, version or proposal that says so, '' for none.
+    """
 
     name: str
     sizes: dict[str, int]
@@ -57,23 +60,30 @@ class SplitDone:
 
 
 def _share(name: str, help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(name, type=click.FloatRange(0, 1), default=0.25, show_default=True, help=help_text)
+    return click.option(
+        name, type=click.FloatRange(0, 1), default=0.25, show_default=True, help=help_text
+    )
 
 
 @command("check")
 @click.argument("what")
 @_share("--train", "Share of tasks without one.")
 @_share("--val", "The same for val.")
-def check_command(state: CommandContext, what: str, train: float, val: float) -> Output[TaskSetCheck]:
+def check_command(
+    state: CommandContext, what: str, train: float, val: float
+) -> Output[TaskSetCheck]:
     """Say whether figures from these tasks could mean anything.
 
-    Every scorer is tried on known good and known bad answers. Command scorers are run for that, in the sandbox of
-    trials where there is one, and never before a person approved them: at a terminal you are asked. A scorer that a
-    task only names is your own command, see `evolvable role scorer`. Says the smallest difference that the test could
-    show. Exit code 4: nothing should be spent on it.
+    Every scorer is tried on known good and known bad answers. Command scorers are run for that, in
+    the sandbox of trials where there is one, and never before a person approved them: at a terminal
+    you are asked. A scorer that a task only names is your own command, see `evolvable role scorer`.
+    Says the smallest difference that the test could show. Exit code 4: nothing should be spent on
+    it.
     """
     taskset, ref = find_taskset(state, what, SplitRatios(train, val), runs=True)
-    registered = registered_scorers(taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person()))
+    registered = registered_scorers(
+        taskset.tasks, commands_of_role(state.config(), "scorers", person=is_person())
+    )
     in_folder = ref is not None or Path(what).is_dir()
     if is_person() and not state.json and in_folder and evolution.asks_about_templates(taskset):
         answer = _ask_about_templates(taskset)
@@ -81,7 +91,11 @@ def check_command(state: CommandContext, what: str, train: float, val: float) ->
         taskset, _ = find_taskset(state, what, SplitRatios(train, val), runs=True)
     looks = look_at(state.config().home, taskset) - 1
     # Probing for a sandbox starts processes: not where nothing would run in it.
-    sandbox = sandbox_of(choose_sandbox(state.config())).sandbox if evolution.needs_commands(taskset) else None
+    sandbox = (
+        sandbox_of(choose_sandbox(state.config())).sandbox
+        if evolution.needs_commands(taskset)
+        else None
+    )
     host = CommandHost(sandbox=sandbox, hidden=(state.config().home,))
     scoring = TaskSetScorer(host=host, registered=registered)
     found = asyncio.run(check_taskset(taskset, looks=looks, scoring=scoring))
@@ -100,12 +114,17 @@ def list_command(state: CommandContext, what: str | None) -> Output[Any]:
         return Output({"tasksets": task_sets}, lambda _: _show_task_sets(task_sets))
     taskset, _ = find_taskset(state, what)
     columns = ("id", "split", "category", "scorer", "source")  # nothing that a task asks or expects
-    rows = [(task.id, str(task.split), task.category, task.scorer.type, task.source) for task in taskset.tasks]
+    rows = [
+        (task.id, str(task.split), task.category, task.scorer.type, task.source)
+        for task in taskset.tasks
+    ]
     tasks = [dict(zip(columns, row, strict=True)) for row in rows]
     listing = {"name": taskset.name, "digest": taskset.digest, "tasks": tasks}
     return Output(
         listing,
-        lambda _: show_table(("task", *columns[1:]), rows, names=("task",), wide=("source",), spare=("source",)),
+        lambda _: show_table(
+            ("task", *columns[1:]), rows, names=("task",), wide=("source",), spare=("source",)
+        ),
     )
 
 
@@ -113,29 +132,55 @@ def list_command(state: CommandContext, what: str | None) -> Output[Any]:
 @click.argument("what")
 @_share("--train", "Share to learn from.")
 @_share("--val", "Share to choose by.")
-@click.option("--write", is_flag=True, help="Write the splits down, so that they stay whatever is added later.")
-def split_command(state: CommandContext, what: str, train: float, val: float, write: bool) -> Output[SplitDone]:
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Write the splits down, so that they stay whatever is added later.",
+)
+def split_command(
+    state: CommandContext, what: str, train: float, val: float, write: bool
+) -> Output[SplitDone]:
     """Show how tasks are dealt out, or write it down.
 
-    Tasks that name a split keep it. The others go by a hash of their id, every category in its share; what is neither
-    train nor val is the test, which is sealed.
+    Tasks that name a split keep it. The others go by a hash of their id, every category in its
+    share; what is neither train nor val is the test, which is sealed.
     """
     taskset, ref = find_taskset(state, what, SplitRatios(train, val))
     dealt = evolution.count_unassigned(taskset)
-    written = write_tasks(state, what, ref, evolution.render_splits(taskset)) if write and dealt else ""
-    done = SplitDone(taskset.name, count_by_split(taskset), count_by_category(taskset.tasks), dealt, written)
+    written = (
+        write_tasks(state, what, ref, evolution.render_splits(taskset)) if write and dealt else ""
+    )
+    done = SplitDone(
+        taskset.name, count_by_split(taskset), count_by_category(taskset.tasks), dealt, written
+    )
     return Output(done, lambda _: _show_split(done, write))
 
 
 def _ask_about_templates(taskset: TaskSet) -> str:
-    """Show a person the templates of a task set, with two tasks of each, and return what they are."""
+    """Show a person the templates of a task set, with two tasks of each, and return
+    what they are.
+    """
     templates = evolution.find_task_templates(taskset)
     say(f"These {len(taskset.tasks):,} tasks look like {count(len(templates), 'template')}:")
     for template in templates:
-        say(f"  {count(template.tasks, 'task')}, such as", *(f"    {text}" for text in template.examples))
-    say("What are they?", "  1  all the kinds of tasks that there are: a claim is about these kinds")
-    say("  2  examples, and there are more kinds", "  3  they only read alike: each task is another one")
-    number = int(ask("Answer", type=click.Choice(["1", "2", "3"]), default="2"))
+        say(
+            f"  {count(template.tasks, 'task')}, such as",
+            *(f"    {text}" for text in template.examples),
+        )
+    say(
+        "What are they?", "  1  all the kinds of tasks that there are: a claim is about these kinds"
+    )
+    say(
+        "  2  examples, and there are more kinds",
+        "  3  they only read alike: each task is another one",
+    )
+    number = int(
+        ask(
+            "Answer",
+            type=click.Choice(["1", "2", "3"]),
+            default="2",
+        )
+    )
     return str(list(evolution.Alike)[number - 1])
 
 
@@ -145,16 +190,24 @@ def _task_sets(state: CommandContext) -> list[OneTaskSet]:
         for head in library.store.heads(Kind.ENVIRONMENT):
             try:
                 taskset, _ = evolution.load_taskset(library, caller, head.ref)
-                task_sets.append(OneTaskSet(str(head.ref), len(taskset.tasks), count_by_split(taskset)))
+                task_sets.append(
+                    OneTaskSet(str(head.ref), len(taskset.tasks), count_by_split(taskset))
+                )
             except EvolvableError as error:
-                task_sets.append(OneTaskSet(str(head.ref), 0, {}, _short_problem(str(head.ref), error)))
+                task_sets.append(
+                    OneTaskSet(str(head.ref), 0, {}, _short_problem(str(head.ref), error))
+                )
     return task_sets
 
 
 def _short_problem(ref: str, error: EvolvableError) -> str:
     """Return why a task set cannot be read, short enough for a cell of a table."""
     problems = error.problems if isinstance(error, InvalidTaskSet) else [str(error)]
-    more = f" (`evolvable evolve taskset check {ref}` shows {len(problems) - 1} more)" if len(problems) > 1 else ""
+    more = (
+        f" (`evolvable evolve taskset check {ref}` shows {len(problems) - 1} more)"
+        if len(problems) > 1
+        else ""
+    )
     return f"{problems[0][:_MAX_PROBLEM]}{more}"
 
 
@@ -163,7 +216,11 @@ def _show_check(found: TaskSetCheck) -> None:
     say("")
     for finding in found.remarks:
         level = str(finding.level)
-        say_labelled(f"{level}: ", finding.text, _STYLES[level] if level != "note" else "")
+        say_labelled(
+            f"{level}: ",
+            finding.text,
+            _STYLES[level] if level != "note" else "",
+        )
         if finding.hint:
             say(f"  {finding.hint}")
     tests = found.sizes.get("test", 0)
@@ -171,7 +228,10 @@ def _show_check(found: TaskSetCheck) -> None:
         say(f"Effective n of the test: {found.effective_n:,} of {count(tests, 'task')}.")
     refused = sum(finding.level == "refuse" for finding in found.remarks)
     if refused:
-        say(f"{found.name} is refused: {count(refused, 'problem')} to fix before anything is spent on it.")
+        say(
+            f"{found.name} is refused: {count(refused, 'problem')} to fix before anything is "
+            "spent on it."
+        )
     elif found.exploratory:
         say(f"{found.name} may be used to explore; nothing would be promoted on it.")
     else:
@@ -182,8 +242,14 @@ def _show_table(categories: dict[str, dict[str, int]], sizes: dict[str, int]) ->
     show_table(
         ["category", *sizes],
         [
-            *([name, *(f"{number:,}" for number in row.values())] for name, row in categories.items()),
-            [("all", "bold"), *((f"{number:,}", "bold") for number in sizes.values())],
+            *(
+                [name, *(f"{number:,}" for number in row.values())]
+                for name, row in categories.items()
+            ),
+            [
+                ("all", "bold"),
+                *((f"{number:,}", "bold") for number in sizes.values()),
+            ],
         ],
         names=("category",),
     )
@@ -192,7 +258,10 @@ def _show_table(categories: dict[str, dict[str, int]], sizes: dict[str, int]) ->
 def _show_task_sets(task_sets: list[OneTaskSet]) -> None:
     if not task_sets:
         say("There is no task set in the library: an environment with tasks.jsonl is one.")
-        remark("`evolvable import FOLDER --kind environment` imports a folder of ENVIRONMENT.md and tasks.jsonl.")
+        remark(
+            "`evolvable import FOLDER --kind environment` imports a folder of ENVIRONMENT.md and "
+            "tasks.jsonl."
+        )
         return
     splits = ("train", "val", "test")
     show_table(

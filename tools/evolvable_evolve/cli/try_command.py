@@ -1,4 +1,6 @@
-"""The command try: does this skill help me? With and without it, on tasks of the person, to a sentence."""
+"""The command try: does this skill help me? With and without it, on tasks of the person, to a
+sentence.
+"""
 
 import asyncio
 import shutil
@@ -59,35 +61,83 @@ _LIMITS = ("cost", "tokens", "calls")
     default="",
     help="sessions, FILE.csv (.tsv, .jsonl), environment:NAME, or -: prompts by stdin.",
 )
-@click.option("--prompt", "prompts", multiple=True, help="A task without an expected answer; repeatable.")
+@click.option(
+    "--prompt", "prompts", multiple=True, help="A task without an expected answer; repeatable."
+)
 @click.option(
     "--executor",
     "executors",
     multiple=True,
-    help="Who does the tasks: claude:MODEL, codex:MODEL, ..., or a name; repeatable: one trial under each.",
+    help="Who does the tasks: claude:MODEL, codex:MODEL, ..., or a name; repeatable: one trial "
+    "under each.",
 )
 @click.option("--judge", default="", help="Who compares answers that nothing checks.")
-@click.option("--leave-out", default="", metavar="N,N", help="Tasks to leave out, by their numbers in the list.")
-@click.option("--repeats", type=click.IntRange(1, 20), default=5, show_default=True, help="Of each task, at most.")
-@click.option("--concurrency", type=click.IntRange(1, 64), default=4, show_default=True, help="Trials at once.")
-@click.option("--all", "every", is_flag=True, help="Try every skill of yours at once, against shared runs without.")
-@click.option("--plan", "only_plan", is_flag=True, help="Show the tasks and what it would take; spend nothing.")
-@click.option("--max-cost", type=click.FloatRange(min=0), metavar="DOLLARS", help="Begin, and spend at most this.")
-@click.option("--max-tokens", type=click.IntRange(min=0), help="Begin, and spend at most so many tokens.")
-@click.option("--max-calls", type=click.IntRange(min=0), help="Begin, and make at most so many calls of models.")
+@click.option(
+    "--leave-out",
+    default="",
+    metavar="N,N",
+    help="Tasks to leave out, by their numbers in the list.",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(1, 20),
+    default=5,
+    show_default=True,
+    help="Of each task, at most.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 64),
+    default=4,
+    show_default=True,
+    help="Trials at once.",
+)
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Try every skill of yours at once, against shared runs without.",
+)
+@click.option(
+    "--plan",
+    "only_plan",
+    is_flag=True,
+    help="Show the tasks and what it would take; spend nothing.",
+)
+@click.option(
+    "--max-cost",
+    type=click.FloatRange(min=0),
+    metavar="DOLLARS",
+    help="Begin, and spend at most this.",
+)
+@click.option(
+    "--max-tokens", type=click.IntRange(min=0), help="Begin, and spend at most so many tokens."
+)
+@click.option(
+    "--max-calls",
+    type=click.IntRange(min=0),
+    help="Begin, and make at most so many calls of models.",
+)
 def try_command(
-    state: CommandContext, skill: Ref | None, source: str, prompts: tuple[str, ...], **arguments: Any
+    state: CommandContext,
+    skill: Ref | None,
+    source: str,
+    prompts: tuple[str, ...],
+    **arguments: Any,
 ) -> Output[Any]:
     """See whether a skill helps you: with it and without it, on tasks of yours.
 
-    The tasks are from your finished sessions, a table, or prompts. They are shown with their checks, and with what the
-    trial takes, before anything is spent. Each is done with and without the skill, up to five times, until the answer
-    is clear. It says separately what holds on these tasks and what holds for tasks like these.
+    The tasks are from your finished sessions, a table, or prompts. They are shown with their
+    checks, and with what the trial takes, before anything is spent. Each is done with and without
+    the skill, up to five times, until the answer is clear. It says separately what holds on these
+    tasks and what holds for tasks like these.
     """
     if arguments["every"] == (skill is not None):
         raise click.UsageError("Name one skill, or give --all.")
     host = evolve_context(state.config(), person=state.identity.principal is Principal.PERSON)
-    limits = {name: arguments[f"max_{name}"] for name in _LIMITS if arguments[f"max_{name}"] is not None}
+    limits = {
+        name: arguments[f"max_{name}"] for name in _LIMITS if arguments[f"max_{name}"] is not None
+    }
     options = {
         "test_repeats": arguments["repeats"],
         "concurrency": arguments["concurrency"],
@@ -95,7 +145,11 @@ def try_command(
         **limits,
     }
     with state.library() as (library, caller):
-        refs = [_require_skill(library, caller, skill)] if skill is not None else _own_skills(library, caller)
+        refs = (
+            [_require_skill(library, caller, skill)]
+            if skill is not None
+            else _own_skills(library, caller)
+        )
         specs = [_executor(name, host) for name in dict.fromkeys(arguments["executors"] or ("",))]
         judge = arguments["judge"] or next(iter(host.answering("judge")), "")
         task_list = _gather_tasks(state, library, caller, refs, source, prompts, judge)
@@ -107,7 +161,10 @@ def try_command(
         if not state.json:
             show_plan(plan)
             executor_names = ", then by ".join(map(_executor_name, specs))
-            say(f"The tasks are done by {executor_names}{': so many trials under each' if len(specs) > 1 else ''}.")
+            say(
+                "The tasks are done by "
+                f"{executor_names}{': so many trials under each' if len(specs) > 1 else ''}."
+            )
         if is_person() and not limits:
             task_list = _approve_part(state, task_list, _choose_tasks(task_list))
         ask_about_commands(state, task_list.taskset)
@@ -117,7 +174,9 @@ def try_command(
     return _drive_runs(state, runs, list(map(_executor_name, specs)))
 
 
-def _drive_runs(state: CommandContext, begun: Sequence[StartedTry], names: Sequence[str]) -> Output[Any]:
+def _drive_runs(
+    state: CommandContext, begun: Sequence[StartedTry], names: Sequence[str]
+) -> Output[Any]:
     """Drive the runs of a trial, one for each executor, and return its answer."""
     warn(*dict.fromkeys(text for started_try in begun for text in started_try.warnings))
     results = []
@@ -133,7 +192,9 @@ def _drive_runs(state: CommandContext, begun: Sequence[StartedTry], names: Seque
 
 
 def _show_by_model(results: Mapping[str, TryResult]) -> None:
-    """Show the answer under each executor, then the answers to each task side by side, by executor."""
+    """Show the answer under each executor, then the answers to each task side by side,
+    by executor.
+    """
     for name, result in results.items():
         say(f"{name}:")
         for skill in result.skills:
@@ -147,20 +208,28 @@ def _show_by_model(results: Mapping[str, TryResult]) -> None:
         for skill in result.skills if len(result.skills) == 1 else ():
             for task_answers in skill.answers:
                 rows.setdefault(task_answers.task, []).append((name, task_answers))
-    changed = [own for own in rows.values() if any(_score_change(task_answers) for _, task_answers in own)]
-    for own in sorted(changed, key=lambda own: -max(abs(_score_change(task_answers)) for _, task_answers in own))[
-        :_SHOWN_ANSWERS
-    ]:
+    changed = [
+        own for own in rows.values() if any(_score_change(task_answers) for _, task_answers in own)
+    ]
+    for own in sorted(
+        changed, key=lambda own: -max(abs(_score_change(task_answers)) for _, task_answers in own)
+    )[:_SHOWN_ANSWERS]:
         say(f"{own[0][1].task}: {own[0][1].prompt[:80]}")
         for name, task_answers in own:
             scores = " without, ".join(
-                f"{score:.2f}" for score in (task_answers.score_without or 0.0, task_answers.score_with or 0.0)
+                f"{score:.2f}"
+                for score in (task_answers.score_without or 0.0, task_answers.score_with or 0.0)
             )
-            say(f"  {name} ({scores} with): {_word_difference(task_answers.without, task_answers.with_skill)[:200]}")
+            say(
+                f"  {name} ({scores} with): "
+                f"{_word_difference(task_answers.without, task_answers.with_skill)[:200]}"
+            )
 
 
 def _approve_part(state: CommandContext, whole: TryTaskList, part: TryTaskList) -> TryTaskList:
-    """Return a part of tasks; where a person approved the commands of the whole, those of the part are approved too."""
+    """Return a part of tasks; where a person approved the commands of the whole, those of the part
+    are approved too.
+    """
     if not whole.tasks or not evolution.list_commands(part.taskset):
         return part
     # An approval is of exact files. A part of them runs nothing that the whole did not.
@@ -183,7 +252,8 @@ def _own_skills(library: Library, caller: Caller) -> list[Ref]:
 
 
 def _executor(name: str, host: HostContext) -> dict[str, Any]:
-    """Return the executor that is named, else the only registered one, else a client that is signed in.
+    """Return the executor that is named, else the only registered one, else a client that is signed
+    in.
 
     Raises InvalidArgument where there is none.
     """
@@ -194,14 +264,16 @@ def _executor(name: str, host: HostContext) -> dict[str, Any]:
     if not name:
         path = host.environment.get("PATH")
         clients = [
-            client for client in _CLIENT_MODELS if client in host.credentials and shutil.which(client, path=path)
+            client
+            for client in _CLIENT_MODELS
+            if client in host.credentials and shutil.which(client, path=path)
         ]
         name = next((f"{client}:{_CLIENT_MODELS[client]}" for client in clients), "")
     if not name:
         raise InvalidArgument(
             "No client is signed in, and no executor is named.",
-            "Sign in to Claude Code or Codex, or name who does the tasks: --executor claude:MODEL, codex:MODEL,"
-            " anthropic:MODEL, or a registered name.",
+            "Sign in to Claude Code or Codex, or name who does the tasks: --executor "
+            "claude:MODEL, codex:MODEL, anthropic:MODEL, or a registered name.",
         )
     return parse_executor_spec(name, commands, host.models)
 
@@ -229,11 +301,15 @@ def _gather_tasks(
         ref = Ref.parse(source)
         task_list = evolution.tasks_of_set(evolution.load_taskset(library, caller, ref)[0])
         searched = evolution.find_searched(library.store.home, ref, refs)
-        return task_list.without({task.id: searched[task.id] for task in task_list.tasks if task.id in searched})
+        return task_list.without(
+            {task.id: searched[task.id] for task in task_list.tasks if task.id in searched}
+        )
     if source and source != _SESSIONS:
         return evolution.tasks_of_table(Path(source))
     places = read_machine(state.config().project).transcripts
-    page = list_sessions(places, library.store.backend.observations.ingested_session, MAX_SESSIONS, None)
+    page = list_sessions(
+        places, library.store.backend.observations.ingested_session, MAX_SESSIONS, None
+    )
     draft = evolution.draft_from_sessions(
         library, [Path(session.path) for session in page.sessions if session.taken != "skipped"]
     )
@@ -241,7 +317,9 @@ def _gather_tasks(
         ask_about_commands(state, draft.taskset)
     if draft.found and evolution.is_approved(state.config().home, draft.taskset):
         sandbox = sandbox_of(choose_sandbox(state.config())).sandbox
-        links = {task: evolution.linked_folders(task_links) for task, task_links in draft.links.items()}
+        links = {
+            task: evolution.linked_folders(task_links) for task, task_links in draft.links.items()
+        }
         host = CommandHost(sandbox=sandbox, hidden=(state.config().home,), links=links)
         asyncio.run(evolution.try_checks(draft, TaskSetScorer(host=host)))
         if draft.found:  # a part of what was approved
@@ -249,7 +327,12 @@ def _gather_tasks(
             if approved.tasks:
                 evolution.approve(state.config().home, approved.taskset, via="terminal")
     if not state.json:
-        remark(*(f"{number:,} sessions without a task: {why}" for why, number in draft.left_out.items()))
+        remark(
+            *(
+                f"{number:,} sessions without a task: {why}"
+                for why, number in draft.left_out.items()
+            )
+        )
     return evolution.tasks_of_draft(draft, judged=bool(judge))
 
 
@@ -258,9 +341,13 @@ def _leave_out(task_list: TryTaskList, numbers: str) -> TryTaskList:
     tasks = task_list.tasks
     try:
         chosen = [int(number) for number in numbers.replace(",", " ").split()]
-        return task_list.without({tasks[at - 1].id: "you left it out" for at in chosen if _in_range(at, len(tasks))})
+        return task_list.without(
+            {tasks[at - 1].id: "you left it out" for at in chosen if _in_range(at, len(tasks))}
+        )
     except ValueError:
-        raise click.UsageError(f"{ascii(numbers)} names no tasks; such as 2,5 of 1 to {len(tasks)}.") from None
+        raise click.UsageError(
+            f"{ascii(numbers)} names no tasks; such as 2,5 of 1 to {len(tasks)}."
+        ) from None
 
 
 def _in_range(number: int, most: int) -> bool:
@@ -271,7 +358,9 @@ def _in_range(number: int, most: int) -> bool:
 
 def _choose_tasks(task_list: TryTaskList) -> TryTaskList:
     """Ask the person which tasks are left out."""
-    numbers = ask("Tasks to leave out, by number (Enter for none)", default="", show_default=False, err=True)
+    numbers = ask(
+        "Tasks to leave out, by number (Enter for none)", default="", show_default=False, err=True
+    )
     return _leave_out(task_list, numbers)
 
 
@@ -279,13 +368,21 @@ def show_plan(plan: TryPlan) -> None:
     """Show the tasks of a trial and what it takes."""
     say(f"{count(len(plan.tasks), 'task')} from {plan.source}, each with its check:")
     for number, task in enumerate(plan.tasks, 1):
-        say(f"{number:3}  {' '.join(task.prompt.split())[:90]}", f"     {task.check}")
+        say(
+            f"{number:3}  {' '.join(task.prompt.split())[:90]}",
+            f"     {task.check}",
+        )
     show_left_out(plan.left_out)
-    arms = "with and without" if len(plan.skills) == 1 else f"under {len(plan.skills)} skills and without"
+    arms = (
+        "with and without"
+        if len(plan.skills) == 1
+        else f"under {len(plan.skills)} skills and without"
+    )
     say(
-        f"Each {arms}, up to {plan.repeats} times: about {plan.likely} trials, {plan.most} at most.",
-        f"A skill that fixes one task in four is found in {plan.found:.0%} of cases. No difference is said of more than"
-        f" {ceil(100 * plan.difference)} points.",
+        f"Each {arms}, up to {plan.repeats} times: about {plan.likely} trials, "
+        f"{plan.most} at most.",
+        f"A skill that fixes one task in four is found in {plan.found:.0%} of cases. No "
+        f"difference is said of more than {ceil(100 * plan.difference)} points.",
     )
     say(_costs_text(plan))
 
@@ -320,12 +417,16 @@ def show_try(result: TryResult) -> None:
 
 
 def _show_answers(trial: SkillTrial) -> None:
-    """Show both answers to the tasks where they differ most: what only one of them has stands in brackets."""
+    """Show both answers to the tasks where they differ most: what only one of them has stands in
+    brackets.
+    """
     changed = [task_answers for task_answers in trial.answers if _score_change(task_answers)]
-    for task_answers in sorted(changed, key=lambda answers: -abs(_score_change(answers)))[:_SHOWN_ANSWERS]:
+    for task_answers in sorted(changed, key=lambda answers: -abs(_score_change(answers)))[
+        :_SHOWN_ANSWERS
+    ]:
         say(
-            f"{task_answers.task} ({task_answers.score_without:.2f} without, {task_answers.score_with:.2f} with): "
-            f"{task_answers.prompt[:80]}"
+            f"{task_answers.task} ({task_answers.score_without:.2f} without, "
+            f"{task_answers.score_with:.2f} with): {task_answers.prompt[:80]}"
         )
         say(f"  {_word_difference(task_answers.without, task_answers.with_skill)[:400]}")
 
@@ -341,4 +442,6 @@ def _score_change(task_answers: TaskAnswers) -> float:
 def _word_difference(before: str, after: str) -> str:
     """Return two texts as one: [-words of the first alone-] and {+words of the second alone+}."""
     forms = {"=": "{}", "-": "[-{}-]", "+": "{{+{}+}}"}
-    return " ".join(forms[kind].format(text) for kind, text in evolution.word_changes(before, after))
+    return " ".join(
+        forms[kind].format(text) for kind, text in evolution.word_changes(before, after)
+    )

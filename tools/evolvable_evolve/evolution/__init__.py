@@ -1,8 +1,9 @@
-"""Evolution: searching for better resources with tasks, and promoting only what a sealed test carries.
+"""Evolution: searching for better resources with tasks, and promoting only what a sealed test
+carries.
 
-Begin with `start_run`, `drive_run` and `get_status`, then `adopt`. `TaskSet` and `Task` are what programs are measured
-on; `RunState` is the state that follows from the ledger. The packages within have faces of their own for each other;
-code outside of evolution imports from here.
+Begin with `start_run`, `drive_run` and `get_status`, then `adopt`. `TaskSet` and `Task` are what
+programs are measured on; `RunState` is the state that follows from the ledger. The packages within
+have faces of their own for each other; code outside of evolution imports from here.
 """
 
 from evolvable_store import late_names
@@ -10,7 +11,11 @@ from evolvable_store import late_names
 TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
-    from evolvable_evolve.evolution.blind_answers import BlindPair, draw_blind_pairs, record_preferences
+    from evolvable_evolve.evolution.blind_answers import (
+        BlindPair,
+        draw_blind_pairs,
+        record_preferences,
+    )
     from evolvable_evolve.evolution.candidates import (
         AgentCard,
         EditOperation,
@@ -29,7 +34,13 @@ if TYPE_CHECKING:
         ProgramImprovement,
         improve_program,
     )
-    from evolvable_evolve.evolution.day_budget import Allowance, add_spending, budget_turn, is_of_today, no_spending
+    from evolvable_evolve.evolution.day_budget import (
+        Allowance,
+        add_spending,
+        budget_turn,
+        is_of_today,
+        no_spending,
+    )
     from evolvable_evolve.evolution.deploy import (
         Adoption,
         AdoptionPreview,
@@ -145,7 +156,12 @@ if TYPE_CHECKING:
         submit_answer,
     )
     from evolvable_evolve.evolution.run_file import GIVEN, read_run_file
-    from evolvable_evolve.evolution.run_removal import RemovedRun, finish_removals, remove_old_runs, remove_run
+    from evolvable_evolve.evolution.run_removal import (
+        RemovedRun,
+        finish_removals,
+        remove_old_runs,
+        remove_run,
+    )
     from evolvable_evolve.evolution.scorers import (
         JudgeSample,
         TaskSetScorer,
@@ -153,7 +169,12 @@ if TYPE_CHECKING:
         judge_answer,
         run_judge_calibration,
     )
-    from evolvable_evolve.evolution.start import Opportunities, StartedRun, find_opportunities, start_run
+    from evolvable_evolve.evolution.start import (
+        Opportunities,
+        StartedRun,
+        find_opportunities,
+        start_run,
+    )
     from evolvable_evolve.evolution.statistics import alpha_of_look
     from evolvable_evolve.evolution.structure import (
         AgentTrace,
@@ -240,8 +261,20 @@ if TYPE_CHECKING:
         parse_trial,
         to_bill,
     )
-    from evolvable_evolve.evolution.try_answer import SkillTrial, TaskAnswers, TryResult, word_changes
-    from evolvable_evolve.evolution.try_start import StartedTry, TryPlan, find_searched, plan_try, read_try, start_try
+    from evolvable_evolve.evolution.try_answer import (
+        SkillTrial,
+        TaskAnswers,
+        TryResult,
+        word_changes,
+    )
+    from evolvable_evolve.evolution.try_start import (
+        StartedTry,
+        TryPlan,
+        find_searched,
+        plan_try,
+        read_try,
+        start_try,
+    )
     from evolvable_evolve.evolution.try_verdict import joint_results
 else:
     __getattr__ = late_names(
@@ -249,31 +282,35 @@ else:
         {
             "blind_answers": "BlindPair draw_blind_pairs record_preferences",
             "candidates": (
-                "AgentCard EditOperation LeakCorpus Program ProgramPart load_program make_part make_program new_agent "
-                "with_delegate"
+                "AgentCard EditOperation LeakCorpus Program ProgramPart load_program "
+                "make_part make_program new_agent with_delegate"
             ),
             "checked_improvement": "CheckedAnswer PairedCheck ProgramImprovement improve_program",
-            "deploy": "Adoption AdoptionPreview MonitoredAdoption adopt monitor_adoptions preview_adoption unadopt",
+            "deploy": (
+                "Adoption AdoptionPreview MonitoredAdoption adopt monitor_adoptions "
+                "preview_adoption unadopt"
+            ),
             "driver": "drive_run",
             "executors": (
                 "CLIENTS CommandHost Executor ToolSandbox check_named_executor encode_input "
                 "parse_strict_json run_tool_command write_below"
             ),
             "ledger": (
-                "AGS_DIR DAMAGE_ERRORS EVOLVE_DIR Ledger LedgerBusy LedgerDamaged LedgerRecord RunDirectory "
-                "RunState create_run find_run fold_records iter_run_states iter_runs load_run "
-                "load_run_state read_ledger read_records translate_damage"
+                "AGS_DIR DAMAGE_ERRORS EVOLVE_DIR Ledger LedgerBusy LedgerDamaged "
+                "LedgerRecord RunDirectory RunState create_run find_run fold_records "
+                "iter_run_states iter_runs load_run load_run_state read_ledger read_records "
+                "translate_damage"
             ),
             "measure": (
-                "MeasuredUnder Measurement StartedMeasurement describe_look format_measurement read_measurement "
-                "start_measurement"
+                "MeasuredUnder Measurement StartedMeasurement describe_look "
+                "format_measurement read_measurement start_measurement"
             ),
             "operators": "MODES",
             "plan": "RunPlan make_plan",
             "proposers": (
-                "FailureCause HandOffModel JUDGE_ROLES ModelAnswer ModelQuestion ModelRole NeedsAnswer NoAnswer "
-                "PROPOSER_ROLES PastIteration ProposerModel REPAIRS RepairTag check_answer make_masker named_model "
-                "shorten"
+                "FailureCause HandOffModel JUDGE_ROLES ModelAnswer ModelQuestion ModelRole "
+                "NeedsAnswer NoAnswer PROPOSER_ROLES PastIteration ProposerModel REPAIRS "
+                "RepairTag check_answer make_masker named_model shorten"
             ),
             "report": (
                 "CandidateFacts MeanInterval RunFacts changed_test_tasks collect_facts draw_curve "
@@ -283,26 +320,32 @@ else:
             "run_context": "QUESTION_TOKENS RunStopped check_runnable executor_kind make_executor",
             "run_control": (
                 "ControlResult PendingQuestions RunStatus SubmittedAnswer decide_held_candidate "
-                "describe_evaluations get_held_candidate get_status list_pending list_statuses planned_trials "
-                "read_status resume_run stop_run submit_answer"
+                "describe_evaluations get_held_candidate get_status list_pending "
+                "list_statuses planned_trials read_status resume_run stop_run submit_answer"
             ),
             "run_file": "GIVEN read_run_file",
             "run_removal": "RemovedRun finish_removals remove_old_runs remove_run",
-            "scorers": "JudgeSample TaskSetScorer family_warning judge_answer run_judge_calibration",
+            "scorers": (
+                "JudgeSample TaskSetScorer family_warning judge_answer run_judge_calibration"
+            ),
             "start": "Opportunities StartedRun find_opportunities start_run",
             "statistics": "alpha_of_look",
             "structure": (
-                "AgentTrace LocalRepair Restructure StructureAction StructureDecision StructureInput StructureSummary "
-                "StructureThresholds decide_structure summarise_structure"
+                "AgentTrace LocalRepair Restructure StructureAction StructureDecision "
+                "StructureInput StructureSummary StructureThresholds decide_structure "
+                "summarise_structure"
             ),
             "task": (
-                "ModelUsage RegisteredScorer Rollout Score ScorerSpec Split SplitRatios Task TaskSet Trial TrialOutcome"
+                "ModelUsage RegisteredScorer Rollout Score ScorerSpec Split SplitRatios Task "
+                "TaskSet Trial TrialOutcome"
             ),
             "tasks": (
-                "Alike ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck TryTaskList "
-                "asks_about_templates check_taskset count_by_category count_by_split draft_from_sessions "
-                "find_task_templates linked_folders look_at propose_session_tasks read_table record_shown_test "
-                "redact_file tasks_of_answers tasks_of_draft tasks_of_prompts tasks_of_set tasks_of_table try_checks"
+                "Alike ImportedTable LookTransfer SessionTaskSet TableColumns TaskSetCheck "
+                "TryTaskList asks_about_templates check_taskset count_by_category "
+                "count_by_split draft_from_sessions find_task_templates linked_folders "
+                "look_at propose_session_tasks read_table record_shown_test redact_file "
+                "tasks_of_answers tasks_of_draft tasks_of_prompts tasks_of_set tasks_of_table "
+                "try_checks"
             ),
             "tasks.locate": (
                 "approve count_unassigned is_approved list_commands load_taskset needs_commands "
@@ -311,8 +354,8 @@ else:
             ),
             "tasks.reader": "InvalidTaskSet scorer_files",
             "trials": (
-                "AsyncioBackend Bill BudgetSpent ConcurrencyLimit ProcessBackend RayBackend Reservation "
-                "RunBudget TrialAttempt TrialBackend TrialJob parse_trial to_bill"
+                "AsyncioBackend Bill BudgetSpent ConcurrencyLimit ProcessBackend RayBackend "
+                "Reservation RunBudget TrialAttempt TrialBackend TrialJob parse_trial to_bill"
             ),
             "try_answer": "SkillTrial TaskAnswers TryResult word_changes",
             "try_start": "StartedTry TryPlan find_searched plan_try read_try start_try",

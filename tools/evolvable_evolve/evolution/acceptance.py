@@ -1,4 +1,6 @@
-"""Parts of every gate of a search: checks before a candidate runs, decisions, the pilot and its cost estimate."""
+"""Parts of every gate of a search: checks before a candidate runs, decisions, the pilot and its
+cost estimate.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,19 +17,29 @@ from evolvable_evolve.evolution.task import CRASHED, Task, Trial, TrialOutcome, 
 from evolvable_store.errors import EvolvableError
 
 
-def check_before_running(run: RunContext, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
-    """Return why a candidate may not be measured, with the decision on it; None where it may. Raises NeedsPerson."""
+def check_before_running(
+    run: RunContext, candidate: Program, against: Program
+) -> tuple[str, CandidateDecision | None]:
+    """Return why a candidate may not be measured, with the decision on it; None where it may.
+
+    Raises NeedsPerson.
+    """
     why, decision = _pass_static_gate(run, candidate, against)
     return _check_allowed(run, candidate) if decision is None else (why, decision)
 
 
-def _pass_static_gate(run: RunContext, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
+def _pass_static_gate(
+    run: RunContext, candidate: Program, against: Program
+) -> tuple[str, CandidateDecision | None]:
     state = run.state
     record = state.step.get("checked")
     # A continued run has checked the candidate already.
     if record is None:
-        # A candidate of an iteration that was cut off has no decision, and is not its own duplicate.
-        decided_digests = {other.digest for other in state.candidates.values() if other.decision is not None}
+        # A candidate of an iteration that was cut off has no decision, and is not its own
+        # duplicate.
+        decided_digests = {
+            other.digest for other in state.candidates.values() if other.decision is not None
+        }
         report = check_candidate(
             against,
             candidate,
@@ -46,11 +58,16 @@ def _pass_static_gate(run: RunContext, candidate: Program, against: Program) -> 
         )
     if record["passed"]:
         return "", None
-    return record["why"], CandidateDecision.DUPLICATE if record["duplicate"] else CandidateDecision.REFUSED
+    return record["why"], CandidateDecision.DUPLICATE if record[
+        "duplicate"
+    ] else CandidateDecision.REFUSED
 
 
 def _check_allowed(run: RunContext, candidate: Program) -> tuple[str, CandidateDecision | None]:
-    """Return whether a candidate may run; without a sandbox a person decides. Raises NeedsPerson."""
+    """Return whether a candidate may run; without a sandbox a person decides.
+
+    Raises NeedsPerson.
+    """
     state, kind = run.state, str(run.settings.executor.get("kind"))
     # Inside of a sandbox nothing that it runs can do harm.
     why = "" if run.sandboxed else find_executable_change(run.base, candidate, kind)
@@ -76,7 +93,9 @@ def tampering_reason(trials: Sequence[Trial]) -> str:
 
 
 def mean_scores(trials: Sequence[Trial], program: str | None = None) -> dict[str, float]:
-    """Return the mean score of each task over the repeats that counted; tasks without any are left out."""
+    """Return the mean score of each task over the repeats that counted; tasks without any are left
+    out.
+    """
     found = values_by_task(trials, program, lambda trial: trial.score)
     return {task: sum(values) / len(values) for task, values in found.items()}
 
@@ -84,28 +103,46 @@ def mean_scores(trials: Sequence[Trial], program: str | None = None) -> dict[str
 def values_by_task(
     trials: Sequence[Trial], program: str | None, of: Callable[[Trial], float | None]
 ) -> dict[str, list[float]]:
-    """Return by task a value of each trial that counted, under any program where none is named; None is left out."""
+    """Return by task a value of each trial that counted, under any program where none is named;
+    None is left out.
+    """
     found: dict[str, list[float]] = {}
     for trial in trials:
-        if trial.outcome.counts and program in (None, trial.program) and (value := of(trial)) is not None:
+        if (
+            trial.outcome.counts
+            and program in (None, trial.program)
+            and (value := of(trial)) is not None
+        ):
             found.setdefault(trial.task, []).append(value)
     return found
 
 
 def record_decision(
-    run: RunContext, decision: CandidateDecision, why: str, candidate: str = "", frontier: tuple[str, ...] | None = None
+    run: RunContext,
+    decision: CandidateDecision,
+    why: str,
+    candidate: str = "",
+    frontier: tuple[str, ...] | None = None,
 ) -> None:
-    """End an iteration: record its decision, the frontier after it, the best, and the iterations without a new best."""
+    """End an iteration: record its decision, the frontier after it, the best, and the iterations
+    without a new best.
+    """
     state = run.state
     members = state.frontier if frontier is None else frontier
     # The staged gate keeps one program: a replaced one is no longer the best, whatever it scored.
     those = set(members) if run.settings.gate is AcceptanceGate.STAGED else {*members, state.best}
-    measured = [candidate for candidate in map(state.candidates.__getitem__, those) if candidate.mean is not None]
+    measured = [
+        candidate
+        for candidate in map(state.candidates.__getitem__, those)
+        if candidate.mean is not None
+    ]
     # Of equals the smaller is the best, then the older.
     now = max(measured, key=lambda candidate: (candidate.rank, -candidate.iteration), default=None)
     best = now.digest if now else state.best
     # An indecisive result says nothing about the search, so it is no stall.
-    stalls = 0 if best != state.best else state.stalls + (decision is not CandidateDecision.INDECISIVE)
+    stalls = (
+        0 if best != state.best else state.stalls + (decision is not CandidateDecision.INDECISIVE)
+    )
     run.journal.note(
         "decided",
         iteration=state.iteration,
@@ -119,7 +156,10 @@ def record_decision(
 
 
 PILOT_TRIALS = 3
-"""Trials by which a run is estimated. They are the first of the first training batch, so that none is wasted."""
+"""Trials by which a run is estimated.
+
+They are the first of the first training batch, so that none is wasted.
+"""
 
 
 class BudgetTooSmall(EvolvableError):
@@ -128,10 +168,11 @@ class BudgetTooSmall(EvolvableError):
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """Evaluations, tokens and dollars of a run: the least that it may take, and the most. cost None: no price known.
+    """Evaluations, tokens and dollars of a run: the least that it may take, and the most. cost
+    None: no price known.
 
-    floor: evaluations below which not even one candidate could be found and tested. likely: evaluations of a run that
-    uses its whole plan and opens its test.
+    floor: evaluations below which not even one candidate could be found and tested. likely:
+    evaluations of a run that uses its whole plan and opens its test.
     """
 
     evaluations: tuple[int, int]
@@ -143,7 +184,9 @@ class CostEstimate:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """The least and the most evaluations of a run, the likely number, and the fewest that can find anything."""
+    """The least and the most evaluations of a run, the likely number, and the fewest that can find
+    anything.
+    """
 
     low: int
     high: int
@@ -161,17 +204,30 @@ def estimate_cost(run: RunContext, pilot: Sequence[Trial], plan: EvaluationPlan)
     costs = [usage.cost for usage in usages if usage.cost is not None]
     tokens = [usage.input_tokens + usage.output_tokens for usage in usages]
     calls, limit = [usage.calls for usage in usages], run.settings.limit
-    what = "a measurement" if run.settings.purpose == "measure" else "finding and testing a single candidate"
-    spent = (("dollars", limit.cost, costs), ("tokens", limit.tokens, tokens), ("calls", limit.calls, calls))
+    what = (
+        "a measurement"
+        if run.settings.purpose == "measure"
+        else "finding and testing a single candidate"
+    )
+    spent = (
+        ("dollars", limit.cost, costs),
+        ("tokens", limit.tokens, tokens),
+        ("calls", limit.calls, calls),
+    )
     for unit, most, each in spent:
         least = floor * sum(each) / len(pilot)
         if most is not None and least > most:
             takes = f"the {least:,.0f} that {what} takes ({floor} evaluations)"
             hint = "Raise it and continue, or take fewer tasks."
-            raise BudgetTooSmall(f"The budget of {most:g} {unit} is below {takes}.", hint)
+            raise BudgetTooSmall(
+                f"The budget of {most:g} {unit} is below {takes}.",
+                hint,
+            )
     # One trial without a price makes the sum unknown.
     cost = (low * min(costs), high * max(costs)) if len(costs) == len(pilot) else None
-    return CostEstimate((low, high), (low * min(tokens), high * max(tokens)), cost, floor, plan.likely)
+    return CostEstimate(
+        (low, high), (low * min(tokens), high * max(tokens)), cost, floor, plan.likely
+    )
 
 
 NO_SKILL = Program()
@@ -184,15 +240,24 @@ class ExecutorFailing(EvolvableError):
 
 @dataclass(frozen=True, slots=True)
 class SearchGate:
-    """A gate of a search: it accepts or rejects candidates. The sealed test that follows is the same for all gates.
+    """A gate of a search: it accepts or rejects candidates. The sealed test that follows is the
+    same for all gates.
 
-    calibrate: takes the run to CALIBRATED, with its pilot. gather: returns the evidence that an iteration begins with.
-    evaluate, commit: the operators of these names. end_reason: returns why no proposal follows after so many, '' while
-    one does. choose_finalist: returns the finalist with its gain in the search, None without one.
+    calibrate: takes the run to CALIBRATED, with its pilot. gather: returns the evidence that an
+    iteration begins with. evaluate, commit: the operators of these names. end_reason: returns why
+    no proposal follows after so many, '' while one does. choose_finalist: returns the finalist with
+    its gain in the search, None without one.
     """
 
     calibrate: Callable[[RunContext], Awaitable[None]]
-    gather: Callable[[RunContext, Program, Mapping[str, Any]], Awaitable[Sequence[Evidence]]]
+    gather: Callable[
+        [
+            RunContext,
+            Program,
+            Mapping[str, Any],
+        ],
+        Awaitable[Sequence[Evidence]],
+    ]
     evaluate: Callable[[RunContext, Program, Program], Awaitable[EvaluationResult]]
     commit: Callable[[RunContext, EvaluationResult], CommitResult]
     end_reason: Callable[[RunContext, int], str]
@@ -200,36 +265,57 @@ class SearchGate:
 
 
 async def run_pilot(run: RunContext, tasks: Sequence[Task], plan: EvaluationPlan) -> None:
-    """Take the run to CHECKED: estimate what it takes by its first trials. Raises ExecutorFailing, BudgetTooSmall."""
-    batch = f"pilot/{run.state.pilots + 1}"  # failures of an earlier pilot are not reused under a new name
-    pilot = await run.measure([(run.base, task, 0) for task in tasks[:PILOT_TRIALS]], batch)
+    """Take the run to CHECKED: estimate what it takes by its first trials.
+
+    Raises ExecutorFailing, BudgetTooSmall.
+    """
+    # Failures of an earlier pilot are not reused under a new name.
+    batch = f"pilot/{run.state.pilots + 1}"
+    pilot = await run.measure(
+        [(run.base, task, 0) for task in tasks[:PILOT_TRIALS]],
+        batch,
+    )
     # A crash counts as a failed task, but says that the executor does not work.
-    counted = [trial for trial in pilot if trial.outcome.counts and not trial.detail.startswith(CRASHED)]
+    counted = [
+        trial for trial in pilot if trial.outcome.counts and not trial.detail.startswith(CRASHED)
+    ]
     if not counted:
-        why = next((trial.detail for trial in pilot if trial.detail), "it did not say why").rstrip(".")
+        why = next((trial.detail for trial in pilot if trial.detail), "it did not say why").rstrip(
+            "."
+        )
         run.note("pilot", why=why)
-        hint = "Fix it, then continue the run, or start another where the task set or the program has to change."
+        hint = (
+            "Fix it, then continue the run, or start another where the task set or the program "
+            "has to change."
+        )
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
     guess = estimate_cost(run, counted, plan)
     warnings = []
     if run.state.exploratory:
-        warnings.append("There are too few tasks, or groups of them, for a claim about others: only one about these.")
+        warnings.append(
+            "There are too few tasks, or groups of them, for a claim about others: only one "
+            "about these."
+        )
     run.note("preflight", estimate=asdict(guess), warnings=warnings)
 
 
 async def calibrate_judge(
     run: RunContext, judging: scorers.JudgeSetup, model: ProposerModel, label: str
 ) -> scorers.JudgeScorer:
-    """Have the judge score the known answers of each rubric, record how often it was right, and return it.
+    """Have the judge score the known answers of each rubric, record how often it was right, and
+    return it.
 
-    model: the judge, as it is asked now. label: of the executor that runs the tasks. Raises JudgeRefused when it is
-    wrong too often, ScorerError when it gives no answer, BudgetSpent, RunStopped.
+    model: the judge, as it is asked now. label: of the executor that runs the tasks. Raises
+    JudgeRefused when it is wrong too often, ScorerError when it gives no answer, BudgetSpent,
+    RunStopped.
     """
     for rubric, samples in judging.samples.items():
         sample_digest = scorers.samples_digest(samples)
         # The same judge on the same answers is not paid twice.
         earlier = [
-            record for record in run.state.judges if (record["by"], record["known"]) == (model.name, sample_digest)
+            record
+            for record in run.state.judges
+            if (record["by"], record["known"]) == (model.name, sample_digest)
         ]
         if earlier:
             found = scorers.JudgeCalibration.from_record(earlier[-1])

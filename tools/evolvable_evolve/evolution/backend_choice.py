@@ -1,4 +1,6 @@
-"""Choose where the trials of a run go: this process, processes of this machine, or a Ray cluster."""
+"""Choose where the trials of a run go: this process, processes of this machine, or a
+Ray cluster.
+"""
 
 import os
 from collections.abc import Mapping
@@ -30,19 +32,25 @@ ON_NODES = ("command", "simulated")
 """The kinds of executors that need no key and no sign-in, because a cluster is sent none."""
 
 NODE_DIR = "node"
-"""The directory of a run in which the executor of the nodes is made once, so that its fingerprint can be compared."""
+"""The directory of a run in which the executor of the nodes is made once, so that its fingerprint
+can be compared.
+"""
 
 SHIPPED = "shipped"
-"""The folder below the files of a task set in which a node finds the files that a registered command names."""
+"""The folder below the files of a task set in which a node finds the files that a registered
+command names.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecipe:
-    """The executor and the scorers of a run as data: settings and files, by which a node makes its own.
+    """The executor and the scorers of a run as data: settings and files, by which a node makes its
+    own.
 
-    files: of the task set. own: further ones that the executor's command names. fingerprint: that the executor must
-    have on the node. sandbox: the name of the sandbox that trials need, `none` without. container: the command of the
-    person's container. hidden: directories that no trial may read.
+    files: of the task set. own: further ones that the executor's command names. fingerprint: that
+    the executor must have on the node. sandbox: the name of the sandbox that trials need, `none`
+    without. container: the command of the person's container. hidden: directories that no trial may
+    read.
     """
 
     spec: Mapping[str, Any]
@@ -55,24 +63,35 @@ class RunRecipe:
     version: str = field(default=__version__)
 
     def prepare(self, task: Task, directory: Path) -> tuple[Executor, TaskSetScorer, CommandHost]:
-        """Return the executor, the scorer and the host that this node makes of the settings. Raises NodeMismatch."""
+        """Return the executor, the scorer and the host that this node makes of the settings.
+
+        Raises NodeMismatch.
+        """
         # Another version may score the same answer differently.
         if self.version != __version__:
             raise NodeMismatch(f"it has evolvable {__version__}, and the run has {self.version}")
         host = node_host(self.container, self.hidden)
         sandbox = host.working_sandbox.name if host.working_sandbox is not None else "none"
         if sandbox != self.sandbox:
-            raise NodeMismatch(f"its sandbox is {sandbox}, and trials of the run have {self.sandbox}")
-        executor = make_executor(self.spec, host, TaskSet("", (task,), {**self.files, **self.own}, "", ""), directory)
+            raise NodeMismatch(
+                f"its sandbox is {sandbox}, and trials of the run have {self.sandbox}"
+            )
+        executor = make_executor(
+            self.spec, host, TaskSet("", (task,), {**self.files, **self.own}, "", ""), directory
+        )
         # The same settings can lead to another program on another machine.
         if executor.fingerprint != self.fingerprint:
-            raise NodeMismatch(f"its executor is {executor.fingerprint}, and that of the run is {self.fingerprint}")
+            raise NodeMismatch(
+                f"its executor is {executor.fingerprint}, and that of the run is {self.fingerprint}"
+            )
         commands = CommandHost.of(host)
         return executor, TaskSetScorer(self.files, commands), commands
 
 
 def node_host(container: tuple[str, ...], hidden: tuple[Path, ...]) -> HostContext:
-    """Return what this node offers to trials: its programs and its sandbox, and nothing of its environment or keys."""
+    """Return what this node offers to trials: its programs and its sandbox, and nothing of its
+    environment or keys.
+    """
     environment = environment_inside(os.environ, os.environ.get("HOME", "/tmp"))
     return HostContext(environment, sandbox=SandboxChoice(container), hidden=hidden)
 
@@ -87,28 +106,41 @@ def why_not_on_nodes(settings: RunSettings, host: HostContext, taskset: TaskSet)
     if settings.scorers:
         return f"the registered scorer {next(iter(settings.scorers))} is a command of this machine"
     if host.working_sandbox is None and (kind == "command" or needs_commands(taskset)):
-        return "this machine has no sandbox for its commands, and on a node they could reach the cluster"
+        return (
+            "this machine has no sandbox for its commands, and on a node they could reach "
+            "the cluster"
+        )
     return ""
 
 
 def check_backend(settings: RunSettings, host: HostContext, taskset: TaskSet) -> list[str]:
-    """Return warnings about where the trials of a run go. Raises InvalidArgument, Refused, RayMissing."""
+    """Return warnings about where the trials of a run go.
+
+    Raises InvalidArgument, Refused, RayMissing.
+    """
     where, _, address = settings.backend.partition(":")
     configured = host.cluster.address if host.cluster is not None else ""
     # The address comes from a run's settings, which an agent may have written.
     if address and address != configured:
         raise Refused(
             f"The Ray cluster {address} is not the one that the person configured.",
-            "A person writes [ray] address = 'HOST:PORT' into their configuration; see docs/ray.md.",
+            "A person writes [ray] address = 'HOST:PORT' into their configuration; see "
+            "docs/ray.md.",
         )
     why = why_not_on_nodes(settings, host, taskset)
     # `auto` goes to a cluster only where the person configured one.
     is_wanted = where == "ray" or (where == "auto" and bool(configured))
     if where == "ray" and why:
-        raise InvalidArgument(f"Trials of this run cannot go to a Ray cluster: {why}.", "Use --backend processes.")
+        raise InvalidArgument(
+            f"Trials of this run cannot go to a Ray cluster: {why}.", "Use --backend processes."
+        )
     if is_wanted and not why and find_spec("ray") is None:
         raise RayMissing()
-    return [f"The trials run on this machine and not on the Ray cluster: {why}."] if is_wanted and why else []
+    return (
+        [f"The trials run on this machine and not on the Ray cluster: {why}."]
+        if is_wanted and why
+        else []
+    )
 
 
 def cluster_of(settings: RunSettings, host: HostContext, taskset: TaskSet) -> RayCluster | None:
@@ -120,17 +152,23 @@ def cluster_of(settings: RunSettings, host: HostContext, taskset: TaskSet) -> Ra
     where = settings.backend.partition(":")[0]
     if where == "ray":
         return host.cluster or RayCluster(environment=host.environment)
-    return host.cluster if where == "auto" and not why_not_on_nodes(settings, host, taskset) else None
+    return (
+        host.cluster if where == "auto" and not why_not_on_nodes(settings, host, taskset) else None
+    )
 
 
 def make_local_backend(parts: RunParts) -> TrialBackend:
-    """Return the backend of this machine; a run that starts commands has processes, which end with the driver."""
+    """Return the backend of this machine; a run that starts commands has processes, which end with
+    the driver.
+    """
     where = parts.settings.backend
     processes = parts.runs_commands if where not in ("tasks", "processes") else where == "processes"
     return ProcessBackend() if processes else AsyncioBackend()
 
 
-async def open_trial_backend(parts: RunParts, host: HostContext, directory: Path, local: TrialBackend) -> TrialBackend:
+async def open_trial_backend(
+    parts: RunParts, host: HostContext, directory: Path, local: TrialBackend
+) -> TrialBackend:
     """Return the backend of a run: `local`, or a cluster that answers.
 
     directory: where the executor of the nodes is made once, to be compared with theirs.
@@ -165,7 +203,8 @@ def make_recipe(parts: RunParts, host: HostContext, directory: Path) -> RunRecip
 
 
 def _ship(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return an executor's spec with files named by whole paths replaced by copies, and the copies by their paths.
+    """Return an executor's spec with files named by whole paths replaced by copies, and the copies
+    by their paths.
 
     The program itself, the first word, is that of each node.
     """

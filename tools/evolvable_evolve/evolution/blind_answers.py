@@ -1,7 +1,8 @@
-"""Answers that a judge scored differently, shown to a person before adoption without the names of the programs.
+"""Answers that a judge scored differently, shown to a person before adoption without the names of
+the programs.
 
-A judge may prefer what the person does not. The answers are those of train and validation: to see answers of the sealed
-test would be a further look at its tasks.
+A judge may prefer what the person does not. The answers are those of train and validation: to see
+answers of the sealed test would be a further look at its tasks.
 """
 
 import hashlib
@@ -47,7 +48,10 @@ class Preference(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlindPair:
-    """Two answers to one task. base_first: whether the first is the base's. prompt: '' where the task set is gone."""
+    """Two answers to one task.
+
+    base_first: whether the first is the base's. prompt: '' where the task set is gone.
+    """
 
     task: str
     prompt: str
@@ -78,8 +82,8 @@ class AnswerPreferences:
     def __str__(self) -> str:
         """Return the counts in words."""
         return (
-            f"Of {self.shown} pairs of answers the base's was preferred in {self.base} and the new one's in"
-            f" {self.finalist}"
+            f"Of {self.shown} pairs of answers the base's was preferred in {self.base} and the "
+            f"new one's in {self.finalist}"
         )
 
 
@@ -87,24 +91,35 @@ class AnswerPreferences:
 def draw_blind_pairs(library: Library, caller: Caller, run: str | None) -> list[BlindPair]:
     """Return the pairs that a person compares before this run's finalist is adopted.
 
-    There are none where no judge scored, where the person compared them before, and where the judge found no
-    difference. Which tasks, and which answer is the first, is drawn by the seed of the run. Raises NoSuchRun.
+    There are none where no judge scored, where the person compared them before, and where the judge
+    found no difference. Which tasks, and which answer is the first, is drawn by the seed of the
+    run. Raises NoSuchRun.
     """
     folder, state = load_run(library.store.home, run)
     if not state.settings.get("judge") or read_preferences(state) is not None:
         return []
-    prompts, passes = _judged_prompts(library, caller, state), float(state.settings.get("fail_below", 1.0))
+    prompts, passes = (
+        _judged_prompts(library, caller, state),
+        float(state.settings.get("fail_below", 1.0)),
+    )
     answers = _answers_of(read_records(folder), state, passes)
     seed, redactor = state.settings.get("seed", 0), library.redactor()
     pairs = []
     # By a hash of the seed, so that a second call shows the same pairs.
     for task in sorted(answers, key=lambda task: _draw_hash(seed, "task", task)):
-        differing = None if prompts is not None and task not in prompts else _differing(answers[task])
+        differing = (
+            None if prompts is not None and task not in prompts else _differing(answers[task])
+        )
         if differing is None:
             continue
         redacted = [redactor.redact(text)[0][:MAX_SHOWN] for text in differing]
         base_first = _draw_hash(seed, "side", task)[0] % 2 == 0
-        prompt = redactor.redact((prompts or {}).get(task, ""))[0][:MAX_SHOWN]
+        prompt = redactor.redact(
+            (prompts or {}).get(
+                task,
+                "",
+            )
+        )[0][:MAX_SHOWN]
         first, second = redacted if base_first else reversed(redacted)
         pairs.append(BlindPair(task, prompt, first, second, base_first))
         if len(pairs) == MAX_PAIRS:
@@ -114,7 +129,11 @@ def draw_blind_pairs(library: Library, caller: Caller, run: str | None) -> list[
 
 @translate_damage
 def record_preferences(
-    library: Library, caller: Caller, run: str | None, pairs: Sequence[BlindPair], choices: Sequence[str]
+    library: Library,
+    caller: Caller,
+    run: str | None,
+    pairs: Sequence[BlindPair],
+    choices: Sequence[str],
 ) -> AnswerPreferences:
     """Record what a person preferred of each pair, and return the counts.
 
@@ -123,16 +142,24 @@ def record_preferences(
     if not caller.decides:
         raise Refused("Only a person compares answers.", "Tell the user that the run waits.")
     folder, state = load_run(library.store.home, run)
-    answers = [[pair.task, str(pair.preference(choice))] for pair, choice in zip(pairs, choices, strict=True)]
+    answers = [
+        [pair.task, str(pair.preference(choice))]
+        for pair, choice in zip(pairs, choices, strict=True)
+    ]
     counts = Counter(preference for _, preference in answers)
     with Ledger.open(folder.ledger) as ledger:
         record = {"candidate": state.finalist, "answers": answers, "shown": len(answers)}
-        ledger.append("preferred", {**record, **{str(preference): counts[preference] for preference in Preference}})
+        ledger.append(
+            "preferred",
+            {**record, **{str(preference): counts[preference] for preference in Preference}},
+        )
     return AnswerPreferences(len(answers), counts[Preference.BASE], counts[Preference.FINALIST])
 
 
 def read_preferences(state: RunState) -> AnswerPreferences | None:
-    """Return a person's preferences among the finalist's pairs, None before the person compared them."""
+    """Return a person's preferences among the finalist's pairs, None before the person compared
+    them.
+    """
     record = state.preferred
     # A continued run may have another finalist now.
     if not record or record["candidate"] != state.finalist:
@@ -145,7 +172,9 @@ def _draw_hash(seed: object, what: str, task: str) -> bytes:
 
 
 def _judged_prompts(library: Library, caller: Caller, state: RunState) -> Mapping[str, str] | None:
-    """Return the prompts of the tasks that a judge scores, by task; None where the task set is gone."""
+    """Return the prompts of the tasks that a judge scores, by task; None where the task set is
+    gone.
+    """
     try:
         ref = Ref.parse(state.settings["task_set"]).at(state.settings["task_set_version"])
         taskset, _ = locate.load_taskset(library, caller, ref)
@@ -158,23 +187,40 @@ _Answers = dict[str, dict[bool, str]]
 """By arm, `base` or `finalist`: whether an answer passed, and the last one that did or did not."""
 
 
-def _answers_of(records: Iterable[LedgerRecord], state: RunState, passes: float) -> dict[str, _Answers]:
+def _answers_of(
+    records: Iterable[LedgerRecord], state: RunState, passes: float
+) -> dict[str, _Answers]:
     """Return the answers of both programs to the tasks that are not in the sealed test, by task."""
     arms = {state.base: Preference.BASE, state.finalist: Preference.FINALIST}
     found: dict[str, _Answers] = {}
     for record in records:
         trial: Mapping[str, Any] = record["trial"] if record["type"] == "trial" else {}
-        if trial.get("program") not in arms or trial["task"] not in state.tasks or trial["score"] is None:
+        if (
+            trial.get("program") not in arms
+            or trial["task"] not in state.tasks
+            or trial["score"] is None
+        ):
             continue
         if TrialOutcome(trial["outcome"]).counts and trial["output"].strip():
-            own = found.setdefault(trial["task"], {}).setdefault(arms[trial["program"]], {})
+            own = found.setdefault(trial["task"], {}).setdefault(
+                arms[trial["program"]],
+                {},
+            )
             own[trial["score"] >= passes] = trial["output"]
     return found
 
 
 def _differing(answers: _Answers) -> tuple[str, str] | None:
-    """Return an answer of the base and one of the finalist of which the judge passed one; None without such."""
-    base, finalist = answers.get(Preference.BASE, {}), answers.get(Preference.FINALIST, {})
+    """Return an answer of the base and one of the finalist of which the judge passed one; None
+    without such.
+    """
+    base, finalist = (
+        answers.get(
+            Preference.BASE,
+            {},
+        ),
+        answers.get(Preference.FINALIST, {}),
+    )
     # First a pair that the judge counts as a gain: such pairs led to the promotion.
     for passed in (False, True):
         if passed in base and (not passed) in finalist:

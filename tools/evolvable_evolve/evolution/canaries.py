@@ -1,6 +1,7 @@
 """Canary tasks of a sealed test: they look like its tasks and expect a made-up value.
 
-That value is written only to places that a trial must not read, so a candidate that answers it has read one of them.
+That value is written only to places that a trial must not read, so a candidate that answers it has
+read one of them.
 """
 
 import json
@@ -21,12 +22,16 @@ _CANARY_SCORERS = ("exact", "numeric_strict", "json_subset", "officeqa_compat", 
 """Scorers whose tasks name an expected answer."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_MIN_TOKEN = 12  # digits or letters of a made-up value: too many to be guessed or to occur by chance
+# Digits or letters of a made-up value: too many to be guessed or to occur by chance.
+_MIN_TOKEN = 12
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryTask:
-    """A task that cannot be done. token: the value that only a reader of the expected answers has."""
+    """A task that cannot be done.
+
+    token: the value that only a reader of the expected answers has.
+    """
 
     task: Task
     token: str
@@ -35,7 +40,10 @@ class CanaryTask:
 def make_canary_tasks(
     folder: RunDirectory, tasks: Sequence[Task], plant: Callable[[bytes], object]
 ) -> list[CanaryTask]:
-    """Return the canaries of a run's test, the same whenever it is continued. plant: puts lines where cheaters read."""
+    """Return the canaries of a run's test, the same whenever it is continued.
+
+    plant: puts lines where cheaters read.
+    """
     place = "sealed/canaries.json"
     # Made once: values that change with every start would not match answers of earlier trials.
     if not (folder.path / place).exists():
@@ -44,7 +52,10 @@ def make_canary_tasks(
     records: list[dict[str, Any]] = json.loads((folder.path / place).read_bytes())
     if records:
         # Without the fields that tell a canary from a real task.
-        planted = [{key: value for key, value in record.items() if key not in ("like", "token")} for record in records]
+        planted = [
+            {key: value for key, value in record.items() if key not in ("like", "token")}
+            for record in records
+        ]
         data = "".join(json.dumps(record) + "\n" for record in planted).encode("ascii")
         folder.write_file("sealed/tasks.jsonl", data)
         if (folder.path / "executor").is_dir():
@@ -66,19 +77,27 @@ def find_answered_canaries(canaries: Iterable[CanaryTask], trials: Iterable[Tria
         outputs[trial.task] = outputs.get(trial.task, "") + "\n" + trial.output
     # Spaces and separators within the value do not hide it.
     return [
-        canary.task.id for canary in canaries if canary.token in re.sub(r"[\s,_]", "", outputs.get(canary.task.id, ""))
+        canary.task.id
+        for canary in canaries
+        if canary.token in re.sub(r"[\s,_]", "", outputs.get(canary.task.id, ""))
     ]
 
 
 def _choose_models(tasks: Sequence[Task]) -> list[Task]:
     """Return the tasks that canaries imitate, spread over the test."""
-    fit = [task for task in tasks if task.scorer.type in _CANARY_SCORERS and (task.expected or "").strip()]
+    fit = [
+        task
+        for task in tasks
+        if task.scorer.type in _CANARY_SCORERS and (task.expected or "").strip()
+    ]
     count = min(canary_count(len(tasks)), len(fit))
     return [fit[at * len(fit) // count] for at in range(count)]
 
 
 def canary_count(tests: int) -> int:
-    """Return the number of canaries of a test of so many tasks, where enough of them can be imitated."""
+    """Return the number of canaries of a test of so many tasks, where enough of them can be
+    imitated.
+    """
     return min(MAX_CANARIES, max(1, tests // TASKS_PER_CANARY)) if tests else 0
 
 
@@ -109,7 +128,9 @@ def _make_token(expected: str) -> tuple[str, str]:
 def _to_task(record: dict[str, Any], like: Task) -> Task:
     own = {name: record[name] for name in ("id", "prompt", "expected")}
     # Exact, because it is never meant to pass.
-    return replace(like, **own, scorer=ScorerSpec("exact"), digest=f"canary {record['id']} {record['token']}")
+    return replace(
+        like, **own, scorer=ScorerSpec("exact"), digest=f"canary {record['id']} {record['token']}"
+    )
 
 
 def describe_cheating(name: str, planted: int, cheated: Sequence[str]) -> str:

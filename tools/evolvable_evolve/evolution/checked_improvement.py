@@ -1,7 +1,9 @@
-"""One round of the operators without a task set: answers that were checked are the evidence and the evaluation.
+"""One round of the operators without a task set: answers that were checked are the evidence and the
+evaluation.
 
-Reflect, Select, Improve, Evaluate and Commit as in a search. The caller asks the model and measures; so it can record
-every answer and every measurement, and a second call of a round that was interrupted repeats nothing.
+Reflect, Select, Improve, Evaluate and Commit as in a search. The caller asks the model and
+measures; so it can record every answer and every measurement, and a second call of a round that was
+interrupted repeats nothing.
 """
 
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
@@ -67,7 +69,9 @@ class CheckedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PairedCheck:
-    """Whether a task passed its check in a fresh run under the program as it was, and under the candidate."""
+    """Whether a task passed its check in a fresh run under the program as it was, and under the
+    candidate.
+    """
 
     task: str
     before: bool
@@ -80,7 +84,8 @@ MeasurePairs = Callable[[Program], Awaitable[Sequence[PairedCheck]]]
 
 @dataclass(frozen=True)
 class ProgramImprovement:
-    """Result of one round. program: in force now. candidate: the digest of the tried program, '' for none.
+    """Result of one round. program: in force now. candidate: the digest of the tried program, ''
+    for none.
 
     changed: refs of the parts that the candidate changes. pairs: the measured ones.
     """
@@ -112,17 +117,26 @@ class _Round:
     async def reflect(self, traces: Sequence[Evidence], program: Program) -> Sequence[EditPlan]:
         """Return the plan that a proposer makes of the evidence. Raises InvalidPlan."""
         question = proposer_question(
-            program, traces, redactor=self.redactor, history=self.history, kinds=KINDS, max_edits=MAX_CHANGES
+            program,
+            traces,
+            redactor=self.redactor,
+            history=self.history,
+            kinds=KINDS,
+            max_edits=MAX_CHANGES,
         )
         answer = await self.ask(question)
-        plan = parse_plan(answer, program, question, kinds=KINDS, max_edits=MAX_CHANGES, corpus=self.corpus)
+        plan = parse_plan(
+            answer, program, question, kinds=KINDS, max_edits=MAX_CHANGES, corpus=self.corpus
+        )
         self.summary = plan.summary
         return [plan]
 
     async def select(self, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
         """Return the plans without intents that create, split, merge or remove parts."""
         plans = [
-            replace(plan, intents=tuple(intent for intent in plan.intents if intent.op in _OPERATIONS))
+            replace(
+                plan, intents=tuple(intent for intent in plan.intents if intent.op in _OPERATIONS)
+            )
             for plan in hypotheses
         ]
         return [plan for plan in plans if plan.intents]
@@ -131,17 +145,26 @@ class _Round:
         """Return the program with a builder's edits. Raises InvalidEdit, MaskViolation."""
         after = program
         for plan in changes:
-            answer = await self.ask(builder_question(after, plan, redactor=self.redactor, kinds=KINDS))
-            after = apply_edits(after, parse_edits(answer, plan, MAX_CHANGES), kinds=KINDS, max_edits=MAX_CHANGES)
+            answer = await self.ask(
+                builder_question(after, plan, redactor=self.redactor, kinds=KINDS)
+            )
+            after = apply_edits(
+                after, parse_edits(answer, plan, MAX_CHANGES), kinds=KINDS, max_edits=MAX_CHANGES
+            )
         # The builder may write any field of a head, so the result is checked and not its intent.
         _check_heads(program, after)
         return after
 
     async def evaluate(self, candidate: Program, against: Program) -> EvaluationResult:
-        """Return the result of the pairs. A candidate that spoils a passed task is not safe, whatever it improves."""
+        """Return the result of the pairs.
+
+        A candidate that spoils a passed task is not safe, whatever it improves.
+        """
         self.candidate, self.changed = candidate.digest, tuple(changed_parts(against, candidate))
         # Before anything is measured: a candidate that leaks tasks would pass them.
-        report = check_candidate(against, candidate, corpus=self.corpus, known_digests=self.known_digests)
+        report = check_candidate(
+            against, candidate, corpus=self.corpus, known_digests=self.known_digests
+        )
         if not report.passed:
             return EvaluationResult(candidate, against, False, None, report.why)
         self.pairs = await self.measure(candidate)
@@ -164,17 +187,22 @@ async def improve_program(
     history: Sequence[PastIteration] = (),
     known_digests: Container[str] = (),
 ) -> ProgramImprovement:
-    """Try one change of a program by one round of the operators, and return the program in force after it.
+    """Try one change of a program by one round of the operators, and return the program in force
+    after it.
 
-    A candidate is accepted where more tasks pass under it, none is spoiled, and the static gate passes. history: the
-    rounds before this one. known_digests: digests of candidates that were tried. Raises what `ask` and `measure`
-    raise.
+    A candidate is accepted where more tasks pass under it, none is spoiled, and the static gate
+    passes. history: the rounds before this one. known_digests: digests of candidates that were
+    tried. Raises what `ask` and `measure` raise.
     """
     corpus = LeakCorpus([answer.task for answer in answers])
     work = _Round(ask, measure, redactor, corpus, history, known_digests)
     frozen = frozenset(part.ref for part in program.parts if part.is_frozen)
     step = OptimizerStep(
-        work.reflect, work.select, Improve(work.build, Mask(KINDS, frozen)), work.evaluate, _commit_if_gained
+        work.reflect,
+        work.select,
+        Improve(work.build, Mask(KINDS, frozen)),
+        work.evaluate,
+        _commit_if_gained,
     )
     try:
         ended = await step([_evidence(answer) for answer in answers], program)
@@ -197,12 +225,21 @@ def _commit_if_gained(evaluated: EvaluationResult) -> CommitResult:
 
 def _evidence(answer: CheckedAnswer) -> Evidence:
     outcome = TrialOutcome.PASS if answer.passed else TrialOutcome.FAIL
-    trial = Trial("", answer.task.id, "", 0, outcome, float(answer.passed), ModelUsage(), 0.0, answer.answer)
-    return Evidence(answer.task, trial, answer.passed, "it works, and must go on working" if answer.passed else "")
+    trial = Trial(
+        "", answer.task.id, "", 0, outcome, float(answer.passed), ModelUsage(), 0.0, answer.answer
+    )
+    return Evidence(
+        answer.task,
+        trial,
+        answer.passed,
+        "it works, and must go on working" if answer.passed else "",
+    )
 
 
 def _check_heads(before: Program, after: Program) -> None:
-    """Raise MaskViolation where a part is added or removed, or a head differs in a field other than its description."""
+    """Raise MaskViolation where a part is added or removed, or a head differs in a field other than
+    its description.
+    """
     old, new = before.by_ref, after.by_ref
     if old.keys() != new.keys():
         raise MaskViolation("No part may come or go here.", "Change what is there.")
@@ -210,7 +247,9 @@ def _check_heads(before: Program, after: Program) -> None:
         was, now = (_granting_fields(part) for part in (old[ref], new[ref]))
         if was != now:
             names = sorted(name for name in {*was, *now} if was.get(name) != now.get(name))
-            raise MaskViolation(f"The head of {ref} may not change: {', '.join(names)}.", "A person changes it.")
+            raise MaskViolation(
+                f"The head of {ref} may not change: {', '.join(names)}.", "A person changes it."
+            )
 
 
 def _granting_fields(part: ProgramPart) -> Mapping[str, Any]:

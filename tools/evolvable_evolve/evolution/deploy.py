@@ -1,11 +1,23 @@
-"""Adopt the promoted program of a run, in one operation, and watch whether it does as well in real sessions."""
+"""Adopt the promoted program of a run, in one operation, and watch whether it does as well in real
+sessions.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from evolvable_evolve.evolution.blind_answers import AnswerPreferences, draw_blind_pairs, read_preferences
-from evolvable_evolve.evolution.candidates import ChangeReview, Program, ProgramPart, changed_parts, review_change
+from evolvable_evolve.evolution.blind_answers import (
+    AnswerPreferences,
+    draw_blind_pairs,
+    read_preferences,
+)
+from evolvable_evolve.evolution.candidates import (
+    ChangeReview,
+    Program,
+    ProgramPart,
+    changed_parts,
+    review_change,
+)
 from evolvable_evolve.evolution.ledger import (
     Ledger,
     RunDirectory,
@@ -28,10 +40,13 @@ class ResourceDrifted(Conflict):
     """A resource is no longer the version that the candidate was measured against."""
 
 
-_WHY = "`evolvable evolve report` shows why; with --unproven a person adopts what it found all the same."
+_WHY = (
+    "`evolvable evolve report` shows why; with --unproven a person adopts what it found "
+    "all the same."
+)
 _NOT_COMPARED = (
-    "A judge scored the answers, and nobody compared them without names. `evolvable evolve adopt` at a terminal and the"
-    " page show five pairs first."
+    "A judge scored the answers, and nobody compared them without names. `evolvable evolve adopt` "
+    "at a terminal and the page show five pairs first."
 )
 
 
@@ -66,7 +81,10 @@ class Adoption(ChangeReview):
 
 @dataclass(frozen=True)
 class AdoptionPreview(ChangeReview):
-    """What an adoption would make live, for the person who decides. preferences: None before answers were compared."""
+    """What an adoption would make live, for the person who decides.
+
+    preferences: None before answers were compared.
+    """
 
     run: str
     verdict: str
@@ -95,8 +113,18 @@ def preview_adoption(home: Path, run: str | None, *, unproven: bool = False) -> 
     folder, state = load_run(home, run)
     digest, base, finalist = _chosen_change(folder, state, unproven)
     review = review_change(base, finalist)
-    verdict, why = (str(state.verdict.get(name, "")) for name in ("verdict", "why"))
-    return AdoptionPreview(folder.id, verdict, why, state.label, digest, read_preferences(state), **asdict(review))
+    verdict, why = (
+        str(
+            state.verdict.get(
+                name,
+                "",
+            )
+        )
+        for name in ("verdict", "why")
+    )
+    return AdoptionPreview(
+        folder.id, verdict, why, state.label, digest, read_preferences(state), **asdict(review)
+    )
 
 
 @translate_damage
@@ -111,10 +139,10 @@ def adopt(
 ) -> Adoption:
     """Make the finalist of a run live: one operation by the person who adopts, or nothing.
 
-    unproven: also without PROMOTE, which only a person may want; the operation records it. base_preferred: also where
-    the person preferred the base's answers, after this was said. Raises NotPromoted, BasePreferred, ResourceDrifted,
-    NoSuchRun, LedgerBusy, Unsafe, Refused for a caller that is no person, and InvalidArgument for a run that has
-    nothing to adopt.
+    unproven: also without PROMOTE, which only a person may want; the operation records it.
+    base_preferred: also where the person preferred the base's answers, after this was said. Raises
+    NotPromoted, BasePreferred, ResourceDrifted, NoSuchRun, LedgerBusy, Unsafe, Refused for a caller
+    that is no person, and InvalidArgument for a run that has nothing to adopt.
     """
     folder, state = load_run(library.store.home, run)
     if not caller.decides:
@@ -122,11 +150,16 @@ def adopt(
     library.authorise(caller, "Adopting a run")
     # An adoption that was undone by its operation may be made again.
     if state.adoption and not state.adoption.get("undone") and _is_live(library, state):
-        raise InvalidArgument(f"Run {folder.id} was adopted already.", f"Operation {state.adoption['operation']}.")
+        raise InvalidArgument(
+            f"Run {folder.id} was adopted already.", f"Operation {state.adoption['operation']}."
+        )
     digest, base, finalist = _chosen_change(folder, state, unproven)
     preferences = read_preferences(state)
     if preferences is not None and preferences.doubtful and not base_preferred:
-        hint = "The person can adopt it all the same, by `evolvable evolve adopt` at a terminal or on the page."
+        hint = (
+            "The person can adopt it all the same, by `evolvable evolve adopt` at a terminal or "
+            "on the page."
+        )
         raise BasePreferred(f"{preferences}: the judge may like what a person does not.", hint)
     warnings = [_NOT_COMPARED] if draw_blind_pairs(library, caller, folder.id) else []
     # The ledger first: while another process writes it, nothing is published.
@@ -139,10 +172,14 @@ def adopt(
                 "operation": adopted.operation,
                 "candidate": digest,
                 "unproven": state.verdict.get("verdict") != "PROMOTE",
-                "changes": [[change.ref, change.before, change.after] for change in adopted.changes],
+                "changes": [
+                    [change.ref, change.before, change.after] for change in adopted.changes
+                ],
             },
         )
-    return replace(adopted, warnings=[*warnings, *adopted.warnings], **asdict(review_change(base, finalist)))
+    return replace(
+        adopted, warnings=[*warnings, *adopted.warnings], **asdict(review_change(base, finalist))
+    )
 
 
 @translate_damage
@@ -156,7 +193,12 @@ def unadopt(library: Library, caller: Caller, run: str | None, reason: str = "")
         raise InvalidArgument(f"Run {folder.id} is not adopted.", "There is nothing to take back.")
     with Ledger.open(folder.ledger) as ledger:
         operation = state.adoption["operation"]
-        done = undo(library, caller, reason or f"adoption of run {folder.id} taken back", operation=operation)
+        done = undo(
+            library,
+            caller,
+            reason or f"adoption of run {folder.id} taken back",
+            operation=operation,
+        )
         # Without an operation nothing was left to take back, and the adoption stays recorded.
         if done.operation is not None:
             ledger.append("unadopted", {"operation": done.operation, "undone": operation})
@@ -165,15 +207,26 @@ def unadopt(library: Library, caller: Caller, run: str | None, reason: str = "")
 
 def _is_live(library: Library, state: RunState) -> bool:
     """Return whether the adopted versions are still live; anybody may have undone the operation."""
-    heads = [(library.store.head_or_none(Ref.parse(ref)), after) for ref, _, after in state.adoption["changes"]]
+    heads = [
+        (library.store.head_or_none(Ref.parse(ref)), after)
+        for ref, _, after in state.adoption["changes"]
+    ]
     return all((head.version if head else None) == after for head, after in heads)
 
 
-def _chosen_change(folder: RunDirectory, state: RunState, unproven: bool) -> tuple[str, Program, Program]:
-    """Return the finalist's digest, the base, and the finalist, which differ. Raises InvalidArgument, NotPromoted."""
+def _chosen_change(
+    folder: RunDirectory, state: RunState, unproven: bool
+) -> tuple[str, Program, Program]:
+    """Return the finalist's digest, the base, and the finalist, which differ.
+
+    Raises InvalidArgument, NotPromoted.
+    """
     if state.settings.get("purpose") == "measure":
         if state.settings.get("mode") == SOLUTION_MODE:
-            text, hint = "compared answers in rounds and left the program as it is", "Use --rounds to answer in rounds."
+            text, hint = (
+                "compared answers in rounds and left the program as it is",
+                "Use --rounds to answer in rounds.",
+            )
         else:
             text, hint = "measured what is there", "Adopt the run that found it."
         raise InvalidArgument(f"Run {folder.id} {text}: it has nothing to adopt.", hint)
@@ -187,12 +240,19 @@ def _chosen_change(folder: RunDirectory, state: RunState, unproven: bool) -> tup
 
 def _chosen_digest(folder: RunDirectory, state: RunState, unproven: bool) -> str:
     verdict = state.verdict.get("verdict")
-    # The narrower claim of a small task set is adopted like an unproven one: by a person who says so.
-    if verdict == "PROMOTE" or (unproven and state.finalist and verdict not in ("HARMFUL", "DISQUALIFIED")):
+    # The narrower claim of a small task set is adopted like an unproven one: by a person who says
+    # so.
+    if verdict == "PROMOTE" or (
+        unproven and state.finalist and verdict not in ("HARMFUL", "DISQUALIFIED")
+    ):
         return state.finalist
     if not verdict:
-        raise NotPromoted(f"Run {folder.id} has no verdict yet.", "`evolvable evolve status` shows how far it is.")
-    raise NotPromoted(f"Run {folder.id} promotes nothing; it is {verdict}: {state.verdict['why']}", _WHY)
+        raise NotPromoted(
+            f"Run {folder.id} has no verdict yet.", "`evolvable evolve status` shows how far it is."
+        )
+    raise NotPromoted(
+        f"Run {folder.id} promotes nothing; it is {verdict}: {state.verdict['why']}", _WHY
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +264,9 @@ class _Put:
     files: Mapping[str, File]
 
 
-def _plan_puts(library: Library, caller: Caller, state: RunState, base: Program, finalist: Program) -> list[_Put]:
+def _plan_puts(
+    library: Library, caller: Caller, state: RunState, base: Program, finalist: Program
+) -> list[_Put]:
     """Return the resources to write. Raises ResourceDrifted when one is not as it was evaluated."""
     pins = {pin["ref"]: pin for pin in state.settings["program"]}
     refs = [ref.within(ref.scope or USER_SCOPE) for ref in map(Ref.parse, pins)]
@@ -214,18 +276,27 @@ def _plan_puts(library: Library, caller: Caller, state: RunState, base: Program,
     library.take_in(by_part.values())
     for name in changed_parts(base, finalist):
         kind, _, own = name.partition(":")
-        ref = by_part.get(name) or Ref(Kind(kind), own, caller.scopes[0])
+        ref = by_part.get(name) or Ref(
+            Kind(kind),
+            own,
+            caller.scopes[0],
+        )
         head = library.store.head_or_none(ref)
         now = (head.version if head else None) or 0
         pin = pins.get(str(ref))
-        # By the tree and not by the number: a version that was undone and restored has the same content.
+        # By the tree and not by the number: a version that was undone and restored has the same
+        # content.
         if (head.tree if head and now else "") != (pin["tree"] if pin else ""):
             was = f"version {pin['version']}" if pin else "nothing"
-            drifted.append(f"{ref} (measured against {was}, now {f'version {now}' if now else 'not there'})")
+            drifted.append(
+                f"{ref} (measured against {was}, now {f'version {now}' if now else 'not there'})"
+            )
         before = library.store.files(head) if head and now else {}
         puts.append(_Put(ref, now, _put_files(finalist.by_ref.get(name), before)))
     if drifted:
-        hint = "Start a new run from what there is now; the candidate of this one stays in its report."
+        hint = (
+            "Start a new run from what there is now; the candidate of this one stays in its report."
+        )
         raise ResourceDrifted(f"The library is not what was evaluated: {'; '.join(drifted)}.", hint)
     return puts
 
@@ -243,12 +314,24 @@ def _publish_puts(
     why = reason or f"evolution {folder.id}: {candidate.summary or candidate.name}"
     summary = f"{verdict.get('verdict', 'no verdict')}: {verdict.get('why', '')} [{state.label}]"
     evolution = Caller(Actor.EVOLUTION, caller.session, caller.scopes)
-    # As proposals first: the scan can refuse them here, and the history names evolution as the author.
-    ids = [verbs.propose(library, evolution, put.ref, put.version, put.files, why) for put in puts]
+    # As proposals first: the scan can refuse them here, and the history names evolution as the
+    # author.
+    ids = [
+        verbs.propose(
+            library,
+            evolution,
+            put.ref,
+            put.version,
+            put.files,
+            why,
+        )
+        for put in puts
+    ]
     proposals = [f"proposal {id_} by evolution" for id_ in ids]
     try:
         evidence = [f"evolution run {folder.id}", summary, f"program {digest}", *proposals]
-        # One transaction for all resources: a program is measured as a whole, and half of it was never measured.
+        # One transaction for all resources: a program is measured as a whole, and half of it was
+        # never measured.
         with library.transaction(caller, why, evidence=evidence, sign=True) as tx:
             tx.decision = "adopt"
             for put, proposal in zip(puts, ids, strict=True):
@@ -264,11 +347,25 @@ def _publish_puts(
             verbs.reject(library, id_, "the adoption failed", evolution)
         raise
     written = zip(tx.written, puts, strict=True)
-    changes = [AdoptedChange(str(write.ref), put.version or None, write.version) for write, put in written]
+    changes = [
+        AdoptedChange(str(write.ref), put.version or None, write.version) for write, put in written
+    ]
     # After the transaction: working copies are written from the versions that it made.
-    warnings = [line for w in tx.written if w.changed for line in library.checkout([w.ref], created=w.version == 1)]
+    warnings = [
+        line
+        for w in tx.written
+        if w.changed
+        for line in library.checkout([w.ref], created=w.version == 1)
+    ]
     operation = tx.operation.id if tx.operation else None
-    return Adoption(folder.id, digest, operation, changes, f"evolvable evolve adopt --undo {folder.id}", warnings)
+    return Adoption(
+        folder.id,
+        digest,
+        operation,
+        changes,
+        f"evolvable evolve adopt --undo {folder.id}",
+        warnings,
+    )
 
 
 def _put_files(part: ProgramPart | None, before: Files) -> dict[str, File]:
@@ -276,7 +373,13 @@ def _put_files(part: ProgramPart | None, before: Files) -> dict[str, File]:
     if part is None:
         return {}
     modes = {path: file.mode for path, file in before.items()}
-    return {path: File(data, modes.get(path, PLAIN)) for path, data in part.files.items()}
+    return {
+        path: File(
+            data,
+            modes.get(path, PLAIN),
+        )
+        for path, data in part.files.items()
+    }
 
 
 MIN_KNOWN_ENDS = 5
@@ -287,7 +390,10 @@ _KNOWN_ENDS = (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class VersionComparison:
-    """Comparison of one adopted resource: the version before and the one after. verdict: worse, better or open."""
+    """Comparison of one adopted resource: the version before and the one after.
+
+    verdict: worse, better or open.
+    """
 
     ref: str
     before: Share
@@ -297,7 +403,10 @@ class VersionComparison:
 
 @dataclass(frozen=True)
 class MonitoredAdoption:
-    """One adoption under watch. proposals: those that would take it back, which wait for a person."""
+    """One adoption under watch.
+
+    proposals: those that would take it back, which wait for a person.
+    """
 
     run: str
     operation: int
@@ -307,7 +416,9 @@ class MonitoredAdoption:
 
 
 @translate_damage
-def monitor_adoptions(library: Library, caller: Caller, *, propose: bool = True) -> list[MonitoredAdoption]:
+def monitor_adoptions(
+    library: Library, caller: Caller, *, propose: bool = True
+) -> list[MonitoredAdoption]:
     """Compare every adoption with the version before it, and propose once to take back a worse one.
 
     A version is worse where its interval lies wholly below the other. Raises LedgerBusy.
@@ -318,25 +429,38 @@ def monitor_adoptions(library: Library, caller: Caller, *, propose: bool = True)
         if not adoption or adoption.get("undone"):
             continue
         changes = [(Ref.parse(ref), before, after) for ref, before, after in adoption["changes"]]
-        compared = [comparison for change in changes if (comparison := _compare_versions(library, *change)) is not None]
+        compared = [
+            comparison
+            for change in changes
+            if (comparison := _compare_versions(library, *change)) is not None
+        ]
         verdicts = {comparison.verdict for comparison in compared}
         verdict = "worse" if "worse" in verdicts else "better" if verdicts == {"better"} else "open"
         # Proposed once: a person who rejected it is not asked again.
         proposals = list(state.watched.get("proposals", ()))
         if verdict == "worse" and propose and not proposals:
             proposals = _propose_rollback(library, caller, folder, adoption["operation"], compared)
-        found.append(MonitoredAdoption(folder.id, adoption["operation"], compared, verdict, proposals))
+        found.append(
+            MonitoredAdoption(folder.id, adoption["operation"], compared, verdict, proposals)
+        )
     return found
 
 
-def _compare_versions(library: Library, ref: Ref, before: int | None, after: int | None) -> VersionComparison | None:
+def _compare_versions(
+    library: Library, ref: Ref, before: int | None, after: int | None
+) -> VersionComparison | None:
     head = library.store.head_or_none(ref)
     if head is None or before is None or after is None:
         return None  # a new resource has nothing to compare with, and a removed one is not used
     every = library.store.backend.evidence.list_attempts([head.id], versions=True)
-    ends = [(attempt.version, attempt.outcome) for attempt in every if attempt.used and attempt.outcome in _KNOWN_ENDS]
+    ends = [
+        (attempt.version, attempt.outcome)
+        for attempt in every
+        if attempt.used and attempt.outcome in _KNOWN_ENDS
+    ]
     old, new = (
-        _success_rate([end for used_version, end in ends if used_version == version]) for version in (before, after)
+        _success_rate([end for used_version, end in ends if used_version == version])
+        for version in (before, after)
     )
     verdict = "open"
     if old.n >= MIN_KNOWN_ENDS and new.n >= MIN_KNOWN_ENDS:
@@ -350,7 +474,11 @@ def _success_rate(outcomes: Sequence[Outcome | None]) -> Share:
 
 
 def _propose_rollback(
-    library: Library, caller: Caller, folder: RunDirectory, operation: int, compared: Sequence[VersionComparison]
+    library: Library,
+    caller: Caller,
+    folder: RunDirectory,
+    operation: int,
+    compared: Sequence[VersionComparison],
 ) -> list[int]:
     worse = "; ".join(
         f"{comparison.ref}: now {comparison.after}, before {comparison.before}"

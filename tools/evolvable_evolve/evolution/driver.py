@@ -1,4 +1,6 @@
-"""Drive a run: one process at a time takes it as far as possible, and leaves when it needs an answer or a person."""
+"""Drive a run: one process at a time takes it as far as possible, and leaves when it needs an
+answer or a person.
+"""
 
 import asyncio
 import contextlib
@@ -11,7 +13,11 @@ from filelock import Timeout
 
 from evolvable_evolve.evolution import run_context
 from evolvable_evolve.evolution.acceptance import calibrate_judge
-from evolvable_evolve.evolution.backend_choice import NODE_DIR, make_local_backend, open_trial_backend
+from evolvable_evolve.evolution.backend_choice import (
+    NODE_DIR,
+    make_local_backend,
+    open_trial_backend,
+)
 from evolvable_evolve.evolution.executors import CanaryFailed, CommandHost, run_canary
 from evolvable_evolve.evolution.ledger import (
     Journal,
@@ -27,7 +33,13 @@ from evolvable_evolve.evolution.proposers import ModelSpec, NeedsAnswer
 from evolvable_evolve.evolution.run_config import HostContext
 from evolvable_evolve.evolution.scorers import TaskSetScorer
 from evolvable_evolve.evolution.task import ModelUsage
-from evolvable_evolve.evolution.tasks import HeldOutTest, OpenedTaskLog, TestAccessLog, hold_out_test, linked_folders
+from evolvable_evolve.evolution.tasks import (
+    HeldOutTest,
+    OpenedTaskLog,
+    TestAccessLog,
+    hold_out_test,
+    linked_folders,
+)
 from evolvable_evolve.evolution.tasks.reader import scorer_files
 from evolvable_evolve.evolution.trials import (
     BACKOFF,
@@ -52,18 +64,26 @@ _STOP_POLL = 0.2  # seconds between two checks whether somebody wants the run to
 
 
 async def drive_run(
-    library: Library, caller: Caller, folder: RunDirectory, host: HostContext, stop: Callable[[], bool] = lambda: False
+    library: Library,
+    caller: Caller,
+    folder: RunDirectory,
+    host: HostContext,
+    stop: Callable[[], bool] = lambda: False,
 ) -> RunState:
-    """Take a run as far as it comes and return its state: decided, stopped, or waiting for an answer.
+    """Take a run as far as it comes and return its state: decided, stopped, or waiting for an
+    answer.
 
-    The ledger records what ends it early. Raises LedgerBusy when another process drives it, LedgerDamaged, RunTampered.
+    The ledger records what ends it early. Raises LedgerBusy when another process drives it,
+    LedgerDamaged, RunTampered.
     """
     lock = folder.driver_lock()
     try:
         # In a thread, because waiting for another driver would stop the event loop.
         await asyncio.to_thread(lock.acquire, timeout=_LOCK_TIMEOUT)
     except Timeout:
-        raise LedgerBusy(f"Run {folder.id} is driven already.", "`evolvable evolve status` shows it.") from None
+        raise LedgerBusy(
+            f"Run {folder.id} is driven already.", "`evolvable evolve status` shows it."
+        ) from None
     # After the lock is held: in between the run would look abandoned.
     folder.mark_driver_starting(False)
     try:
@@ -74,14 +94,20 @@ async def drive_run(
         lock.release()
 
 
-async def _drive(run: run_context.RunContext, parts: run_context.RunParts, backend: TrialBackend) -> None:
-    """Drive a run. First a model's executor has to show that a program reaches it, and a judge that it judges well.
+async def _drive(
+    run: run_context.RunContext, parts: run_context.RunParts, backend: TrialBackend
+) -> None:
+    """Drive a run. First a model's executor has to show that a program reaches it, and a judge that
+    it judges well.
 
     backend: of this machine, where models are asked.
     """
     executor, judging = parts.executor, parts.judging
     # Once for each fingerprint: a changed executor has to pass again.
-    if run_context.executor_kind(run.settings.executor).needs_canary and run.state.canary != executor.fingerprint:
+    if (
+        run_context.executor_kind(run.settings.executor).needs_canary
+        and run.state.canary != executor.fingerprint
+    ):
         with run.budget.reserving(ModelUsage()) as settle:
             found = await run_canary(RemoteExecutor(executor, backend), run.folder.workspaces)
             settle(found.usage)
@@ -94,7 +120,8 @@ async def _drive(run: run_context.RunContext, parts: run_context.RunParts, backe
         model = RemoteModel(judging.judge.judge_model, backend, run.folder.workspaces)
         run.judge = await calibrate_judge(run, judging, model, executor.label)
     await run_phases(run)
-    # The runs of one measurement share a look: as long as one of them may go on, its whole reservation counts.
+    # The runs of one measurement share a look: as long as one of them may go on, its whole
+    # reservation counts.
     alone = not run.settings.family and run.settings.executors == 1
     if run.state.phase is RunPhase.DECIDED and alone and run.sealed.size:
         run.sealed.decide(run.folder.id, run.state.finalist)
@@ -111,7 +138,8 @@ async def _until_stopped(run: run_context.RunContext, drive: Coroutine[None, Non
                 driving.cancel()
                 break
         await driving
-    # The question or the held candidate is in the ledger, and the state says what the run waits for.
+    # The question or the held candidate is in the ledger, and the state says what the run waits
+    # for.
     except (NeedsAnswer, run_context.NeedsPerson):
         return
     except (asyncio.CancelledError, run_context.RunStopped):
@@ -122,7 +150,11 @@ async def _until_stopped(run: run_context.RunContext, drive: Coroutine[None, Non
     except EvolvableError as error:
         run.journal.note("stopped", why=error.text, trouble=True)
     except Exception as error:  # a defect of ours: the status shows it, and the process still fails
-        run.journal.note("stopped", why=f"it failed: {type(error).__name__}: {error}", trouble=True)
+        run.journal.note(
+            "stopped",
+            why=f"it failed: {type(error).__name__}: {error}",
+            trouble=True,
+        )
         raise
     # Trials under way end before the ledgers are closed.
     finally:
@@ -132,7 +164,11 @@ async def _until_stopped(run: run_context.RunContext, drive: Coroutine[None, Non
 
 @contextlib.asynccontextmanager
 async def _open_run(
-    library: Library, caller: Caller, folder: RunDirectory, host: HostContext, stop: Callable[[], bool]
+    library: Library,
+    caller: Caller,
+    folder: RunDirectory,
+    host: HostContext,
+    stop: Callable[[], bool],
 ) -> AsyncIterator[tuple[run_context.RunContext, run_context.RunParts, TrialBackend]]:
     # Both ledgers at once: a run that opens its test must be able to record it.
     with Ledger.open(folder.ledger) as ledger, Ledger.open(folder.test_ledger) as test_ledger:
@@ -140,7 +176,9 @@ async def _open_run(
         if journal.state.stopped:
             journal.note("continued")
         links = journal.state.about.get("links", {})
-        host = replace(host, links={task: linked_folders(folders) for task, folders in links.items()})
+        host = replace(
+            host, links={task: linked_folders(folders) for task, folders in links.items()}
+        )
         try:
             parts = run_context.make_run_parts(library, caller, folder, host, journal.state)
         except EvolvableError as error:
@@ -192,10 +230,14 @@ async def _open_run(
 
 
 def _runner_factory(
-    parts: run_context.RunParts, folder: RunDirectory, host: HostContext, backend: TrialBackend, budget: RunBudget
+    parts: run_context.RunParts,
+    folder: RunDirectory,
+    host: HostContext,
+    backend: TrialBackend,
+    budget: RunBudget,
 ) -> Callable[[Ledger, Mapping[str, bytes]], TrialRunner]:
-    """Return a function that makes a runner for a ledger and the files of its tasks; all share one limit and one
-    budget.
+    """Return a function that makes a runner for a ledger and the files of its tasks; all share one
+    limit and one budget.
     """
     throttle, commands = make_concurrency_limit(parts.settings.concurrency), CommandHost.of(host)
     settings = TrialSettings(

@@ -1,13 +1,14 @@
 """The final test of a run: one finalist against the base, on tasks that the search never saw.
 
-The staged test makes a claim about tasks like these. The order of the groups is drawn before a task is opened. Each
-stage opens its tasks, measures the base and the finalist side by side, and ends the test when the gain is significant
-or unlikely to become so. Unopened tasks stay sealed. Vetoes need no further test tasks: no skill at all is compared on
-validation tasks.
+The staged test makes a claim about tasks like these. The order of the groups is drawn before a task
+is opened. Each stage opens its tasks, measures the base and the finalist side by side, and ends the
+test when the gain is significant or unlikely to become so. Unopened tasks stay sealed. Vetoes need
+no further test tasks: no skill at all is compared on validation tasks.
 
-The narrow test of a small task set asks whether the finalist is better on exactly these tasks. It takes the tasks whose
-failures and answers no proposer saw, with fresh repeats of both arms. Measurements of the search count for nothing
-here, so that the choice of the finalist makes the claim no easier.
+The narrow test of a small task set asks whether the finalist is better on exactly these tasks. It
+takes the tasks whose failures and answers no proposer saw, with fresh repeats of both arms.
+Measurements of the search count for nothing here, so that the choice of the finalist makes the
+claim no easier.
 """
 
 import hashlib
@@ -62,11 +63,16 @@ VETO_REPEAT = 5_000
 
 
 FinalistChoice = Callable[[RunContext], Awaitable[tuple[RunCandidate, float] | None]]
-"""Returns the finalist of a search with its gain there, None where nothing is better than the base."""
+"""Returns the finalist of a search with its gain there, None where nothing is better
+than the base.
+"""
 
 
 async def run_final_test(run: RunContext, choose: FinalistChoice) -> None:
-    """Take the run to its verdict; the test is opened for at most one finalist. Raises RunStopped."""
+    """Take the run to its verdict; the test is opened for at most one finalist.
+
+    Raises RunStopped.
+    """
     state = run.state
     if state.exploratory:
         best = state.candidates[state.best]
@@ -78,7 +84,9 @@ async def run_final_test(run: RunContext, choose: FinalistChoice) -> None:
         record_no_test(run, Ruling.INDECISIVE, f"{error} The test was not opened.")
         return
     if chosen is None:
-        why = "Nothing was found that is better than the base in the search; the test was not opened."
+        why = (
+            "Nothing was found that is better than the base in the search; the test was not opened."
+        )
         record_no_test(run, Ruling.NOT_SUPPORTED, why)
         return
     await run_staged_test(run, *chosen)
@@ -92,11 +100,18 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
     state, program = run.state, run.program(finalist.digest)
     least = run.settings.staged_repeats
     # Only before the first look: an opened test is finished with what is left.
-    if not state.looks and (short := budget_shortfall(run, 2 * least * run.sealed.size)):
+    if not state.looks and (
+        short := budget_shortfall(
+            run,
+            2 * least * run.sealed.size,
+        )
+    ):
         record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
         return
     # A continued run keeps the design that it recorded before it opened a task.
-    by_stage = state.stage_repeats or ((least,) * STAGES if state.looks else plan_repeats(run, gain))
+    by_stage = state.stage_repeats or (
+        (least,) * STAGES if state.looks else plan_repeats(run, gain)
+    )
     tasks, look, runner = run.sealed.open(run.folder.id, finalist.digest)
     shares = state.stage_shares if state.looks else STAGE_SHARES
     stages = plan_stages(tasks, f"{run.settings.seed} {run.settings.test_digest}", shares)
@@ -104,19 +119,27 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
     # A test from before groups were counted may have too few of them.
     if groups < MIN_GROUPS:
         why = (
-            f"The test has {groups} groups of tasks that are not alike, and a claim about other tasks needs"
-            f" {MIN_GROUPS}. No task of it was run."
+            f"The test has {groups} groups of tasks that are not alike, and a claim about other "
+            f"tasks needs {MIN_GROUPS}. No task of it was run."
         )
         record_no_test(run, Ruling.INDECISIVE, why, finalist.digest)
         return
     # On the disk before a task runs: what is seen must not change the design.
     if not state.looks:
-        about = {"look": look, "test_digest": run.settings.test_digest, "candidate": finalist.digest}
+        about = {
+            "look": look,
+            "test_digest": run.settings.test_digest,
+            "candidate": finalist.digest,
+        }
         run.note("look", **about, repeats=list(by_stage), shares=list(shares))
     measured = StagedVerdict(run, finalist, look, [len(stage) for stage in stages])
     try:
         await measure_stages(measured, stages, by_stage, runner)
-        ruling, why, veto = measured.ruling(), f"{measured.why()} {run.sealed.describe_claim()}".strip(), {}
+        ruling, why, veto = (
+            measured.ruling(),
+            f"{measured.why()} {run.sealed.describe_claim()}".strip(),
+            {},
+        )
         # Only a promotion can be vetoed, so only then are these trials paid.
         if ruling is Ruling.PROMOTE and run.base.parts and program.parts:
             veto = await _compare_with_nothing(run, program)
@@ -124,16 +147,26 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
                 ruling = Ruling.NOT_SUPPORTED
                 why += f" But no skill at all did better still on val, by {-veto['gain']:.1%}."
         # Last, because the judge is asked about many answers.
-        if ruling is Ruling.PROMOTE and (pleased := await ask_about_style(run, tasks, measured.trials, program)):
+        if ruling is Ruling.PROMOTE and (
+            pleased := await ask_about_style(run, tasks, measured.trials, program)
+        ):
             ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
     except BudgetSpent as error:
-        record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
+        record_no_test(
+            run,
+            Ruling.INDECISIVE,
+            f"{error} The test was opened and not finished.",
+            finalist.digest,
+        )
         return
     measured.record(ruling, why, veto)
 
 
 async def measure_stages(
-    measured: StagedVerdict, stages: Sequence[list[Task]], by_stage: Sequence[int], runner: TestRunner
+    measured: StagedVerdict,
+    stages: Sequence[list[Task]],
+    by_stage: Sequence[int],
+    runner: TestRunner,
 ) -> None:
     """Measure both arms stage by stage until the answer is clear. Raises BudgetSpent, RunStopped.
 
@@ -144,11 +177,17 @@ async def measure_stages(
     canaries = make_canary_tasks(run.folder, stages[0], run.plant_canary)
     for number, (stage, repeats) in enumerate(zip(stages, by_stage, strict=False)):
         requests: list[TrialRequest] = [
-            (arm, task, repeat) for repeat in range(repeats) for task in stage for arm in (run.base, program)
+            (arm, task, repeat)
+            for repeat in range(repeats)
+            for task in stage
+            for arm in (run.base, program)
         ]
         # Spread evenly, so that no place tells a canary.
         for at, canary in enumerate(canaries if number == 0 else (), 1):
-            requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
+            requests.insert(
+                at * len(requests) // (len(canaries) + 1),
+                (program, canary.task, 0),
+            )
         trials = await run.measure(requests, f"test/stage-{number + 1}", runner)
         arms, label = [run.base, program], f"test/alone-{number + 1}"
         trials = await repeat_unfinished(run, arms, requests, trials, repeats, runner, label)
@@ -158,22 +197,35 @@ async def measure_stages(
 
 
 def plan_repeats(run: RunContext, gain: float) -> tuple[int, ...]:
-    """Return how often each stage runs its tasks under each arm: more later where the search showed a small gain.
+    """Return how often each stage runs its tasks under each arm: more later where the search showed
+    a small gain.
 
-    It follows from what was known before a task of the test was seen, so the level of the test does not change.
+    It follows from what was known before a task of the test was seen, so the level of the test does
+    not change.
     """
     least = run.settings.staged_repeats
-    if run.settings.test_repeats or gain >= SMALL_GAIN or budget_shortfall(run, MOST_TEST_TRIALS * run.sealed.size):
+    if (
+        run.settings.test_repeats
+        or gain >= SMALL_GAIN
+        or budget_shortfall(run, MOST_TEST_TRIALS * run.sealed.size)
+    ):
         return (least,) * STAGES
     return LATER_REPEATS
 
 
-def plan_stages(tasks: Sequence[Task], salt: str, shares: Sequence[float] = STAGE_SHARES) -> list[list[Task]]:
-    """Return the tasks of each stage: whole groups in an order drawn by `salt`, about these shares of the tasks."""
+def plan_stages(
+    tasks: Sequence[Task], salt: str, shares: Sequence[float] = STAGE_SHARES
+) -> list[list[Task]]:
+    """Return the tasks of each stage: whole groups in an order drawn by `salt`, about these shares
+    of the tasks.
+    """
     groups: dict[str, list[Task]] = {}
     for task in tasks:
         groups.setdefault(task.group or task.id, []).append(task)
-    drawn = sorted(groups, key=lambda name: hashlib.sha256(f"{salt} {name}".encode()).digest())
+    drawn = sorted(
+        groups,
+        key=lambda name: hashlib.sha256(f"{salt} {name}".encode()).digest(),
+    )
     stages: list[list[Task]] = [[] for _ in shares]
     ends, done = [share * len(tasks) for share in accumulate(shares[:-1])], 0
     for name in drawn:
@@ -185,9 +237,11 @@ def plan_stages(tasks: Sequence[Task], salt: str, shares: Sequence[float] = STAG
 
 
 async def _compare_with_nothing(run: RunContext, program: Program) -> dict[str, Any]:
-    """Return how the finalist compares with no skill at all, by fresh runs of both on validation tasks.
+    """Return how the finalist compares with no skill at all, by fresh runs of both on validation
+    tasks.
 
-    First half of them run, then, where it is not ahead, the rest, and where it is behind then, all once more.
+    First half of them run, then, where it is not ahead, the rest, and where it is behind then, all
+    once more.
     """
     # Rounded up.
     half = -(-len(run.val) // 2)
@@ -196,7 +250,9 @@ async def _compare_with_nothing(run: RunContext, program: Program) -> dict[str, 
     # After the first half only a lead of two tasks ends it, later a tie does.
     rounds = ((run.val[:half], 0, 2.0), (run.val[half:], 0, 0.0), (run.val, 1, 0.0))
     for number, (tasks, again, enough) in enumerate(rounds, 1):
-        requests = [(arm, task, VETO_REPEAT + again) for task in tasks for arm in (NO_SKILL, program)]
+        requests = [
+            (arm, task, VETO_REPEAT + again) for task in tasks for arm in (NO_SKILL, program)
+        ]
         trials = await run.measure(requests, f"confirm/no-skill-{number}")
         arms = [mean_scores(trials, arm.digest) for arm in (NO_SKILL, program)]
         for task in sorted(arms[0].keys() & arms[1].keys()):
@@ -206,7 +262,13 @@ async def _compare_with_nothing(run: RunContext, program: Program) -> dict[str, 
         if sum(differences) >= enough:
             break
     before, after = (fmean(arm_scores) if arm_scores else 0.0 for arm_scores in scores)
-    return {"n": len(differences), "gain": after - before, "before": before, "after": after, "split": "val"}
+    return {
+        "n": len(differences),
+        "gain": after - before,
+        "before": before,
+        "after": after,
+        "split": "val",
+    }
 
 
 def narrow_alpha(look: int) -> float:
@@ -232,13 +294,19 @@ def narrow_trials(run: RunContext) -> int:
 async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> None:
     """Take a run on a small task set to its verdict. Raises RunStopped."""
     if finalist is None:
-        why = "Nothing was found that is better than the base in the search; the test was not opened."
+        why = (
+            "Nothing was found that is better than the base in the search; the test was not opened."
+        )
         record_no_test(run, Ruling.NOT_SUPPORTED, why)
         return
     count = sum(narrow_sizes(len(run.val), run.sealed.size))
     if not count:
         why = f"A claim on these tasks alone takes {MIN_NARROW_TASKS} of val and test, and a test."
-        record_no_test(run, Ruling.INDECISIVE, f"There are too few tasks for a claim; the test was not opened. {why}")
+        record_no_test(
+            run,
+            Ruling.INDECISIVE,
+            f"There are too few tasks for a claim; the test was not opened. {why}",
+        )
         return
     repeats = run.settings.test_repeats or NARROW_REPEATS
     # Only before the first look: an opened test is finished with what is left.
@@ -248,10 +316,17 @@ async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> Non
     try:
         measured = await measure_arms(run, finalist, repeats, with_val=True)
     except BudgetSpent as error:
-        record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
+        record_no_test(
+            run,
+            Ruling.INDECISIVE,
+            f"{error} The test was opened and not finished.",
+            finalist.digest,
+        )
         return
     result = permutation_result(*measured.scores, planned=repeats * len(measured.tasks))
-    ruling, why = narrow_ruling(result, measured, narrow_level(run.settings, measured.look), repeats)
+    ruling, why = narrow_ruling(
+        result, measured, narrow_level(run.settings, measured.look), repeats
+    )
     if ruling is Ruling.BETTER_HERE and (
         pleased := await ask_about_style(run, measured.measured, measured.trials, measured.arms[1])
     ):
@@ -259,17 +334,33 @@ async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> Non
     record_measured(run, finalist, measured, ruling, why, narrow_alpha(measured.look), result)
 
 
-def narrow_ruling(result: NarrowResult, measured: MeasuredArms, alpha: float, repeats: int) -> tuple[Ruling, str]:
+def narrow_ruling(
+    result: NarrowResult, measured: MeasuredArms, alpha: float, repeats: int
+) -> tuple[Ruling, str]:
     """Return the ruling on these tasks, with the reason."""
     planned = repeats * len(measured.tasks)
-    tally = f"{result.gained} of {result.n} tasks came out better and {result.lost} worse over {repeats} runs of each"
+    tally = (
+        f"{result.gained} of {result.n} tasks came out better and {result.lost} worse over "
+        f"{repeats} runs of each"
+    )
     if measured.cheated:
-        return Ruling.DISQUALIFIED, describe_cheating("The finalist", measured.canary_count, measured.cheated)
+        return Ruling.DISQUALIFIED, describe_cheating(
+            "The finalist", measured.canary_count, measured.cheated
+        )
     if not is_covered(result, planned):
         missing = " and ".join(f"{number} of {planned}" for number in result.missing)
-        return Ruling.INDECISIVE, f"Too many trials have no score: {missing} of the base and of the finalist."
+        return (
+            Ruling.INDECISIVE,
+            f"Too many trials have no score: {missing} of the base and of the finalist.",
+        )
     if result.p_worse <= alpha:
-        return Ruling.HARMFUL, f"It is worse on these tasks: {tally} (p = {result.p_worse:.2g} for worse)."
+        return (
+            Ruling.HARMFUL,
+            f"It is worse on these tasks: {tally} (p = {result.p_worse:.2g} for worse).",
+        )
     if result.p > alpha:
         return Ruling.NOT_SUPPORTED, f"{tally} (p = {result.p:.2g}, needed {alpha:.2g})."
-    return Ruling.BETTER_HERE, f"{tally} (p = {result.p:.2g}, needed {alpha:.2g}). It says nothing of other tasks."
+    return (
+        Ruling.BETTER_HERE,
+        f"{tally} (p = {result.p:.2g}, needed {alpha:.2g}). It says nothing of other tasks.",
+    )

@@ -1,7 +1,8 @@
-"""The loop: calibrate, search, and finalise; each step once, however often it is stopped or killed in between.
+"""The loop: calibrate, search, and finalise; each step once, however often it is stopped or killed
+in between.
 
-A run has no other memory than its ledger. The driver takes the step that the state asks for, and its record makes the
-next state. A continued run therefore goes on exactly where it was.
+A run has no other memory than its ledger. The driver takes the step that the state asks for, and
+its record makes the next state. A continued run therefore goes on exactly where it was.
 """
 
 from functools import partial
@@ -21,7 +22,10 @@ from evolvable_store.errors import EvolvableError, TryAgain
 
 
 async def run_phases(run: RunContext) -> None:
-    """Take the run to its verdict. Raises NeedsAnswer, NeedsPerson, NoAnswer, RunStopped; then it can be continued."""
+    """Take the run to its verdict.
+
+    Raises NeedsAnswer, NeedsPerson, NoAnswer, RunStopped; then it can be continued.
+    """
     if run.settings.purpose == "measure":
         await run_measurement(run)
         return
@@ -38,7 +42,10 @@ async def run_phases(run: RunContext) -> None:
 
 
 async def run_search(run: RunContext, gate: SearchGate) -> None:
-    """Propose and evaluate until a budget, a plateau or the target is reached. Raises as `run_phases`."""
+    """Propose and evaluate until a budget, a plateau or the target is reached.
+
+    Raises as `run_phases`.
+    """
     optimizer, why = open_optimizer(run), ""
     while not why:
         # An iteration that was cut off is finished before the end is looked for.
@@ -59,17 +66,25 @@ async def run_iteration(run: RunContext, optimizer: Optimizer, gate: SearchGate)
     parent, step = run.program(record["parent"]), compose_step(run, optimizer, gate)
     try:
         if record.get("merge"):
-            merged = await Improve(partial(search_operators.merge_runs, run), run.mask)(parent, run.merged)
+            merged = await Improve(partial(search_operators.merge_runs, run), run.mask)(
+                parent, run.merged
+            )
             committed = step.commit(await step.evaluate(merged, parent))
-        elif record.get("without"):  # an older version tried here to leave out the edits of a candidate
+        elif record.get(
+            "without"
+        ):  # an older version tried here to leave out the edits of a candidate
             built = run.state.step.get("built", {}).get("candidate", "")
-            acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, "edits are no longer left out", built)
+            acceptance.record_decision(
+                run, CandidateDecision.NO_PROPOSAL, "edits are no longer left out", built
+            )
             return
         else:
             evidence = await gate.gather(run, parent, record)
             # Without a failure a proposer has nothing to repair; a structure may still be improved.
             if all(example.passed for example in evidence) and run.settings.mode != STRUCTURE_MODE:
-                acceptance.record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
+                acceptance.record_decision(
+                    run, CandidateDecision.NO_FAILURES, "nothing in the batch failed"
+                )
                 return
             committed = await step(evidence, parent)
     # These are not the candidate's fault, so no decision on it is recorded.
@@ -85,9 +100,13 @@ async def run_iteration(run: RunContext, optimizer: Optimizer, gate: SearchGate)
         TryAgain,
     ):
         raise
-    except EvolvableError as error:  # the proposal cannot be built; the history tells the next proposal
+    except (
+        EvolvableError
+    ) as error:  # the proposal cannot be built; the history tells the next proposal
         built = run.state.step.get("built")
-        acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, error.text, built["candidate"] if built else "")
+        acceptance.record_decision(
+            run, CandidateDecision.NO_PROPOSAL, error.text, built["candidate"] if built else ""
+        )
         return
     if run.state.step:  # the round ended before anything was committed
         acceptance.record_decision(run, CandidateDecision.NO_PROPOSAL, committed.why)
@@ -97,7 +116,9 @@ def _select_parent(run: RunContext, optimizer: Optimizer) -> None:
     state, number = run.state, run.state.iteration + 1
     # The finalists of other runs are tried together once, before anything is proposed.
     merge = number == 1 and bool(run.merged)
-    parent = search_operators.select_parent(state.members, optimizer.strategy, number, run.settings.seed)
+    parent = search_operators.select_parent(
+        state.members, optimizer.strategy, number, run.settings.seed
+    )
     accepted = sum(record["decision"] == CandidateDecision.ADMITTED for record in state.iterations)
     batch = accepted + 1 if optimizer.fresh_only else number
     run.note("selected", iteration=number, parent=parent.digest, batch=batch, merge=merge)

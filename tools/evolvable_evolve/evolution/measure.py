@@ -1,4 +1,6 @@
-"""Measure what is there: does this skill help, against what, and for which model; and the joint answer of several."""
+"""Measure what is there: does this skill help, against what, and for which model; and the joint
+answer of several.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,10 +30,11 @@ _RUN = re.compile(r"\d{8}(?:-\d{6}(?:-[0-9a-f]+)?)?")
 
 @dataclass(frozen=True)
 class StartedMeasurement:
-    """A measurement that was begun: one run for each executor. family: the first run, by which all are known.
+    """A measurement that was begun: one run for each executor. family: the first run, by which all
+    are known.
 
-    left_out: tasks of train and validation that say nothing of it. look: what opening the test takes, '' where it stays
-    closed.
+    left_out: tasks of train and validation that say nothing of it. look: what opening the test
+    takes, '' where it stays closed.
     """
 
     family: str
@@ -57,14 +60,19 @@ def start_measurement(
 ) -> StartedMeasurement:
     """Make the runs that measure a program, one for each executor; they still have to be driven.
 
-    program: the resources to measure. source: a run whose finalist is measured instead. against: `none`, a resource or
-    a version of it, or a run, whose finalist it is; of a source by default its base. The sealed test stays closed
-    unless the option open_test says otherwise. Raises as `start_run`.
+    program: the resources to measure. source: a run whose finalist is measured instead. against:
+    `none`, a resource or a version of it, or a run, whose finalist it is; of a source by default
+    its base. The sealed test stays closed unless the option open_test says otherwise. Raises as
+    `start_run`.
     """
     if not executors:
-        raise InvalidArgument("No executor is named.", "Name one by --executor, several by --executors.")
+        raise InvalidArgument(
+            "No executor is named.", "Name one by --executor, several by --executors."
+        )
     if bool(program) == bool(source):
-        raise InvalidArgument("Name what is measured by -p, or a run by --from, not both.", "Such as -p skill:pdf.")
+        raise InvalidArgument(
+            "Name what is measured by -p, or a run by --from, not both.", "Such as -p skill:pdf."
+        )
     measured = _measured_program(library, caller, program, against, source)
     pins = list(program) or _refs_of(load_run(library.store.home, source)[1])
     open_test = bool(options.get("open_test"))
@@ -76,19 +84,28 @@ def start_measurement(
         family = runs[0].run if runs else ""
         settings = {"mode": "any", "iterations": 0, **options, "open_test": open_test}
         settings |= {"purpose": "measure", "family": family, "executors": len(executors)}
-        runs.append(start_run(library, caller, host, task_set, pins, spec, settings, measured=measured))
-    base_name = NOTHING if not measured.base.parts else ", ".join(part.ref for part in measured.base.parts)
+        runs.append(
+            start_run(library, caller, host, task_set, pins, spec, settings, measured=measured)
+        )
+    base_name = (
+        NOTHING if not measured.base.parts else ", ".join(part.ref for part in measured.base.parts)
+    )
     warnings = list(dict.fromkeys(warning for run in runs for warning in run.warnings))
     look = look_at(library.store.home, load_taskset(library, caller, task_set)[0])
     costs = describe_look(look) if open_test else ""
-    return StartedMeasurement(runs[0].run, measured.label, base_name, runs, warnings, dict(measured.left_out), costs)
+    return StartedMeasurement(
+        runs[0].run, measured.label, base_name, runs, warnings, dict(measured.left_out), costs
+    )
 
 
 def describe_look(look: int) -> str:
-    """Return what opening a sealed test takes from the runs after it, for the look of this number."""
+    """Return what opening a sealed test takes from the runs after it, for the look of
+    this number.
+    """
     return (
-        f"This is look {look} at these test tasks: a promotion needs p <= {alpha_of_look(look):.2g}, and after it"
-        f" p <= {alpha_of_look(look + 1):.2g} on tasks that it opened. That cannot be taken back."
+        f"This is look {look} at these test tasks: a promotion needs p <= "
+        f"{alpha_of_look(look):.2g}, and after it p <= {alpha_of_look(look + 1):.2g} on tasks "
+        "that it opened. That cannot be taken back."
     )
 
 
@@ -101,16 +118,28 @@ def _left_out(
     """
     taskset, _ = load_taskset(library, caller, task_set)
     program = measured.program or load_program(library, caller, refs)[0]
-    found = find_searched(library.store.home, task_set, refs) | find_taught(library, taskset, refs, program)
-    # A base with parts is compared as it is; an empty base must not find the skill in its workspace.
+    found = find_searched(library.store.home, task_set, refs) | find_taught(
+        library, taskset, refs, program
+    )
+    # A base with parts is compared as it is; an empty base must not find the skill in its
+    # workspace.
     if not measured.base.parts:
         found |= find_exposed(taskset, program)
     open_ones = [task.id for task in taskset.tasks if task.split is not Split.TEST]
     left_out = {task_id: found[task_id] for task_id in open_ones if task_id in found}
     if (left := len(open_ones) - len(left_out)) < MIN_TASKS:
-        why = f" {len(left_out)} are left out, such as {next(iter(left_out.values()))}." if left_out else ""
-        text = f"{left} tasks of train and validation are left, and an answer takes {MIN_TASKS} at least.{why}"
-        raise InvalidArgument(text, "Add tasks that the program was not made from, or open the sealed test.")
+        why = (
+            f" {len(left_out)} are left out, such as {next(iter(left_out.values()))}."
+            if left_out
+            else ""
+        )
+        text = (
+            f"{left} tasks of train and validation are left, and an answer takes {MIN_TASKS} at "
+            f"least.{why}"
+        )
+        raise InvalidArgument(
+            text, "Add tasks that the program was not made from, or open the sealed test."
+        )
     return left_out
 
 
@@ -123,7 +152,12 @@ def _measured_program(
         finalist = _finalist_of(folder.id, state)
         label, chosen = f"finalist of run {folder.id}", folder.program(finalist)
         base = folder.program(state.base) if against == NOTHING else _base(library, caller, against)
-        warnings = (f"It was found on {state.settings.get('task_set')}; here it is measured as it is (zero-shot).",)
+        warnings = (
+            (
+                f"It was found on {state.settings.get('task_set')}; here it is measured as it is "
+                "(zero-shot)."
+            ),
+        )
         return MeasuredProgram(label, base, chosen, warnings)
     return MeasuredProgram(", ".join(map(str, program)), _base(library, caller, against))
 
@@ -149,10 +183,12 @@ def _refs_of(state: RunState) -> list[Ref]:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUnder:
-    """Result of a program under one executor. p: for either answer; joint: by Holm over all executors.
+    """Result of a program under one executor. p: for either answer; joint: by Holm over all
+    executors.
 
-    ruling: the joint answer, '' while a run of the family is not finished. sentence: the result on train and validation
-    where the test stayed closed; there p is of the nearer side, and joint adjusted over the batch.
+    ruling: the joint answer, '' while a run of the family is not finished. sentence: the result on
+    train and validation where the test stayed closed; there p is of the nearer side, and joint
+    adjusted over the batch.
     """
 
     run: str
@@ -172,8 +208,8 @@ class MeasuredUnder:
 class Measurement:
     """The joint result of the runs of one measurement.
 
-    batch: where the test stayed closed, how many answers on this task set share an error of 5 % a side, by Benjamini
-    and Hochberg's rule; else 0.
+    batch: where the test stayed closed, how many answers on this task set share an error of 5 % a
+    side, by Benjamini and Hochberg's rule; else 0.
     """
 
     family: str
@@ -183,7 +219,10 @@ class Measurement:
 
 
 def read_measurement(home: Path, run: str | None) -> Measurement | None:
-    """Return the measurement that a run belongs to, None for a run that searched. Raises NoSuchRun."""
+    """Return the measurement that a run belongs to, None for a run that searched.
+
+    Raises NoSuchRun.
+    """
     folder, state = load_run(home, run)
     if state.settings.get("purpose") != "measure":
         return None
@@ -201,17 +240,27 @@ def read_measurement(home: Path, run: str | None) -> Measurement | None:
     p_values = {name: _p_of(member_state) for name, member_state in members}
     # One that was not measured to its end counts as one that shows nothing.
     joint = dict(
-        zip(p_values, holm_adjusted([1.0 if p is None else p for p in p_values.values()], planned), strict=True)
+        zip(
+            p_values,
+            holm_adjusted([1.0 if p is None else p for p in p_values.values()], planned),
+            strict=True,
+        )
     )
     return Measurement(
         family,
         finished,
-        [_row(name, member_state, p_values[name], joint[name], finished) for name, member_state in members],
+        [
+            _row(name, member_state, p_values[name], joint[name], finished)
+            for name, member_state in members
+        ],
     )
 
 
 def _read_open(home: Path, family: str, first: RunState) -> Measurement:
-    """Return a measurement on train and validation. Its batch: all such runs on this version of the task set."""
+    """Return a measurement on train and validation.
+
+    Its batch: all such runs on this version of the task set.
+    """
     batch = {
         folder.id: state
         for folder, state in iter_run_states(home)
@@ -219,21 +268,40 @@ def _read_open(home: Path, family: str, first: RunState) -> Measurement:
         and state.settings.get("task_set") == first.settings.get("task_set")
         and state.settings.get("task_set_digest") == first.settings.get("task_set_digest")
     }
-    own = sorted(name for name, state in batch.items() if family in (name, state.settings.get("family")))
-    done = {name: skills_from_json(state.verdict["tried"])[0] for name, state in batch.items() if state.verdict}
+    own = sorted(
+        name for name, state in batch.items() if family in (name, state.settings.get("family"))
+    )
+    done = {
+        name: skills_from_json(state.verdict["tried"])[0]
+        for name, state in batch.items()
+        if state.verdict
+    }
     claims = [trial.on_these for trial in done.values()]
     # One answer needs no adjustment.
     stand = joint_answers(claims) if len(claims) > 1 else claims
     answers = {
         # A run that could not tell for a reason of its own keeps that answer.
-        name: trial.on_these if trial.why and trial.on_these.answer is TryAnswer.CANNOT_TELL else joint_claim
+        name: trial.on_these
+        if trial.why and trial.on_these.answer is TryAnswer.CANNOT_TELL
+        else joint_claim
         for (name, trial), joint_claim in zip(done.items(), stand, strict=True)
     }
     nearer = {name: min(claim.p, claim.p_worse) for name, claim in answers.items()}
     joint = dict(zip(nearer, step_up_adjusted(list(nearer.values())), strict=True))
     planned = int(first.settings.get("executors", 1))
-    rows = [_open_row(name, batch[name].label, done.get(name), answers.get(name), joint.get(name)) for name in own]
-    return Measurement(family, len(own) == planned and all(name in done for name in own), rows, len(done))
+    rows = [
+        _open_row(
+            name,
+            batch[name].label,
+            done.get(name),
+            answers.get(name),
+            joint.get(name),
+        )
+        for name in own
+    ]
+    return Measurement(
+        family, len(own) == planned and all(name in done for name in own), rows, len(done)
+    )
 
 
 def _open_row(
@@ -242,12 +310,32 @@ def _open_row(
     if trial is None or claim is None or not claim.tasks:
         answer = str(claim.answer) if claim is not None else ""
         return MeasuredUnder(
-            name, label, 0, None, None, None, None, None, None, answer, trial.sentence if trial else ""
+            name,
+            label,
+            0,
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+            answer,
+            trial.sentence if trial else "",
         )
     before, after = claim.passed_without / claim.tasks, claim.passed_with / claim.tasks
     p = min(claim.p, claim.p_worse)
     return MeasuredUnder(
-        name, label, claim.tasks, before, after, after - before, None, p, joint, str(claim.answer), trial.sentence
+        name,
+        label,
+        claim.tasks,
+        before,
+        after,
+        after - before,
+        None,
+        p,
+        joint,
+        str(claim.answer),
+        trial.sentence,
     )
 
 
@@ -264,7 +352,9 @@ def _p_of(state: RunState) -> float | None:
     return None
 
 
-def _row(name: str, state: RunState, p: float | None, joint: float, finished: bool) -> MeasuredUnder:
+def _row(
+    name: str, state: RunState, p: float | None, joint: float, finished: bool
+) -> MeasuredUnder:
     verdict = state.verdict
     about = verdict.get("against_base") or {}
     interval = verdict.get("interval")
@@ -302,7 +392,10 @@ def format_measurement(found: Measurement) -> str:
             low, high = row.interval
             seen += f" (95 % {100 * low:+.1f} to {100 * high:+.1f})"
         joint = "" if row.joint is None else f", joint p = {row.joint:.2g}"
-        lines.append(f"{row.run} [{row.label}]: {seen} on {row.n} tasks{joint}; {row.ruling or 'no joint verdict yet'}")
+        lines.append(
+            f"{row.run} [{row.label}]: {seen} on {row.n} tasks{joint}; "
+            f"{row.ruling or 'no joint verdict yet'}"
+        )
     return "\n".join(lines)
 
 
@@ -319,9 +412,17 @@ def holm_adjusted(p_values: Sequence[float], hypotheses: int) -> list[float]:
 
 def step_up_adjusted(p_values: Sequence[float]) -> list[float]:
     """Return the p-values adjusted by Benjamini and Hochberg, in their order."""
-    order = sorted(range(len(p_values)), key=lambda at: p_values[at], reverse=True)
+    order = sorted(
+        range(len(p_values)),
+        key=lambda at: p_values[at],
+        reverse=True,
+    )
     found, least = [1.0] * len(p_values), 1.0
-    for rank, at in zip(range(len(order), 0, -1), order, strict=True):
+    for rank, at in zip(
+        range(len(order), 0, -1),
+        order,
+        strict=True,
+    ):
         least = min(least, p_values[at] * len(order) / rank)
         found[at] = least
     return found

@@ -1,9 +1,11 @@
-"""Measure a program against another one, without a search: does this skill help, and for which model.
+"""Measure a program against another one, without a search: does this skill help, and for which
+model.
 
-The run has the records of a search with one candidate, so that status, report and ledger read it as any other. The
-sealed test is opened once and in stages, also where validation shows no gain: that something harms is an answer too.
-PROMOTE and HARMFUL share one alpha, because both are tested at once. Without the option open_test the test stays
-closed, and both programs are compared on train and validation, as a trial of a skill compares.
+The run has the records of a search with one candidate, so that status, report and ledger read it as
+any other. The sealed test is opened once and in stages, also where validation shows no gain: that
+something harms is an answer too. PROMOTE and HARMFUL share one alpha, because both are tested at
+once. Without the option open_test the test stays closed, and both programs are compared on train
+and validation, as a trial of a skill compares.
 """
 
 from collections.abc import Sequence
@@ -20,7 +22,12 @@ from evolvable_evolve.evolution.acceptance import (
 )
 from evolvable_evolve.evolution.canaries import canary_count
 from evolvable_evolve.evolution.candidates import LeakCorpus, Program
-from evolvable_evolve.evolution.final import measure_stages, narrow_trials, plan_stages, run_narrow_test
+from evolvable_evolve.evolution.final import (
+    measure_stages,
+    narrow_trials,
+    plan_stages,
+    run_narrow_test,
+)
 from evolvable_evolve.evolution.ledger import CandidateDecision, RunCandidate, RunPhase
 from evolvable_evolve.evolution.pleased_judge import ask_about_style
 from evolvable_evolve.evolution.run_context import RunContext
@@ -35,7 +42,10 @@ PILOT_TRIALS = 3
 
 
 async def run_measurement(run: RunContext) -> None:
-    """Take a measurement to its verdict. Raises RunStopped, and ExecutorFailing where no first trial counts."""
+    """Take a measurement to its verdict.
+
+    Raises RunStopped, and ExecutorFailing where no first trial counts.
+    """
     if not run.settings.open_test:
         left_out = run.state.about.get("left_out", {})
         # Nothing is learned here, so training tasks may be measured as well.
@@ -51,7 +61,11 @@ async def run_measurement(run: RunContext) -> None:
         record_no_test(run, Ruling.INDECISIVE, f"{error} The test was not opened.")
         return
     # The measured program is the finalist, whatever validation showed.
-    finalist = next(candidate for candidate in run.state.candidates.values() if candidate.digest != run.state.base)
+    finalist = next(
+        candidate
+        for candidate in run.state.candidates.values()
+        if candidate.digest != run.state.base
+    )
     if run.state.exploratory:
         await run_narrow_test(run, finalist)
     else:
@@ -62,12 +76,20 @@ async def _run_pilot(run: RunContext) -> None:
     tasks = run.val[:PILOT_TRIALS]
     # Where the base answers once, only the other arm shows what rounds take.
     arm = run.merged[0][1] if run.base.answers_once else run.base
-    pilot = await run.measure([(arm, task, 0) for task in tasks], f"pilot/{run.state.pilots + 1}")
+    pilot = await run.measure(
+        [(arm, task, 0) for task in tasks],
+        f"pilot/{run.state.pilots + 1}",
+    )
     counted = [trial for trial in pilot if trial.outcome.counts]
     if not counted:
-        why = next((trial.detail for trial in pilot if trial.detail), "it did not say why").rstrip(".")
+        why = next((trial.detail for trial in pilot if trial.detail), "it did not say why").rstrip(
+            "."
+        )
         run.note("pilot", why=why)
-        hint = "Fix it, then continue the run, or start another where the task set or the program has to change."
+        hint = (
+            "Fix it, then continue the run, or start another where the task set or the program "
+            "has to change."
+        )
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
     fewest, most = plan_trials(run)
     estimate = estimate_cost(run, counted, EvaluationPlan(fewest, most, most, most))
@@ -75,7 +97,10 @@ async def _run_pilot(run: RunContext) -> None:
 
 
 def plan_trials(run: RunContext) -> tuple[int, int]:
-    """Return the fewest and the most trials that a measurement takes. Its first ones are part of validation."""
+    """Return the fewest and the most trials that a measurement takes.
+
+    Its first ones are part of validation.
+    """
     validation = run.settings.repeats * len(run.val) * len(_validation_arms(run))
     if run.state.exploratory:
         whole = validation + narrow_trials(run)
@@ -91,34 +116,53 @@ def _validation_arms(run: RunContext) -> list[Program]:
 
 
 def _leak_warnings(run: RunContext) -> list[str]:
-    """Return what the measured program repeats of the tasks: such figures are no measure of anything."""
+    """Return what the measured program repeats of the tasks: such figures are no measure of
+    anything.
+    """
     corpus = LeakCorpus([*run.train, *run.val])
     [(_, program)] = run.merged
     found = []
     for part in program.parts:
-        before = next((base_part.texts for base_part in run.base.parts if base_part.ref == part.ref), {})
+        before = next(
+            (base_part.texts for base_part in run.base.parts if base_part.ref == part.ref), {}
+        )
         for path, text in part.texts.items():
             if leaks := corpus.leaks(text, before.get(path, "")):
-                found.append(f"{part.ref} {path} {leaks[0]}: its figures on these tasks mean little.")
+                found.append(
+                    f"{part.ref} {path} {leaks[0]}: its figures on these tasks mean little."
+                )
     return found
 
 
 async def _measure_validation(run: RunContext) -> None:
-    """Measure both arms, and no skill at all, on validation once, and record it as one candidate's."""
+    """Measure both arms, and no skill at all, on validation once, and record it as one
+    candidate's.
+    """
     [(source, program)], repeats = run.merged, range(run.settings.repeats)
     arms = _validation_arms(run)
-    trials = await run.measure([(arm, task, r) for r in repeats for task in run.val for arm in arms], "val/1")
+    trials = await run.measure(
+        [(arm, task, r) for r in repeats for task in run.val for arm in arms], "val/1"
+    )
     before, after, none = (mean_scores(trials, arm.digest) for arm in (run.base, program, NO_SKILL))
     # A continued run makes only the records that are missing.
     if run.state.phase is RunPhase.CHECKED:
         missing = [task.id for task in run.val if task.id not in before]
         discordance = _discordance(run, [trial.score for trial in trials])
         figures = {"scores": before, "again": {}, "no_skill": none, "missing": missing}
-        run.note("calibrated", **figures, noise=0.0, discordance=discordance, mde=None, look=run.sealed.look)
+        run.note(
+            "calibrated",
+            **figures,
+            noise=0.0,
+            discordance=discordance,
+            mde=None,
+            look=run.sealed.look,
+        )
     if run.state.phase is RunPhase.CALIBRATED:
         run.note("selected", iteration=1, parent=run.state.base, batch=1, merge=True)
     if run.state.step and "built" not in run.state.step:
-        record_candidate(run, run.base, program, [f"measured: {source}"], f"measured against {_base_name(run)}")
+        record_candidate(
+            run, run.base, program, [f"measured: {source}"], f"measured against {_base_name(run)}"
+        )
     if run.state.step and "measured" not in run.state.step:
         both = before.keys() & after.keys()
         run.note(
@@ -148,31 +192,50 @@ def _base_name(run: RunContext) -> str:
 
 
 def _discordance(run: RunContext, scores: Sequence[float | None]) -> float:
-    """Return the share of results that would differ between two runs, from the scores alone: an upper limit."""
+    """Return the share of results that would differ between two runs, from the scores alone: an
+    upper limit.
+    """
     counted = [score for score in scores if score is not None]
     share = fmean(counted) if counted else 0.5
     return 2 * share * (1 - share)
 
 
 async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
-    """Open the sealed test in stages, which end as soon as either answer is clear, or neither is likely to come."""
+    """Open the sealed test in stages, which end as soon as either answer is clear, or neither is
+    likely to come.
+    """
     state, repeats = run.state, run.settings.staged_repeats
     # Only before the first look: an opened test is finished with what is left.
-    if not state.looks and (short := budget_shortfall(run, 2 * repeats * run.sealed.size)):
+    if not state.looks and (
+        short := budget_shortfall(
+            run,
+            2 * repeats * run.sealed.size,
+        )
+    ):
         record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
         return
     # The family's name: runs of one measurement under several executors share the look.
-    tasks, look, runner = run.sealed.open(run.settings.family or run.folder.id, finalist.digest)
+    tasks, look, runner = run.sealed.open(
+        run.settings.family or run.folder.id,
+        finalist.digest,
+    )
     shares = state.stage_shares if state.looks else STAGE_SHARES
     stages = plan_stages(tasks, f"{run.settings.seed} {run.settings.test_digest}", shares)
     if (groups := len({task.group or task.id for task in tasks})) < MIN_GROUPS:
-        why = f"The test has {groups} groups of tasks that are not alike; a claim about other tasks needs {MIN_GROUPS}."
+        why = (
+            f"The test has {groups} groups of tasks that are not alike; a claim about other tasks "
+            f"needs {MIN_GROUPS}."
+        )
         record_no_test(run, Ruling.INDECISIVE, f"{why} No task of it was run.", finalist.digest)
         return
     by_stage = [repeats] * len(stages)
     # On the disk before a task runs: what is seen must not change the design.
     if not state.looks:
-        about = {"look": look, "test_digest": run.settings.test_digest, "candidate": finalist.digest}
+        about = {
+            "look": look,
+            "test_digest": run.settings.test_digest,
+            "candidate": finalist.digest,
+        }
         run.note("look", **about, repeats=by_stage, shares=list(shares))
     # Both sides under each executor share the alpha.
     answers = 2 * run.settings.executors
@@ -181,18 +244,37 @@ async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
         await measure_stages(measured, stages, by_stage, runner)
         ruling, why = measured.ruling(), measured.why()
         if ruling is Ruling.PROMOTE and (short_of := _below_nothing(run, finalist)) > 0:
-            ruling, why = Ruling.NOT_SUPPORTED, f"{why} But no skill at all did better still on val, by {short_of:.1%}."
+            ruling, why = (
+                Ruling.NOT_SUPPORTED,
+                f"{why} But no skill at all did better still on val, by {short_of:.1%}.",
+            )
         own = run.program(finalist.digest)
-        if ruling is Ruling.PROMOTE and (pleased := await ask_about_style(run, tasks, measured.trials, own)):
+        if ruling is Ruling.PROMOTE and (
+            pleased := await ask_about_style(run, tasks, measured.trials, own)
+        ):
             ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
     except BudgetSpent as error:
-        record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
+        record_no_test(
+            run,
+            Ruling.INDECISIVE,
+            f"{error} The test was opened and not finished.",
+            finalist.digest,
+        )
         return
-    measured.record(ruling, f"{why} {run.sealed.describe_claim()}".strip(), {})
+    measured.record(
+        ruling,
+        f"{why} {run.sealed.describe_claim()}".strip(),
+        {},
+    )
 
 
 def _below_nothing(run: RunContext, finalist: RunCandidate) -> float:
-    """Return by how much no skill at all did better on validation than the measured program; 0 where it did not."""
+    """Return by how much no skill at all did better on validation than the measured program; 0
+    where it did not.
+    """
     none = run.state.calibration.get("no_skill") or {}
     both = none.keys() & finalist.scores.keys()
-    return max(0.0, fmean([none[task] - finalist.scores[task] for task in both] or [0.0]))
+    return max(
+        0.0,
+        fmean([none[task] - finalist.scores[task] for task in both] or [0.0]),
+    )

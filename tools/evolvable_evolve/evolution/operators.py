@@ -1,7 +1,7 @@
 """Self-evolution as five typed operators: Reflect, Select, Improve, Evaluate, Commit.
 
-An optimizer is a composition of them. No composition goes around the last two: Commit takes only what Evaluate found,
-and Improve is always masked.
+An optimizer is a composition of them. No composition goes around the last two: Commit takes only
+what Evaluate found, and Improve is always masked.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,14 +27,21 @@ MODES: dict[str, frozenset[Kind]] = {
     "joint": frozenset({Kind.SKILL, Kind.PROMPT, Kind.AGENT, Kind.TOOL, Kind.MEMORY}),
     "any": frozenset({Kind.SKILL, Kind.PROMPT, Kind.AGENT, Kind.TOOL, Kind.MEMORY}),
 }
-"""What may change in each mode. The environment never does: it holds the tasks and what judges them."""
+"""What may change in each mode.
+
+The environment never does: it holds the tasks and what judges them.
+"""
 
 STRUCTURE_MODE = "structure"
-"""The mode in which a model proposes edits of skills alone, and a gate decides on edits of agents."""
+"""The mode in which a model proposes edits of skills alone, and a gate decides on edits
+of agents.
+"""
 
 
 SOLUTION_MODE, JOINT_MODE = "solution_only", "joint"
-"""The modes that need an executor with rounds: the program is frozen and answers alone improve, or both do."""
+"""The modes that need an executor with rounds: the program is frozen and answers alone improve, or
+both do.
+"""
 
 
 def proposed_kinds(mode: str) -> frozenset[Kind]:
@@ -62,20 +69,29 @@ class Mask:
                 allowed = ", ".join(sorted(self.kinds)) or "nothing"
                 raise MaskViolation(f"{ref} may not change in this run.", f"It evolves: {allowed}.")
             if ref in self.fixed:
-                raise MaskViolation(f"{ref} is frozen and may not change.", "Only a person changes it.")
+                raise MaskViolation(
+                    f"{ref} is frozen and may not change.", "Only a person changes it."
+                )
 
 
 def make_mask(mode: str, program: Program) -> Mask:
-    """Return the mask of a mode: frozen parts, and memory:SOUL, are fixed in every mode. Raises KeyError."""
-    return Mask(MODES[mode], frozenset(part.ref for part in program.parts if part.is_frozen) | {"memory:SOUL"})
+    """Return the mask of a mode: frozen parts, and memory:SOUL, are fixed in every mode.
+
+    Raises KeyError.
+    """
+    return Mask(
+        MODES[mode],
+        frozenset(part.ref for part in program.parts if part.is_frozen) | {"memory:SOUL"},
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
     """Result of Evaluate for a candidate, measured in pairs with `against`.
 
-    safe: every gate before the measurement let it pass. delta: the mean paired difference, None when too little was
-    measured to say. why: in words. decision: the decision on it, where that is not for Commit.
+    safe: every gate before the measurement let it pass. delta: the mean paired difference, None
+    when too little was measured to say. why: in words. decision: the decision on it, where that is
+    not for Commit.
     """
 
     candidate: Program
@@ -88,7 +104,9 @@ class EvaluationResult:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """Decision of Commit: `program` is the candidate when it was accepted, else the program before it."""
+    """Decision of Commit: `program` is the candidate when it was accepted, else the program before
+    it.
+    """
 
     program: Program
     accepted: bool
@@ -99,7 +117,9 @@ Reflect = Callable[[Traces, Program], Awaitable[Sequence[Hypothesis]]]
 """Returns hypotheses on what may be wrong with a program, from its traces."""
 
 Select = Callable[[Program, Sequence[Hypothesis]], Awaitable[Sequence[Change]]]
-"""Turns hypotheses about a program into the changes that are worth trying, a bounded number of them."""
+"""Turns hypotheses about a program into the changes that are worth trying, a bounded number of
+them.
+"""
 
 Builder = Callable[[Program, Sequence[Change]], Awaitable[Program]]
 """Makes a changed program. Improve checks whatever it returns against the mask."""

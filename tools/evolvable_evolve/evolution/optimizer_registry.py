@@ -1,6 +1,8 @@
-"""The registry of optimizers: their names, and where the code of each one is. It imports none of them.
+"""The registry of optimizers: their names, and where the code of each one is. It imports none of
+them.
 
-Another package adds one by an entry point of the group `evolvable.optimizers`, whose value is an `OptimizerKind`.
+Another package adds one by an entry point of the group `evolvable.optimizers`, whose value is an
+`OptimizerKind`.
 """
 
 from collections.abc import Mapping
@@ -16,7 +18,10 @@ ENTRY_POINTS = "evolvable.optimizers"
 
 
 class AcceptanceGate(StrEnum):
-    """How a search measures and accepts candidates. The sealed test that follows is the same for all."""
+    """How a search measures and accepts candidates.
+
+    The sealed test that follows is the same for all.
+    """
 
     STAGED = "staged"
     """One program is kept; a candidate meets it in stages on training and validation tasks."""
@@ -32,9 +37,10 @@ class AcceptanceGate(StrEnum):
 class OptimizerKind:
     """One registered optimizer.
 
-    target: MODULE:FUNCTION, which takes a RunContext and returns an `Optimizer`. gate: decides on its candidates; an
-    optimizer brings none of its own. rollouts: trials that it adds for each task of a batch, in each iteration; the
-    setting `samples` replaces the number where it is more than one. restructures: whether it works in mode `structure`.
+    target: MODULE:FUNCTION, which takes a RunContext and returns an `Optimizer`. gate: decides on
+    its candidates; an optimizer brings none of its own. rollouts: trials that it adds for each task
+    of a batch, in each iteration; the setting `samples` replaces the number where it is more than
+    one. restructures: whether it works in mode `structure`.
     """
 
     target: str
@@ -58,7 +64,9 @@ GATES: Mapping[AcceptanceGate, str] = {
 OPTIMIZERS: Mapping[str, OptimizerKind] = {
     "greedy": OptimizerKind(f"{_HERE}.optimizers.optimizer:greedy", restructures=True),
     "evoskill": OptimizerKind(f"{_FRONTIER}:evoskill", AcceptanceGate.FRONTIER, restructures=True),
-    "reflection": OptimizerKind(f"{_FRONTIER}:reflection", AcceptanceGate.SINGLE, restructures=True),
+    "reflection": OptimizerKind(
+        f"{_FRONTIER}:reflection", AcceptanceGate.SINGLE, restructures=True
+    ),
     "textgrad": OptimizerKind(f"{_HERE}.optimizers.textgrad:textgrad"),
     "reinforce_pp": OptimizerKind(f"{_REWARDS}:reinforce_pp", rollouts=1),
     "grpo": OptimizerKind(f"{_REWARDS}:grpo", rollouts=4),
@@ -67,7 +75,10 @@ OPTIMIZERS: Mapping[str, OptimizerKind] = {
 
 
 def optimizer_kind(name: str) -> OptimizerKind:
-    """Return the optimizer of a name: ours, else one that an installed package registers. Raises InvalidArgument."""
+    """Return the optimizer of a name: ours, else one that an installed package registers.
+
+    Raises InvalidArgument.
+    """
     return OPTIMIZERS.get(name) or _installed_optimizer(name)
 
 
@@ -78,11 +89,18 @@ def _installed_optimizer(name: str) -> OptimizerKind:
         try:
             found = point.load()
         except Exception as error:  # code of another package may raise anything
-            text = f"The optimizer {ascii(name[:40])} of {point.value} cannot be loaded: {type(error).__name__}."
-            raise InvalidArgument(text, "Repair or remove the package that registers it.") from error
+            text = (
+                f"The optimizer {ascii(name[:40])} of {point.value} cannot be loaded: "
+                f"{type(error).__name__}."
+            )
+            raise InvalidArgument(
+                text, "Repair or remove the package that registers it."
+            ) from error
         if isinstance(found, OptimizerKind):
             return found
-        raise InvalidArgument(f"{point.value} is no OptimizerKind.", "docs/how-to/add-an-optimizer.md says how.")
+        raise InvalidArgument(
+            f"{point.value} is no OptimizerKind.", "docs/how-to/add-an-optimizer.md says how."
+        )
     raise InvalidArgument(
         f"optimizer is {ascii(name[:40])}.",
         f"It is one of {', '.join(OPTIMIZERS)}, or one that an installed package registers.",

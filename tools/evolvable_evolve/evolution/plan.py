@@ -1,4 +1,6 @@
-"""Plan a run before it spends more than three trials: dollars with their range, and what its test could find."""
+"""Plan a run before it spends more than three trials: dollars with their range, and what its test
+could find.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +28,9 @@ SHOWN_GAIN = 0.10
 
 @dataclass(frozen=True, slots=True)
 class PowerRow:
-    """The chance to find a true gain: at least and at most; None where the tasks leave no room for it."""
+    """The chance to find a true gain: at least and at most; None where the tasks leave no room for
+    it.
+    """
 
     gain: float
     least: float | None
@@ -45,8 +49,8 @@ class PlanOption:
 
 @dataclass(frozen=True, slots=True)
 class PlannedLook:
-    """The limit of p at one look at the test, and its chance to find +10 points. look: over all runs on these test
-    tasks.
+    """The limit of p at one look at the test, and its chance to find +10 points. look: over all
+    runs on these test tasks.
     """
 
     look: int
@@ -63,11 +67,12 @@ LOOKS = 3
 class RunPlan:
     """Cost of a run, and what it could find.
 
-    claim: `tasks like these`, `these tasks` (a small set), or `nothing`. noise: the share of results that differ
-    between two runs of the same program; assumed where no run measured it. evaluations, dollars: from the least to the
-    most; dollars None without a pilot or a price. likely: evaluations of a run that opens its test. detectable: the
-    smallest true gain that is found in four runs of five, None where none is. run: the one whose pilot gave the
-    estimate; `evolve continue` goes on with it. looks: the next looks at the test, before the first.
+    claim: `tasks like these`, `these tasks` (a small set), or `nothing`. noise: the share of
+    results that differ between two runs of the same program; assumed where no run measured it.
+    evaluations, dollars: from the least to the most; dollars None without a pilot or a price.
+    likely: evaluations of a run that opens its test. detectable: the smallest true gain that is
+    found in four runs of five, None where none is. run: the one whose pilot gave the estimate;
+    `evolve continue` goes on with it. looks: the next looks at the test, before the first.
     """
 
     name: str
@@ -90,12 +95,18 @@ class RunPlan:
 
 
 def make_plan(
-    taskset: TaskSet, *, test_repeats: int = 0, look: int = 1, noise: float | None = None, pilot: RunState | None = None
+    taskset: TaskSet,
+    *,
+    test_repeats: int = 0,
+    look: int = 1,
+    noise: float | None = None,
+    pilot: RunState | None = None,
 ) -> RunPlan:
     """Return the plan of a run on a task set. Runs nothing.
 
-    test_repeats: 0 for those of a run. look: the number of the next look at the test. noise: as the caller measured it,
-    None for the usual one. pilot: a run after its first three trials, for its estimate.
+    test_repeats: 0 for those of a run. look: the number of the next look at the test. noise: as the
+    caller measured it, None for the usual one. pilot: a run after its first three trials, for its
+    estimate.
     """
     # Counts of all splits, because the claim depends on each of them.
     sizes = {str(split): len(taskset.of(split)) for split in Split}
@@ -103,7 +114,9 @@ def make_plan(
     narrow = claim == "these tasks"
     # A small set repeats each task more often.
     repeats = test_repeats or (NARROW_REPEATS if narrow else STAGED_REPEATS)
-    design = PowerDesign.of(tests, repeats, look=look, narrow=narrow, noise=NOISE if noise is None else noise)
+    design = PowerDesign.of(
+        tests, repeats, look=look, narrow=narrow, noise=NOISE if noise is None else noise
+    )
     estimate: Mapping[str, Any] = pilot.preflight.get("estimate", {}) if pilot is not None else {}
     cost = estimate.get("cost")
     return RunPlan(
@@ -129,7 +142,10 @@ def make_plan(
 
 
 def claim_of(sizes: Mapping[str, int], groups: int) -> tuple[str, int]:
-    """Return the claim of a run on so many tasks, and the number of tasks that it is about. groups: of the test."""
+    """Return the claim of a run on so many tasks, and the number of tasks that it is about.
+
+    groups: of the test.
+    """
     # The three conditions of a claim about other tasks, as the final test checks them.
     if sizes[Split.TEST] and sum(sizes.values()) >= MIN_TASKS and groups >= MIN_GROUPS:
         return "tasks like these", sizes[Split.TEST]
@@ -145,7 +161,9 @@ def _power_row(design: PowerDesign, gain: float) -> PowerRow:
 def _looks(design: PowerDesign, look: int) -> Iterator[PlannedLook]:
     for number in range(look, look + LOOKS):
         narrow, noise = design.narrow, design.noise
-        other = PowerDesign.of(design.tasks, design.repeats, look=number, narrow=narrow, noise=noise)
+        other = PowerDesign.of(
+            design.tasks, design.repeats, look=number, narrow=narrow, noise=noise
+        )
         # No room for the gain means no chance to find it.
         yield PlannedLook(number, other.alpha, *(power_band(other, SHOWN_GAIN) or (0.0, 0.0)))
 
@@ -168,13 +186,25 @@ def _remarks(claim: str, sizes: Mapping[str, int], cost: Any, pilot: RunState | 
     found = []
     if claim == "nothing":
         count = sum(sizes.values())
-        found.append(f"With {count} {'task' if count == 1 else 'tasks'} a run explores; nothing can be claimed.")
+        found.append(
+            f"With {count} {'task' if count == 1 else 'tasks'} a run explores; nothing can "
+            "be claimed."
+        )
     elif claim == "these tasks":
-        few = "The set is small" if sum(sizes.values()) < MIN_TASKS else f"The test has under {MIN_GROUPS} groups"
-        found.append(f"{few}: the claim is about these tasks alone, and only a person adopts by it.")
+        few = (
+            "The set is small"
+            if sum(sizes.values()) < MIN_TASKS
+            else f"The test has under {MIN_GROUPS} groups"
+        )
+        found.append(
+            f"{few}: the claim is about these tasks alone, and only a person adopts by it."
+        )
     # Without an estimate the three trials are not over.
     if pilot is not None and not pilot.preflight:
-        found.append(f"Run {pilot.run} has not ended its three trials: {pilot.stopped or 'they are under way'}.")
+        found.append(
+            f"Run {pilot.run} has not ended its three trials: "
+            f"{pilot.stopped or 'they are under way'}."
+        )
     elif pilot is not None and not cost:
         found.append("The cost is unknown because no price is set: --price IN,OUT sets it.")
     return found

@@ -1,7 +1,9 @@
-"""Whether the style of a candidate alone moves a judge: it scores wrong answers of the base in that style.
+"""Whether the style of a candidate alone moves a judge: it scores wrong answers of the base in that
+style.
 
-The style is transplanted by rule: what recurs in the candidate's answers (their opening, their sign-off, their hedges),
-headings, lists, and length. A sentence of one answer alone is not used, because it may be the right part.
+The style is transplanted by rule: what recurs in the candidate's answers (their opening, their
+sign-off, their hedges), headings, lists, and length. A sentence of one answer alone is not used,
+because it may be the right part.
 """
 
 import re
@@ -15,9 +17,12 @@ from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.scorers import extract_answer
 from evolvable_evolve.evolution.task import Task, Trial
 
-# In simulations .5 % of runs adopted mere style with this guard, and 46 % without (`benchmarks/pleased_judge.py`).
+# In simulations .5 % of runs adopted mere style with this guard, and 46 % without
+# (`benchmarks/pleased_judge.py`).
 MAX_PLEASED = 0.05
-"""The share of wrong answers that a judge may pass more in the candidate's style than as they are."""
+"""The share of wrong answers that a judge may pass more in the candidate's style than
+as they are.
+"""
 
 MAX_ANSWERS = 60
 """The most wrong answers that a judge is asked about."""
@@ -25,7 +30,8 @@ MAX_ANSWERS = 60
 MIN_ANSWERS = 10
 """The fewest wrong answers from which anything follows."""
 
-_RECURS, _SEVERAL = 0.2, 3  # share and number of the candidate's answers from which on a sentence is of its style
+# Share and number of the candidate's answers from which on a sentence is of its style.
+_RECURS, _SEVERAL = 0.2, 3
 _MAX_REPEATED = 4  # repetitions of an answer, by which it reaches the length of the style
 _HEADING = re.compile(r"^#{1,6} .*$", re.MULTILINE)
 _LISTED = re.compile(r"^\s*(?:[-*•]|\d+\.) ", re.MULTILINE)
@@ -53,18 +59,40 @@ class AnswerStyle:
         texts = [text for text in answers if text.strip()]
         if not texts:
             return cls()
-        parts = [[sentence.strip() for sentence in _SENTENCE.split(text) if sentence.strip()] for text in texts]
+        parts = [
+            [sentence.strip() for sentence in _SENTENCE.split(text) if sentence.strip()]
+            for text in texts
+        ]
         least = max(_SEVERAL, _RECURS * len(texts))
         # Headings are counted apart, because their words differ from answer to answer.
-        counts = Counter(sentence for own in parts for sentence in set(own) if not sentence.startswith("#"))
-        opening, sign_off = (_most_common([own[at] for own in parts], least) for at in (0, -1))
+        counts = Counter(
+            sentence for own in parts for sentence in set(own) if not sentence.startswith("#")
+        )
+        opening, sign_off = (
+            _most_common(
+                [own[at] for own in parts],
+                least,
+            )
+            for at in (0, -1)
+        )
         hedges = [
-            sentence for sentence, count in counts.items() if count >= least and sentence not in (opening, sign_off)
+            sentence
+            for sentence, count in counts.items()
+            if count >= least and sentence not in (opening, sign_off)
         ]
         headed = [found[0] for text in texts if (found := _HEADING.search(text))]
-        heading = (_most_common(headed, least) or "## Answer") if 2 * len(headed) > len(texts) else ""
+        heading = (
+            (_most_common(headed, least) or "## Answer") if 2 * len(headed) > len(texts) else ""
+        )
         is_list = 2 * sum(bool(_LISTED.search(text)) for text in texts) > len(texts)
-        return cls(opening, sign_off, tuple(sorted(hedges)), heading, is_list, round(median(map(_count, texts))))
+        return cls(
+            opening,
+            sign_off,
+            tuple(sorted(hedges)),
+            heading,
+            is_list,
+            round(median(map(_count, texts))),
+        )
 
     def dress(self, answer: str) -> str:
         """Return an answer in this style, without any new content."""
@@ -73,12 +101,17 @@ class AnswerStyle:
             body = "\n".join(f"- {line}" for line in body.splitlines() if line.strip())
         parts = [self.heading, self.opening, *self.hedges[:2], body]
         for _ in range(_MAX_REPEATED):
-            # A judge may prefer long answers, so length belongs to the style. Near enough is enough.
+            # A judge may prefer long answers, so length belongs to the style. Near enough is
+            # enough.
             if _count(" ".join(parts)) >= 0.8 * self.words:
                 break
             parts.append(f"In other words: {answer.strip()}")
         # A part that the answer has already would give it twice.
-        return "\n\n".join(part for part in (*parts, self.sign_off) if part and (part == body or part not in answer))
+        return "\n\n".join(
+            part
+            for part in (*parts, self.sign_off)
+            if part and (part == body or part not in answer)
+        )
 
 
 def _most_common(texts: Sequence[str], least: float) -> str:
@@ -92,7 +125,9 @@ def _count(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class JudgedStyle:
-    """How many of the base's wrong answers a judge passes, as they are and in the candidate's style."""
+    """How many of the base's wrong answers a judge passes, as they are and in the candidate's
+    style.
+    """
 
     answer_count: int
     plain: int
@@ -101,25 +136,41 @@ class JudgedStyle:
     @property
     def is_pleased(self) -> bool:
         """Whether the style alone moves the judge."""
-        return self.answer_count >= MIN_ANSWERS and self.dressed - self.plain > MAX_PLEASED * self.answer_count
+        return (
+            self.answer_count >= MIN_ANSWERS
+            and self.dressed - self.plain > MAX_PLEASED * self.answer_count
+        )
 
     def __str__(self) -> str:
         return (
-            f"Its judge passes {self.dressed} of {self.answer_count} wrong answers of the base when they are written in"
-            f" the candidate's style, and {self.plain} as they are: the gain may be style."
+            f"Its judge passes {self.dressed} of {self.answer_count} wrong answers of the base "
+            f"when they are written in the candidate's style, and {self.plain} as they are: the "
+            "gain may be style."
         )
 
 
 async def judge_style(
-    score: AnswerScore, wrong: Sequence[tuple[Task, str]], answers: Sequence[str], passes: float = 1.0
+    score: AnswerScore,
+    wrong: Sequence[tuple[Task, str]],
+    answers: Sequence[str],
+    passes: float = 1.0,
 ) -> JudgedStyle:
-    """Return how a judge scores wrong answers, plain and in another style. Raises what `score` raises.
+    """Return how a judge scores wrong answers, plain and in another style. Raises what `score`
+    raises.
 
-    wrong: answers of the base. answers: of the candidate. passes: the score from which on an answer passes.
+    wrong: answers of the base. answers: of the candidate. passes: the score from which on an answer
+    passes.
     """
     style, chosen = AnswerStyle.of(answers), wrong[:MAX_ANSWERS]
     plain = [await score(task, text) >= passes for task, text in chosen]
-    dressed = [await score(task, style.dress(text)) >= passes for task, text in chosen]
+    dressed = [
+        await score(
+            task,
+            style.dress(text),
+        )
+        >= passes
+        for task, text in chosen
+    ]
     return JudgedStyle(len(chosen), sum(plain), sum(dressed))
 
 
@@ -135,15 +186,20 @@ def wrong_answers(
     for trial in trials:
         wrong = trial.score is not None and trial.score < passes
         if wrong and trial.program == base and trial.task in judged and trial.output.strip():
-            found.setdefault(trial.task, {}).setdefault(trial.output, (judged[trial.task], trial.output))
+            found.setdefault(trial.task, {}).setdefault(
+                trial.output, (judged[trial.task], trial.output)
+            )
     one_each = [next(iter(own.values())) for own in found.values()]
     if len(one_each) >= MIN_ANSWERS:
         return one_each
     return one_each + [answer for own in found.values() for answer in list(own.values())[1:]]
 
 
-async def ask_about_style(run: RunContext, tasks: Sequence[Task], trials: Sequence[Trial], program: Program) -> str:
-    """Return how the style of a program alone moves the judge of a test, '' where it does not or there is no judge.
+async def ask_about_style(
+    run: RunContext, tasks: Sequence[Task], trials: Sequence[Trial], program: Program
+) -> str:
+    """Return how the style of a program alone moves the judge of a test, '' where it does not or
+    there is no judge.
 
     Raises BudgetSpent, RunStopped, and ScorerError where the judge does not answer.
     """
@@ -156,6 +212,10 @@ async def ask_about_style(run: RunContext, tasks: Sequence[Task], trials: Sequen
         answer = extract_answer(text, str(task.scorer.args.get("answer", "whole")))
         return (await judge.score(str(task.scorer.args["rubric"]), task, answer)).value
 
-    own = [trial.output for trial in trials if trial.program == program.digest and trial.score is not None]
+    own = [
+        trial.output
+        for trial in trials
+        if trial.program == program.digest and trial.score is not None
+    ]
     found = await judge_style(score, wrong, own, passes)
     return str(found) if found.is_pleased else ""

@@ -1,7 +1,8 @@
-"""What the test of a run could decide at best: a run that could decide nothing is refused before its first trial.
+"""What the test of a run could decide at best: a run that could decide nothing is refused before
+its first trial.
 
-Every figure is computed by the code that decides in the end, for the clearest outcome: each task fails under the base
-and passes under the other program.
+Every figure is computed by the code that decides in the end, for the clearest outcome: each task
+fails under the base and passes under the other program.
 """
 
 from collections import Counter
@@ -38,11 +39,14 @@ class BestOutcome:
         return self.p <= self.level
 
 
-def refuse_undecidable(taskset: TaskSet, settings: RunSettings, look: int, *, exploratory: bool) -> None:
-    """Raise InvalidArgument where no outcome of the run's test could decide anything; the message names what is
-    missing.
+def refuse_undecidable(
+    taskset: TaskSet, settings: RunSettings, look: int, *, exploratory: bool
+) -> None:
+    """Raise InvalidArgument where no outcome of the run's test could decide anything; the message
+    names what is missing.
 
-    look: the number that the run's look at the test will have. exploratory: the claim would be about these tasks alone.
+    look: the number that the run's look at the test will have. exploratory: the claim would be
+    about these tasks alone.
     """
     if not settings.open_test:
         return  # a comparison on train and validation can end in an answer at any size
@@ -55,32 +59,47 @@ def refuse_undecidable(taskset: TaskSet, settings: RunSettings, look: int, *, ex
     count = sum(narrow_sizes(val, len(tests))) if exploratory else len(tests)
     shared = f" under each of {settings.executors} executors" if settings.executors > 1 else ""
     text = (
-        f"The run could decide nothing: the clearest outcome of {count} tasks has p = {best.p:.2g}, and look {look} at"
-        f" this test needs {best.level:.2g}{shared}. No trial was run."
+        f"The run could decide nothing: the clearest outcome of {count} tasks has p = "
+        f"{best.p:.2g}, and look {look} at this test needs {best.level:.2g}{shared}. No "
+        "trial was run."
     )
     ways = list(_ways_out(val, tests, settings, look, exploratory=exploratory))
-    raise InvalidArgument(text, f"{', or '.join(ways) or 'Take test tasks that no run has opened'}; then start again.")
+    raise InvalidArgument(
+        text, f"{', or '.join(ways) or 'Take test tasks that no run has opened'}; then start again."
+    )
 
 
 def _too_few(name: str, val: int, tests: int) -> InvalidArgument:
     missing = max(MIN_NARROW_TASKS - val - tests, 0 if tests else 1)
     where = "val or test" if tests else "test"
     text = (
-        f"A run on {name} could decide nothing: {val} val and {tests} test tasks are too few, and a claim takes"
-        f" {MIN_NARROW_TASKS} of both together, with a test. No trial was run."
+        f"A run on {name} could decide nothing: {val} val and {tests} test tasks are too few, and "
+        f"a claim takes {MIN_NARROW_TASKS} of both together, with a test. No trial was run."
     )
     more = "1 more task" if missing == 1 else f"{missing} more tasks"
     return InvalidArgument(
-        text, f"Add {more} to {where}; then start again. `evolvable evolve plan` says what they show."
+        text,
+        f"Add {more} to {where}; then start again. `evolvable evolve plan` says what they show.",
     )
 
 
 def best_outcome(
     val: int, tests: Sequence[Task], settings: RunSettings, look: int, *, exploratory: bool
 ) -> BestOutcome:
-    """Return the clearest outcome that the test of these tasks can have. val: tasks of validation."""
+    """Return the clearest outcome that the test of these tasks can have.
+
+    val: tasks of validation.
+    """
     if exploratory:
-        count, repeats = sum(narrow_sizes(val, len(tests))), settings.test_repeats or NARROW_REPEATS
+        count, repeats = (
+            sum(
+                narrow_sizes(
+                    val,
+                    len(tests),
+                )
+            ),
+            settings.test_repeats or NARROW_REPEATS,
+        )
         return BestOutcome(_narrow_p(count, repeats), narrow_level(settings, look))
     alpha = alpha_of_look(look, settings.test_alpha)
     if settings.purpose == "measure":
@@ -91,7 +110,9 @@ def best_outcome(
 
 
 def _narrow_p(count: int, repeats: int) -> float:
-    """Return the least p-value: of steady arms, or of those in which one task came out both ways under both."""
+    """Return the least p-value: of steady arms, or of those in which one task came out both ways
+    under both.
+    """
     before = {str(n): [0.0] * repeats for n in range(count)}
     after = {str(n): [1.0] * repeats for n in range(count)}
     steady = permutation_p_value(before, after)
@@ -99,7 +120,10 @@ def _narrow_p(count: int, repeats: int) -> float:
         return steady
     # A steady arm counts each task once, so one mixed task can make the p-value smaller.
     mixed = [1.0] + [0.0] * (repeats - 1), [0.0] + [1.0] * (repeats - 1)
-    return min(steady, permutation_p_value({**before, "0": mixed[0]}, {**after, "0": mixed[1]}))
+    return min(
+        steady,
+        permutation_p_value({**before, "0": mixed[0]}, {**after, "0": mixed[1]}),
+    )
 
 
 def _staged_outcome(tests: Sequence[Task], settings: RunSettings, alpha: float) -> BestOutcome:
@@ -107,18 +131,31 @@ def _staged_outcome(tests: Sequence[Task], settings: RunSettings, alpha: float) 
     planned = [len(stage) for stage in stages]
     sizes = [Counter(task.group or task.id for task in stage).values() for stage in stages]
     groups = [[[1.0] * size for size in stage] for stage in sizes]
-    found = [staged_sign_flip(groups[: number + 1], planned, alpha) for number in range(len(stages))]
+    found = [
+        staged_sign_flip(groups[: number + 1], planned, alpha) for number in range(len(stages))
+    ]
     # The first stage that can end the test is enough.
     result = next((stage_result for stage_result in found if stage_result.rejects), found[-1])
     return BestOutcome(result.p, result.alpha)
 
 
-def _ways_out(val: int, tests: Sequence[Task], settings: RunSettings, look: int, *, exploratory: bool) -> Iterator[str]:
+def _ways_out(
+    val: int, tests: Sequence[Task], settings: RunSettings, look: int, *, exploratory: bool
+) -> Iterator[str]:
     """Yield changes that would make a decision possible, each alone."""
     # Each of them is a group of its own.
-    more = [replace(tests[0], id=f"more {n}", group="") for n in range(_MOST_MORE)]
+    more = [
+        replace(
+            tests[0],
+            id=f"more {n}",
+            group="",
+        )
+        for n in range(_MOST_MORE)
+    ]
     for count in range(1, _MOST_MORE + 1):
-        if best_outcome(val, [*tests, *more[:count]], settings, look, exploratory=exploratory).decides:
+        if best_outcome(
+            val, [*tests, *more[:count]], settings, look, exploratory=exploratory
+        ).decides:
             yield f"Add {count} test {'task' if count == 1 else 'tasks'} unlike the others"
             break
     if exploratory:

@@ -24,20 +24,29 @@ EXECUTORS = ("command", "claude", "codex", "anthropic", "model", "simulated")
 PURPOSES = ("search", "measure", "try")
 
 TRIALS_PER_TEST_TASK, MIN_PLANNED_TRIALS = 8, 500
-"""Evaluations that a run plans for without a number of its own: for each test task, and at least."""
+"""Evaluations that a run plans for without a number of its own: for each test task, and
+at least.
+"""
 
 BACKENDS = ("auto", "tasks", "processes", "ray")
-"""Where trials run: in the process that drives the run, in processes of this machine, or on a Ray cluster."""
+"""Where trials run: in the process that drives the run, in processes of this machine, or on a Ray
+cluster.
+"""
 
 RAY_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}:[0-9]{1,5}")
 """HOST:PORT of the head of a cluster."""
 
 DEFAULT_ITERATIONS, MOST_ITERATIONS = 10, 30
-"""Proposals of a run without a number of its own: the usual ones, and the most while trials are left."""
+"""Proposals of a run without a number of its own: the usual ones, and the most while trials are
+left.
+"""
 
 
 class ParentStrategy(StrEnum):
-    """How a parent is chosen. Round robin is the algorithm of the paper and keeps the members different."""
+    """How a parent is chosen.
+
+    Round robin is the algorithm of the paper and keeps the members different.
+    """
 
     ROUND_ROBIN = "round_robin"
     BEST = "best"
@@ -46,8 +55,8 @@ class ParentStrategy(StrEnum):
 
 
 class Admission(StrEnum):
-    """Which candidates enter: those that beat their parent (default), or, as in the paper, the worst member, or find
-    room.
+    """Which candidates enter: those that beat their parent (default), or, as in the paper, the
+    worst member, or find room.
     """
 
     BETTER_THAN_PARENT = "better-than-parent"
@@ -56,7 +65,10 @@ class Admission(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpendLimit:
-    """What the whole run may spend; None: no limit. cost in US dollars, wall in seconds of trials."""
+    """What the whole run may spend; None: no limit.
+
+    cost in US dollars, wall in seconds of trials.
+    """
 
     cost: float | None = None
     tokens: int | None = None
@@ -64,25 +76,34 @@ class SpendLimit:
     wall: float | None = None
 
 
-def _setting(default: Any, about: str, *among: str, least: float = -math.inf, most: float = math.inf) -> Any:
-    """Return the field of a setting that the run's file may give. about: its row in the manual. among: its values."""
+def _setting(
+    default: Any, about: str, *among: str, least: float = -math.inf, most: float = math.inf
+) -> Any:
+    """Return the field of a setting that the run's file may give.
+
+    about: its row in the manual. among: its values.
+    """
     # Without a lower bound a setting has no range at all.
     limits = {"range": (least, most)} if least > -math.inf else {}
-    return field(default=default, metadata={"about": about, **limits, **({"among": among} if among else {})})
+    return field(
+        default=default, metadata={"about": about, **limits, **({"among": among} if among else {})}
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """The settings of one run. Those without a row in the manual follow from what is started.
 
-    task_set: the environment's ref, with its version and what the run found there: the digests of all and of the test.
-    program: the versions of the base's parts. executor: its kind and what that kind needs. limit: what the run may
-    spend. scorers: the registered scorers that tasks name, each with its command and hash when the run began.
-    kept_tasks: the artefact of the run with its task set, '' where that is the library's. purpose: search; measure: a
-    program is compared with another one and nothing is proposed; or try: skills are compared with nothing on tasks that
-    the run stores. family: the run that a measurement under several executors began with, whose look at the test they
-    share; executors: how many. open_test: whether a measurement opens the sealed test; without it, it compares on train
-    and validation. structure: thresholds of the gate of restructuring that differ from the defaults, by name.
+    task_set: the environment's ref, with its version and what the run found there: the digests of
+    all and of the test. program: the versions of the base's parts. executor: its kind and what that
+    kind needs. limit: what the run may spend. scorers: the registered scorers that tasks name, each
+    with its command and hash when the run began. kept_tasks: the artefact of the run with its task
+    set, '' where that is the library's. purpose: search; measure: a program is compared with
+    another one and nothing is proposed; or try: skills are compared with nothing on tasks that the
+    run stores. family: the run that a measurement under several executors began with, whose look at
+    the test they share; executors: how many. open_test: whether a measurement opens the sealed
+    test; without it, it compares on train and validation. structure: thresholds of the gate of
+    restructuring that differ from the defaults, by name.
     """
 
     task_set: str
@@ -107,46 +128,78 @@ class RunSettings:
     )
     trials: int = _setting(
         0,
-        "Evaluations that the run plans for, the test included; 0: eight for each test task, at least 500.",
+        "Evaluations that the run plans for, the test included; 0: eight for each test task, at "
+        "least 500.",
         least=0,
         most=1_000_000,
     )
     seed: int = _setting(42, "What is drawn follows from it.")
-    concurrency: int = _setting(4, "Trials at once; 4 may become 16 where a model answers.", least=1, most=64)
-    backend: str = _setting("auto", "Where trials run: `auto`, `tasks`, `processes`, `ray` or `ray:HOST:PORT`.")
+    concurrency: int = _setting(
+        4, "Trials at once; 4 may become 16 where a model answers.", least=1, most=64
+    )
+    backend: str = _setting(
+        "auto", "Where trials run: `auto`, `tasks`, `processes`, `ray` or `ray:HOST:PORT`."
+    )
     batch: tuple[int, int] = _setting(
         (3, 2), "Categories, and tasks of each, that a proposer is shown.", least=1, most=100
     )
-    edits: tuple[int, int] = _setting((4, 2), "Edits of a proposal at most, at first and at the end.", least=1, most=4)
+    edits: tuple[int, int] = _setting(
+        (4, 2), "Edits of a proposal at most, at first and at the end.", least=1, most=4
+    )
     fail_below: float = _setting(
-        1.0, "The score under which a training task counts as failed (option `--pass-at`).", least=0, most=1
+        1.0,
+        "The score under which a training task counts as failed (option `--pass-at`).",
+        least=0,
+        most=1,
     )
     target: float = _setting(1.0, "The score that ends a search.", least=0, most=1)
-    coverage: float = _setting(0.6, "The share of tasks that must have a result under both programs.", least=0, most=1)
+    coverage: float = _setting(
+        0.6, "The share of tasks that must have a result under both programs.", least=0, most=1
+    )
     stale_hours: float = _setting(
         3.0, "After so long a parent is measured again beside its child.", least=0, most=10_000
     )
-    open_above: float = _setting(0.03, "The gain in the search from which on the test is opened.", least=-1, most=1)
-    test_repeats: int = _setting(
-        0, "Runs of each test task under each program; 0: two, and more in later stages.", least=0, most=20
+    open_above: float = _setting(
+        0.03, "The gain in the search from which on the test is opened.", least=-1, most=1
     )
-    test_alpha: float = _setting(0.04, "The alpha of a first look at the test.", least=0.0001, most=0.04)
+    test_repeats: int = _setting(
+        0,
+        "Runs of each test task under each program; 0: two, and more in later stages.",
+        least=0,
+        most=20,
+    )
+    test_alpha: float = _setting(
+        0.04, "The alpha of a first look at the test.", least=0.0001, most=0.04
+    )
     least_gain: float = _setting(0.02, "What graded scores must gain on average.", least=0, most=1)
-    cost_rise: float = _setting(0.25, "The share by which tokens of a task may rise.", least=0, most=100)
+    cost_rise: float = _setting(
+        0.25, "The share by which tokens of a task may rise.", least=0, most=100
+    )
     parent: str = _setting("round_robin", "evoskill: the parent of a proposal.", *ParentStrategy)
     admit: str = _setting("better-than-parent", "evoskill: which candidates enter.", *Admission)
     frontier: int = _setting(3, "evoskill: programs that are kept.", least=1, most=20)
     stalls: int = _setting(
-        5, "evoskill, reflection: proposals without a new best that end the search.", least=1, most=1000
+        5,
+        "evoskill, reflection: proposals without a new best that end the search.",
+        least=1,
+        most=1000,
     )
     screen_above: int = _setting(
-        30, "evoskill, reflection: val tasks from which on a sample comes first.", least=0, most=1_000_000
+        30,
+        "evoskill, reflection: val tasks from which on a sample comes first.",
+        least=0,
+        most=1_000_000,
     )
-    repeats: int = _setting(1, "evoskill, reflection, `evolve measure`: runs of each val task.", least=1, most=20)
+    repeats: int = _setting(
+        1, "evoskill, reflection, `evolve measure`: runs of each val task.", least=1, most=20
+    )
     samples: int = _setting(0, "grpo: runs of a task that are compared; 0: four.", least=0, most=16)
-    rejections: int = _setting(3, "textgrad: rejections in a row that end the search; 0: none do.", least=0, most=1000)
+    rejections: int = _setting(
+        3, "textgrad: rejections in a row that end the search; 0: none do.", least=0, most=1000
+    )
     structure: Mapping[str, Any] = field(
-        default_factory=dict, metadata={"about": "Mode `structure`: a table of thresholds of its gate."}
+        default_factory=dict,
+        metadata={"about": "Mode `structure`: a table of thresholds of its gate."},
     )
 
     def __post_init__(self) -> None:
@@ -154,24 +207,32 @@ class RunSettings:
         StructureThresholds.from_settings(self.structure)
         kind = optimizer_kind(self.optimizer)
         where, colon, address = self.backend.partition(":")
-        if where not in BACKENDS or (colon and (where != "ray" or not RAY_ADDRESS.fullmatch(address))):
+        if where not in BACKENDS or (
+            colon and (where != "ray" or not RAY_ADDRESS.fullmatch(address))
+        ):
             text = f"backend is {ascii(self.backend[:80])}."
             raise InvalidArgument(text, f"It is one of {', '.join(BACKENDS)}, or ray:HOST:PORT.")
         if self.mode == STRUCTURE_MODE and not kind.restructures:
             text = f"The optimizer {self.optimizer} has no way to change agents."
             raise InvalidArgument(text, "Mode structure goes with greedy, evoskill and reflection.")
         if self.samples == 1:
-            raise InvalidArgument("One sample cannot be compared.", "samples is 2 to 16, or 0 for four.")
+            raise InvalidArgument(
+                "One sample cannot be compared.", "samples is 2 to 16, or 0 for four."
+            )
         # Here and not where a value is read: settings come from files, options, MCP and ledgers.
         for setting in fields(self):
             value, among = getattr(self, setting.name), setting.metadata.get("among")
             if among and value not in among:
-                raise InvalidArgument(f"{setting.name} is {ascii(value[:40])}.", f"It is one of {', '.join(among)}.")
+                raise InvalidArgument(
+                    f"{setting.name} is {ascii(value[:40])}.", f"It is one of {', '.join(among)}."
+                )
             if "range" in setting.metadata:
                 low, high = setting.metadata["range"]
                 for number in value if isinstance(value, tuple) else (value,):
                     if number is not None and not low <= number <= high:
-                        raise InvalidArgument(f"{setting.name} is {number}.", f"It is {low:g} to {high:g}.")
+                        raise InvalidArgument(
+                            f"{setting.name} is {number}.", f"It is {low:g} to {high:g}."
+                        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as the ledger records them."""
@@ -179,7 +240,10 @@ class RunSettings:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "RunSettings":
-        """Return the settings that `to_json` wrote. A field that this version does not know is left out."""
+        """Return the settings that `to_json` wrote.
+
+        A field that this version does not know is left out.
+        """
         names = {setting.name for setting in fields(cls)}
         arguments = {name: value for name, value in record.items() if name in names}
         arguments["program"] = tuple(ProgramPin(**pin) for pin in record["program"])
@@ -190,7 +254,10 @@ class RunSettings:
 
     @property
     def gate(self) -> AcceptanceGate:
-        """How the search measures and accepts candidates. Raises InvalidArgument when the optimizer is gone."""
+        """How the search measures and accepts candidates.
+
+        Raises InvalidArgument when the optimizer is gone.
+        """
         return optimizer_kind(self.optimizer).gate
 
     @property
@@ -223,7 +290,8 @@ STAGED_REPEATS = 2
 """Runs of each test task under each arm in the staged test."""
 
 
-# In simulations 2, 3, 4 found two points more than 2, 3, 3, for 4 % more trials (`benchmarks/README.md`).
+# In simulations 2, 3, 4 found two points more than 2, 3, 3, for 4 % more trials
+# (`benchmarks/README.md`).
 LATER_REPEATS = (2, 3, 4)
 """Runs of each test task under each arm by stage, after a search that showed a small gain.
 
@@ -231,16 +299,20 @@ More runs in later stages cost nothing where a clear gain, or none, ends the tes
 """
 
 
-MOST_TEST_TRIALS = math.ceil(2 * sum(share * runs for share, runs in zip(STAGE_SHARES, LATER_REPEATS, strict=True)))
+MOST_TEST_TRIALS = math.ceil(
+    2 * sum(share * runs for share, runs in zip(STAGE_SHARES, LATER_REPEATS, strict=True))
+)
 """The most evaluations of a staged test for each of its tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class RayCluster:
-    """How a Ray cluster is reached. address: HOST:PORT of its head, '' for one that is started on this machine.
+    """How a Ray cluster is reached. address: HOST:PORT of its head, '' for one that is started on
+    this machine.
 
-    token_file: holds the token of the cluster. slots: trials at once on a cluster that is started here. environment:
-    where the process that speaks with the cluster finds PATH and the like; None: ours.
+    token_file: holds the token of the cluster. slots: trials at once on a cluster that is started
+    here. environment: where the process that speaks with the cluster finds PATH and the like; None:
+    ours.
     """
 
     address: str = ""
@@ -253,12 +325,14 @@ class RayCluster:
 class HostContext:
     """What this machine offers to runs.
 
-    environment: the whole environment of child processes. key, address, proxy: how the Anthropic API is reached.
-    credentials: sign-in files by client name. redactor: removes secrets from text that leaves. sandbox: the choice of
-    sandboxes. hidden: directories that no trial may read, such as the library. commands: commands that the person
-    named, by role (executors, proposers, judges, scorers); no other command runs. None: the caller names commands.
-    models: the models that the person named, and which of them answer in which role. cluster: the Ray cluster that the
-    person configured, None without one. links: by task of this run, folders of dependencies that its workspaces show.
+    environment: the whole environment of child processes. key, address, proxy: how the Anthropic
+    API is reached. credentials: sign-in files by client name. redactor: removes secrets from text
+    that leaves. sandbox: the choice of sandboxes. hidden: directories that no trial may read, such
+    as the library. commands: commands that the person named, by role (executors, proposers, judges,
+    scorers); no other command runs. None: the caller names commands. models: the models that the
+    person named, and which of them answer in which role. cluster: the Ray cluster that the person
+    configured, None without one. links: by task of this run, folders of dependencies that its
+    workspaces show.
     """
 
     environment: Mapping[str, str]
@@ -290,15 +364,20 @@ class HostContext:
 
 
 def parse_executor_spec(
-    text: str, named_commands: NamedCommands | None = None, models: NamedModels | None = None, **more: Any
+    text: str,
+    named_commands: NamedCommands | None = None,
+    models: NamedModels | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     """Return the executor that a text names.
 
-    The text is claude:MODEL, codex:MODEL, anthropic:MODEL, simulated, or the name of a model or of a command.
+    The text is claude:MODEL, codex:MODEL, anthropic:MODEL, simulated, or the name of a model or of
+    a command.
 
     Args:
         models: those that the person named.
-        named_commands: the commands that the person named. Without it the text is a shell command, in which {python} is
+        named_commands: the commands that the person named. Without it the text is a shell command,
+        in which {python} is
         this
             interpreter.
         more: further fields of the kind; None values are left out.
@@ -309,21 +388,35 @@ def parse_executor_spec(
     """
     options = {name: value for name, value in more.items() if value is not None}
     kind, _, rest = text.partition(":")
-    # A client's default model changes with its version, and figures of two models cannot be compared.
+    # A client's default model changes with its version, and figures of two models cannot be
+    # compared.
     if kind in ("claude", "codex", "anthropic"):
         if not rest:
-            raise InvalidArgument(f"{kind} needs a model, such as {kind}:MODEL.", "Figures without one mean nothing.")
+            raise InvalidArgument(
+                f"{kind} needs a model, such as {kind}:MODEL.", "Figures without one mean nothing."
+            )
         return {"kind": kind, "model": rest, **options}
     if text == "simulated":
         return {"kind": "simulated", **options}
     if models is not None and (found := models.endpoints.get(text)) is not None:
-        what = {"name": text, "protocol": found.protocol, "model": found.model, "address": found.url}
+        what = {
+            "name": text,
+            "protocol": found.protocol,
+            "model": found.model,
+            "address": found.url,
+        }
         price = {"price": list(found.price)} if found.price is not None else {}
         return {"kind": "model", **what, **price, **options}
     if named_commands is not None:
         named_command = named_commands.get(text)
         agents = {"agents": True} if named_command.agents else {}
-        return {"kind": "command", "name": text, "command": list(named_command.words), **agents, **options}
+        return {
+            "kind": "command",
+            "name": text,
+            "command": list(named_command.words),
+            **agents,
+            **options,
+        }
     # Without the person's names the caller is the person, at a terminal.
     command = command_of(text)
     if not command:
@@ -334,15 +427,22 @@ def parse_executor_spec(
 def parse_price(spec: Mapping[str, Any]) -> Price | None:
     """Return the price of a million tokens in an executor's spec, None without one."""
     price = spec.get("price")
-    return Price(float(price[0]), float(price[1])) if isinstance(price, list | tuple) else None
+    return (
+        Price(float(price[0]), float(price[1]))
+        if isinstance(
+            price,
+            list | tuple,
+        )
+        else None
+    )
 
 
 def judge_name(settings: RunSettings, taskset: TaskSet, host: HostContext) -> str:
     """Return the name of the run's judge; '' when no task needs a judge.
 
-    It is the setting's, else the first that the person named for the role, else the first proposer model: scores of two
-    judges cannot be compared, so no other one answers in its place. Raises InvalidArgument when a judge is needed and
-    there is none but a hand-off, or several are named.
+    It is the setting's, else the first that the person named for the role, else the first proposer
+    model: scores of two judges cannot be compared, so no other one answers in its place. Raises
+    InvalidArgument when a judge is needed and there is none but a hand-off, or several are named.
     """
     if not any(task.scorer.type == "judge" for task in taskset.tasks):
         return ""
@@ -351,8 +451,9 @@ def judge_name(settings: RunSettings, taskset: TaskSet, host: HostContext) -> st
     judge = settings.judge or next(iter((*host.answering("judge"), *settings.brain.split(","))))
     if judge.partition(":")[0] == "handoff":
         raise InvalidArgument(
-            f"{taskset.name} has tasks that a judge scores, and a judge cannot be a hand-off: it is asked for every"
-            " answer, and is the only one to know what was expected.",
-            "Name one by --judge (settings.judge): anthropic[:MODEL], claude, codex, or a name of a judge or a model.",
+            f"{taskset.name} has tasks that a judge scores, and a judge cannot be a hand-off: it "
+            "is asked for every answer, and is the only one to know what was expected.",
+            "Name one by --judge (settings.judge): anthropic[:MODEL], claude, codex, or a name of "
+            "a judge or a model.",
         )
     return judge

@@ -1,6 +1,8 @@
-"""The context of a run while a process drives it: its ledger, tasks, runner, proposer model and budget.
+"""The context of a run while a process drives it: its ledger, tasks, runner, proposer model and
+budget.
 
-Its parts are made from the settings of the run, after a check that everything they need is available.
+Its parts are made from the settings of the run, after a check that everything they need is
+available.
 """
 
 import base64
@@ -26,9 +28,21 @@ from evolvable_evolve.evolution.ledger import (
 from evolvable_evolve.evolution.operators import Mask, make_mask, proposed_kinds
 from evolvable_evolve.evolution.proposers import ModelAnswer, ModelQuestion, NoAnswer, ProposerModel
 from evolvable_evolve.evolution.run_config import EXECUTORS, HostContext, RunSettings
-from evolvable_evolve.evolution.scorers import JudgeCalibration, JudgeScorer, JudgeSetup, known_samples
+from evolvable_evolve.evolution.scorers import (
+    JudgeCalibration,
+    JudgeScorer,
+    JudgeSetup,
+    known_samples,
+)
 from evolvable_evolve.evolution.solutions import public_files, with_rounds
-from evolvable_evolve.evolution.task import ModelUsage, RegisteredScorer, Task, TaskSet, Trial, TrialOutcome
+from evolvable_evolve.evolution.task import (
+    ModelUsage,
+    RegisteredScorer,
+    Task,
+    TaskSet,
+    Trial,
+    TrialOutcome,
+)
 from evolvable_evolve.evolution.tasks import HeldOutTest, TestRunner, locate
 from evolvable_evolve.evolution.tasks.reader import read_taskset, scorer_files
 from evolvable_evolve.evolution.trials import RunBudget, TrialRequest, TrialRunner
@@ -48,16 +62,23 @@ class RunStopped(EvolvableError):
 
 
 class NeedsPerson(EvolvableError):
-    """A candidate may not run before a person has seen it. The run waits, and continues with the decision."""
+    """A candidate may not run before a person has seen it.
+
+    The run waits, and continues with the decision.
+    """
 
     def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"{name} waits for a person: {why}.", "`evolvable evolve pending` says what is asked.")
+        super().__init__(
+            f"{name} waits for a person: {why}.", "`evolvable evolve pending` says what is asked."
+        )
 
 
 class RunTampered(Refused):
     """Tasks, splits or scorers are not those that the run began with."""
 
-    def __init__(self, text: str, hint: str = "Nothing of this run can be trusted any more: start a new one.") -> None:
+    def __init__(
+        self, text: str, hint: str = "Nothing of this run can be trusted any more: start a new one."
+    ) -> None:
         super().__init__(text, hint)
 
 
@@ -65,9 +86,10 @@ class RunTampered(Refused):
 class RunContext:
     """The collaborators of all steps of a run. It holds no row of the test.
 
-    merged: finalists of other runs, by run, tried as one before any proposal. stop: checked before every step. intact:
-    checked before every measurement; returns why tasks or scorers are not the recorded ones, or ''. sandboxed: whether
-    trials run in a sandbox. plant_canary: stores data in the library that no verb finds. judge: of tasks that have one.
+    merged: finalists of other runs, by run, tried as one before any proposal. stop: checked before
+    every step. intact: checked before every measurement; returns why tasks or scorers are not the
+    recorded ones, or ''. sandboxed: whether trials run in a sandbox. plant_canary: stores data in
+    the library that no verb finds. judge: of tasks that have one.
     """
 
     folder: RunDirectory
@@ -127,29 +149,34 @@ class RunContext:
     def check(self) -> None:
         """Raise RunStopped when a stop was requested."""
         if self.stop():
-            raise RunStopped("The run was asked to stop.", "`evolvable evolve continue` goes on with it.")
+            raise RunStopped(
+                "The run was asked to stop.", "`evolvable evolve continue` goes on with it."
+            )
 
     async def measure(
         self, requests: Sequence[TrialRequest], batch: str, runner: TestRunner | None = None
     ) -> list[Trial]:
         """Measure a batch, by default with the runner of train and val.
 
-        In the search a candidate that tampers is discarded; anywhere else tampering raises RunTampered.
-        Raises RunStopped, BudgetSpent, TrialsFailing, RunTampered.
+        In the search a candidate that tampers is discarded; anywhere else tampering raises
+        RunTampered. Raises RunStopped, BudgetSpent, TrialsFailing, RunTampered.
         """
         self.check()
         # Before the measurement, for all of it; the runner checks again as trials end.
         if why := self.intact():
             raise RunTampered(why)
         trials = await (runner or self.trials).measure(requests, batch=batch)
-        spoiled = next((trial.detail for trial in trials if trial.outcome is TrialOutcome.TAMPERED), "")
+        spoiled = next(
+            (trial.detail for trial in trials if trial.outcome is TrialOutcome.TAMPERED), ""
+        )
         # In the search only the candidate of this batch is worthless; elsewhere the whole run is.
         if spoiled and batch.partition("/")[0] not in ("val", "screen"):
             raise RunTampered(spoiled)
         return trials
 
     async def ask(self, question: ModelQuestion) -> Mapping[str, Any]:
-        """Return the answer to a question. A continued run neither asks nor pays for the same question again.
+        """Return the answer to a question. A continued run neither asks nor pays for the same
+        question again.
 
         Raises NeedsAnswer, NoAnswer, WrongAnswer, BudgetSpent, RunStopped.
         """
@@ -158,28 +185,47 @@ class RunContext:
             answer: Mapping[str, Any] = self.folder.read_json(earlier.answer)
             return answer
         if earlier is None:
-            # The text before the record that names it: a kill in between leaves a file without a record.
+            # The text before the record that names it: a kill in between leaves a file without a
+            # record.
             artifact = self.folder.store_json(question.packet())
-            self.note("asked", packet=question.id, role=role, iteration=self.state.iteration, artifact=artifact)
+            self.note(
+                "asked",
+                packet=question.id,
+                role=role,
+                iteration=self.state.iteration,
+                artifact=artifact,
+            )
         model_answer = await self.ask_reserved(
             self.proposer_model, question, (question.id, role), most_output=question.max_tokens
         )
         # Likewise the answer: its record must not name a file that is not there.
         self.record_cost(
-            question.id, role, model_answer.usage, model_answer.by, self.folder.store_json(model_answer.value)
+            question.id,
+            role,
+            model_answer.usage,
+            model_answer.by,
+            self.folder.store_json(model_answer.value),
         )
         return model_answer.value
 
     async def ask_reserved(
-        self, model: ProposerModel, question: ModelQuestion, packet_role: tuple[str, str], *, most_output: int
+        self,
+        model: ProposerModel,
+        question: ModelQuestion,
+        packet_role: tuple[str, str],
+        *,
+        most_output: int,
     ) -> ModelAnswer:
-        """Return a model's answer within the budget. A failure that cost something is settled and recorded.
+        """Return a model's answer within the budget. A failure that cost something is settled and
+        recorded.
 
         Raises NeedsAnswer, NoAnswer, WrongAnswer, BudgetSpent.
         """
         # A question to several models may be billed by each of them.
         tries = getattr(model, "tries", 1)
-        with self.budget.reserving(ModelUsage(QUESTION_TOKENS * tries, most_output * tries, tries)) as settle:
+        with self.budget.reserving(
+            ModelUsage(QUESTION_TOKENS * tries, most_output * tries, tries)
+        ) as settle:
             try:
                 answer = await model.ask(question)
             except NoAnswer as error:
@@ -194,14 +240,21 @@ class RunContext:
         return answer
 
     def note_attempts(self, packet_role: tuple[str, str], attempts: Sequence[ModelAttempt]) -> None:
-        """Record each attempt to get an answer. `answered` records hold their sum, and are what is billed."""
+        """Record each attempt to get an answer.
+
+        `answered` records hold their sum, and are what is billed.
+        """
         packet, role = packet_role
         for attempt in attempts:
             self.journal.note("attempted", packet=packet, role=role, **asdict(attempt))
 
-    def record_cost(self, packet: str, role: str, usage: ModelUsage, by: str, artifact: str = "") -> None:
+    def record_cost(
+        self, packet: str, role: str, usage: ModelUsage, by: str, artifact: str = ""
+    ) -> None:
         """Record the cost of a question. Without an artifact there was no answer."""
-        self.journal.note("answered", packet=packet, role=role, by=by, artifact=artifact, **asdict(usage))
+        self.journal.note(
+            "answered", packet=packet, role=role, by=by, artifact=artifact, **asdict(usage)
+        )
 
 
 EXECUTOR_DIR = "executor"
@@ -212,8 +265,9 @@ EXECUTOR_DIR = "executor"
 class ExecutorKind:
     """A kind of executor.
 
-    target: MODULE:CLASS below `executors`, which has `from_spec`. needs_canary: whether it has to show first that a
-    program reaches its model. agents: whether it can be given agents; None: by the executor's spec.
+    target: MODULE:CLASS below `executors`, which has `from_spec`. needs_canary: whether it has to
+    show first that a program reaches its model. agents: whether it can be given agents; None: by
+    the executor's spec.
     """
 
     target: str
@@ -227,7 +281,9 @@ EXECUTOR_KINDS = {
     "command": ExecutorKind(
         "command_executor:CommandExecutor", runs_commands=True, uses_taskset_files=True, agents=None
     ),
-    "claude": ExecutorKind("coding_agents:ClaudeExecutor", runs_commands=True, needs_canary=True, agents=True),
+    "claude": ExecutorKind(
+        "coding_agents:ClaudeExecutor", runs_commands=True, needs_canary=True, agents=True
+    ),
     "codex": ExecutorKind("coding_agents:CodexExecutor", runs_commands=True, needs_canary=True),
     "anthropic": ExecutorKind("model_api:ModelExecutor", needs_canary=True),
     "model": ExecutorKind("model_api:ModelExecutor", needs_canary=True),
@@ -236,7 +292,9 @@ EXECUTOR_KINDS = {
 
 
 def executor_kind(spec: Mapping[str, Any]) -> ExecutorKind:
-    """Return the kind of the executor that a run's settings name; one without a target is unknown."""
+    """Return the kind of the executor that a run's settings name; one without a target
+    is unknown.
+    """
     return EXECUTOR_KINDS.get(str(spec.get("kind")), ExecutorKind(""))
 
 
@@ -246,33 +304,50 @@ def takes_agents(spec: Mapping[str, Any]) -> bool:
     return spec.get("agents") is True if agents is None else agents
 
 
-def make_executor(spec: Mapping[str, Any], host: HostContext, taskset: TaskSet, directory: Path) -> Executor:
+def make_executor(
+    spec: Mapping[str, Any], host: HostContext, taskset: TaskSet, directory: Path
+) -> Executor:
     """Return the executor that a run's settings name.
 
-    directory: where a command finds the files of the task set. Raises InvalidArgument, Refused, ClientError.
+    directory: where a command finds the files of the task set. Raises InvalidArgument, Refused,
+    ClientError.
     """
     module, _, name = executor_kind(spec).target.partition(":")
     if not module:
         kind = ascii(str(spec.get("kind"))[:40])
         raise InvalidArgument(f"{kind} is no executor.", f"It is one of {', '.join(EXECUTORS)}.")
     # Imported by name: a run needs one of them, and each starts slower than this module.
-    cls, files = getattr(import_module(f"evolvable_evolve.evolution.executors.{module}"), name), scorer_files(taskset)
-    executor: Executor = cls.from_spec(spec, host, tasks=taskset.tasks, files=files, directory=directory)
-    return with_rounds(executor, spec.get("rounds", 0), public_files(taskset, files), CommandHost.of(host))
+    cls, files = (
+        getattr(import_module(f"evolvable_evolve.evolution.executors.{module}"), name),
+        scorer_files(taskset),
+    )
+    executor: Executor = cls.from_spec(
+        spec, host, tasks=taskset.tasks, files=files, directory=directory
+    )
+    return with_rounds(
+        executor, spec.get("rounds", 0), public_files(taskset, files), CommandHost.of(host)
+    )
 
 
-def make_judge(settings: RunSettings, host: HostContext, folder: RunDirectory, taskset: TaskSet) -> JudgeSetup | None:
+def make_judge(
+    settings: RunSettings, host: HostContext, folder: RunDirectory, taskset: TaskSet
+) -> JudgeSetup | None:
     """Return the judge of a run, None when no task needs one. Raises InvalidArgument, Refused."""
     if not any(task.scorer.type == "judge" for task in taskset.tasks):
         return None
-    spec = proposers.ModelSpec.from_settings(settings.judge, proposers.JUDGE_ROLES, settings, host, folder)
+    spec = proposers.ModelSpec.from_settings(
+        settings.judge, proposers.JUDGE_ROLES, settings, host, folder
+    )
     calibrations: dict[str, JudgeCalibration] = {}
     return JudgeSetup(JudgeScorer(spec, calibrations), calibrations, known_samples(taskset.tasks))
 
 
 @dataclass(frozen=True)
 class RunParts:
-    """Opened parts of a run, by its settings. runs_commands: whether any of them starts a command."""
+    """Opened parts of a run, by its settings.
+
+    runs_commands: whether any of them starts a command.
+    """
 
     settings: RunSettings
     taskset: TaskSet
@@ -287,24 +362,36 @@ class RunParts:
 def make_run_parts(
     library: Library, caller: Caller, folder: RunDirectory, host: HostContext, state: RunState
 ) -> RunParts:
-    """Return the parts of a run. Raises RunTampered, Refused, and InvalidArgument for a part that is gone."""
+    """Return the parts of a run.
+
+    Raises RunTampered, Refused, and InvalidArgument for a part that is gone.
+    """
     settings, directory = RunSettings.from_json(state.settings), folder.path / EXECUTOR_DIR
     taskset, ref = (
-        _read_kept_taskset(folder, settings) if settings.kept_tasks else _open_taskset(library, caller, settings)
+        _read_kept_taskset(folder, settings)
+        if settings.kept_tasks
+        else _open_taskset(library, caller, settings)
     )
     registered = locate.registered_scorers(taskset.tasks, host.scorers)
     locate.refuse_changed(registered, settings.scorers)
     kind, guarded = executor_kind(settings.executor), dict[str, bytes]()
     if kind.uses_taskset_files:
         # Files that the command names by whole paths decide results too.
-        own = [word for word in settings.executor["command"] if Path(word).is_absolute() and Path(word).is_file()]
+        own = [
+            word
+            for word in settings.executor["command"]
+            if Path(word).is_absolute() and Path(word).is_file()
+        ]
         guarded = {**scorer_files(taskset), **{word: Path(word).read_bytes() for word in own}}
     for scorer in registered.values():
         guarded |= scorer.files
     executor = make_executor(settings.executor, host, taskset, directory)
     # Before anything is measured with it.
     if executor.fingerprint != state.fingerprint:
-        text = f"The executor is now {executor.fingerprint}, and the run began with {state.fingerprint}."
+        text = (
+            f"The executor is now {executor.fingerprint}, and the run began with "
+            f"{state.fingerprint}."
+        )
         raise RunTampered(text, "Figures of both cannot stand beside each other: start a new run.")
     return RunParts(
         settings,
@@ -321,7 +408,10 @@ def make_run_parts(
 
 
 def _open_taskset(library: Library, caller: Caller, settings: RunSettings) -> tuple[TaskSet, Ref]:
-    """Return the task set that the run began with, and its ref. Raises RunTampered when its content differs now."""
+    """Return the task set that the run began with, and its ref.
+
+    Raises RunTampered when its content differs now.
+    """
     stored_ref = Ref.parse(settings.task_set)
     ref = stored_ref.within(stored_ref.scope or USER_SCOPE).at(settings.task_set_version)
     taskset, _ = locate.load_taskset(library, caller, ref)
@@ -334,15 +424,24 @@ def _open_taskset(library: Library, caller: Caller, settings: RunSettings) -> tu
 def _make_proposer_model(
     settings: RunSettings, host: HostContext, folder: RunDirectory
 ) -> proposers.HandOffModel | proposers.ModelSpec:
-    """Return the model that a run asks: the proposer model, or in a trial of a skill the judge of its answers."""
+    """Return the model that a run asks: the proposer model, or in a trial of a skill the judge of
+    its answers.
+    """
     if settings.purpose == "try" and settings.judge:
-        return proposers.ModelSpec.from_settings(settings.judge, proposers.JUDGE_ROLES, settings, host, folder)
+        return proposers.ModelSpec.from_settings(
+            settings.judge, proposers.JUDGE_ROLES, settings, host, folder
+        )
     return proposers.make_proposer_model(settings, host, folder)
 
 
 def _read_kept_taskset(folder: RunDirectory, settings: RunSettings) -> tuple[TaskSet, None]:
-    """Return the task set that a run stores itself. Raises RunTampered when it is not the one it began with."""
-    files = {path: base64.b64decode(data) for path, data in folder.read_json(settings.kept_tasks).items()}
+    """Return the task set that a run stores itself.
+
+    Raises RunTampered when it is not the one it began with.
+    """
+    files = {
+        path: base64.b64decode(data) for path, data in folder.read_json(settings.kept_tasks).items()
+    }
     taskset = read_taskset(Ref.parse(settings.task_set).name, files)
     if taskset.digest != settings.task_set_digest:
         raise RunTampered(f"The tasks of run {folder.id} are not those that it began with.")
@@ -350,7 +449,9 @@ def _read_kept_taskset(folder: RunDirectory, settings: RunSettings) -> tuple[Tas
 
 
 def _models(settings: RunSettings) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Yield each proposer model and the judge: its name, the verb of its work, the roles in which it may be named."""
+    """Yield each proposer model and the judge: its name, the verb of its work, the roles in which
+    it may be named.
+    """
     for model_name in settings.brain.split(","):
         yield model_name.strip(), "think", proposers.PROPOSER_ROLES
     yield settings.judge, "judge", proposers.JUDGE_ROLES
@@ -370,7 +471,9 @@ def check_runnable(folder: RunDirectory, host: HostContext) -> None:
 
 
 def check_commands_named(settings: RunSettings, host: HostContext) -> None:
-    """Raise Refused when a run needs a command that the person did not name, or names otherwise than at its start."""
+    """Raise Refused when a run needs a command that the person did not name, or names otherwise
+    than at its start.
+    """
     if executor_kind(settings.executor).uses_taskset_files:
         check_named_executor(settings.executor, host)
     if host.scorers is not None:
@@ -383,7 +486,8 @@ def check_commands_named(settings: RunSettings, host: HostContext) -> None:
 
 
 def check_available(settings: RunSettings, host: HostContext, files: Mapping[str, bytes]) -> None:
-    """Raise InvalidArgument when a command or a key that a run needs is missing here. Asks no model.
+    """Raise InvalidArgument when a command or a key that a run needs is missing here. Asks no
+    model.
 
     files: of the task set; the executor's command may be one of them.
     """
@@ -394,13 +498,22 @@ def check_available(settings: RunSettings, host: HostContext, files: Mapping[str
             raise InvalidArgument(text, "Set ANTHROPIC_API_KEY.")
         proposers.find_endpoint(model_name, host)
         if _is_command(model_name, host):
-            needed += [(word, verb) for word in proposers.command_words(model_name, roles, host)[:1]]
+            needed += [
+                (word, verb) for word in proposers.command_words(model_name, roles, host)[:1]
+            ]
     check_commands_named(settings, host)
     if executor_kind(settings.executor).uses_taskset_files:
         own = (*files, "{python}")
-        needed += [(word, "do the tasks") for word in settings.executor["command"][:1] if word not in own]
+        needed += [
+            (word, "do the tasks") for word in settings.executor["command"][:1] if word not in own
+        ]
     for word, verb in needed:
         # A word with a folder is a path, and is not looked for on the PATH.
-        if not Path(word).parent.name and shutil.which(word, path=host.environment.get("PATH")) is None:
+        if (
+            not Path(word).parent.name
+            and shutil.which(word, path=host.environment.get("PATH")) is None
+        ):
             hint = "Install it, give its whole path, or name another."
-            raise InvalidArgument(f"{ascii(word[:80])}, which is to {verb}, is not on the PATH.", hint)
+            raise InvalidArgument(
+                f"{ascii(word[:80])}, which is to {verb}, is not on the PATH.", hint
+            )

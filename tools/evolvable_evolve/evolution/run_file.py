@@ -22,12 +22,20 @@ OF_EXECUTOR = {
 }
 """Keys of the run's file that belong to its executor, with their rows in the manual."""
 
-_OTHER_NAMES = {"pass_at": "fail_below", "max_cost": "cost", "max_tokens": "tokens", "max_calls": "calls"}
+_OTHER_NAMES = {
+    "pass_at": "fail_below",
+    "max_cost": "cost",
+    "max_tokens": "tokens",
+    "max_calls": "calls",
+}
 """Options whose setting has another name."""
 
 _GONE: Mapping[str, tuple[Any, str]] = {
     "final": ("staged", "The sealed test is measured in stages; the test of one stage is gone."),
-    "give_up_below": (0, "`evolve status` shows the chance that is left, and `evolve stop` ends a run."),
+    "give_up_below": (
+        0,
+        "`evolve status` shows the chance that is left, and `evolve stop` ends a run.",
+    ),
 }
 """Settings of earlier versions: the value that changes nothing, and what replaces them."""
 
@@ -42,35 +50,46 @@ _KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
 
 
 def read_run_file(data: bytes) -> dict[str, Any]:
-    """Return the settings in a run's file, with the keys of its executor. Raises InvalidArgument."""
+    """Return the settings in a run's file, with the keys of its executor.
+
+    Raises InvalidArgument.
+    """
     try:
         found = tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         hint = "It is TOML, a setting a line, such as `seed = 7`; docs/evolve.md lists them."
-        raise InvalidArgument(f"The run's file cannot be read: {ascii(str(error)[:200])}.", hint) from None
+        raise InvalidArgument(
+            f"The run's file cannot be read: {ascii(str(error)[:200])}.", hint
+        ) from None
     for name in found:
         _check_name(name, (*GIVEN, *LIMITS, *OF_EXECUTOR))
     if not isinstance(found.get("stand_in", False), bool):
-        raise InvalidArgument(f"stand_in is {ascii(str(found['stand_in'])[:80])}.", "It is true or false.")
+        raise InvalidArgument(
+            f"stand_in is {ascii(str(found['stand_in'])[:80])}.", "It is true or false."
+        )
     return found
 
 
 def make_settings(options: Mapping[str, Any], *, internal: bool = False) -> RunSettings:
-    """Return the settings of these options. internal: settings that follow from what is started may be among them.
+    """Return the settings of these options. internal: settings that follow from what is started may
+    be among them.
 
     Raises InvalidArgument for an unknown name, and for a value that does not fit.
     """
     inner = {setting.name for setting in fields(RunSettings)} - GIVEN.keys()
     # An agent must not name the purpose or the version of a task set itself.
     if not internal and (internal_names := sorted(options.keys() & inner)):
-        raise InvalidArgument(f"{', '.join(internal_names)} is no setting that is given.", "See docs/evolve.md.")
+        raise InvalidArgument(
+            f"{', '.join(internal_names)} is no setting that is given.", "See docs/evolve.md."
+        )
     rest, limits = dict[str, Any](), dict[str, Any]()
     for name, value in options.items():
         if name in _GONE:
             _check_gone(name, value)
         elif name in LIMITS:
             limits[name] = _fit(name, LIMITS[name].type, value)
-            if value is not None and not value >= 0:  # also not a number, which no bill would ever reach
+            # Also not a number, which no bill would ever reach.
+            if value is not None and not value >= 0:
                 raise InvalidArgument(f"{name} is {value}.", "It is 0 or more.")
         elif name in inner:
             rest[name] = value
@@ -93,22 +112,31 @@ def setting_rows() -> list[tuple[str, str, str]]:
         rows.append((f"`{name}`", default, setting.metadata["about"] + values))
     rows += [(f"`{name}`", "", about) for name, about in OF_EXECUTOR.items()]
     what = "The limits of `--max-cost`, `--max-tokens` and `--max-calls`, and seconds of trials."
-    return [*rows, (", ".join(f"`{name}`" for name in LIMITS), "", what)]
+    return [
+        *rows,
+        (", ".join(f"`{name}`" for name in LIMITS), "", what),
+    ]
 
 
 def _check_name(name: str, names: tuple[str, ...]) -> None:
     if name in names or name in _GONE:
         return
-    near = _OTHER_NAMES.get(name) or next(iter(get_close_matches(name.replace("-", "_"), names, 1)), "")
+    near = _OTHER_NAMES.get(name) or next(
+        iter(get_close_matches(name.replace("-", "_"), names, 1)), ""
+    )
     hint = f"Did you mean {near}? " if near else ""
-    raise InvalidArgument(f"{ascii(name[:80])} is no setting of a run.", f"{hint}docs/evolve.md lists the settings.")
+    raise InvalidArgument(
+        f"{ascii(name[:80])} is no setting of a run.", f"{hint}docs/evolve.md lists the settings."
+    )
 
 
 def _check_gone(name: str, value: Any) -> None:
     same, instead = _GONE[name]
     # The value that was the default has always meant what happens now.
     if value not in (None, same):
-        raise InvalidArgument(f"{name} is no setting any more, and it was {ascii(str(value)[:40])}.", instead)
+        raise InvalidArgument(
+            f"{name} is no setting any more, and it was {ascii(str(value)[:40])}.", instead
+        )
 
 
 def _fit(name: str, kind: Any, value: Any) -> Any:
@@ -116,7 +144,9 @@ def _fit(name: str, kind: Any, value: Any) -> Any:
     if kind not in _KINDS:
         if isinstance(value, Mapping):
             return value
-        raise InvalidArgument(f"{name} is {ascii(str(value)[:80])}.", "It is a table of names and numbers.")
+        raise InvalidArgument(
+            f"{name} is {ascii(str(value)[:80])}.", "It is a table of names and numbers."
+        )
     types, expected = _KINDS[kind]
     if int in types and float not in types and isinstance(value, float) and value.is_integer():
         value = int(value)  # JSON has one kind of numbers, and some clients write 500.0
@@ -126,4 +156,7 @@ def _fit(name: str, kind: Any, value: Any) -> Any:
             return value
         if len(value) == 2 and all(type(number) is int for number in value):
             return tuple(value)
-    raise InvalidArgument(f"{name} is {ascii(str(value)[:80])}.", f"It is {expected}.")
+    raise InvalidArgument(
+        f"{name} is {ascii(str(value)[:80])}.",
+        f"It is {expected}.",
+    )

@@ -24,7 +24,9 @@ from evolvable_store.errors import LibraryCorrupt, NotFound, Refused
 from evolvable_tools import Library
 
 HEAD_FILE = "removed.json"
-"""The file that stays of a removed run, beside its report: the time, the verdict, and the head of its ledger."""
+"""The file that stays of a removed run, beside its report: the time, the verdict, and the head of
+its ledger.
+"""
 
 MAX_WAITING = 10_000
 """The most waiting proposals that are searched for one that names a run."""
@@ -43,7 +45,9 @@ class RemovedRun:
 
 @dataclass(frozen=True)
 class RemovedRuns:
-    """The runs that were removed, or would be, and the old ones that stay, each with its reasons."""
+    """The runs that were removed, or would be, and the old ones that stay, each with
+    its reasons.
+    """
 
     removed: list[str] = field(default_factory=list)
     kept: dict[str, list[str]] = field(default_factory=dict)
@@ -52,7 +56,8 @@ class RemovedRuns:
 def remove_run(library: Library, run: str) -> RemovedRun:
     """Remove the folder of a run except its report and the head of its ledger.
 
-    Raises NoSuchRun, LedgerDamaged, and Refused for a run that is driven, or to which something refers.
+    Raises NoSuchRun, LedgerDamaged, and Refused for a run that is driven, or to which something
+    refers.
     """
     folder = find_run(library.store.home, run)
     if pins := _pins(library, folder, load_run_state(folder)):
@@ -61,10 +66,11 @@ def remove_run(library: Library, run: str) -> RemovedRun:
 
 
 def remove_old_runs(library: Library, before: str, *, dry_run: bool = False) -> RemovedRuns:
-    """Remove the runs whose last record is older than this moment (ISO 8601 in UTC), unless something refers to them.
+    """Remove the runs whose last record is older than this moment (ISO 8601 in UTC), unless
+    something refers to them.
 
-    Unfinished runs stay, and so do runs whose promotion is not adopted yet: a person may still continue with them. Runs
-    that cannot be read are left as they are.
+    Unfinished runs stay, and so do runs whose promotion is not adopted yet: a person may still
+    continue with them. Runs that cannot be read are left as they are.
     """
     result = RemovedRuns()
     for folder, state in list(iter_run_states(library.store.home)):
@@ -104,12 +110,20 @@ def _pins(library: Library, folder: RunDirectory, state: RunState) -> list[str]:
 
 def _remove(library: Library, folder: RunDirectory) -> RemovedRun:
     state = load_run_state(folder)
-    with contextlib.suppress(NotFound, LibraryCorrupt):  # an artefact is gone: an earlier report stays
+    # An artefact is gone: an earlier report stays.
+    with contextlib.suppress(NotFound, LibraryCorrupt):
         write_report(folder, redactor=library.redactor())
     records, head = ledger_head(folder.ledger)
-    summary = {"run": folder.id, "label": state.label, "verdict": state.verdict, "removed_at": library.store.now()}
+    summary = {
+        "run": folder.id,
+        "label": state.label,
+        "verdict": state.verdict,
+        "removed_at": library.store.now(),
+    }
     # Before the ledger goes: `finish_removals` recognises a removal by this file.
-    folder.write_file(HEAD_FILE, json.dumps({**summary, "records": records, "head": head}, indent=1).encode())
+    folder.write_file(
+        HEAD_FILE, json.dumps({**summary, "records": records, "head": head}, indent=1).encode()
+    )
     freed = sum(path.lstat().st_size for path in _rest(folder.path))
     folder.ledger.unlink()  # first: without it there is no run, whatever a kill leaves of the rest
     clear_removed(folder.path)
@@ -122,7 +136,9 @@ def _rest(path: Path) -> Iterator[Path]:
             yield entry
             # A link is removed itself, and its target is not counted or touched.
             if entry.is_dir() and not entry.is_symlink():
-                yield from (below for below in entry.rglob("*") if not below.is_dir() or below.is_symlink())
+                yield from (
+                    below for below in entry.rglob("*") if not below.is_dir() or below.is_symlink()
+                )
 
 
 def clear_removed(path: Path) -> None:
@@ -140,7 +156,12 @@ def finish_removals(home: Path) -> None:
     """Finish the removals that a kill interrupted."""
     runs = home / EVOLVE_DIR
     for path in runs.iterdir() if runs.is_dir() else ():
-        # The head is there and the ledger is gone: the removal was decided, and only the rest is left.
-        begun = not path.is_symlink() and (path / HEAD_FILE).is_file() and not (path / "ledger.jsonl").exists()
+        # The head is there and the ledger is gone: the removal was decided, and only the rest is
+        # left.
+        begun = (
+            not path.is_symlink()
+            and (path / HEAD_FILE).is_file()
+            and not (path / "ledger.jsonl").exists()
+        )
         if begun:
             clear_removed(path)

@@ -1,4 +1,6 @@
-"""Both arms of a sealed test: opened once, measured side by side within the budget, and recorded."""
+"""Both arms of a sealed test: opened once, measured side by side within the budget, and
+recorded.
+"""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -11,13 +13,20 @@ from evolvable_evolve.evolution.canaries import find_answered_canaries, make_can
 from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.ledger import RunCandidate
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.statistics import NarrowResult, Ruling, narrow_sizes, paired_interval
+from evolvable_evolve.evolution.statistics import (
+    NarrowResult,
+    Ruling,
+    narrow_sizes,
+    paired_interval,
+)
 from evolvable_evolve.evolution.task import Task, Trial, TrialOutcome
 from evolvable_evolve.evolution.tasks import TestRunner
 from evolvable_evolve.evolution.trials import BudgetSpent, TrialRequest
 
 FIRST_REPEAT = 20_000
-"""The repeat from which on validation tasks are run here: none of these repeats was measured before."""
+"""The repeat from which on validation tasks are run here: none of these repeats was measured
+before.
+"""
 
 
 def budget_shortfall(run: RunContext, evaluations: int) -> str:
@@ -36,8 +45,8 @@ def budget_shortfall(run: RunContext, evaluations: int) -> str:
     for what, limit, used, each in left:
         if limit is not None and used + each * evaluations > limit:
             return (
-                f"The test takes {evaluations} evaluations, for which the rest of the budget ({what}) does not reach;"
-                " it was not opened."
+                f"The test takes {evaluations} evaluations, for which the rest of the budget "
+                f"({what}) does not reach; it was not opened."
             )
     return ""
 
@@ -45,11 +54,22 @@ def budget_shortfall(run: RunContext, evaluations: int) -> str:
 def record_no_test(run: RunContext, ruling: Ruling, why: str, candidate: str = "") -> None:
     """Record a verdict for which no test was measured to its end."""
     look = run.state.looks
-    run.note("verdict", verdict=ruling, candidate=candidate, why=why, look=look, p=None, delta=None, interval=None, n=0)
+    run.note(
+        "verdict",
+        verdict=ruling,
+        candidate=candidate,
+        why=why,
+        look=look,
+        p=None,
+        delta=None,
+        interval=None,
+        n=0,
+    )
 
 
 MOST_MISSING = 0.1
-"""The share of an arm's trials that may be missing beyond those of the other arm, and still be run again.
+"""The share of an arm's trials that may be missing beyond those of the other arm, and still be run
+again.
 
 Missing trials beyond it may depend on the program, and a second chance would then be a gain.
 """
@@ -64,20 +84,25 @@ async def repeat_unfinished(
     runner: TestRunner,
     label: str = "test/alone",
 ) -> list[Trial]:
-    """Return the trials, with a second one for each that came to no result and for each that took too long.
+    """Return the trials, with a second one for each that came to no result and for each that took
+    too long.
 
-    Missing trials of all arms are run again together, as all were first. Slow ones are run while no trial of another
-    arm runs: a program can keep the processors busy, so that trials of another arm beside its own take too long. Every
-    arm gets the second chance.
+    Missing trials of all arms are run again together, as all were first. Slow ones are run while no
+    trial of another arm runs: a program can keep the processors busy, so that trials of another arm
+    beside its own take too long. Every arm gets the second chance.
     """
     found = list(trials)
     missing = [at for at, trial in enumerate(trials) if trial.outcome is TrialOutcome.INFRA_ERROR]
     counts = [sum(requests[at][0] is arm for at in missing) for arm in arms]
     if missing and max(counts) - min(counts) <= MOST_MISSING * len(requests) / len(arms):
         # Repeats of their own, so that the failed ones do not come from the cache.
-        again = [(requests[at][0], requests[at][1], 2 * repeats + requests[at][2]) for at in missing]
+        again = [
+            (requests[at][0], requests[at][1], 2 * repeats + requests[at][2]) for at in missing
+        ]
         with suppress(BudgetSpent):  # without budget they stay missing
-            for at, trial in zip(missing, await run.measure(again, f"{label}-again", runner), strict=True):
+            for at, trial in zip(
+                missing, await run.measure(again, f"{label}-again", runner), strict=True
+            ):
                 found[at] = trial
     for number, arm in enumerate(arms):
         slow = [
@@ -87,14 +112,19 @@ async def repeat_unfinished(
         ]
         if slow:
             again = [(arm, requests[at][1], repeats + requests[at][2]) for at in slow]
-            for at, trial in zip(slow, await run.measure(again, f"{label}-{number}", runner), strict=True):
+            for at, trial in zip(
+                slow, await run.measure(again, f"{label}-{number}", runner), strict=True
+            ):
                 found[at] = trial
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredArms:
-    """The base and the finalist, measured on the same tasks. cheated: canary tasks that the finalist answered."""
+    """The base and the finalist, measured on the same tasks.
+
+    cheated: canary tasks that the finalist answered.
+    """
 
     measured: Sequence[Task]
     arms: tuple[Program, Program]
@@ -112,11 +142,15 @@ class MeasuredArms:
     @property
     def scores(self) -> tuple[Mapping[str, list[float]], Mapping[str, list[float]]]:
         """The scores that count, by task, of the base and of the finalist."""
-        before, after = (values_by_task(self.trials, arm.digest, lambda trial: trial.score) for arm in self.arms)
+        before, after = (
+            values_by_task(self.trials, arm.digest, lambda trial: trial.score) for arm in self.arms
+        )
         return before, after
 
 
-async def measure_arms(run: RunContext, finalist: RunCandidate, repeats: int, *, with_val: bool) -> MeasuredArms:
+async def measure_arms(
+    run: RunContext, finalist: RunCandidate, repeats: int, *, with_val: bool
+) -> MeasuredArms:
     """Open the test and measure both arms on it, interleaved.
 
     with_val: for the narrower claim, also on validation tasks, by fresh repeats.
@@ -124,25 +158,50 @@ async def measure_arms(run: RunContext, finalist: RunCandidate, repeats: int, *,
     Raises BudgetSpent, RunStopped.
     """
     state, program = run.state, run.program(finalist.digest)
-    tests, look, runner = run.sealed.open(run.settings.family or run.folder.id, finalist.digest)
+    tests, look, runner = run.sealed.open(
+        run.settings.family or run.folder.id,
+        finalist.digest,
+    )
     val: Sequence[Task] = ()
     if with_val:
-        sizes, salt = narrow_sizes(len(run.val), len(tests)), run.settings.test_digest
-        val, tests = (draw_tasks(some, size, salt) for some, size in zip((run.val, tests), sizes, strict=True))
+        sizes, salt = (
+            narrow_sizes(
+                len(run.val),
+                len(tests),
+            ),
+            run.settings.test_digest,
+        )
+        val, tests = (
+            draw_tasks(some, size, salt)
+            for some, size in zip(
+                (run.val, tests),
+                sizes,
+                strict=True,
+            )
+        )
     # On the disk before a task runs: a continued run must know that the test is open.
     if not state.looks:
         run.note("look", look=look, test_digest=run.settings.test_digest, candidate=finalist.digest)
     arms = (run.base, program)
-    requests: list[TrialRequest] = [(arm, task, r) for r in range(repeats) for task in tests for arm in arms]
+    requests: list[TrialRequest] = [
+        (arm, task, r) for r in range(repeats) for task in tests for arm in arms
+    ]
     canaries = make_canary_tasks(run.folder, tests, run.plant_canary)
     for at, canary in enumerate(canaries, 1):  # spread evenly, so that no place tells a canary
-        requests.insert(at * len(requests) // (len(canaries) + 1), (program, canary.task, 0))
+        requests.insert(
+            at * len(requests) // (len(canaries) + 1),
+            (program, canary.task, 0),
+        )
     trials = await run.measure(requests, "test/arms", runner)
-    trials = await repeat_unfinished(run, arms, requests, trials, repeats, runner, "test/arms-alone")
+    trials = await repeat_unfinished(
+        run, arms, requests, trials, repeats, runner, "test/arms-alone"
+    )
     tasks: list[Task] = list(tests)
     if val:
         # Fresh repeats, because the finalist was chosen by the earlier ones.
-        fresh = [(arm, task, FIRST_REPEAT + r) for r in range(repeats) for task in val for arm in arms]
+        fresh = [
+            (arm, task, FIRST_REPEAT + r) for r in range(repeats) for task in val for arm in arms
+        ]
         trials += await run.measure(fresh, "test/arms-val")
         tasks += val
     # Canaries have no score that counts for either arm.
@@ -154,7 +213,10 @@ async def measure_arms(run: RunContext, finalist: RunCandidate, repeats: int, *,
 
 def draw_tasks(tasks: Sequence[Task], many: int, salt: str) -> list[Task]:
     """Return so many of the tasks, in their order; which ones follows from `salt` alone."""
-    drawn = sorted(tasks, key=lambda task: hashlib.sha256(f"{salt} {task.id}".encode()).digest())[:many]
+    drawn = sorted(
+        tasks,
+        key=lambda task: hashlib.sha256(f"{salt} {task.id}".encode()).digest(),
+    )[:many]
     return sorted(drawn, key=list(tasks).index)
 
 
@@ -170,7 +232,9 @@ def record_measured(
 ) -> None:
     """Record the verdict on two arms."""
     before, after = measured.scores
-    task_means = [{task: sum(values) / len(values) for task, values in arm.items()} for arm in (before, after)]
+    task_means = [
+        {task: sum(values) / len(values) for task, values in arm.items()} for arm in (before, after)
+    ]
     both = [
         task_means[1][task] - task_means[0][task]
         for task in measured.tasks

@@ -1,9 +1,10 @@
-"""The search: greedy composition of candidates that are measured in stages on training and validation tasks.
+"""The search: greedy composition of candidates that are measured in stages on training and
+validation tasks.
 
-One program is current, the best so far. Each candidate is compared with all results of it: first on half of the
-selection tasks, then on all, and, where the difference is small, by fresh repeats of both on the tasks whose results
-differ. A rejected candidate's score counts half a trial for its parent, because the two differ little. Nothing here is
-a claim: the sealed test alone decides.
+One program is current, the best so far. Each candidate is compared with all results of it: first on
+half of the selection tasks, then on all, and, where the difference is small, by fresh repeats of
+both on the tasks whose results differ. A rejected candidate's score counts half a trial for its
+parent, because the two differ little. Nothing here is a claim: the sealed test alone decides.
 """
 
 import hashlib
@@ -21,11 +22,18 @@ from evolvable_evolve.evolution.operators import STRUCTURE_MODE, CommitResult, E
 from evolvable_evolve.evolution.proposers import Evidence
 from evolvable_evolve.evolution.run_config import MOST_TEST_TRIALS
 from evolvable_evolve.evolution.run_context import RunContext
-from evolvable_evolve.evolution.statistics import NARROW_REPEATS, NOISE, PowerDesign, narrow_sizes, smallest_gain
+from evolvable_evolve.evolution.statistics import (
+    NARROW_REPEATS,
+    NOISE,
+    PowerDesign,
+    narrow_sizes,
+    smallest_gain,
+)
 from evolvable_evolve.evolution.structure_round import structure_tasks
 from evolvable_evolve.evolution.task import Task
 
-# The figures of the search were chosen in simulations, on other seeds than the published rows (`benchmarks/README.md`).
+# The figures of the search were chosen in simulations, on other seeds than the published rows
+# (`benchmarks/README.md`).
 MIN_SELECTION = 20
 """The fewest selection tasks, where there are as many."""
 
@@ -34,10 +42,14 @@ VAL_SHARE = 0.7
 
 # In simulations 366 to 387 trials for 100 test tasks (`benchmarks/README.md`), and the veto.
 EXPECTED_TEST = 3.9
-"""Evaluations of a staged test and of the veto after it for each test task, on average where a program is better."""
+"""Evaluations of a staged test and of the veto after it for each test task, on average where a
+program is better.
+"""
 
 USUAL_ROUND = 1.0
-"""Evaluations of a proposal for each selection task: some are dropped after half, others repeat the differing tasks."""
+"""Evaluations of a proposal for each selection task: some are dropped after half, others repeat the
+differing tasks.
+"""
 
 OVERRUN = 0.25
 """The share by which repeats may exceed the plan of a search."""
@@ -46,10 +58,13 @@ OVERHEAD = 2.6
 """Evaluations of a search beside its proposals, for each selection task: the base, and repeats."""
 
 EVIDENCE_TRIALS = 5
-"""Evaluations that are planned for the evidence of a proposal: three to six tasks, less those with results."""
+"""Evaluations that are planned for the evidence of a proposal: three to six tasks, less those with
+results.
+"""
 
 NEAR = (-1.0, 4.0)
-"""Net tasks gained, from and below, between which the tasks whose results differ run once more under both programs.
+"""Net tasks gained, from and below, between which the tasks whose results differ run once more
+under both programs.
 
 The upper one is multiplied by OTHERS_WEIGHT where it applies.
 """
@@ -61,14 +76,17 @@ NOISE_TASKS = 10
 """Selection tasks on which the base runs twice before the search."""
 
 VAL_LOSS = -2.0
-"""Net tasks of val alone below which a candidate is not accepted, whatever the training tasks show."""
+"""Net tasks of val alone below which a candidate is not accepted, whatever the training
+tasks show.
+"""
 
-# With it and evidence from all of train, simulated scores rose from .61 to .83 ("Ten categories" in the same file).
+# With it and evidence from all of train, simulated scores rose from .61 to .83 ("Ten categories" in
+# the same file).
 OTHERS_WEIGHT = 0.5
 """The weight of a task in a comparison, where the candidate answers no task of its category.
 
-Results of such tasks are mostly chance, because the edit of one category seldom reaches them. Where the tasks have one
-category, or a candidate answers no task by name, all weigh 1.
+Results of such tasks are mostly chance, because the edit of one category seldom reaches them. Where
+the tasks have one category, or a candidate answers no task by name, all weigh 1.
 """
 
 _DIFFERENT = 0.5  # of a mean score, from which on a task counts as better or worse
@@ -77,25 +95,42 @@ _DIFFERENT = 0.5  # of a mean score, from which on a task counts as better or wo
 def selection_tasks(run: RunContext) -> list[Task]:
     """Return the tasks that candidates are compared on, in the order in which they are run.
 
-    Their number follows from the trials that the run plans for. Seven of ten are of val. Both splits are spread over
-    the whole order.
+    Their number follows from the trials that the run plans for. Seven of ten are of val. Both
+    splits are spread over the whole order.
     """
     settings, tests = run.settings, run.sealed.size
     # The test and the evidence are paid first; the rest is divided among the proposals.
-    left = settings.planned_trials(tests) - EXPECTED_TEST * tests - settings.proposals * sampled_trials(run)
+    left = (
+        settings.planned_trials(tests)
+        - EXPECTED_TEST * tests
+        - settings.proposals * sampled_trials(run)
+    )
     size = max(MIN_SELECTION, round(left / (max(1, settings.proposals) + OVERHEAD)))
-    val, train = (spread_categories(shuffle_tasks(tasks, settings.seed)) for tasks in (run.val, run.train))
+    val, train = (
+        spread_categories(shuffle_tasks(tasks, settings.seed)) for tasks in (run.val, run.train)
+    )
     # Where one split is too small, the other gives more.
-    many = min(len(val), max(round(size * VAL_SHARE), size - len(train)))
+    many = min(
+        len(val),
+        max(round(size * VAL_SHARE), size - len(train)),
+    )
     chosen = [(at / max(1, many), task) for at, task in enumerate(val[:many])]
     few = min(len(train), max(0, size - many))
     # The half step puts training tasks between those of val.
     chosen += [((at + 0.5) / max(1, few), task) for at, task in enumerate(train[:few])]
-    return [task for _, task in sorted(chosen, key=lambda entry: (entry[0], entry[1].id))]
+    return [
+        task
+        for _, task in sorted(
+            chosen,
+            key=lambda entry: (entry[0], entry[1].id),
+        )
+    ]
 
 
 def sampled_trials(run: RunContext) -> int:
-    """Return the trials that each iteration takes for its evidence, and for the rollouts of its optimizer."""
+    """Return the trials that each iteration takes for its evidence, and for the rollouts of its
+    optimizer.
+    """
     categories, each = run.settings.batch
     evidence = 0 if run.settings.mode == STRUCTURE_MODE else min(EVIDENCE_TRIALS, categories * each)
     return evidence + run.settings.rollouts * categories * each
@@ -103,17 +138,28 @@ def sampled_trials(run: RunContext) -> int:
 
 def shuffle_tasks(tasks: Sequence[Task], seed: int) -> list[Task]:
     """Return the tasks in an order that follows from the seed and their ids alone."""
-    return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed} {task.id}".encode()).digest())
+    return sorted(
+        tasks,
+        key=lambda task: hashlib.sha256(f"{seed} {task.id}".encode()).digest(),
+    )
 
 
 def spread_categories(tasks: Sequence[Task]) -> list[Task]:
-    """Return the tasks so that every beginning of them has each category with its share; inside one the order stays."""
+    """Return the tasks so that every beginning of them has each category with its share; inside one
+    the order stays.
+    """
     sizes, seen = Counter(task.category for task in tasks), Counter[str]()
     places: list[tuple[float, str]] = []
     for task in tasks:
         places.append(((seen[task.category] + 0.5) / sizes[task.category], task.category))
         seen[task.category] += 1
-    return [task for _, task in sorted(zip(places, tasks, strict=True), key=lambda entry: entry[0])]
+    return [
+        task
+        for _, task in sorted(
+            zip(places, tasks, strict=True),
+            key=lambda entry: entry[0],
+        )
+    ]
 
 
 async def _calibrate(run: RunContext) -> None:
@@ -125,7 +171,9 @@ async def _calibrate(run: RunContext) -> None:
     if run.state.phase is RunPhase.NEW:
         await acceptance.run_pilot(run, tasks, plan_evaluations(run))
     twice = tasks[:NOISE_TASKS]
-    requests = [(base, task, 0) for task in tasks] + [(base, task, search_operators.FIRST_FRESH) for task in twice]
+    requests = [(base, task, 0) for task in tasks] + [
+        (base, task, search_operators.FIRST_FRESH) for task in twice
+    ]
     trials = await run.measure(requests, "calibrate/val")
     first = acceptance.mean_scores([trial for trial in trials if trial.repeat == 0])
     again = acceptance.mean_scores([trial for trial in trials if trial.repeat != 0])
@@ -140,11 +188,15 @@ async def _calibrate(run: RunContext) -> None:
         again=again,
         no_skill={},
         missing=[task.id for task in tasks if task.id not in first],
-        noise=abs(fmean(first[task] for task in both) - fmean(again[task] for task in both)) if both else 0.0,
+        noise=abs(fmean(first[task] for task in both) - fmean(again[task] for task in both))
+        if both
+        else 0.0,
         discordance=noise,
         mde=smallest_gain(PowerDesign.of(run.sealed.size, repeats, look=look, noise=noise)),
         look=look,
-        estimates={task: [fmean(task_scores), len(task_scores)] for task, task_scores in values.items()},
+        estimates={
+            task: [fmean(task_scores), len(task_scores)] for task, task_scores in values.items()
+        },
     )
 
 
@@ -164,24 +216,34 @@ class _Comparison:
 
     def net(self, tasks: Sequence[Task] | None = None) -> float:
         """Return the tasks gained less those lost, over these tasks or all."""
-        compared = self.child if tasks is None else [task.id for task in tasks if task.id in self.child]
+        compared = (
+            self.child if tasks is None else [task.id for task in tasks if task.id in self.child]
+        )
         return sum(map(self.difference, compared))
 
     def weighted_net(self) -> float:
-        """Return the net tasks gained, where tasks that the candidate is not about count for less."""
+        """Return the net tasks gained, where tasks that the candidate is not about
+        count for less.
+        """
         others = sum(self.difference(task) for task in self.child if task in self.others)
         return self.net() - (1 - OTHERS_WEIGHT) * others
 
     def is_near(self) -> bool:
-        """Return whether the difference may be chance. Where most tasks count for less, a smaller one is enough."""
+        """Return whether the difference may be chance.
+
+        Where most tasks count for less, a smaller one is enough.
+        """
         most = NEAR[1] * (OTHERS_WEIGHT if self.others else 1)
         return NEAR[0] <= self.weighted_net() < most
 
 
-async def evaluate_in_stages(run: RunContext, candidate: Program, against: Program) -> EvaluationResult:
+async def evaluate_in_stages(
+    run: RunContext, candidate: Program, against: Program
+) -> EvaluationResult:
     """Return the result of the static gate and of the stages of the comparison.
 
-    Each of them runs once; later calls read its record. Raises BudgetSpent, RunStopped, NeedsPerson.
+    Each of them runs once; later calls read its record. Raises BudgetSpent, RunStopped,
+    NeedsPerson.
     """
     why, decision = acceptance.check_before_running(run, candidate, against)
     if decision is not None:
@@ -189,10 +251,22 @@ async def evaluate_in_stages(run: RunContext, candidate: Program, against: Progr
     # A continued run has compared the candidate already.
     record = run.state.step.get("measured") or await _compare(run, candidate, against)
     if record.get("tampered"):
-        return EvaluationResult(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
+        return EvaluationResult(
+            candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED
+        )
     if record["decision"]:
         return EvaluationResult(candidate, against, True, None, record["why"], record["decision"])
-    return EvaluationResult(candidate, against, True, record["net"] / max(1, len(record["scores"])), record["why"])
+    return EvaluationResult(
+        candidate,
+        against,
+        True,
+        record["net"]
+        / max(
+            1,
+            len(record["scores"]),
+        ),
+        record["why"],
+    )
 
 
 async def _compare(run: RunContext, candidate: Program, against: Program) -> Mapping[str, Any]:
@@ -204,13 +278,18 @@ async def _compare(run: RunContext, candidate: Program, against: Program) -> Map
     why = ""
     # Two batches, so that a candidate that is plainly worse costs half.
     for name, part in (("half", half), ("rest", tasks[len(half) :])):
-        await _measure_part(run, seen, (candidate, against), part, f"val/{number}/{name}", fresh=fresh)
+        await _measure_part(
+            run, seen, (candidate, against), part, f"val/{number}/{name}", fresh=fresh
+        )
         if seen.spoiled:
             break
         if name == "half" and seen.weighted_net() <= DROP:
             why = "dropped after the first half"
             break
-    covered = len(seen.child) / max(1, len(seen.child) + len(seen.missing))
+    covered = len(seen.child) / max(
+        1,
+        len(seen.child) + len(seen.missing),
+    )
     # Not where tasks are missing: then no repeat makes the comparison complete.
     if not (why or seen.spoiled) and seen.is_near() and covered >= run.settings.coverage:
         await _repeat_different(run, seen, (candidate, against), tasks, f"val/{number}/again")
@@ -220,21 +299,36 @@ async def _compare(run: RunContext, candidate: Program, against: Program) -> Map
         why = "worse on the tasks of val alone" if val < VAL_LOSS else "worse on all tasks alike"
     decision = ""
     if not seen.spoiled and covered < run.settings.coverage:
-        decision, why = str(CandidateDecision.INDECISIVE), f"only {covered:.0%} of the selection tasks counted"
+        decision, why = (
+            str(CandidateDecision.INDECISIVE),
+            f"only {covered:.0%} of the selection tasks counted",
+        )
     changes = {task: seen.difference(task) for task in seen.child}
-    better, worse = ([task for task, by in changes.items() if sign * by >= _DIFFERENT] for sign in (1, -1))
+    better, worse = (
+        [task for task, by in changes.items() if sign * by >= _DIFFERENT] for sign in (1, -1)
+    )
     # An indecisive comparison has a reason already.
     if not decision:
-        summary = f"{net:+.1f} tasks net of {len(seen.child)}: {len(better)} better, {len(worse)} worse"
+        summary = (
+            f"{net:+.1f} tasks net of {len(seen.child)}: {len(better)} better, {len(worse)} worse"
+        )
         why = f"{summary}; {why}" if why else summary
-    accepted = not seen.spoiled and not decision and net > 0 and min(val, whole) >= VAL_LOSS and "dropped" not in why
+    accepted = (
+        not seen.spoiled
+        and not decision
+        and net > 0
+        and min(val, whole) >= VAL_LOSS
+        and "dropped" not in why
+    )
     return run.note(
         "measured",
         iteration=number,
         candidate=candidate.digest,
         parent=against.digest,
         scores={task: score for task, (score, _) in seen.child.items()},
-        parent_scores={task: score for task, (score, _) in seen.parent.items() if task in seen.child},
+        parent_scores={
+            task: score for task, (score, _) in seen.parent.items() if task in seen.child
+        },
         missing=seen.missing,
         fixed=better,
         broken=worse,
@@ -278,7 +372,9 @@ async def _measure_part(
     anew = acceptance.mean_scores(trials, against.digest) if fresh else {}
     for task in tasks:
         # A fresh result replaces the estimate, whose age is the reason for it.
-        parent_estimate = (anew[task.id], 1.0) if task.id in anew else run.state.estimates.get(task.id)
+        parent_estimate = (
+            (anew[task.id], 1.0) if task.id in anew else run.state.estimates.get(task.id)
+        )
         if task.id in scores and parent_estimate is not None:
             seen.child[task.id], seen.parent[task.id] = (scores[task.id], 1.0), parent_estimate
         else:
@@ -286,9 +382,15 @@ async def _measure_part(
 
 
 async def _repeat_different(
-    run: RunContext, seen: _Comparison, programs: tuple[Program, Program], tasks: Sequence[Task], batch: str
+    run: RunContext,
+    seen: _Comparison,
+    programs: tuple[Program, Program],
+    tasks: Sequence[Task],
+    batch: str,
 ) -> None:
-    """Run the tasks whose results differ once more under both, side by side, and average them in."""
+    """Run the tasks whose results differ once more under both, side by side, and
+    average them in.
+    """
     # Apart from the fresh repeats of the parent, which begin at FIRST_FRESH.
     repeat = search_operators.FIRST_FRESH + 1000 + run.state.iteration
     by_id = {task.id: task for task in tasks}
@@ -302,8 +404,16 @@ async def _repeat_different(
 
 
 def _is_stale(run: RunContext) -> bool:
-    """Return whether the parent was measured so long ago that it is measured again beside its child."""
-    then, now = run.state.measured_at, run.state.step.get("checked", {}).get("at")
+    """Return whether the parent was measured so long ago that it is measured again beside its
+    child.
+    """
+    then, now = (
+        run.state.measured_at,
+        run.state.step.get(
+            "checked",
+            {},
+        ).get("at"),
+    )
     # Records of older runs have no times.
     if not (isinstance(then, str) and isinstance(now, str)):
         return False
@@ -312,18 +422,26 @@ def _is_stale(run: RunContext) -> bool:
 
 
 def commit_best(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
-    """Replace the best program by the candidate, or reject the candidate: the commit of the greedy search."""
+    """Replace the best program by the candidate, or reject the candidate: the commit of the greedy
+    search.
+    """
     digest, measured = evaluated.candidate.digest, run.state.step.get("measured", {})
-    accepted = evaluated.delta is not None and not evaluated.decision and bool(measured.get("accepted"))
+    accepted = (
+        evaluated.delta is not None and not evaluated.decision and bool(measured.get("accepted"))
+    )
     if accepted:
-        acceptance.record_decision(run, CandidateDecision.ADMITTED, evaluated.why, digest, (digest,))
+        acceptance.record_decision(
+            run, CandidateDecision.ADMITTED, evaluated.why, digest, (digest,)
+        )
         return CommitResult(evaluated.candidate, True, evaluated.why)
     decision = CandidateDecision(evaluated.decision or CandidateDecision.REJECTED)
     acceptance.record_decision(run, decision, evaluated.why, digest)
     return CommitResult(evaluated.against, False, evaluated.why)
 
 
-async def _gather(run: RunContext, parent: Program, selected: Mapping[str, Any]) -> Sequence[Evidence]:
+async def _gather(
+    run: RunContext, parent: Program, selected: Mapping[str, Any]
+) -> Sequence[Evidence]:
     """Return the failures that a proposal begins with. Raises BudgetSpent, RunStopped."""
     if run.settings.mode != STRUCTURE_MODE:
         return await evidence_batches.gather_failures(run, parent, selected)
@@ -332,10 +450,11 @@ async def _gather(run: RunContext, parent: Program, selected: Mapping[str, Any])
 
 
 def evidence_tasks(run: RunContext, number: int) -> list[Task]:
-    """Return training tasks for the proposer of mode structure: measured ones, failures first, all in turn.
+    """Return training tasks for the proposer of mode structure: measured ones, failures first, all
+    in turn.
 
-    Failures of the iteration's batch, which goes through the categories, come before others. Nothing is run for them.
-    Where all measured tasks pass, tasks that were not measured follow.
+    Failures of the iteration's batch, which goes through the categories, come before others.
+    Nothing is run for them. Where all measured tasks pass, tasks that were not measured follow.
     """
     estimates, bar = run.state.estimates, run.settings.fail_below
     chosen = {task.id for task in selection_tasks(run)}
@@ -349,8 +468,14 @@ def evidence_tasks(run: RunContext, number: int) -> list[Task]:
     few = min(most // 3, len(passing))
     first = [task for task in search_operators.training_batch(run, number) if task in failing]
     rest = [task for task in failing if task not in first]
-    evidence = [*first, *_turn(rest, number, most - few)][: most - few]
-    return [*evidence, *_turn(passing if evidence else others or passing, number, few if evidence else most)]
+    evidence = [
+        *first,
+        *_turn(rest, number, most - few),
+    ][: most - few]
+    return [
+        *evidence,
+        *_turn(passing if evidence else others or passing, number, few if evidence else most),
+    ]
 
 
 def _turn(tasks: Sequence[Task], number: int, size: int) -> list[Task]:
@@ -358,7 +483,15 @@ def _turn(tasks: Sequence[Task], number: int, size: int) -> list[Task]:
         return []
     # The next part in a circle, so that every task comes in turn.
     start = (number - 1) * size % len(tasks)
-    return [tasks[(start + at) % len(tasks)] for at in range(min(size, len(tasks)))]
+    return [
+        tasks[(start + at) % len(tasks)]
+        for at in range(
+            min(
+                size,
+                len(tasks),
+            )
+        )
+    ]
 
 
 def trials_left(run: RunContext) -> float:
@@ -368,9 +501,16 @@ def trials_left(run: RunContext) -> float:
 
 
 def best_gain(run: RunContext) -> float:
-    """Return the sum of the mean gains of the accepted candidates. It is biased upwards: they were selected."""
+    """Return the sum of the mean gains of the accepted candidates.
+
+    It is biased upwards: they were selected.
+    """
     tried = run.state.candidates.values()
-    return sum(candidate.delta or 0.0 for candidate in tried if candidate.decision is CandidateDecision.ADMITTED)
+    return sum(
+        candidate.delta or 0.0
+        for candidate in tried
+        if candidate.decision is CandidateDecision.ADMITTED
+    )
 
 
 def plan_evaluations(run: RunContext) -> acceptance.EvaluationPlan:
@@ -382,7 +522,10 @@ def plan_evaluations(run: RunContext) -> acceptance.EvaluationPlan:
     usual = USUAL_ROUND * selection + structure_trials + sampled_trials(run)
     room = settings.planned_trials(tests) - EXPECTED_TEST * tests
     # Proposals that take less than planned leave room for further ones.
-    search = min(first + settings.most_proposals * usual, max(first + rounds * usual, room))
+    search = min(
+        first + settings.most_proposals * usual,
+        max(first + rounds * usual, room),
+    )
     if run.state.exploratory:
         drawn = sum(narrow_sizes(len(run.val), tests))
         most = likely = 2 * (settings.test_repeats or NARROW_REPEATS) * drawn
@@ -390,22 +533,44 @@ def plan_evaluations(run: RunContext) -> acceptance.EvaluationPlan:
         most = MOST_TEST_TRIALS * tests + 2 * len(run.val)
         likely = round(EXPECTED_TEST * tests)
     low = first + min(1, rounds) * selection // 2
-    high = round(max(first + rounds * each, (1 + OVERRUN) * search)) + most
-    return acceptance.EvaluationPlan(low, high, round(search) + likely, selection + selection // 2 + 2 * tests)
+    high = (
+        round(
+            max(
+                first + rounds * each,
+                (1 + OVERRUN) * search,
+            )
+        )
+        + most
+    )
+    return acceptance.EvaluationPlan(
+        low, high, round(search) + likely, selection + selection // 2 + 2 * tests
+    )
 
 
 def _end_reason(run: RunContext, done: int) -> str:
-    """Return why no proposal follows after so many, '' while the planned trials have room for one."""
-    if done < run.settings.proposals or trials_left(run) >= len(selection_tasks(run)) + sampled_trials(run):
+    """Return why no proposal follows after so many, '' while the planned trials have
+    room for one.
+    """
+    if done < run.settings.proposals or trials_left(run) >= len(
+        selection_tasks(run)
+    ) + sampled_trials(run):
         return ""
     return f"{done} iterations are done, and the planned trials leave room for no other"
 
 
 async def _choose_finalist(run: RunContext) -> tuple[RunCandidate, float] | None:
-    """Return the best program and its gain, None where that is too small for the test to be opened."""
+    """Return the best program and its gain, None where that is too small for the test
+    to be opened.
+    """
     best, gain = run.state.candidates[run.state.best], best_gain(run)
-    return (best, gain) if best.digest != run.state.base and gain >= run.settings.open_above else None
+    return (
+        (best, gain) if best.digest != run.state.base and gain >= run.settings.open_above else None
+    )
 
 
-GATE = acceptance.SearchGate(_calibrate, _gather, evaluate_in_stages, commit_best, _end_reason, _choose_finalist)
-"""The gate that keeps one program; a candidate meets it in stages on training and validation tasks."""
+GATE = acceptance.SearchGate(
+    _calibrate, _gather, evaluate_in_stages, commit_best, _end_reason, _choose_finalist
+)
+"""The gate that keeps one program; a candidate meets it in stages on training and
+validation tasks.
+"""

@@ -1,6 +1,8 @@
-"""Optimizers: the frontier, the choice of parents and tasks, the operators with a model behind them, and merging runs.
+"""Optimizers: the frontier, the choice of parents and tasks, the operators with a model behind
+them, and merging runs.
 
-The Pareto front over tasks is the literal mechanism of GEPA, down to its draw. Programs are numbers: indexes of a list.
+The Pareto front over tasks is the literal mechanism of GEPA, down to its draw. Programs are
+numbers: indexes of a list.
 """
 
 import hashlib
@@ -47,8 +49,9 @@ def pareto_front(scores: Sequence[Sequence[float]]) -> dict[int, list[int]]:
 def reduce_front(front: Front, aggregate: Sequence[float]) -> dict[int, list[int]]:
     """Return the front without dominated programs.
 
-    A program is dominated when at every task where it is among the best another remaining one is too. They are removed
-    one by one, those with the lowest `aggregate` first, and after each removal all are judged again.
+    A program is dominated when at every task where it is among the best another remaining one is
+    too. They are removed one by one, those with the lowest `aggregate` first, and after each
+    removal all are judged again.
     """
     places = _tasks_by_program(front)
     remaining = set(places)
@@ -59,16 +62,22 @@ def reduce_front(front: Front, aggregate: Sequence[float]) -> dict[int, list[int
         if program in remaining and _is_dominated(program, places[program], front, remaining)
     ]:
         remaining.discard(needless[0])
-    return {task: [program for program in best if program in remaining] for task, best in front.items()}
+    return {
+        task: [program for program in best if program in remaining] for task, best in front.items()
+    }
 
 
 def front_weights(front: Front) -> dict[int, int]:
-    """Return at how many tasks each program of the front is among the best, in order of first appearance."""
+    """Return at how many tasks each program of the front is among the best, in order of first
+    appearance.
+    """
     return {program: len(tasks) for program, tasks in _tasks_by_program(front).items()}
 
 
 def sample_front(front: Front, aggregate: Sequence[float], chance: random.Random) -> int:
-    """Return a program of the reduced front, drawn in proportion to the tasks it is among the best at."""
+    """Return a program of the reduced front, drawn in proportion to the tasks it is among the best
+    at.
+    """
     weights = front_weights(reduce_front(front, aggregate))
     return chance.choice([program for program, count in weights.items() for _ in range(count)])
 
@@ -82,19 +91,25 @@ def _tasks_by_program(front: Front) -> dict[int, list[int]]:
 
 
 def _is_dominated(program: int, tasks: Sequence[int], front: Front, remaining: set[int]) -> bool:
-    return all(any(other != program and other in remaining for other in front[task]) for task in tasks)
+    return all(
+        any(other != program and other in remaining for other in front[task]) for task in tasks
+    )
 
 
 def select_parent(
     members: Sequence[RunCandidate], strategy: ParentStrategy, iteration: int, seed: int = 0
 ) -> RunCandidate:
-    """Return the parent of the `iteration`-th proposal, counted from 1, out of `members` in order of admission.
+    """Return the parent of the `iteration`-th proposal, counted from 1, out of `members` in order
+    of admission.
 
-    The same arguments give the same parent. `pareto` draws among the members that are best at some task, each as often
-    as there are tasks it is best at; members without scores of the same tasks are then chosen by round robin.
+    The same arguments give the same parent. `pareto` draws among the members that are best at some
+    task, each as often as there are tasks it is best at; members without scores of the same tasks
+    are then chosen by round robin.
     """
     if not members:
-        raise InvalidArgument("The frontier is empty: there is no program to start from.", "Measure the base first.")
+        raise InvalidArgument(
+            "The frontier is empty: there is no program to start from.", "Measure the base first."
+        )
     # By the iteration, so that a continued run draws the same parent.
     chance = random.Random(f"{seed}:{iteration}")
     if strategy is ParentStrategy.BEST:
@@ -106,7 +121,9 @@ def select_parent(
         if shared:
             # Members measured on different tasks cannot be compared.
             rows = [[member.scores[task] for task in shared] for member in members]
-            return members[sample_front(pareto_front(rows), [member.mean or 0.0 for member in members], chance)]
+            return members[
+                sample_front(pareto_front(rows), [member.mean or 0.0 for member in members], chance)
+            ]
     return members[(iteration - 1) % len(members)]
 
 
@@ -120,8 +137,9 @@ def sample_batch(
 ) -> tuple[Task, ...]:
     """Return the tasks of the `iteration`-th batch, counted from 1; no task is twice in a batch.
 
-    It depends on nothing but its arguments, so that a resumed run goes on with the same batches. Each turn of a
-    category takes the next of its tasks, in an order drawn for every round through them.
+    It depends on nothing but its arguments, so that a resumed run goes on with the same batches.
+    Each turn of a category takes the next of its tasks, in an order drawn for every round through
+    them.
     """
     pools: dict[str, list[Task]] = {}
     for task in tasks:
@@ -130,16 +148,25 @@ def sample_batch(
     width = min(categories, len(names))
     for step in range((iteration - 1) * width, iteration * width):
         name = names[step % len(names)]
-        chosen += _take_turn(pools[name], step // len(names), per_category, f"{seed}:{name}")
+        chosen += _take_turn(
+            pools[name],
+            step // len(names),
+            per_category,
+            f"{seed}:{name}",
+        )
     return tuple(chosen)
 
 
 def _take_turn(pool: Sequence[Task], turn: int, size: int, salt: str) -> Iterable[Task]:
-    """Return the tasks of the `turn`-th turn (from 0) of a category; in the last turn of a round fewer may be left."""
+    """Return the tasks of the `turn`-th turn (from 0) of a category; in the last turn of a round
+    fewer may be left.
+    """
     # Rounded up.
     turns = -(-len(pool) // size)
     rounds, place = divmod(turn, turns)
-    order = sorted(pool, key=lambda task: hashlib.sha256(f"{salt}:{rounds}:{task.id}".encode()).digest())
+    order = sorted(
+        pool, key=lambda task: hashlib.sha256(f"{salt}:{rounds}:{task.id}".encode()).digest()
+    )
     return order[place * size : (place + 1) * size]
 
 
@@ -153,20 +180,29 @@ NEAR_MISS = 0.5
 def training_batch(run: RunContext, number: int) -> tuple[Task, ...]:
     """Return the tasks of a batch, counted from 1."""
     categories, each = run.settings.batch
-    return sample_batch(run.train, number, categories=categories, per_category=each, seed=run.settings.seed)
+    return sample_batch(
+        run.train, number, categories=categories, per_category=each, seed=run.settings.seed
+    )
 
 
 async def gather_evidence(
     run: RunContext, parent: Program, selected: Mapping[str, Any], tasks: Sequence[Task]
 ) -> list[Evidence]:
-    """Return the results of a batch under the parent: failures and successes. Raises BudgetSpent, RunStopped."""
-    trials = await run.measure([(parent, task, 0) for task in tasks], f"train/{selected['iteration']}")
+    """Return the results of a batch under the parent: failures and successes.
+
+    Raises BudgetSpent, RunStopped.
+    """
+    trials = await run.measure(
+        [(parent, task, 0) for task in tasks], f"train/{selected['iteration']}"
+    )
     results = list(zip(tasks, trials, strict=True))
     note_rolled(run, selected, results)
     return list_evidence(run, parent, results)
 
 
-def note_rolled(run: RunContext, selected: Mapping[str, Any], results: Sequence[tuple[Task, Trial]]) -> None:
+def note_rolled(
+    run: RunContext, selected: Mapping[str, Any], results: Sequence[tuple[Task, Trial]]
+) -> None:
     """Record once which training tasks an iteration ran, with their scores."""
     # A continued run has recorded them already.
     if "rolled" in run.state.step:
@@ -179,7 +215,9 @@ def note_rolled(run: RunContext, selected: Mapping[str, Any], results: Sequence[
     )
 
 
-def list_evidence(run: RunContext, parent: Program, results: Sequence[tuple[Task, Trial]]) -> list[Evidence]:
+def list_evidence(
+    run: RunContext, parent: Program, results: Sequence[tuple[Task, Trial]]
+) -> list[Evidence]:
     """Return the results that counted, as reasons for a change."""
     counted = [(task, trial) for task, trial in results if trial.outcome.counts]
     failed = Counter(task.category for task, trial in counted if not is_pass(run, trial))
@@ -194,8 +232,13 @@ def make_evidence(
     failed: Mapping[str, int],
     sample: Mapping[str, float] | None = None,
 ) -> Evidence:
-    """Return a trial as a reason for a change, labelled by its own score. failed: tasks of the batch by category."""
-    return Evidence(task, trial, is_pass(run, trial), _evidence_reason(run, task, trial, failed, parent), sample)
+    """Return a trial as a reason for a change, labelled by its own score.
+
+    failed: tasks of the batch by category.
+    """
+    return Evidence(
+        task, trial, is_pass(run, trial), _evidence_reason(run, task, trial, failed, parent), sample
+    )
 
 
 def is_pass(run: RunContext, trial: Trial) -> bool:
@@ -203,7 +246,9 @@ def is_pass(run: RunContext, trial: Trial) -> bool:
     return trial.score is not None and trial.score >= run.settings.fail_below
 
 
-def _evidence_reason(run: RunContext, task: Task, trial: Trial, failed: Mapping[str, int], parent: Program) -> str:
+def _evidence_reason(
+    run: RunContext, task: Task, trial: Trial, failed: Mapping[str, int], parent: Program
+) -> str:
     """Return the reason why a result is shown, '' for a failure like any other."""
     # The first that holds is shown, so the most telling come first.
     reasons: Sequence[tuple[bool, str]] = (
@@ -216,26 +261,41 @@ def _evidence_reason(run: RunContext, task: Task, trial: Trial, failed: Mapping[
 
 
 async def reflect(
-    run: RunContext, traces: Sequence[Evidence], program: Program, guide: QuestionGuide | None = None
+    run: RunContext,
+    traces: Sequence[Evidence],
+    program: Program,
+    guide: QuestionGuide | None = None,
 ) -> Sequence[EditPlan]:
-    """Have the proposer read the evidence, and return its diagnoses and intents as one plan (Reflect).
+    """Have the proposer read the evidence, and return its diagnoses and intents as one plan
+    (Reflect).
 
     Raises InvalidPlan, and as RunContext.ask.
     """
-    most, kinds, question = allowed_edits(run), run.proposed_kinds, proposer_question(run, traces, program, guide)
+    most, kinds, question = (
+        allowed_edits(run),
+        run.proposed_kinds,
+        proposer_question(run, traces, program, guide),
+    )
     answer = await run.ask(question)
     plan = parse_plan(answer, program, question, kinds=kinds, max_edits=most, corpus=run.corpus)
     # A continued run parses the same answer again, and records it once.
     if "proposed" not in run.state.step:
-        artifact = run.folder.store_json({"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)})
+        artifact = run.folder.store_json(
+            {"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)}
+        )
         run.note("proposed", iteration=run.state.iteration, artifact=artifact, summary=plan.summary)
     return [plan]
 
 
 def proposer_question(
-    run: RunContext, traces: Sequence[Evidence], program: Program, guide: QuestionGuide | None = None
+    run: RunContext,
+    traces: Sequence[Evidence],
+    program: Program,
+    guide: QuestionGuide | None = None,
 ) -> ModelQuestion:
-    """Return the question to the proposer of this iteration; the same as long as the iteration runs."""
+    """Return the question to the proposer of this iteration; the same as long as the iteration
+    runs.
+    """
     agents = list(candidates.skill_owners(program)) if run.settings.mode == STRUCTURE_MODE else []
     return proposers.proposer_question(
         program,
@@ -249,8 +309,11 @@ def proposer_question(
     )
 
 
-async def select_intents(run: RunContext, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
-    """Return a bounded number of the intents, without those that were rejected in the same words (Select).
+async def select_intents(
+    run: RunContext, program: Program, hypotheses: Sequence[EditPlan]
+) -> Sequence[EditPlan]:
+    """Return a bounded number of the intents, without those that were rejected in the same words
+    (Select).
 
     Plans without intents are left out.
     """
@@ -264,7 +327,8 @@ async def select_intents(run: RunContext, program: Program, hypotheses: Sequence
 
 
 async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) -> Program:
-    """Have the intents written, and return the program with these bounded edits, recorded as the candidate.
+    """Have the intents written, and return the program with these bounded edits, recorded as the
+    candidate.
 
     Raises InvalidEdit, and as RunContext.ask.
     """
@@ -274,7 +338,9 @@ async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) 
     after, operations, kinds = program, list[str](), run.proposed_kinds
     # Each plan is built on the program after the one before it.
     for plan in changes:
-        answer = await run.ask(proposers.builder_question(after, plan, redactor=run.redactor, kinds=kinds))
+        answer = await run.ask(
+            proposers.builder_question(after, plan, redactor=run.redactor, kinds=kinds)
+        )
         edits = parse_edits(answer, plan, allowed_edits(run))
         after = apply_edits(after, edits, kinds=kinds, max_edits=allowed_edits(run))
         operations += [describe_intent(intent) for intent in plan.intents]
@@ -283,16 +349,27 @@ async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) 
         after = candidates.settle_owners(program, after, _owners_of_new(run, intents))
     run.mask.check(program, after)  # before anything of it is recorded; Improve checks again
     answered = dict.fromkeys(task for intent in intents for task in intent.tasks)
-    record_candidate(run, program, after, operations, "; ".join(plan.summary for plan in changes), tuple(answered))
+    record_candidate(
+        run,
+        program,
+        after,
+        operations,
+        "; ".join(plan.summary for plan in changes),
+        tuple(answered),
+    )
     return after
 
 
 def _owners_of_new(run: RunContext, intents: Sequence[EditIntent]) -> dict[str, str]:
-    """Return for each skill that intents add its future owner: the agent that did the tasks which it answers.
+    """Return for each skill that intents add its future owner: the agent that did the tasks which
+    it answers.
 
     A skill that is split from another has the other's owners; the other's ref is returned for them.
     """
-    did: Mapping[str, str] = run.state.step.get("structure", {}).get("agents", {})
+    did: Mapping[str, str] = run.state.step.get("structure", {}).get(
+        "agents",
+        {},
+    )
     found: dict[str, str] = {}
     for intent in intents:
         if intent.op is candidates.EditOperation.SPLIT:
@@ -311,7 +388,10 @@ def record_candidate(
     summary: str,
     answers: tuple[str, ...] = (),
 ) -> None:
-    """Store a candidate and record where it comes from. answers: the training tasks that it was made for."""
+    """Store a candidate and record where it comes from.
+
+    answers: the training tasks that it was made for.
+    """
     # Before the record that names it: a kill in between leaves a file without a record.
     run.folder.store_program(after)
     number = run.state.iteration
@@ -341,7 +421,10 @@ def allowed_edits(run: RunContext) -> int:
     """Return how many edits this iteration may make: many at first, few at the end."""
     most, least = run.settings.edits
     share = (run.state.iteration - 1) / max(1, run.settings.proposals - 1)
-    return max(1, round(most - (most - min(least, most)) * min(1.0, max(0.0, share))))
+    return max(
+        1,
+        round(most - (most - min(least, most)) * min(1.0, max(0.0, share))),
+    )
 
 
 def iteration_history(run: RunContext) -> Iterator[proposers.PastIteration]:
@@ -360,7 +443,8 @@ def iteration_history(run: RunContext) -> Iterator[proposers.PastIteration]:
 
 
 SIMILARITY_THRESHOLD = 0.9
-"""The similarity of texts from which on two parts are named as doubles; both stay, because neither was measured alone.
+"""The similarity of texts from which on two parts are named as doubles; both stay, because neither
+was measured alone.
 """
 
 
@@ -368,20 +452,28 @@ MAX_COMPARED_WORDS = 2_000
 """The most words of a part that are compared."""
 
 
-async def merge_runs(run: RunContext, program: Program, changes: Sequence[tuple[str, Program]]) -> Program:
-    """Return the merge of the finalists of other runs, recorded as the candidate of this iteration."""
+async def merge_runs(
+    run: RunContext, program: Program, changes: Sequence[tuple[str, Program]]
+) -> Program:
+    """Return the merge of the finalists of other runs, recorded as the candidate of
+    this iteration.
+    """
     if (done := run.state.step.get("built")) is not None:
         return run.program(done["candidate"])
     (merged, decided), names = merge_finalists(changes), ", ".join(name for name, _ in changes)
     run.mask.check(program, merged)  # before anything of it is recorded; Improve checks again
-    record_candidate(run, program, merged, decided or [f"union of {names}"], f"merge of the runs {names}")
+    record_candidate(
+        run, program, merged, decided or [f"union of {names}"], f"merge of the runs {names}"
+    )
     return merged
 
 
 def merge_finalists(finalists: Sequence[tuple[str, Program]]) -> tuple[Program, list[str]]:
-    """Return the union of these programs, the highest scoring first, and the decisions on its parts.
+    """Return the union of these programs, the highest scoring first, and the decisions on its
+    parts.
 
-    Of parts with one name or one description the first stays. Parts that say nearly the same are named.
+    Of parts with one name or one description the first stays. Parts that say nearly the same are
+    named.
     """
     by_ref: dict[str, tuple[str, ProgramPart]] = {}
     decisions: list[str] = []
@@ -391,13 +483,20 @@ def merge_finalists(finalists: Sequence[tuple[str, Program]]) -> tuple[Program, 
             if twin is None:
                 by_ref[part.ref] = (run, part)
             elif twin[1].tree != part.tree:
-                decisions.append(f"{part.ref} of run {run} gives way to {twin[1].ref} of run {twin[0]}")
+                decisions.append(
+                    f"{part.ref} of run {run} gives way to {twin[1].ref} of run {twin[0]}"
+                )
     parts = [part for _, part in by_ref.values()]
-    decisions += [f"{first.ref} and {second.ref} say nearly the same" for first, second in _similar_parts(parts)]
+    decisions += [
+        f"{first.ref} and {second.ref} say nearly the same"
+        for first, second in _similar_parts(parts)
+    ]
     return candidates.make_program(parts), decisions
 
 
-def _find_twin(part: ProgramPart, by_ref: dict[str, tuple[str, ProgramPart]]) -> tuple[str, ProgramPart] | None:
+def _find_twin(
+    part: ProgramPart, by_ref: dict[str, tuple[str, ProgramPart]]
+) -> tuple[str, ProgramPart] | None:
     if part.ref in by_ref:
         return by_ref[part.ref]
     description = _description(part)
@@ -423,5 +522,7 @@ def _similarity(one_part: ProgramPart, other_part: ProgramPart) -> float:
 
 
 def _description(part: ProgramPart) -> str:
-    description = parse_document(part.main).fields.get("description", "") if part.main is not None else ""
+    description = (
+        parse_document(part.main).fields.get("description", "") if part.main is not None else ""
+    )
     return " ".join(str(description).casefold().split())

@@ -1,4 +1,6 @@
-"""The verdict of the staged sealed test, from the stages measured so far: significance and the conditions beside it."""
+"""The verdict of the staged sealed test, from the stages measured so far: significance and the
+conditions beside it.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -6,7 +8,11 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
-from evolvable_evolve.evolution.canaries import CanaryTask, describe_cheating, find_answered_canaries
+from evolvable_evolve.evolution.canaries import (
+    CanaryTask,
+    describe_cheating,
+    find_answered_canaries,
+)
 from evolvable_evolve.evolution.ledger import RunCandidate
 from evolvable_evolve.evolution.run_context import RunContext
 from evolvable_evolve.evolution.statistics import (
@@ -25,7 +31,8 @@ from evolvable_evolve.evolution.task import Task, Trial
 class StagedVerdict:
     """The stages measured so far, and the figures that follow from them.
 
-    answers: how many share the alpha of the look: one in a search; in a measurement both sides under each executor.
+    answers: how many share the alpha of the look: one in a search; in a measurement both sides
+    under each executor.
     """
 
     run: RunContext
@@ -41,11 +48,19 @@ class StagedVerdict:
     results: list[dict[str, Any]] = field(default_factory=list)
     _tests: dict[tuple[bool, float], StagedResult] = field(default_factory=dict)
 
-    def add(self, stage: list[Task], trials: Sequence[Trial], repeats: int, canaries: Sequence[CanaryTask]) -> None:
+    def add(
+        self,
+        stage: list[Task],
+        trials: Sequence[Trial],
+        repeats: int,
+        canaries: Sequence[CanaryTask],
+    ) -> None:
         """Add the trials of a stage."""
         # Trials of canaries are in the first stage, and are no trials of its tasks.
         own = {task.id for task in stage}
-        self.cheated += find_answered_canaries(canaries, [trial for trial in trials if trial.task not in own])
+        self.cheated += find_answered_canaries(
+            canaries, [trial for trial in trials if trial.task not in own]
+        )
         self.canary_count = len(canaries)
         self.repeats.append(repeats)
         self.stages.append(stage)
@@ -53,7 +68,9 @@ class StagedVerdict:
         # The tests of earlier stages are computed again with the new trials.
         self._tests.clear()
         result = self.result
-        self.results.append({"tasks": len(stage), "p": result.p, "alpha": result.alpha, "z": result.z})
+        self.results.append(
+            {"tasks": len(stage), "p": result.p, "alpha": result.alpha, "z": result.z}
+        )
 
     @property
     def alpha(self) -> float:
@@ -78,15 +95,25 @@ class StagedVerdict:
             groups: dict[str, list[float]] = {}
             for task in stage:
                 if task.id in before and task.id in after:
-                    groups.setdefault(task.group or task.id, []).append(sign * (after[task.id] - before[task.id]))
+                    groups.setdefault(task.group or task.id, []).append(
+                        sign * (after[task.id] - before[task.id])
+                    )
             stages.append(list(groups.values()))
         return stages
 
     def test(self, *, filled: bool = False, sign: float = 1.0) -> StagedResult:
         if (filled, sign) not in self._tests:
             # The least gain is asked of gains alone: a loss needs no margin.
-            least, groups = self.least if sign > 0 else 0.0, self.groups(filled=filled, sign=sign)
-            self._tests[filled, sign] = staged_sign_flip(groups, self.planned, self.alpha, least=least)
+            least, groups = (
+                self.least if sign > 0 else 0.0,
+                self.groups(
+                    filled=filled,
+                    sign=sign,
+                ),
+            )
+            self._tests[filled, sign] = staged_sign_flip(
+                groups, self.planned, self.alpha, least=least
+            )
         return self._tests[filled, sign]
 
     @property
@@ -105,19 +132,30 @@ class StagedVerdict:
     @property
     def missing(self) -> MissingTrials:
         counts = Counter(trial.program for trial in self.trials if not trial.outcome.counts)
-        each = sum(len(stage) * runs for stage, runs in zip(self.stages, self.repeats, strict=True))
+        each = sum(
+            len(stage) * runs
+            for stage, runs in zip(
+                self.stages,
+                self.repeats,
+                strict=True,
+            )
+        )
         return MissingTrials(counts[self.run.base.digest], counts[self.finalist.digest], each)
 
     @property
     def holds(self) -> bool:
-        """Whether the gain is significant, also with missing trials counted as failed where they may matter."""
+        """Whether the gain is significant, also with missing trials counted as failed where they
+        may matter.
+        """
         if not self.result.rejects:
             return False
         return not self.missing.matters or self.test(filled=True).rejects
 
     @property
     def harmful(self) -> bool:
-        """Whether the loss is significant, also with missing trials counted as failed where they may matter."""
+        """Whether the loss is significant, also with missing trials counted as failed where they
+        may matter.
+        """
         if not self.test(sign=-1).rejects:
             return False
         return not self.missing.matters or self.test(filled=True, sign=-1).rejects
@@ -151,7 +189,8 @@ class StagedVerdict:
         if not self.result.rejects:
             return Ruling.NOT_SUPPORTED
         if not self.holds:
-            # With many missing trials the gain may follow from them; with few it is only not significant.
+            # With many missing trials the gain may follow from them; with few it is only not
+            # significant.
             return Ruling.INDECISIVE if self.missing.many else Ruling.NOT_SUPPORTED
         if self.is_graded and self.harm < 0:
             return Ruling.NOT_SUPPORTED
@@ -164,15 +203,25 @@ class StagedVerdict:
     @property
     def cost(self) -> Any:
         arms: tuple[dict[str, float], dict[str, float]] = ({}, {})
-        for arm, program in zip(arms, (self.run.base.digest, self.finalist.digest), strict=True):
+        for arm, program in zip(
+            arms,
+            (self.run.base.digest, self.finalist.digest),
+            strict=True,
+        ):
             found: dict[str, list[float]] = {}
             for trial in self.trials:
                 # A trial without reported tokens says nothing of the cost.
-                if trial.program == program and trial.outcome.counts and (tokens := count_tokens(trial)):
+                if (
+                    trial.program == program
+                    and trial.outcome.counts
+                    and (tokens := count_tokens(trial))
+                ):
                     found.setdefault(trial.task, []).append(tokens)
             arm.update({task: fmean(values) for task, values in found.items()})
         tasks = sum(map(len, self.stages))
-        return compare_log_costs(*arms, gain=self.result.gain, tasks=tasks, limit=self.run.settings.cost_rise)
+        return compare_log_costs(
+            *arms, gain=self.result.gain, tasks=tasks, limit=self.run.settings.cost_rise
+        )
 
     def tally(self) -> tuple[int, int, int]:
         flat = [gain for stage in self.groups() for group in stage for gain in group]
@@ -182,7 +231,11 @@ class StagedVerdict:
         """Return the reason for the ruling in words."""
         gained, lost, n = self.tally()
         result, ruling = self.result, self.ruling()
-        opened = f" after stage {len(self.stages)} of {len(self.planned)}" if len(self.planned) > 1 else ""
+        opened = (
+            f" after stage {len(self.stages)} of {len(self.planned)}"
+            if len(self.planned) > 1
+            else ""
+        )
         tally = f"{gained} of {n} tasks came out better and {lost} worse{opened}"
         needed = f"(p = {result.p:.2g}, needed {result.alpha:.2g})"
         missing = f" {self.missing}" if self.missing.any else ""
@@ -191,18 +244,32 @@ class StagedVerdict:
         if ruling is Ruling.HARMFUL:
             worse = self.test(sign=-1)
             return (
-                f"It is worse than the base: {tally} (p = {worse.p:.2g} for worse, needed {worse.alpha:.2g}).{missing}"
+                f"It is worse than the base: {tally} (p = {worse.p:.2g} for worse, needed "
+                f"{worse.alpha:.2g}).{missing}"
             )
         if self.coverage < self.run.settings.coverage:
             return f"Only {self.coverage:.0%} of the trials of an arm came to a result.{missing}"
         if result.rejects and not self.holds:
             filled = self.test(filled=True)
-            return f"{tally} {needed}, but not when what is missing counts as failed (p = {filled.p:.2g}).{missing}"
+            return (
+                f"{tally} {needed}, but not when what is missing counts as failed (p = "
+                f"{filled.p:.2g}).{missing}"
+            )
         if ruling is Ruling.NOT_SUPPORTED and result.rejects and self.is_graded and self.harm < 0:
             loss = f"{100 * self.harm:+.1f} points"
-            return f"{tally} {needed}, but large losses on few tasks may outweigh the gain ({loss})."
-        if ruling is Ruling.NOT_SUPPORTED and result.rejects and self.cost is not None and not self.cost.within:
-            return f"{tally} {needed}, but it costs {self.cost.ratio - 1:.0%} more tokens a task, above the limit."
+            return (
+                f"{tally} {needed}, but large losses on few tasks may outweigh the gain ({loss})."
+            )
+        if (
+            ruling is Ruling.NOT_SUPPORTED
+            and result.rejects
+            and self.cost is not None
+            and not self.cost.within
+        ):
+            return (
+                f"{tally} {needed}, but it costs {self.cost.ratio - 1:.0%} more tokens a task, "
+                "above the limit."
+            )
         return f"{tally} {needed}.{missing}"
 
     def record(self, ruling: Ruling, why: str, veto: Mapping[str, Any]) -> None:
@@ -215,7 +282,10 @@ class StagedVerdict:
         cost = self.cost
         interval = list(result.interval)
         # Twice the smaller of both sides, because either answer was possible.
-        both_sides = {"p_worse": worse.p, "p_two_sided": min(1.0, 2 * min(result.p, worse.p))}
+        both_sides = {
+            "p_worse": worse.p,
+            "p_two_sided": min(1.0, 2 * min(result.p, worse.p)),
+        }
         against = {
             "n": n,
             "missing": sum(map(len, self.stages)) - n,
@@ -238,7 +308,9 @@ class StagedVerdict:
             canaries={"asked": self.canary_count, "answered": self.cheated},
             look=self.look,
             # Both sides share the alpha, and the report states the one of the look.
-            alpha=result.alpha if self.answers == 1 else alpha_of_look(self.look, run.settings.test_alpha),
+            alpha=result.alpha
+            if self.answers == 1
+            else alpha_of_look(self.look, run.settings.test_alpha),
             **(both_sides if self.answers > 1 else {}),
             p=result.p,
             delta=result.estimate,

@@ -9,11 +9,22 @@ from typing import Any
 from evolvable_evolve.evolution.backend_choice import check_backend
 from evolvable_evolve.evolution.candidates import Program, load_program
 from evolvable_evolve.evolution.executors import CommandHost
-from evolvable_evolve.evolution.ledger import Ledger, RunDirectory, create_run, iter_run_states, load_run
+from evolvable_evolve.evolution.ledger import (
+    Ledger,
+    RunDirectory,
+    create_run,
+    iter_run_states,
+    load_run,
+)
 from evolvable_evolve.evolution.operators import JOINT_MODE, MODES, SOLUTION_MODE, STRUCTURE_MODE
 from evolvable_evolve.evolution.reach import refuse_undecidable
 from evolvable_evolve.evolution.run_config import HostContext, RunSettings, judge_name
-from evolvable_evolve.evolution.run_context import EXECUTOR_DIR, check_available, make_executor, takes_agents
+from evolvable_evolve.evolution.run_context import (
+    EXECUTOR_DIR,
+    check_available,
+    make_executor,
+    takes_agents,
+)
 from evolvable_evolve.evolution.run_file import make_settings
 from evolvable_evolve.evolution.scorers import TaskSetScorer, family_warning
 from evolvable_evolve.evolution.solutions import check_rounds, refuse_without_checks
@@ -29,7 +40,11 @@ from evolvable_evolve.evolution.tasks import (
     opened_before,
     refuse_learned_sessions,
 )
-from evolvable_evolve.evolution.tasks.locate import load_taskset, refuse_untrusted, registered_scorers
+from evolvable_evolve.evolution.tasks.locate import (
+    load_taskset,
+    refuse_untrusted,
+    registered_scorers,
+)
 from evolvable_evolve.evolution.tasks.reader import ENVIRONMENT_FILE, InvalidTaskSet, scorer_files
 from evolvable_store import parse_document
 from evolvable_store.errors import EvolvableError, InvalidArgument
@@ -54,8 +69,8 @@ REASON_ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class EvolutionOpportunity:
-    """One resource that deserves work. reason: a code; numbers: its evidence. runs: those that had it, with their
-    verdicts, the newest first.
+    """One resource that deserves work. reason: a code; numbers: its evidence. runs: those that had
+    it, with their verdicts, the newest first.
     """
 
     ref: str
@@ -66,21 +81,34 @@ class EvolutionOpportunity:
 
 @dataclass(frozen=True)
 class Opportunities:
-    """Resources that deserve work, the most pressing first. task_sets: environments a run could measure them on."""
+    """Resources that deserve work, the most pressing first.
+
+    task_sets: environments a run could measure them on.
+    """
 
     found: list[EvolutionOpportunity]
     task_sets: list[str]
 
 
-def find_opportunities(library: Library, caller: Caller, *, days: int = 30, limit: int = 20) -> Opportunities:
+def find_opportunities(
+    library: Library, caller: Caller, *, days: int = 30, limit: int = 20
+) -> Opportunities:
     """Return which resources deserve work and why; changes nothing. Raises InvalidArgument."""
-    statistics, tried = stats(library, caller, days=days), dict[str, list[str]]()
+    statistics, tried = (
+        stats(
+            library,
+            caller,
+            days=days,
+        ),
+        dict[str, list[str]](),
+    )
     for _, state in iter_run_states(library.store.home):
         run_line = f"{state.run}: {state.verdict.get('verdict') or state.phase}"
         for pin in state.settings.get("program", ()):
             tried.setdefault(pin["ref"], []).append(run_line)
     opportunities = [
-        (opportunity.ref, opportunity.reason, opportunity.numbers) for opportunity in statistics.opportunities
+        (opportunity.ref, opportunity.reason, opportunity.numbers)
+        for opportunity in statistics.opportunities
     ]
     harmed = {ref for ref, reason, _ in opportunities if reason == "harms"}
     for line in statistics.resources:
@@ -90,16 +118,28 @@ def find_opportunities(library: Library, caller: Caller, *, days: int = 30, limi
             opportunities.append((line.ref, "failing", str(share)))
     # Reasons of newer versions come last.
     opportunities.sort(
-        key=lambda entry: (REASON_ORDER.index(entry[1]) if entry[1] in REASON_ORDER else len(REASON_ORDER), entry[0])
+        key=lambda entry: (
+            REASON_ORDER.index(entry[1]) if entry[1] in REASON_ORDER else len(REASON_ORDER),
+            entry[0],
+        )
     )
-    found = [EvolutionOpportunity(*entry, tried.get(entry[0], [])[:3]) for entry in opportunities[:limit]]
-    sets = [str(head.ref) for head in library.store.heads(Kind.ENVIRONMENT) if head.version is not None]
+    found = [
+        EvolutionOpportunity(
+            *entry,
+            tried.get(entry[0], [])[:3],
+        )
+        for entry in opportunities[:limit]
+    ]
+    sets = [
+        str(head.ref) for head in library.store.heads(Kind.ENVIRONMENT) if head.version is not None
+    ]
     return Opportunities(found, sets)
 
 
 @dataclass(frozen=True)
 class StartedRun:
-    """A run that was begun. sizes: tasks of each split. warnings: those of the check of the task set as well.
+    """A run that was begun. sizes: tasks of each split. warnings: those of the check of the task
+    set as well.
 
     judge: the model that scores the tasks that need one, '' without such tasks.
     """
@@ -115,7 +155,8 @@ class StartedRun:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredProgram:
-    """Programs of a measurement. label: the measured one, in words. program: None for the resources as they are.
+    """Programs of a measurement. label: the measured one, in words. program: None for the resources
+    as they are.
 
     left_out: tasks of train and validation that say nothing of it, with the reason.
     """
@@ -138,17 +179,20 @@ def start_run(
     merge: Sequence[str] = (),
     measured: MeasuredProgram | None = None,
 ) -> StartedRun:
-    """Check the task set, load the program as it is now, and make the run; it still has to be driven.
+    """Check the task set, load the program as it is now, and make the run; it still has to be
+    driven.
 
-    executor: its kind and what that needs. options: settings of the run by name (RunSettings), and `rounds` of the
-    executor. merge: runs whose finalists are tried as one. measured: of a measurement, the programs to compare; mode
-    solution_only compares the program with itself, with and without rounds. Raises NoSuchResource, InvalidTaskSet,
-    InvalidArgument, NoSuchRun, ClientError.
+    executor: its kind and what that needs. options: settings of the run by name (RunSettings), and
+    `rounds` of the executor. merge: runs whose finalists are tried as one. measured: of a
+    measurement, the programs to compare; mode solution_only compares the program with itself, with
+    and without rounds. Raises NoSuchResource, InvalidTaskSet, InvalidArgument, NoSuchRun,
+    ClientError.
     """
     # All checks come before `create_run`: a refused run leaves nothing behind.
     executor, options = _take_rounds(executor, options, measured)
     taskset, version = load_taskset(library, caller, task_set)
-    refuse_untrusted(library, caller, task_set, taskset)  # before the check below, which runs the set's commands
+    # Before the check below, which runs the set's commands.
+    refuse_untrusted(library, caller, task_set, taskset)
     registered = registered_scorers(taskset.tasks, host.scorers)
     of_rounds = refuse_without_checks(taskset, executor.get("rounds", 0))
     requested = make_settings(options, internal=measured is not None)
@@ -180,14 +224,18 @@ def start_run(
     folder = create_run(library.store.home, library.store.clock())
     try:
         about = _about(measured)
-        label = write_first_record(folder, settings, taskset, base, host, finalists, checked.exploratory, about)
+        label = write_first_record(
+            folder, settings, taskset, base, host, finalists, checked.exploratory, about
+        )
     except EvolvableError:
         shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
         raise
     warnings += [*of_rounds, *warned, *_warnings_of(library, taskset, checked, settings, label)]
     program_refs = [f"{pin.ref}@{pin.version}" for pin in pins]
     split_sizes = count_by_split(taskset)
-    return StartedRun(folder.id, label, settings.brain, program_refs, split_sizes, warnings, settings.judge)
+    return StartedRun(
+        folder.id, label, settings.brain, program_refs, split_sizes, warnings, settings.judge
+    )
 
 
 def _about(measured: MeasuredProgram | None) -> dict[str, Any]:
@@ -202,23 +250,38 @@ def _take_rounds(
     rounds = check_rounds(rest.pop("rounds", 0) or executor.get("rounds", 0))
     mode = rest.get("mode")
     if mode in (SOLUTION_MODE, JOINT_MODE) and not rounds:
-        raise InvalidArgument(f"Mode {mode} improves answers, and no rounds are given.", "Name them: rounds is 1 to 3.")
+        raise InvalidArgument(
+            f"Mode {mode} improves answers, and no rounds are given.",
+            "Name them: rounds is 1 to 3.",
+        )
     if mode == SOLUTION_MODE and measured is not None:
-        text = "A measurement compares programs, and mode solution_only compares a program with itself."
+        text = (
+            "A measurement compares programs, and mode solution_only compares a program "
+            "with itself."
+        )
         raise InvalidArgument(text, "Start a run in that mode instead.")
     return {**executor, **({"rounds": rounds} if rounds else {})}, rest
 
 
-def _measure_rounds(requested: RunSettings, program: Program, rounds: int) -> tuple[RunSettings, MeasuredProgram]:
-    """Return the settings of a run that compares the first answers of a frozen program with its last, and its arms."""
-    arms = MeasuredProgram(f"answers in {rounds} rounds", replace(program, answers_once=True), program)
+def _measure_rounds(
+    requested: RunSettings, program: Program, rounds: int
+) -> tuple[RunSettings, MeasuredProgram]:
+    """Return the settings of a run that compares the first answers of a frozen program with its
+    last, and its arms.
+    """
+    arms = MeasuredProgram(
+        f"answers in {rounds} rounds", replace(program, answers_once=True), program
+    )
     return replace(requested, purpose="measure", iterations=0), arms
 
 
 def _compared_programs(
     measured: MeasuredProgram, current: Program
 ) -> tuple[Program, list[tuple[str, Program]], list[str]]:
-    """Return the base of a measurement, the measured program, and its warnings. current: the resources as they are."""
+    """Return the base of a measurement, the measured program, and its warnings.
+
+    current: the resources as they are.
+    """
     program = measured.program or current
     if measured.base.digest == program.digest:
         raise InvalidArgument("Both programs are the same.", "Name another one by --against.")
@@ -228,7 +291,11 @@ def _compared_programs(
 def _warnings_of(
     library: Library, taskset: TaskSet, checked: TaskSetCheck, settings: RunSettings, label: str
 ) -> list[str]:
-    found = [f"{remark.text} {remark.hint}".strip() for remark in checked.remarks if remark.level is IssueLevel.WARN]
+    found = [
+        f"{remark.text} {remark.hint}".strip()
+        for remark in checked.remarks
+        if remark.level is IssueLevel.WARN
+    ]
     found += _warn_of_opened(library, taskset)
     about_judge = family_warning(settings.executor, settings.judge, label)
     return [*found, *([about_judge] if about_judge else [])]
@@ -240,11 +307,20 @@ def _warn_of_opened(library: Library, taskset: TaskSet) -> list[str]:
     if not burnt:
         return []
     ids = format_ids(burnt)
-    return [f"A sealed test opened {ids} before; now they are learned from, and no test may have them again."]
+    return [
+        (
+            f"A sealed test opened {ids} before; now they are learned from, and no test may have "
+            "them again."
+        )
+    ]
 
 
 def _check_taskset(
-    library: Library, host: HostContext, taskset: TaskSet, registered: Mapping[str, RegisteredScorer], repeats: int
+    library: Library,
+    host: HostContext,
+    taskset: TaskSet,
+    registered: Mapping[str, RegisteredScorer],
+    repeats: int,
 ) -> TaskSetCheck:
     """Return the check of a task set. Raises InvalidTaskSet with the reasons of its refusal."""
     # The number of the next look is one more than the looks so far.
@@ -252,13 +328,18 @@ def _check_taskset(
     scoring = TaskSetScorer(host=CommandHost.of(host), registered=registered)
     checked = asyncio.run(check_taskset(taskset, looks=looks, scoring=scoring, repeats=repeats))
     if not checked.passes:
-        refused = [remark.text.rstrip(".") for remark in checked.remarks if remark.level is IssueLevel.REFUSE]
+        refused = [
+            remark.text.rstrip(".")
+            for remark in checked.remarks
+            if remark.level is IssueLevel.REFUSE
+        ]
         raise InvalidTaskSet(taskset.name, refused)
     return checked
 
 
 def add_helpers(executor: Mapping[str, Any], taskset: TaskSet) -> dict[str, Any]:
-    """Return the executor with the files that ENVIRONMENT.md names as `runner-files`: its command sees them too.
+    """Return the executor with the files that ENVIRONMENT.md names as `runner-files`: its command
+    sees them too.
 
     Raises InvalidTaskSet for a name that is no such file, or a file that may hold expected answers.
     """
@@ -267,21 +348,30 @@ def add_helpers(executor: Mapping[str, Any], taskset: TaskSet) -> dict[str, Any]
     if names is None:
         return dict(executor)
     may = scorer_files(taskset)
-    if not isinstance(names, list) or not all(isinstance(path, str) and path in may for path in names):
-        problem = f"runner-files of {ENVIRONMENT_FILE} is a list of files beside it, without the tasks"
+    if not isinstance(names, list) or not all(
+        isinstance(path, str) and path in may for path in names
+    ):
+        problem = (
+            f"runner-files of {ENVIRONMENT_FILE} is a list of files beside it, without the tasks"
+        )
         raise InvalidTaskSet(taskset.name, [problem])
     return {**executor, "helpers": list(names)}
 
 
 def _check_agents(settings: RunSettings) -> None:
-    """Raise InvalidArgument when a run that restructures agents has an executor that cannot be given any."""
+    """Raise InvalidArgument when a run that restructures agents has an executor that cannot be
+    given any.
+    """
     if settings.mode == STRUCTURE_MODE and not takes_agents(settings.executor):
-        executor_name = ascii(str(settings.executor.get("name") or settings.executor.get("kind"))[:80])
+        executor_name = ascii(
+            str(settings.executor.get("name") or settings.executor.get("kind"))[:80]
+        )
         raise InvalidArgument(
-            f"Mode structure needs an executor that can be given agents, and {executor_name} cannot.",
+            "Mode structure needs an executor that can be given agents, and "
+            f"{executor_name} cannot.",
             (
-                "Use claude:MODEL, or a command that a person named by `evolvable role executor add NAME --agents --"
-                " COMMAND`."
+                "Use claude:MODEL, or a command that a person named by `evolvable role executor "
+                "add NAME --agents -- COMMAND`."
             ),
         )
 
@@ -293,43 +383,75 @@ def _check_program(settings: RunSettings, base: Program) -> None:
         text = f"Nothing of {refs} may change in mode {settings.mode}."
         raise InvalidArgument(text, f"The modes are {', '.join(MODES)}.")
     if any(part.kind is Kind.ENVIRONMENT for part in base.parts):
-        raise InvalidArgument("An environment is no part of a program.", "It holds the tasks and what judges them.")
+        raise InvalidArgument(
+            "An environment is no part of a program.", "It holds the tasks and what judges them."
+        )
 
 
 def merged_finalists(
     library: Library, settings: RunSettings, taskset: TaskSet, merge: Sequence[str]
 ) -> tuple[list[tuple[str, Program]], list[str]]:
-    """Return the finalists of runs, the one with the surest gain over its own base first, and warnings.
+    """Return the finalists of runs, the one with the surest gain over its own base first, and
+    warnings.
 
-    Raises InvalidArgument for runs that cannot be compared: under another executor, or where a run opened tasks that
-    this one would test on, because their results were part of the choice of the runs.
+    Raises InvalidArgument for runs that cannot be compared: under another executor, or where a run
+    opened tasks that this one would test on, because their results were part of the choice of the
+    runs.
     """
     found: list[tuple[float, str, Program]] = []
     warnings = []
     if merge and (burnt := opened_before(library.store.home, taskset, taskset.of(Split.TEST))):
-        text = f"The merged program would be tested on tasks that a run opened, {len(burnt)} of its test."
-        raise InvalidArgument(text, "Add test tasks that no run has opened, and put the old ones into train or val.")
+        text = (
+            f"The merged program would be tested on tasks that a run opened, {len(burnt)} "
+            "of its test."
+        )
+        raise InvalidArgument(
+            text, "Add test tasks that no run has opened, and put the old ones into train or val."
+        )
     for name in merge:
         folder, state = load_run(library.store.home, name)
         if not state.finalist:
-            raise InvalidArgument(f"Run {folder.id} found nothing that could be merged.", "Merge runs with a finalist.")
+            raise InvalidArgument(
+                f"Run {folder.id} found nothing that could be merged.",
+                "Merge runs with a finalist.",
+            )
         if _same_executor(state.settings.get("executor", {})) != _same_executor(settings.executor):
-            text = f"Run {folder.id} measured under another executor, so its gain cannot be compared."
+            text = (
+                f"Run {folder.id} measured under another executor, so its gain cannot be compared."
+            )
             raise InvalidArgument(text, "Merge runs under one executor, and start with the same.")
         same = state.settings.get("task_set") == settings.task_set
         if not same:
-            warnings.append(f"Run {folder.id} is from {state.settings.get('task_set')}: its gain is on other tasks.")
+            warnings.append(
+                f"Run {folder.id} is from {state.settings.get('task_set')}: its gain is on "
+                "other tasks."
+            )
         finalist, base = state.candidates[state.finalist], state.candidates[state.base]
-        gains = [score - base.scores[task] for task, score in finalist.scores.items() if task in base.scores]
+        gains = [
+            score - base.scores[task]
+            for task, score in finalist.scores.items()
+            if task in base.scores
+        ]
         # By the lower end of the interval: a high mean of few tasks is no sure gain.
-        found.append((paired_interval(gains)[0] if gains else -1.0, folder.id, folder.program(state.finalist)))
+        found.append(
+            (
+                paired_interval(gains)[0] if gains else -1.0,
+                folder.id,
+                folder.program(state.finalist),
+            )
+        )
     ranked = sorted(found, key=lambda entry: -entry[0])
     return [(name, program) for _, name, program in ranked], warnings
 
 
 def _same_executor(spec: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what identifies an executor; prices and files beside it do not."""
-    return spec.get("kind"), spec.get("model"), tuple(spec.get("command") or ()), spec.get("rounds", 0)
+    return (
+        spec.get("kind"),
+        spec.get("model"),
+        tuple(spec.get("command") or ()),
+        spec.get("rounds", 0),
+    )
 
 
 def write_first_record(

@@ -1,7 +1,9 @@
-"""The round of a run that restructures agents: evidence, the gate's recorded decision, and the change as a program.
+"""The round of a run that restructures agents: evidence, the gate's recorded decision, and the
+change as a program.
 
-In mode `structure` a model proposes edits of skills, as in other modes. Before one is built, the gate reads what the
-training tasks show of the agents. Where a rule holds, the iteration tries that one change of agents instead.
+In mode `structure` a model proposes edits of skills, as in other modes. Before one is built, the
+gate reads what the training tasks show of the agents. Where a rule holds, the iteration tries that
+one change of agents instead.
 """
 
 import hashlib
@@ -11,7 +13,13 @@ from dataclasses import asdict
 from typing import Any
 
 from evolvable_evolve.evolution import search_operators
-from evolvable_evolve.evolution.candidates import MAIN, InvalidEdit, Program, apply_edits, skill_owners
+from evolvable_evolve.evolution.candidates import (
+    MAIN,
+    InvalidEdit,
+    Program,
+    apply_edits,
+    skill_owners,
+)
 from evolvable_evolve.evolution.ledger import CandidateDecision, LedgerRecord
 from evolvable_evolve.evolution.proposers import (
     Diagnosis,
@@ -40,16 +48,19 @@ STRUCTURE_TASKS = 120
 """The most training tasks that a round measures under the parent."""
 
 
-async def reflect(run: RunContext, traces: Sequence[Evidence], program: Program) -> Sequence[EditPlan]:
-    """Have the failures diagnosed, and return the change of agents that the gate allows, else a plan for skills
-    (Reflect).
+async def reflect(
+    run: RunContext, traces: Sequence[Evidence], program: Program
+) -> Sequence[EditPlan]:
+    """Have the failures diagnosed, and return the change of agents that the gate allows, else a
+    plan for skills (Reflect).
 
     The plan for skills is the proposer's. Raises InvalidPlan, BudgetSpent, and as RunContext.ask.
     """
     failing = any(not trace.passed for trace in traces)
     diagnoses: Sequence[Diagnosis] = ()
     if failing:
-        # The same question as in `search_operators.reflect` below, which is then answered from the ledger.
+        # The same question as in `search_operators.reflect` below, which is then answered from the
+        # ledger.
         question = search_operators.proposer_question(run, traces, program)
         diagnoses = parse_diagnoses(await run.ask(question), question)
     record = run.state.step.get("structure") or await _decide(run, program, diagnoses)
@@ -59,14 +70,17 @@ async def reflect(run: RunContext, traces: Sequence[Evidence], program: Program)
     return await search_operators.reflect(run, traces, program) if failing else []
 
 
-async def select(run: RunContext, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
+async def select(
+    run: RunContext, program: Program, hypotheses: Sequence[EditPlan]
+) -> Sequence[EditPlan]:
     """Return a change of agents as it is, else the selection of the other modes (Select)."""
     changes = [plan for plan in hypotheses if plan.restructure is not None]
     return changes or await search_operators.select_intents(run, program, hypotheses)
 
 
 async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) -> Program:
-    """Have the cards of a change of agents written and return the program with it; else build edits of skills.
+    """Have the cards of a change of agents written and return the program with it; else build edits
+    of skills.
 
     Raises InvalidEdit, and as RunContext.ask.
     """
@@ -77,7 +91,9 @@ async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) 
     if (done := run.state.step.get("built")) is not None:
         return run.program(done["candidate"])
     if early := sorted(set(edit.skills_moved) - validated_skills(run, program)):
-        raise InvalidEdit(f"{', '.join(early)} was not validated.", "Only validated skills change owner.")
+        raise InvalidEdit(
+            f"{', '.join(early)} was not validated.", "Only validated skills change owner."
+        )
     answer: Mapping[str, Any] = {"cards": []}
     if cards_wanted(edit):
         answer = await run.ask(card_question(program, edit, redactor=run.redactor))
@@ -90,7 +106,9 @@ async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) 
 
 
 def validated_skills(run: RunContext, program: Program) -> frozenset[str]:
-    """Return the skills that may change owner: as they were in the base, or changed by an admitted candidate."""
+    """Return the skills that may change owner: as they were in the base, or changed by an admitted
+    candidate.
+    """
     base = run.base.by_ref
     admitted = {
         ref
@@ -99,18 +117,32 @@ def validated_skills(run: RunContext, program: Program) -> frozenset[str]:
         for ref in candidate.changed
     }
     skills = (part for part in program.parts if part.kind is Kind.SKILL)
-    return frozenset(part.ref for part in skills if part.ref in admitted or base.get(part.ref) == part)
+    return frozenset(
+        part.ref for part in skills if part.ref in admitted or base.get(part.ref) == part
+    )
 
 
-async def _decide(run: RunContext, program: Program, diagnoses: Sequence[Diagnosis]) -> LedgerRecord:
-    """Measure the training tasks, summarise, let the gate decide, and record the decision with its numbers."""
+async def _decide(
+    run: RunContext, program: Program, diagnoses: Sequence[Diagnosis]
+) -> LedgerRecord:
+    """Measure the training tasks, summarise, let the gate decide, and record the decision with its
+    numbers.
+    """
     tasks, state = structure_tasks(run), run.state
-    trials = await run.measure([(program, task, 0) for task in tasks], f"train/{state.iteration}")
+    trials = await run.measure(
+        [(program, task, 0) for task in tasks],
+        f"train/{state.iteration}",
+    )
     rounds = [record for record in state.structures if record["fresh"]]
-    # A parent that a round measured already is no new round, because its trials come from the cache.
+    # A parent that a round measured already is no new round, because its trials come from the
+    # cache.
     fresh = all(record["parent"] != program.digest for record in state.structures)
     number = len(rounds) + fresh
-    did = {task.id: _doer(trial) for task, trial in zip(tasks, trials, strict=True) if trial.outcome.counts}
+    did = {
+        task.id: _doer(trial)
+        for task, trial in zip(tasks, trials, strict=True)
+        if trial.outcome.counts
+    }
     assigned = _assignments(state.structures, diagnoses, did)
     traces = [
         AgentTrace(
@@ -127,8 +159,13 @@ async def _decide(run: RunContext, program: Program, diagnoses: Sequence[Diagnos
     ]
     owned, validated = skill_owners(program), validated_skills(run, program)
     seen = _last_seen([*rounds, {"owners": list(owned), "seen": []}], number)
-    round_input = StructureInput(owned, traces, validated, _repairs(run, tasks), number, last_seen=seen)
-    summary, thresholds = summarise_structure(round_input), StructureThresholds.from_settings(run.settings.structure)
+    round_input = StructureInput(
+        owned, traces, validated, _repairs(run, tasks), number, last_seen=seen
+    )
+    summary, thresholds = (
+        summarise_structure(round_input),
+        StructureThresholds.from_settings(run.settings.structure),
+    )
     frozen = [part.ref for part in program.parts if part.kind is Kind.AGENT and part.is_frozen]
     decision = decide_structure(summary, thresholds, _closed_changes(run, program), frozen)
     return run.note(
@@ -171,7 +208,9 @@ def _assignments(
 
     A diagnosis holds as long as the same agent does the task.
     """
-    assigned = {task: (pair[0], pair[1]) for record in before for task, pair in record["assigned"].items()}
+    assigned = {
+        task: (pair[0], pair[1]) for record in before for task, pair in record["assigned"].items()
+    }
     for diagnosis in diagnoses:
         if diagnosis.task not in did:
             continue
@@ -194,16 +233,26 @@ def _last_seen(rounds: Sequence[Mapping[str, Any]], number: int) -> dict[str, in
 
 
 def _repairs(run: RunContext, tasks: Sequence[Task]) -> list[LocalRepair]:
-    """Return the edits of skills that were measured, with the task types that they were to repair."""
+    """Return the edits of skills that were measured, with the task types that they were
+    to repair.
+    """
     types = {task.id: task.category for task in tasks}
     found = []
     for digest in run.state.history:
         candidate = run.state.candidates[digest]
-        if candidate.answers and candidate.decision in (CandidateDecision.ADMITTED, CandidateDecision.REJECTED):
+        if candidate.answers and candidate.decision in (
+            CandidateDecision.ADMITTED,
+            CandidateDecision.REJECTED,
+        ):
             answered = dict.fromkeys(types[task] for task in candidate.answers if task in types)
             skills = tuple(ref for ref in candidate.changed if ref.startswith(f"{Kind.SKILL}:"))
             found.append(
-                LocalRepair(candidate.name, tuple(answered), candidate.decision is CandidateDecision.ADMITTED, skills)
+                LocalRepair(
+                    candidate.name,
+                    tuple(answered),
+                    candidate.decision is CandidateDecision.ADMITTED,
+                    skills,
+                )
             )
     return found
 
@@ -213,7 +262,9 @@ MAX_TRIES = 2
 
 
 def _closed_changes(run: RunContext, program: Program) -> set[str]:
-    """Return the keys of the changes of agents that are not tried: rejected from this program, or too often."""
+    """Return the keys of the changes of agents that are not tried: rejected from this program, or
+    too often.
+    """
     ended = {record["iteration"]: record["decision"] for record in run.state.iterations}
     open_ends = (None, CandidateDecision.ADMITTED, CandidateDecision.INDECISIVE)
     lost = [

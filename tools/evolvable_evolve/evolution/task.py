@@ -1,4 +1,5 @@
-"""Tasks, task sets and their splits, and the results of running a task: rollout, score, outcome and usage.
+"""Tasks, task sets and their splits, and the results of running a task: rollout, score, outcome and
+usage.
 
 An unknown price is None and never 0.
 """
@@ -18,7 +19,9 @@ from evolvable_tools.llm import ModelAttempt
 
 
 class Split(StrEnum):
-    """What a task is for: evidence to learn from, choosing among candidates, or the one sealed test."""
+    """What a task is for: evidence to learn from, choosing among candidates, or the one sealed
+    test.
+    """
 
     TRAIN = "train"
     VAL = "val"
@@ -35,9 +38,11 @@ class ScorerSpec:
 
 @dataclass(frozen=True, slots=True)
 class PublicCheck:
-    """A command of the task set whose feedback the author of an answer may read, such as visible tests.
+    """A command of the task set whose feedback the author of an answer may read, such as visible
+    tests.
 
-    It runs without the expected answer. `files` is the folder of the task set that it sees; no other file is there.
+    It runs without the expected answer. `files` is the folder of the task set that it sees; no
+    other file is there.
     """
 
     argv: tuple[str, ...]
@@ -49,12 +54,14 @@ class PublicCheck:
 class Task:
     """One thing to be done, with the truth about it.
 
-    `expected` never reaches an executor, a proposer or a builder. `files` is the folder below the task set that a
-    workspace begins with. `setup` are commands as argument lists, run in the workspace first. `digest` is the sha256 of
-    everything that decides what the task is (not its id, split or tags): equal digests are the same task. `group` is a
-    person's name for tasks that are alike: they stay in one split. `reviewed` is False for a task that was found in a
-    session and has no scorer yet; `check` describes in words how to check it. `public` is the check whose feedback the
-    author of an answer may read between two rounds. `kind` is equal for tasks that read alike.
+    `expected` never reaches an executor, a proposer or a builder. `files` is the folder below the
+    task set that a workspace begins with. `setup` are commands as argument lists, run in the
+    workspace first. `digest` is the sha256 of everything that decides what the task is (not its id,
+    split or tags): equal digests are the same task. `group` is a person's name for tasks that are
+    alike: they stay in one split. `reviewed` is False for a task that was found in a session and
+    has no scorer yet; `check` describes in words how to check it. `public` is the check whose
+    feedback the author of an answer may read between two rounds. `kind` is equal for tasks that
+    read alike.
     """
 
     id: str
@@ -81,9 +88,10 @@ class Task:
 class TaskSet:
     """The tasks of one version of an environment, with the files they need.
 
-    `files` maps paths below the task set to bytes (fixtures and scorers). `digest` is the sha256 over all tasks, their
-    splits and all files; `test_digest` the one over the sealed test alone, by which looks at it are counted across
-    runs. `alike` is a person's word on tasks that read alike, '' for none.
+    `files` maps paths below the task set to bytes (fixtures and scorers). `digest` is the sha256
+    over all tasks, their splits and all files; `test_digest` the one over the sealed test alone, by
+    which looks at it are counted across runs. `alike` is a person's word on tasks that read alike,
+    '' for none.
     """
 
     name: str
@@ -122,7 +130,9 @@ class SplitRatios:
 
 @dataclass(frozen=True, slots=True)
 class SplitRequest:
-    """A task for dealing: `group` is equal for tasks that stay together, `split` None where it is open."""
+    """A task for dealing: `group` is equal for tasks that stay together, `split` None where it is
+    open.
+    """
 
     id: str
     category: str
@@ -134,11 +144,12 @@ class SplitRequest:
 def assign_splits(tasks: Sequence[SplitRequest], ratios: SplitRatios) -> dict[str, Split]:
     """Return the split of every task by its id.
 
-    Splits that tasks name stay, and count. Of all tasks the floor of each share goes to train and to val, over the
-    categories by largest remainder, at least one of each category of two or more; the rest is the test. Categories of
-    one task are dealt as one category, and a last single one goes to train. Within a category the order is that of a
-    hash of the id, train from one end and test from the other, so a task that is added later moves few others.
-    Synthetic tasks go to train alone. Equal tasks stay together.
+    Splits that tasks name stay, and count. Of all tasks the floor of each share goes to train and
+    to val, over the categories by largest remainder, at least one of each category of two or more;
+    the rest is the test. Categories of one task are dealt as one category, and a last single one
+    goes to train. Within a category the order is that of a hash of the id, train from one end and
+    test from the other, so a task that is added later moves few others. Synthetic tasks go to train
+    alone. Equal tasks stay together.
     """
     # Tasks with a split of their own are not dealt.
     splits = {task.id: task.split for task in tasks if task.split is not None}
@@ -150,55 +161,92 @@ def assign_splits(tasks: Sequence[SplitRequest], ratios: SplitRatios) -> dict[st
     for split, ratio in ((Split.TRAIN, ratios.train), (Split.VAL, ratios.val)):
         fixed = {name: sum(task.split is split for task in own) for name, own in members.items()}
         # What tasks have taken by name is taken off.
-        left[split] = {name: share - fixed[name] for name, share in _split_shares(sizes, ratio, fixed).items()}
+        left[split] = {
+            name: share - fixed[name] for name, share in _split_shares(sizes, ratio, fixed).items()
+        }
     for name, own in members.items():
         _assign_category(
-            [task for task in own if task.split is None], {split: left[split][name] for split in left}, placed
+            [task for task in own if task.split is None],
+            {split: left[split][name] for split in left},
+            placed,
         )
     return splits | {task.id: placed[task.group] for task in tasks if task.split is None}
 
 
 def _tasks_by_category(tasks: Sequence[SplitRequest]) -> dict[str, list[SplitRequest]]:
-    """Return the tasks of each category in the order of their hashes, open single ones put together."""
+    """Return the tasks of each category in the order of their hashes, open single ones put
+    together.
+    """
     by_category: dict[str, list[SplitRequest]] = defaultdict(list)
     for task in tasks:
         by_category[task.category].append(task)
     # One open task alone cannot be divided.
-    for name in [name for name, own in by_category.items() if len(own) == 1 and own[0].split is None]:
+    for name in [
+        name for name, own in by_category.items() if len(own) == 1 and own[0].split is None
+    ]:
         by_category[RARE_CATEGORY] += by_category.pop(name)
     return {name: sorted(own, key=_hash_rank) for name, own in sorted(by_category.items())}
 
 
 def _hash_rank(task: SplitRequest) -> tuple[str, str]:
-    """Return the key by which tasks are ordered: a group is together, and a task alone is a group of its own name."""
+    """Return the key by which tasks are ordered: a group is together, and a task alone is a group
+    of its own name.
+    """
     group, own = (hashlib.sha256(name.encode()).hexdigest() for name in (task.group, task.id))
     return group, own
 
 
-def _split_shares(sizes: Mapping[str, int], ratio: float, fixed: Mapping[str, int]) -> dict[str, int]:
+def _split_shares(
+    sizes: Mapping[str, int], ratio: float, fixed: Mapping[str, int]
+) -> dict[str, int]:
     """Return how many of each category go to a split, with those that name it."""
     if ratio == 0:
         return dict(fixed)
     # The small term is for shares such as .1 * 30, which a float puts below 3.
     target = floor(sum(sizes.values()) * ratio + 1e-9)
     exact = {name: size * ratio for name, size in sizes.items()}
-    least = {name: max(fixed[name], int(size >= 2)) for name, size in sizes.items()}
-    shares = {name: max(floor(exact[name] + 1e-9), least[name]) for name in sizes}
-    for name in sorted(sizes, key=lambda name: (shares[name] - exact[name], name)):
+    least = {
+        name: max(
+            fixed[name],
+            int(size >= 2),
+        )
+        for name, size in sizes.items()
+    }
+    shares = {
+        name: max(
+            floor(exact[name] + 1e-9),
+            least[name],
+        )
+        for name in sizes
+    }
+    for name in sorted(
+        sizes,
+        key=lambda name: (shares[name] - exact[name], name),
+    ):
         if sum(shares.values()) < target and shares[name] < sizes[name]:
             shares[name] += 1
     while sum(shares.values()) > target:
-        # The smallest categories get more than their share, and those with most beyond theirs pay for it.
+        # The smallest categories get more than their share, and those with most beyond theirs pay
+        # for it.
         payers = [name for name in sizes if shares[name] > least[name]]
         # Nothing is left that any category could give.
         if not payers:
             break
-        shares[max(payers, key=lambda name: (shares[name] - exact[name], name))] -= 1
+        shares[
+            max(
+                payers,
+                key=lambda name: (shares[name] - exact[name], name),
+            )
+        ] -= 1
     return shares
 
 
-def _assign_category(tasks: Sequence[SplitRequest], left: dict[Split, int], placed: dict[str, Split]) -> None:
-    """Deal the open tasks of one category by noting the split of each group; a group follows its first task."""
+def _assign_category(
+    tasks: Sequence[SplitRequest], left: dict[Split, int], placed: dict[str, Split]
+) -> None:
+    """Deal the open tasks of one category by noting the split of each group; a group follows its
+    first task.
+    """
     # A last single task would otherwise go to the test by rounding.
     only = len(tasks) == 1 and not any(left.values())
     # Synthetic tasks first, so that they fill the share of train before others do.
@@ -214,7 +262,10 @@ def _assign_category(tasks: Sequence[SplitRequest], left: dict[Split, int], plac
 
 
 class TrialOutcome(StrEnum):
-    """How one trial ended. Only the first three are verdicts on the program; an infrastructure error never scores 0."""
+    """How one trial ended.
+
+    Only the first three are verdicts on the program; an infrastructure error never scores 0.
+    """
 
     PASS = "pass"
     FAIL = "fail"
@@ -230,7 +281,9 @@ class TrialOutcome(StrEnum):
 
 
 class CodeOutcome(StrEnum):
-    """How one answer to a programming problem ended: exactly one of the eight, in the order of the paper's table."""
+    """How one answer to a programming problem ended: exactly one of the eight, in the order of the
+    paper's table.
+    """
 
     PASSED = "PR"
     TIME_LIMIT = "TLE"
@@ -243,12 +296,18 @@ class CodeOutcome(StrEnum):
 
 
 CRASHED = "crashed: "
-"""The beginning of the detail of a trial whose program ended without an answer. It fails, and is not run again."""
+"""The beginning of the detail of a trial whose program ended without an answer.
+
+It fails, and is not run again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """What a trial spent. `cost` is in US dollars, None where the price is unknown (never 0 for an unknown price)."""
+    """What a trial spent.
+
+    `cost` is in US dollars, None where the price is unknown (never 0 for an unknown price).
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -258,11 +317,12 @@ class ModelUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRun:
-    """What one run on a task took, and how it went. The base of a rollout and of an answer to a task.
+    """What one run on a task took, and how it went. The base of a rollout and of an answer to a
+    task.
 
-    `outcome` is set only where the executor knows it without a score (agent_timeout, infra_error, refused), with the
-    reason in `detail`; else None and the scorer decides. `wall` is in seconds. `trace` is what a proposer may see of
-    the steps, already redacted.
+    `outcome` is set only where the executor knows it without a score (agent_timeout, infra_error,
+    refused), with the reason in `detail`; else None and the scorer decides. `wall` is in seconds.
+    `trace` is what a proposer may see of the steps, already redacted.
     """
 
     trace: str = ""
@@ -276,9 +336,10 @@ class TaskRun:
 class Solution(TaskRun):
     """One answer to a task, the variable that rounds improve. `attempt` is 0 for the first answer.
 
-    `files` are the files of the workspace that differ from its beginning, with their sha256. `workspace` is their
-    folder while the trial lasts. `feedback` is that of the public check, `critique` the result of a reflection on the
-    answer; the last answer has no critique. `usage` and `wall` are those of this answer with the reflection before it.
+    `files` are the files of the workspace that differ from its beginning, with their sha256.
+    `workspace` is their folder while the trial lasts. `feedback` is that of the public check,
+    `critique` the result of a reflection on the answer; the last answer has no critique. `usage`
+    and `wall` are those of this answer with the reflection before it.
     """
 
     task: str
@@ -294,10 +355,11 @@ class Solution(TaskRun):
 class Rollout(TaskRun):
     """Result of one task under an executor.
 
-    `read` names the parts that were really read. `retry_after` is None unless the provider asked to wait: for so many
-    seconds, or 0 when it did not say how long. `solutions` are the answers of all rounds in their order, of
-    which the last counts; empty where the executor does not answer in rounds. `attempts` are the requests of an
-    executor that asks an API itself; their sum is `usage`.
+    `read` names the parts that were really read. `retry_after` is None unless the provider asked to
+    wait: for so many seconds, or 0 when it did not say how long. `solutions` are the answers of all
+    rounds in their order, of which the last counts; empty where the executor does not answer in
+    rounds. `attempts` are the requests of an executor that asks an API itself; their sum is
+    `usage`.
     """
 
     output: str
@@ -309,7 +371,9 @@ class Rollout(TaskRun):
 
 @dataclass(frozen=True, slots=True)
 class ScoreCheck:
-    """One check of a command scorer; `kind` is `outcome` (the result is right) or `shape` (it only looks right)."""
+    """One check of a command scorer; `kind` is `outcome` (the result is right) or `shape` (it only
+    looks right).
+    """
 
     name: str
     passed: bool
@@ -320,9 +384,9 @@ class ScoreCheck:
 class Score:
     """Result of a scorer: `value` in [0, 1].
 
-    `feedback` is the only text a proposer may see; `evidence` goes to the ledger alone. `usage` is what scoring took,
-    where a model was asked, by `attempts` where it is behind an API. `code` is how the answer to a programming problem
-    ended, where the scorer reports it.
+    `feedback` is the only text a proposer may see; `evidence` goes to the ledger alone. `usage` is
+    what scoring took, where a model was asked, by `attempts` where it is behind an API. `code` is
+    how the answer to a programming problem ended, where the scorer reports it.
     """
 
     value: float
@@ -337,10 +401,12 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One task run once under one program, as it counts. `score` is None unless the outcome counts.
+    """One task run once under one program, as it counts. `score` is None unless the
+    outcome counts.
 
-    `key` is the hash of everything that decides the result. `cached` says that nothing was spent this time; `usage`
-    then is the original cost. `judging` is the cost of scoring it, which is not in `usage`.
+    `key` is the hash of everything that decides the result. `cached` says that nothing was spent
+    this time; `usage` then is the original cost. `judging` is the cost of scoring it, which is not
+    in `usage`.
     """
 
     key: str
@@ -361,7 +427,8 @@ class Trial:
 
 
 def task_fixtures(task: Task, files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the files that a fresh workspace of the task begins with: path inside the workspace -> bytes.
+    """Return the files that a fresh workspace of the task begins with: path inside the workspace ->
+    bytes.
 
     files: those of the task set.
     """
@@ -389,17 +456,28 @@ class Price:
 
 
 def make_usage(
-    input_tokens: int, output_tokens: int, calls: int, price: Price | None, stated_cost: float | None = None
+    input_tokens: int,
+    output_tokens: int,
+    calls: int,
+    price: Price | None,
+    stated_cost: float | None = None,
 ) -> ModelUsage:
     """Return a usage with its cost: as the model reports it, else by the price, else unknown."""
     cost = (
-        stated_cost if stated_cost is not None else price.of(input_tokens, output_tokens) if price is not None else None
+        stated_cost
+        if stated_cost is not None
+        else price.of(input_tokens, output_tokens)
+        if price is not None
+        else None
     )
     return ModelUsage(input_tokens, output_tokens, calls, cost)
 
 
 def add_usage(first: ModelUsage, second: ModelUsage) -> ModelUsage:
-    """Return two usages as one. The cost is unknown where one of them made calls of unknown cost."""
+    """Return two usages as one.
+
+    The cost is unknown where one of them made calls of unknown cost.
+    """
     # A usage without calls and cost is empty, and must not make the other's cost unknown.
     if not second.calls and second.cost is None:
         return first
@@ -414,17 +492,21 @@ def add_usage(first: ModelUsage, second: ModelUsage) -> ModelUsage:
     )
 
 
-def code_outcome(task: Task, outcome: TrialOutcome | None, score: Score | None) -> CodeOutcome | None:
+def code_outcome(
+    task: Task, outcome: TrialOutcome | None, score: Score | None
+) -> CodeOutcome | None:
     """Return how an answer to a programming problem ended, None for a task of another kind.
 
-    A task is one where its command scorer has `outcomes = "code"`. outcome: of the run, where it ended without a score.
+    A task is one where its command scorer has `outcomes = "code"`. outcome: of the run, where it
+    ended without a score.
     """
     if task.scorer.args.get("outcomes") != "code":
         return None
     # The time limit of the whole run, and not of a single case.
     if outcome is TrialOutcome.AGENT_TIMEOUT:
         return CodeOutcome.TIMED_OUT
-    if score is None or score.code is None:  # the run ended without an answer, or with one that broke its scorer
+    # The run ended without an answer, or with one that broke its scorer.
+    if score is None or score.code is None:
         return CodeOutcome.UNPARSEABLE
     return score.code
 
@@ -436,7 +518,11 @@ class ScorerError(EvolvableError):
     """
 
     def __init__(
-        self, text: str, hint: str = "", usage: ModelUsage | None = None, attempts: Sequence[ModelAttempt] = ()
+        self,
+        text: str,
+        hint: str = "",
+        usage: ModelUsage | None = None,
+        attempts: Sequence[ModelAttempt] = (),
     ) -> None:
         super().__init__(text, hint)
         self.usage, self.attempts = usage or ModelUsage(), tuple(attempts)
@@ -453,7 +539,10 @@ def named_files(command: Sequence[str]) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredScorer:
-    """A command scorer by its name. sha256: of its arguments, its program, and the files that it names."""
+    """A command scorer by its name.
+
+    sha256: of its arguments, its program, and the files that it names.
+    """
 
     name: str
     argv: tuple[str, ...]

@@ -1,4 +1,6 @@
-"""The answer of a trial of a skill: two claims, and the sentences that state them; no sentence mixes them."""
+"""The answer of a trial of a skill: two claims, and the sentences that state them; no sentence
+mixes them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,10 +16,12 @@ MAX_SHOWN_TEXT = 4_000
 
 @dataclass(frozen=True)
 class ClaimOnTasks:
-    """Claim about exactly these tasks. passed: sums of scores. repeats: of each task, as many as were planned.
+    """Claim about exactly these tasks. passed: sums of scores. repeats: of each task, as many as
+    were planned.
 
-    steady: all repeats of every task agree; then the sentence has no p. p, p_worse: of the whole comparison, not
-    adjusted for others beside it. difference: of `no difference of more than`. compared: a judge compared answers.
+    steady: all repeats of every task agree; then the sentence has no p. p, p_worse: of the whole
+    comparison, not adjusted for others beside it. difference: of `no difference of more than`.
+    compared: a judge compared answers.
     """
 
     answer: TryAnswer
@@ -52,9 +56,10 @@ class TaskAnswers:
 class SkillTrial:
     """Result of a trial for one skill.
 
-    read: in how many tasks the skill was read. tokens: the relative change a task, None where they are not reported;
-    seconds: the change a task. fallen: categories that came out worse, with their means. why: what prevented an answer,
-    '' for nothing. against: the program of the other arm, '' for no skill at all.
+    read: in how many tasks the skill was read. tokens: the relative change a task, None where they
+    are not reported; seconds: the change a task. fallen: categories that came out worse, with their
+    means. why: what prevented an answer, '' for nothing. against: the program of the other arm, ''
+    for no skill at all.
     """
 
     skill: str
@@ -72,7 +77,10 @@ class SkillTrial:
 
 @dataclass(frozen=True)
 class TryResult:
-    """A trial of skills, finished or not. left_out: tasks, with the reason. trials: that were run."""
+    """A trial of skills, finished or not.
+
+    left_out: tasks, with the reason. trials: that were run.
+    """
 
     run: str
     label: str
@@ -99,18 +107,31 @@ def _on_these(trial: SkillTrial) -> str:
     if trial.why and claim.answer is TryAnswer.CANNOT_TELL:
         return f"{trial.skill}: cannot tell. {trial.why}"
     if claim.compared:
-        seen = f"The judge preferred the answer with {trial.skill} in {claim.fixed} of {claim.tasks} tasks"
+        seen = (
+            f"The judge preferred the answer with {trial.skill} in {claim.fixed} of "
+            f"{claim.tasks} tasks"
+        )
         return f"{seen}, without it in {claim.broken}: {_verdict(claim)}{_p_text(claim)}."
     times = f"{claim.repeats} of {claim.repeats} times each"
     other = "with the base" if trial.against else "without"
     # With steady repeats a p-value says no more than the counts do.
     if claim.steady:
-        with_, without = (f"{_number(passed)} of {claim.tasks}" for passed in (claim.passed_with, claim.passed_without))
+        with_, without = (
+            f"{_number(passed)} of {claim.tasks}"
+            for passed in (claim.passed_with, claim.passed_without)
+        )
         fixed = f"fixed {claim.fixed} of {claim.tasks}, broke {claim.broken}"
-        return f"With {trial.skill} {with_}, {other} {without}, {times}: {_verdict(claim)} ({fixed})."
+        return (
+            f"With {trial.skill} {with_}, {other} {without}, {times}: {_verdict(claim)} ({fixed})."
+        )
     runs = claim.tasks * claim.repeats
-    with_, without = (_number(passed * claim.repeats) for passed in (claim.passed_with, claim.passed_without))
-    head = f"With {trial.skill} {with_} of {runs} runs of {claim.tasks} tasks, {other} {without} of {runs}"
+    with_, without = (
+        _number(passed * claim.repeats) for passed in (claim.passed_with, claim.passed_without)
+    )
+    head = (
+        f"With {trial.skill} {with_} of {runs} runs of {claim.tasks} tasks, {other} "
+        f"{without} of {runs}"
+    )
     return f"{head}: {_verdict(claim)}{_p_text(claim)}."
 
 
@@ -122,7 +143,10 @@ def _verdict(claim: ClaimOnTasks) -> str:
             return "it harms on these tasks"
         case TryAnswer.NO_DIFFERENCE:
             # Rounded up: the claim must not be stronger than the computation.
-            return f"it makes no difference of more than {ceil(100 * claim.difference)} points on these tasks"
+            return (
+                f"it makes no difference of more than {ceil(100 * claim.difference)} points on "
+                "these tasks"
+            )
     return "cannot tell on these tasks"
 
 
@@ -144,10 +168,15 @@ def _side_effects(trial: SkillTrial) -> str:
     if trial.tokens is not None:
         costs.append(f"{trial.tokens:+.0%} tokens".replace("%", " %"))
     if trial.seconds is not None:
-        costs.append(f"{abs(trial.seconds):.0f} s {'more' if trial.seconds >= 0 else 'less'} a task")
+        costs.append(
+            f"{abs(trial.seconds):.0f} s {'more' if trial.seconds >= 0 else 'less'} a task"
+        )
     parts += [f"{', '.join(costs)}."] if costs else []
     if trial.fallen:
-        fell = (f"{name} ({100 * (after - before):+.0f} points)" for name, (before, after) in trial.fallen.items())
+        fell = (
+            f"{name} ({100 * (after - before):+.0f} points)"
+            for name, (before, after) in trial.fallen.items()
+        )
         parts.append(f"Worse: {', '.join(fell)}.")
     return " ".join(parts)
 
@@ -166,8 +195,8 @@ def _like_these(claim: GeneralClaim) -> str:
 
 
 def word_changes(before: str, after: str) -> list[tuple[str, str]]:
-    """Return two texts as one, in pieces: the words of both (`=`), of the first alone (`-`), and of the second alone
-    (`+`).
+    """Return two texts as one, in pieces: the words of both (`=`), of the first alone (`-`), and of
+    the second alone (`+`).
     """
     old, new = before.split(), after.split()
     pieces = []

@@ -1,6 +1,8 @@
-"""Run a trial of skills: stages over all tasks, with and without, until every skill has an answer or none is near.
+"""Run a trial of skills: stages over all tasks, with and without, until every skill has an answer
+or none is near.
 
-The ledger is the only state. A continued run asks for the same batches, whose trials are read from the records.
+The ledger is the only state. A continued run asks for the same batches, whose trials are read from
+the records.
 """
 
 from collections.abc import Sequence
@@ -35,12 +37,18 @@ _ALONE = 10_000  # the repeat from which on slow trials are run again alone
 
 
 def stages_of(run: RunContext) -> int:
-    """Return the most repeats of each task under each arm. Answers that a judge compares are compared once."""
+    """Return the most repeats of each task under each arm.
+
+    Answers that a judge compares are compared once.
+    """
     return 1 if is_compared(run.val) else run.settings.test_repeats or DEFAULT_STAGES
 
 
 async def run_try(run: RunContext) -> None:
-    """Take a trial to its answer. Raises RunStopped, TrialsFailing, and ExecutorFailing where no first trial counts."""
+    """Take a trial to its answer.
+
+    Raises RunStopped, TrialsFailing, and ExecutorFailing where no first trial counts.
+    """
     stages, seen = stages_of(run), TryTrials()
     arms = [TryArm(ref, program) for ref, program in run.merged]
     if not run.state.preflight:
@@ -55,9 +63,12 @@ async def run_try(run: RunContext) -> None:
             break
         for arm in waiting:
             arm.repeats = stage
-            # The skills share the alpha by Bonferroni, so that an early end of one takes nothing from the others.
+            # The skills share the alpha by Bonferroni, so that an early end of one takes nothing
+            # from the others.
             arm.decision = _decide(run, seen, arm, stages, SIDE_ALPHA / len(arms))
-        waiting = [arm for arm in waiting if arm.decision is not None and arm.decision.answer is None]
+        waiting = [
+            arm for arm in waiting if arm.decision is not None and arm.decision.answer is None
+        ]
         # Not later: an executor that worked once is no broken one.
         if stage == 1:
             _refuse_failing(seen, arms, run.base)
@@ -72,14 +83,19 @@ async def run_try(run: RunContext) -> None:
 
 
 async def _run_stage(run: RunContext, arms: Sequence[TryArm], stage: int) -> list[Trial]:
-    """Return the trials of one repeat of every task under all arms; missing ones are run once more at its end.
+    """Return the trials of one repeat of every task under all arms; missing ones are run once more
+    at its end.
 
     Raises BudgetSpent.
     """
     programs = [run.base, *(arm.program for arm in arms)]
-    requests: list[TrialRequest] = [(program, task, stage - 1) for task in run.val for program in programs]
+    requests: list[TrialRequest] = [
+        (program, task, stage - 1) for task in run.val for program in programs
+    ]
     trials = await run.measure(requests, f"try/{stage}")
-    trials = await repeat_unfinished(run, programs, requests, trials, _ALONE, run.trials, f"try/alone-{stage}")
+    trials = await repeat_unfinished(
+        run, programs, requests, trials, _ALONE, run.trials, f"try/alone-{stage}"
+    )
     missing = [at for at, trial in enumerate(trials) if not trial.outcome.counts]
     if missing:
         again = await run.measure([requests[at] for at in missing], f"try/again-{stage}")
@@ -89,12 +105,17 @@ async def _run_stage(run: RunContext, arms: Sequence[TryArm], stage: int) -> lis
 
 
 async def _find_pleased(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> dict[str, str]:
-    """Return for each skill that seems to help how its style alone moves the judge, '' where it does not."""
+    """Return for each skill that seems to help how its style alone moves the judge, '' where it
+    does not.
+    """
     found = {}
     for arm in arms:
         if arm.decision is not None and arm.decision.answer is TryAnswer.HELPS:
             trials = [
-                trial for program in (run.base, arm.program) for own in seen.of(program).values() for trial in own
+                trial
+                for program in (run.base, arm.program)
+                for own in seen.of(program).values()
+                for trial in own
             ]
             found[arm.ref] = await ask_about_style(run, run.val, trials, arm.program)
     return found
@@ -109,17 +130,32 @@ def _refuse_failing(seen: TryTrials, arms: Sequence[TryArm], base: Program) -> N
         for trial in task_trials
     ]
     if trials and not any(trial.outcome.counts for trial in trials):
-        why = next((trial.detail for trial in trials if trial.detail), "it did not say why").rstrip(".")
+        why = next((trial.detail for trial in trials if trial.detail), "it did not say why").rstrip(
+            "."
+        )
         hint = "Fix it, then try again."
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
 
 
-def _decide(run: RunContext, seen: TryTrials, arm: TryArm, stages: int, alpha: float) -> StageDecision:
-    """Return the decision on one skill after the stages so far; it must hold with missing trials counted as failed."""
+def _decide(
+    run: RunContext, seen: TryTrials, arm: TryArm, stages: int, alpha: float
+) -> StageDecision:
+    """Return the decision on one skill after the stages so far; it must hold with missing trials
+    counted as failed.
+    """
     repeats, tasks = arm.repeats, len(run.val)
     before, after = (seen.scores(program, repeats) for program in (run.base, arm.program))
     decision = decide_stage(before, after, repeats, stages, tasks, alpha)
-    missing = [repeats * tasks - sum(map(len, scores.values())) for scores in (before, after)]
+    missing = [
+        repeats * tasks
+        - sum(
+            map(
+                len,
+                scores.values(),
+            )
+        )
+        for scores in (before, after)
+    ]
     if missing[0] == missing[1] == 0:
         return decision
     filled = [seen.scores(program, repeats, filled=True) for program in (run.base, arm.program)]
@@ -128,10 +164,17 @@ def _decide(run: RunContext, seen: TryTrials, arm: TryArm, stages: int, alpha: f
         return decision
     # Later repeats may bring what is missing; after the last stage nothing does.
     open_ = TryAnswer.CANNOT_TELL if repeats >= stages else None
-    return replace(decision, answer=open_, p=max(decision.p, careful.p), p_worse=max(decision.p_worse, careful.p_worse))
+    return replace(
+        decision,
+        answer=open_,
+        p=max(decision.p, careful.p),
+        p_worse=max(decision.p_worse, careful.p_worse),
+    )
 
 
-def _goes_on(run: RunContext, seen: TryTrials, waiting: Sequence[TryArm], stage: int, stages: int, arms: int) -> bool:
+def _goes_on(
+    run: RunContext, seen: TryTrials, waiting: Sequence[TryArm], stage: int, stages: int, arms: int
+) -> bool:
     """Return whether an answer is still within reach, and record the forecast."""
     forecasts = []
     for arm in waiting:
@@ -148,7 +191,10 @@ def _goes_on(run: RunContext, seen: TryTrials, waiting: Sequence[TryArm], stage:
 
 
 def _unit_costs(run: RunContext) -> tuple[float | None, float, float]:
-    """Return the dollars, tokens and seconds of one trial so far. Dollars are None where they are not reported."""
+    """Return the dollars, tokens and seconds of one trial so far.
+
+    Dollars are None where they are not reported.
+    """
     bill = run.state.bill
     done = max(1, bill.trials + bill.trouble)
     return (None if bill.unpriced else bill.cost / done), bill.tokens / done, bill.wall / done
@@ -162,7 +208,10 @@ def _note_forecast(run: RunContext, forecast: TryForecast, arms: Sequence[TryArm
 def _forecast_fields(
     forecast: TryForecast, tasks: int, programs: int, unit: tuple[float | None, float, float] | None
 ) -> dict[str, Any]:
-    """Return a forecast as the fields of a record, for all arms. unit: what one trial takes, where that is known."""
+    """Return a forecast as the fields of a record, for all arms.
+
+    unit: what one trial takes, where that is known.
+    """
     # A forecast is for two arms, and all skills share one base.
     share = programs / 2
     likely, most = round(forecast.trials * share), round(forecast.most * share)

@@ -1,4 +1,6 @@
-"""Begin a trial of skills: which tasks are left out, what it will take, and the run, which stores its own tasks."""
+"""Begin a trial of skills: which tasks are left out, what it will take, and the run, which stores
+its own tasks.
+"""
 
 import base64
 import shutil
@@ -15,8 +17,20 @@ from evolvable_evolve.evolution.run_context import check_available
 from evolvable_evolve.evolution.run_control import run_condition
 from evolvable_evolve.evolution.run_file import make_settings
 from evolvable_evolve.evolution.start import add_helpers, write_first_record
-from evolvable_evolve.evolution.statistics import DEFAULT_STAGES, FOUND_GAIN, carried_difference, forecast_found
-from evolvable_evolve.evolution.tasks import COMPARED, TryTask, TryTaskList, find_copies, find_exposed, find_taught
+from evolvable_evolve.evolution.statistics import (
+    DEFAULT_STAGES,
+    FOUND_GAIN,
+    carried_difference,
+    forecast_found,
+)
+from evolvable_evolve.evolution.tasks import (
+    COMPARED,
+    TryTask,
+    TryTaskList,
+    find_copies,
+    find_exposed,
+    find_taught,
+)
 from evolvable_evolve.evolution.tasks.locate import refuse_unapproved, registered_scorers
 from evolvable_evolve.evolution.try_answer import TryResult, skills_from_json
 from evolvable_store.errors import EvolvableError, InvalidArgument
@@ -28,15 +42,16 @@ MIN_TASKS = 2
 
 _TASK_SET = "environment:tried"
 _LEFT_OUT = "left_out"
-_RUNS_COMMANDS = ("command", "claude", "codex")  # without a sandbox these executors can read more than the workspace
+# Without a sandbox these executors can read more than the workspace.
+_RUNS_COMMANDS = ("command", "claude", "codex")
 _EXPOSED = "exposed"
 
 
 @dataclass(frozen=True)
 class TryPlan:
-    """Plan of a trial. most: the most trials. likely: the trials for a skill that is worth `gain`, and found: the
-    chance to find it. difference: of `no difference of more than`. dollars, tokens, minutes: likely and at most, by
-    earlier trials of this executor; None where there were none.
+    """Plan of a trial. most: the most trials. likely: the trials for a skill that is worth `gain`,
+    and found: the chance to find it. difference: of `no difference of more than`. dollars, tokens,
+    minutes: likely and at most, by earlier trials of this executor; None where there were none.
     """
 
     skills: list[str]
@@ -73,7 +88,8 @@ def plan_try(
     executor: Mapping[str, Any],
     repeats: int = DEFAULT_STAGES,
 ) -> tuple[TryPlan, TryTaskList]:
-    """Return the plan of a trial of these skills, and the tasks that are left for it. Spends nothing.
+    """Return the plan of a trial of these skills, and the tasks that are left for it. Spends
+    nothing.
 
     Raises NoSuchResource, and InvalidArgument where too few tasks are left for an answer.
     """
@@ -110,7 +126,9 @@ def plan_try(
 
 
 def find_searched(home: Path, task_set: Ref, refs: Sequence[Ref]) -> dict[str, str]:
-    """Return the tasks of a set that an adopted search for these resources used, with the reason to leave them out."""
+    """Return the tasks of a set that an adopted search for these resources used, with the reason to
+    leave them out.
+    """
     own, found = {ref.name for ref in refs}, dict[str, str]()
     for _, state in iter_run_states(home):
         set_ref = Ref.parse(str(state.settings.get("task_set", "")) or _TASK_SET)
@@ -130,12 +148,20 @@ def _too_few(tasks: Sequence[TryTask], task_list: TryTaskList) -> InvalidArgumen
     for why in task_list.left_out.values():
         reasons[why] = reasons.get(why, 0) + 1
     left_out = "; ".join(f"{number} left out: {why}" for why, number in reasons.items())
-    text = f"{len(tasks)} tasks from {task_list.source} are left, and an answer takes {MIN_TASKS} at least."
-    hint = "Give others: `--from FILE.csv` with a question and an expected answer a row, or prompts by `--from -`."
+    text = (
+        f"{len(tasks)} tasks from {task_list.source} are left, and an answer takes "
+        f"{MIN_TASKS} at least."
+    )
+    hint = (
+        "Give others: `--from FILE.csv` with a question and an expected answer a row, or prompts "
+        "by `--from -`."
+    )
     return InvalidArgument(f"{text} {left_out}".strip(), hint)
 
 
-def _load_arms(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple[list[Program], list[Any]]:
+def _load_arms(
+    library: Library, caller: Caller, refs: Sequence[Ref]
+) -> tuple[list[Program], list[Any]]:
     loaded = [load_program(library, caller, [ref]) for ref in refs]
     return [program for program, _ in loaded], [pin for _, pins in loaded for pin in pins]
 
@@ -178,9 +204,9 @@ def start_try(
 ) -> StartedTry:
     """Make the run of a trial of skills on these tasks; it still has to be driven.
 
-    The arm without them has no skill at all. options: settings of the run by name; test_repeats is the most repeats.
-    waits: only a person begins it. Raises NoSuchResource, InvalidArgument, InvalidTaskSet, Refused, CommandsUnapproved,
-    ClientError.
+    The arm without them has no skill at all. options: settings of the run by name; test_repeats is
+    the most repeats. waits: only a person begins it. Raises NoSuchResource, InvalidArgument,
+    InvalidTaskSet, Refused, CommandsUnapproved, ClientError.
     """
     repeats = int(options.get("test_repeats") or DEFAULT_STAGES)
     plan, task_list = plan_try(library, caller, refs, task_list, executor, repeats)
@@ -189,12 +215,17 @@ def start_try(
     registered = registered_scorers(taskset.tasks, host.scorers)
     arms, pins = _load_arms(library, caller, refs)
     judge, other_options = _judge_of(task_list, host, dict(options))
-    # Before the settings, which name an artefact of its folder. It is removed again where a check fails.
+    # Before the settings, which name an artefact of its folder. It is removed again where a check
+    # fails.
     folder = create_run(library.store.home, library.store.clock())
     try:
-        encoded = {path: base64.b64encode(data).decode("ascii") for path, data in taskset.files.items()}
+        encoded = {
+            path: base64.b64encode(data).decode("ascii") for path, data in taskset.files.items()
+        }
         settings = replace(
-            make_settings({**other_options, "mode": "any", "iterations": 0, "purpose": "try"}, internal=True),
+            make_settings(
+                {**other_options, "mode": "any", "iterations": 0, "purpose": "try"}, internal=True
+            ),
             task_set=_TASK_SET,
             task_set_digest=taskset.digest,
             test_digest=taskset.test_digest,
@@ -227,35 +258,54 @@ def start_try(
     return StartedTry(folder.id, label, plan, list(warnings))
 
 
-def _readable_copies(host: HostContext, executor: Mapping[str, Any], arms: Sequence[Program]) -> list[str]:
-    """Return where the arm without the skills could read them: in a sandbox nowhere, else in folders of clients."""
+def _readable_copies(
+    host: HostContext, executor: Mapping[str, Any], arms: Sequence[Program]
+) -> list[str]:
+    """Return where the arm without the skills could read them: in a sandbox nowhere, else in
+    folders of clients.
+    """
     home = host.environment.get("HOME") or host.environment.get("USERPROFILE")
     if host.working_sandbox is not None or executor.get("kind") not in _RUNS_COMMANDS or not home:
         return []
-    return list(dict.fromkeys(path for program in arms for path in find_copies(program, Path(home))))
+    return list(
+        dict.fromkeys(path for program in arms for path in find_copies(program, Path(home)))
+    )
 
 
 def _exposure_warnings(exposed: Sequence[str]) -> list[str]:
     if not exposed:
         return []
     more = f" and {len(exposed) - 1} more" if len(exposed) > 1 else ""
-    text = f"No sandbox works here, and the arm without the skill could read it in {exposed[0]}{more}."
+    text = (
+        f"No sandbox works here, and the arm without the skill could read it in {exposed[0]}{more}."
+    )
     return [f"{text} If it does, the run is void. `evolvable doctor` says what a sandbox takes."]
 
 
-def _judge_of(task_list: TryTaskList, host: HostContext, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the judge that compares answers, '' where nothing has to be compared, and the other options.
+def _judge_of(
+    task_list: TryTaskList, host: HostContext, options: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Return the judge that compares answers, '' where nothing has to be compared, and the other
+    options.
 
     Raises InvalidArgument where no judge is named.
     """
     if not any(COMPARED in task.tags for task in task_list.taskset.tasks):
         return "", options
-    judge = str(options.get("judge") or next(iter(host.answering("judge")), ""))
+    judge = str(
+        options.get("judge")
+        or next(
+            iter(host.answering("judge")),
+            "",
+        )
+    )
     # A hand-off would see both answers and who asks.
     if not judge or judge.partition(":")[0] == "handoff":
         raise InvalidArgument(
-            "Prompts without an expected answer need a judge, who compares the answers with and without.",
-            "Name one by --judge: anthropic[:MODEL], claude, codex, or a name of a judge or a model.",
+            "Prompts without an expected answer need a judge, who compares the answers with "
+            "and without.",
+            "Name one by --judge: anthropic[:MODEL], claude, codex, or a name of a judge "
+            "or a model.",
         )
     return judge, options
 

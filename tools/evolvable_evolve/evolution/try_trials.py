@@ -35,12 +35,19 @@ class TryTrials:
         """Return the trials under a program, by task."""
         return self.by_arm.get(program.digest, {})
 
-    def scores(self, program: Program, repeats: int, *, filled: bool = False) -> dict[str, list[float]]:
-        """Return the scores that count by task, of the first repeats. filled: missing trials count as failed."""
+    def scores(
+        self, program: Program, repeats: int, *, filled: bool = False
+    ) -> dict[str, list[float]]:
+        """Return the scores that count by task, of the first repeats.
+
+        filled: missing trials count as failed.
+        """
         found = {}
         for task, trials in self.of(program).items():
             values = [
-                float(trial.score) for trial in trials[:repeats] if trial.outcome.counts and trial.score is not None
+                float(trial.score)
+                for trial in trials[:repeats]
+                if trial.outcome.counts and trial.score is not None
             ]
             # With `filled` a missing repeat is a failed one.
             found[task] = values + [0.0] * (repeats - len(values) if filled else 0)
@@ -48,7 +55,9 @@ class TryTrials:
 
 
 def is_compared(tasks: Sequence[Task]) -> bool:
-    """Return whether nothing checks these tasks, so that a judge compares the answers of both arms."""
+    """Return whether nothing checks these tasks, so that a judge compares the answers
+    of both arms.
+    """
     return any(COMPARED in task.tags for task in tasks)
 
 

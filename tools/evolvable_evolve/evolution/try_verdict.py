@@ -67,7 +67,8 @@ def record_answer(
         alpha=SIDE_ALPHA,
         p=first.on_these.p,
         p_worse=first.on_these.p_worse,
-        delta=(first.on_these.passed_with - first.on_these.passed_without) / max(1, first.on_these.tasks),
+        delta=(first.on_these.passed_with - first.on_these.passed_without)
+        / max(1, first.on_these.tasks),
         interval=None,
         n=first.on_these.tasks,
         tried=skills_to_json(skills),
@@ -84,7 +85,19 @@ def _claim(
     both = [task.id for task in run.val if before.get(task.id) and after.get(task.id)]
     decision = arm.decision
     # Without a decision no stage was finished.
-    test = decision.test if decision is not None else LabelTest(0, 0.0, 1.0, 1.0, False, 0, 0)
+    test = (
+        decision.test
+        if decision is not None
+        else LabelTest(
+            0,
+            0.0,
+            1.0,
+            1.0,
+            False,
+            0,
+            0,
+        )
+    )
     answer = (decision.answer if decision is not None else None) or TryAnswer.CANNOT_TELL
     return ClaimOnTasks(
         answer,
@@ -103,12 +116,19 @@ def _claim(
 
 
 def joint_answers(claims: Sequence[ClaimOnTasks]) -> list[ClaimOnTasks]:
-    """Return the answers of several comparisons that were made at once; each p-value stays as it was alone."""
-    helps, harms = step_up([claim.p for claim in claims]), step_up([claim.p_worse for claim in claims])
+    """Return the answers of several comparisons that were made at once; each p-value stays as it
+    was alone.
+    """
+    helps, harms = (
+        step_up([claim.p for claim in claims]),
+        step_up([claim.p_worse for claim in claims]),
+    )
     joint = []
     for at, claim in enumerate(claims):
         # The rule is about help and harm; no difference is a claim of another kind and stays.
-        answer: TryAnswer = TryAnswer.CANNOT_TELL if claim.answer is not TryAnswer.NO_DIFFERENCE else claim.answer
+        answer: TryAnswer = (
+            TryAnswer.CANNOT_TELL if claim.answer is not TryAnswer.NO_DIFFERENCE else claim.answer
+        )
         if helps[at] and claim.net >= MIN_NET:
             answer = TryAnswer.HELPS
         elif harms[at] and claim.net <= -MIN_NET:
@@ -119,7 +139,9 @@ def joint_answers(claims: Sequence[ClaimOnTasks]) -> list[ClaimOnTasks]:
 
 def joint_results(results: Sequence[TryResult]) -> list[TryResult]:
     """Return one trial under several executors with the joint answers of all of them."""
-    places = [(at, place) for at, result in enumerate(results) for place in range(len(result.skills))]
+    places = [
+        (at, place) for at, result in enumerate(results) for place in range(len(result.skills))
+    ]
     claims = joint_answers([results[at].skills[place].on_these for at, place in places])
     skills = [list(result.skills) for result in results]
     for (at, place), claim in zip(places, claims, strict=True):
@@ -133,14 +155,22 @@ def joint_results(results: Sequence[TryResult]) -> list[TryResult]:
 
 def _coverage_problem(run: RunContext, seen: TryTrials, arm: TryArm) -> str:
     planned = arm.repeats * len(run.val)
-    counts = [sum(map(len, seen.scores(program, arm.repeats).values())) for program in (run.base, arm.program)]
+    counts = [
+        sum(map(len, seen.scores(program, arm.repeats).values()))
+        for program in (run.base, arm.program)
+    ]
     if planned and min(counts) < _MIN_SHARE * planned:
-        return f"Only {counts[0]} of {planned} trials without it and {counts[1]} with it came to a result."
+        return (
+            f"Only {counts[0]} of {planned} trials without it and {counts[1]} with it came "
+            "to a result."
+        )
     return ""
 
 
 def _void_reason(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> str:
-    """Return why the comparison is void, '' where the arm without the skills never read one of them."""
+    """Return why the comparison is void, '' where the arm without the skills never read one of
+    them.
+    """
     if run.base.parts:  # the other arm has a version of the skill, and may read it
         return ""
     refs = {arm.ref for arm in arms}
@@ -154,10 +184,27 @@ def _void_reason(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> st
     }
     own = "\n".join(task.prompt for task in run.val)
     # A line that a prompt has shows nothing when it is in a trace.
-    marks = {mark for mark in (*marks, *run.state.about.get("exposed", ())) if mark not in own}
+    marks = {
+        mark
+        for mark in (
+            *marks,
+            *run.state.about.get(
+                "exposed",
+                (),
+            ),
+        )
+        if mark not in own
+    }
     trials = [trial for task_trials in seen.of(run.base).values() for trial in task_trials]
-    read = sum(bool(refs.intersection(trial.read)) or any(mark in trial.trace for mark in marks) for trial in trials)
-    return f"The run is void: the arm without it read the skill in {read} of {len(trials)} trials." if read else ""
+    read = sum(
+        bool(refs.intersection(trial.read)) or any(mark in trial.trace for mark in marks)
+        for trial in trials
+    )
+    return (
+        f"The run is void: the arm without it read the skill in {read} of {len(trials)} trials."
+        if read
+        else ""
+    )
 
 
 def _skill_trial(
@@ -169,21 +216,39 @@ def _skill_trial(
     why: str,
 ) -> SkillTrial:
     before, after = (seen.of(program) for program in (run.base, arm.program))
-    mean_scores = [_mean_scores(seen.scores(program, arm.repeats)) for program in (run.base, arm.program)]
+    mean_scores = [
+        _mean_scores(seen.scores(program, arm.repeats)) for program in (run.base, arm.program)
+    ]
     gains = (
         dict(compared)
         if compared is not None
         else {
-            task: mean_scores[1][task] - mean_scores[0][task] for task in mean_scores[0].keys() & mean_scores[1].keys()
+            task: mean_scores[1][task] - mean_scores[0][task]
+            for task in mean_scores[0].keys() & mean_scores[1].keys()
         }
     )
     # Tasks that are alike are one group: together they say once what they say.
     groups: dict[str, float] = {}
     for task in run.val:
         if task.id in gains:
-            groups[task.group or task.id] = groups.get(task.group or task.id, 0.0) + gains[task.id]
+            groups[task.group or task.id] = (
+                groups.get(
+                    task.group or task.id,
+                    0.0,
+                )
+                + gains[task.id]
+            )
     refs = {arm.ref, *(part.ref for part in arm.program.parts)}
-    read = sum(any(refs.intersection(trial.read) for trial in after.get(task.id, ())) for task in run.val)
+    read = sum(
+        any(
+            refs.intersection(trial.read)
+            for trial in after.get(
+                task.id,
+                (),
+            )
+        )
+        for task in run.val
+    )
     tokens, seconds = _cost_change(before, after)
     return SkillTrial(
         arm.ref.partition(":")[2] or arm.ref,
@@ -213,7 +278,9 @@ def _cost_change(
     ]
     if not all(arms):
         return None, None
-    tokens = [fmean(trial.usage.input_tokens + trial.usage.output_tokens for trial in arm) for arm in arms]
+    tokens = [
+        fmean(trial.usage.input_tokens + trial.usage.output_tokens for trial in arm) for arm in arms
+    ]
     walls = [fmean(trial.wall for trial in arm) for arm in arms]
     return (tokens[1] / tokens[0] - 1 if tokens[0] and tokens[1] else None), walls[1] - walls[0]
 
@@ -225,7 +292,9 @@ def _fallen_categories(
     by_category: dict[str, list[tuple[float, float]]] = {}
     for task in tasks:
         if task.id in mean_scores[0] and task.id in mean_scores[1]:
-            by_category.setdefault(task.category, []).append((mean_scores[0][task.id], mean_scores[1][task.id]))
+            by_category.setdefault(task.category, []).append(
+                (mean_scores[0][task.id], mean_scores[1][task.id])
+            )
     # One category is the whole comparison, which has its own answer.
     if len(by_category) < 2:
         return {}

@@ -1,6 +1,8 @@
-"""Result of a measurement or a search, for people: the resource by its name, four words, and the cost.
+"""Result of a measurement or a search, for people: the resource by its name, four words, and the
+cost.
 
-The ruling and its statistics stay as they are; this states them. Sealed tasks are not named, nor their categories.
+The ruling and its statistics stay as they are; this states them. Sealed tasks are not named, nor
+their categories.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +23,9 @@ _HELPS = {str(Ruling.PROMOTE), str(Ruling.BETTER_HERE)}
 
 
 def verdict_line(state: RunState, records: Iterable[LedgerRecord]) -> str:
-    """Return the verdict of a run that searched or measured as sentences, '' where nothing was measured to its end."""
+    """Return the verdict of a run that searched or measured as sentences, '' where nothing was
+    measured to its end.
+    """
     verdict = state.verdict
     # A trial of skills has sentences of its own.
     if not verdict.get("interval") or "tried" in verdict:
@@ -35,18 +39,31 @@ def verdict_line(state: RunState, records: Iterable[LedgerRecord]) -> str:
 
 
 def _names(state: RunState) -> list[str]:
-    """Return the resources that the verdict is about: those that the finalist changed, else those of the start."""
+    """Return the resources that the verdict is about: those that the finalist changed, else those
+    of the start.
+    """
     candidate = state.candidates.get(state.finalist)
     changed = candidate.changed if candidate is not None else ()
-    refs = changed or [str(pin["ref"]) for pin in state.settings.get("program", ())]
+    refs = changed or [
+        str(pin["ref"])
+        for pin in state.settings.get(
+            "program",
+            (),
+        )
+    ]
     return [ref.removeprefix("skill:") for ref in refs] or ["The program"]
 
 
 def _word(verdict: Mapping[str, Any]) -> str:
-    """Return helps, harms, makes no difference of more than so much, or cannot tell, with the figures."""
+    """Return helps, harms, makes no difference of more than so much, or cannot tell, with the
+    figures.
+    """
     ruling, gain = str(verdict["verdict"]), float(verdict["delta"])
     low, high = (float(bound) for bound in verdict["interval"])
-    seen = f"({100 * gain:+.0f} points, 95 % {100 * low:+.0f} to {100 * high:+.0f}, {verdict['n']} tasks)"
+    seen = (
+        f"({100 * gain:+.0f} points, 95 % {100 * low:+.0f} to {100 * high:+.0f}, "
+        f"{verdict['n']} tasks)"
+    )
     if ruling in _HELPS:
         where = " on these tasks" if ruling == Ruling.BETTER_HERE else ""
         return f"helps{where} {seen}"
@@ -97,4 +114,8 @@ def _fallen_categories(state: RunState, candidate: RunCandidate) -> list[str]:
     # One category is the whole comparison.
     if len(category_means) < 2:
         return []
-    return [f"{name} ({100 * change:+.0f} points)" for name, change in sorted(category_means.items()) if change < 0]
+    return [
+        f"{name} ({100 * change:+.0f} points)"
+        for name, change in sorted(category_means.items())
+        if change < 0
+    ]

@@ -1,7 +1,7 @@
 """The MCP tools of the annex of evolution.
 
-`add_evolving`, `add_rspl`, `add_approved_tools` and `add_ags` declare one group each; `evolvable_evolve.plugin` calls
-them.
+`add_evolving`, `add_rspl`, `add_approved_tools` and `add_ags` declare one group each;
+`evolvable_evolve.plugin` calls them.
 """
 
 from evolvable_store import late_names

@@ -1,4 +1,6 @@
-"""The questions before a run starts, measures or is adopted: what a person sees, with what it runs and may spend."""
+"""The questions before a run starts, measures or is adopted: what a person sees, with what it runs
+and may spend.
+"""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -33,7 +35,9 @@ class AdoptionGate(ConfirmationGate):
     """Asks a person before what a run promoted becomes the library's."""
 
     key = "adopt"
-    unconfirmed = "only a person adopts what a run found. Nothing changed; the run and its report stay."
+    unconfirmed = (
+        "only a person adopts what a run found. Nothing changed; the run and its report stay."
+    )
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -43,18 +47,35 @@ class AdoptionGate(ConfirmationGate):
         return tool == "evolve_adopt"
 
     def question(self, arguments: Mapping[str, Any]) -> str:
-        """Return the question: the verdict, the capabilities and findings of the scan, and the whole difference.
+        """Return the question: the verdict, the capabilities and findings of the scan, and the
+        whole difference.
 
         Raises NotPromoted, Refused for a change that is too long for a question.
         """
         preview = preview_adoption(self._home, arguments.get("run"))
-        lines = [f"Adopt what run {preview.run} found? {preview.verdict} [{preview.label}]: {preview.why}"]
-        for title, rows in (("It can do now", preview.capabilities), ("The scan found", preview.findings)):
-            lines += [f"{title}:", *(f"- {row}" for row in rows)] if rows else [f"{title}: nothing new."]
+        lines = [
+            (
+                f"Adopt what run {preview.run} found? {preview.verdict} [{preview.label}]: "
+                f"{preview.why}"
+            )
+        ]
+        for title, rows in (
+            ("It can do now", preview.capabilities),
+            ("The scan found", preview.findings),
+        ):
+            lines += (
+                [
+                    f"{title}:",
+                    *(f"- {row}" for row in rows),
+                ]
+                if rows
+                else [f"{title}: nothing new."]
+            )
         text = "\n".join([*lines, preview.diff])
         if len(text) > MAX_QUESTION:
             raise Refused(
-                f"The change of run {preview.run} has {len(preview.diff):,} characters, too many for one question.",
+                f"The change of run {preview.run} has {len(preview.diff):,} characters, too many "
+                "for one question.",
                 "A person adopts it at a terminal, where all of it is shown.",
             )
         return text
@@ -72,7 +93,8 @@ class RunStartGate(ConfirmationGate):
 
     key = "start"
     unconfirmed = (
-        "a run executes commands, may spend money and opens the sealed test: a person starts it. Nothing was started."
+        "a run executes commands, may spend money and opens the sealed test: a person starts it. "
+        "Nothing was started."
     )
 
     def __init__(self, config: Config, library: Library, caller: Caller) -> None:
@@ -83,7 +105,10 @@ class RunStartGate(ConfirmationGate):
         return tool in ("evolve_start", "evolve_continue")
 
     def question(self, arguments: Mapping[str, Any]) -> str:
-        """Return what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
+        """Return what the person is asked.
+
+        Raises Refused, InvalidArgument for what nobody named.
+        """
         # `evolve_continue` names a run and no executor.
         if "executor" not in arguments:
             return self._continue_question(arguments)
@@ -99,15 +124,22 @@ class RunStartGate(ConfirmationGate):
         ]
         if settings.get("rounds"):
             lines.append(
-                f"Each answer is improved up to {_short_line(settings['rounds'])} times: more calls of its model."
+                f"Each answer is improved up to {_short_line(settings['rounds'])} times: more "
+                "calls of its model."
             )
         lines += self._judge_lines(taskset, {**settings, "brain": proposer})
-        lines.append(f"It runs in {self._config.home} with your rights, and opens the sealed test at its end.")
+        lines.append(
+            f"It runs in {self._config.home} with your rights, and opens the sealed test "
+            "at its end."
+        )
         lines.append(self._look_cost(taskset))
         return "\n".join([*lines, _describe_limits(given_values(arguments) | _limits(settings))])
 
     def _taskset(self, task_set: Any) -> TaskSet | None:
-        """Return the task set that a text names. One that cannot be read is named by the run itself."""
+        """Return the task set that a text names.
+
+        One that cannot be read is named by the run itself.
+        """
         try:
             return load_taskset(self._library, self._caller, Ref.parse(str(task_set)))[0]
         except EvolvableError:
@@ -117,7 +149,11 @@ class RunStartGate(ConfirmationGate):
         judge = settings.get("judge") or (
             judge_of(self._config, taskset, settings) if taskset is not None else "handoff"
         )
-        return [] if judge == "handoff" else [f"Answers are judged by {self._describe_role('judges', judge)}"]
+        return (
+            []
+            if judge == "handoff"
+            else [f"Answers are judged by {self._describe_role('judges', judge)}"]
+        )
 
     def _look_cost(self, taskset: TaskSet | None) -> str:
         """Return what opening the test costs later runs."""
@@ -126,8 +162,8 @@ class RunStartGate(ConfirmationGate):
         except EvolvableError:
             look = None
         if look is None:
-            # A task set that cannot be read is refused by the run itself; the question stays true without its
-            # figures.
+            # A task set that cannot be read is refused by the run itself; the question stays true
+            # without its figures.
             return "Opening the test makes each later promotion on its tasks harder."
         return describe_look(look)
 
@@ -139,19 +175,27 @@ class RunStartGate(ConfirmationGate):
         command = f" ({_short_line(executor['command'])})" if executor.get("command") else ""
         lines = [
             f"Go on with run {folder.id} on {_short_line(state.settings.get('task_set'))}?",
-            f"The tasks are done by {_short_line(executor.get('kind'))} {_short_line(executor_name)}{command}",
+            (
+                f"The tasks are done by {_short_line(executor.get('kind'))} "
+                f"{_short_line(executor_name)}{command}"
+            ),
             f"So far it took {state.bill.tokens:,} tokens and ${state.bill.cost:.2f}.",
         ]
         # A run that opened its test before the stop does not open it again.
         if not state.looks:
             lines.append(self._look_cost(self._taskset(state.settings.get("task_set"))))
-        old = {f"max_{name}": value for name, value in given_values(state.settings.get("limit", {})).items()}
+        old = {
+            f"max_{name}": value
+            for name, value in given_values(state.settings.get("limit", {})).items()
+        }
         return "\n".join([*lines, _describe_limits(old | given_values(arguments))])
 
     def _describe_role(self, role: str, name: Any) -> str:
         """Return the description of a name, with the command that it stands for."""
         if not isinstance(name, str):
-            raise InvalidArgument("executor, brain and judge are texts.", "Such as claude:MODEL, or a name.")
+            raise InvalidArgument(
+                "executor, brain and judge are texts.", "Such as claude:MODEL, or a name."
+            )
         text = _short_line(name)
         if "," in name:
             return "; where it gives no answer, by ".join(
@@ -163,7 +207,11 @@ class RunStartGate(ConfirmationGate):
             return text
         commands = named_commands(self._config)
         # A proposer may judge too, so a name that is no judge's is looked up there.
-        roles = (role, "proposers") if role == "judges" and name in commands["proposers"].commands else (role,)
+        roles = (
+            (role, "proposers")
+            if role == "judges" and name in commands["proposers"].commands
+            else (role,)
+        )
         command = commands[roles[-1]].get(name)
         return f"{text}, the command {_short_line(list(command.words))}"
 
@@ -173,8 +221,8 @@ class MeasurementGate(RunStartGate):
 
     key = "measure"
     unconfirmed = (
-        "a measurement executes commands, may spend money and may open the sealed test: a person starts it. Nothing was"
-        " started."
+        "a measurement executes commands, may spend money and may open the sealed test: a person "
+        "starts it. Nothing was started."
     )
 
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
@@ -182,16 +230,28 @@ class MeasurementGate(RunStartGate):
         return tool == "evolve_measure"
 
     def question(self, arguments: Mapping[str, Any]) -> str:
-        """Return what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
+        """Return what the person is asked.
+
+        Raises Refused, InvalidArgument for what nobody named.
+        """
         executors, settings = arguments.get("executors"), arguments.get("settings")
         settings = settings if isinstance(settings, Mapping) else {}
         if not isinstance(executors, list) or not executors:
-            raise InvalidArgument("executors is a list of texts.", "Such as [claude:MODEL], or names.")
+            raise InvalidArgument(
+                "executors is a list of texts.", "Such as [claude:MODEL], or names."
+            )
         run = arguments.get("source")
-        what = f"the finalist of run {_short_line(run)}" if run else _short_line(arguments.get("program"))
+        what = (
+            f"the finalist of run {_short_line(run)}"
+            if run
+            else _short_line(arguments.get("program"))
+        )
         against = _short_line(arguments.get("against") or "none")
         lines = [f"Measure {what} against {against} on {_short_line(arguments.get('task_set'))}?"]
-        lines += [f"The tasks are done by {self._describe_role('executors', executor)}" for executor in executors]
+        lines += [
+            f"The tasks are done by {self._describe_role('executors', executor)}"
+            for executor in executors
+        ]
         taskset = self._taskset(arguments.get("task_set"))
         lines += self._judge_lines(taskset, settings)
         rights = f"It runs in {self._config.home} with your rights"
@@ -200,7 +260,9 @@ class MeasurementGate(RunStartGate):
         else:
             lines.append(f"{rights}, on train and validation. The sealed test stays closed.")
         spends = _describe_limits(given_values(arguments) | _limits(settings))
-        return "\n".join([*lines, f"Under each executor: {spends}" if len(executors) > 1 else spends])
+        return "\n".join(
+            [*lines, f"Under each executor: {spends}" if len(executors) > 1 else spends]
+        )
 
 
 waits_for_person: ContextVar[bool] = ContextVar("waits_for_person", default=False)
@@ -211,12 +273,16 @@ class TryGate(RunStartGate):
     """Asks a person before a trial of a skill begins."""
 
     key = "try"
-    unconfirmed = "a trial executes commands and may spend money: a person starts it. Nothing was started."
+    unconfirmed = (
+        "a trial executes commands and may spend money: a person starts it. Nothing was started."
+    )
 
     async def call(
         self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Call as `ConfirmationGate.call`; where no person can be asked, prepare the trial and let it wait."""
+        """Call as `ConfirmationGate.call`; where no person can be asked, prepare the trial and let
+        it wait.
+        """
         unasked = not has_answer(context) and not may_ask(context) and not self.locked
         if not unasked or name_of(context.request_context.request) is not None:
             return await super().call(tool, arguments, context, call)
@@ -231,11 +297,21 @@ class TryGate(RunStartGate):
         return tool == "try_skill"
 
     def question(self, arguments: Mapping[str, Any]) -> str:
-        """Return what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
+        """Return what the person is asked.
+
+        Raises Refused, InvalidArgument for what nobody named.
+        """
         prompts = arguments.get("prompts")
-        tasks = f"{len(prompts)} prompts" if isinstance(prompts, list) else "tasks of your finished sessions"
+        tasks = (
+            f"{len(prompts)} prompts"
+            if isinstance(prompts, list)
+            else "tasks of your finished sessions"
+        )
         lines = [
-            f"Try {_short_line(arguments.get('skill'))}, with it and without, on {tasks}, up to five times each?",
+            (
+                f"Try {_short_line(arguments.get('skill'))}, with it and without, on {tasks}, up "
+                "to five times each?"
+            ),
             f"The tasks are done by {self._describe_role('executors', arguments.get('executor'))}",
         ]
         if judge := arguments.get("judge"):
@@ -245,17 +321,26 @@ class TryGate(RunStartGate):
 
 
 class PilotGate(RunStartGate):
-    """Asks a person before the three trials of a plan. A plan without an executor runs nothing and asks nobody."""
+    """Asks a person before the three trials of a plan.
+
+    A plan without an executor runs nothing and asks nobody.
+    """
 
     key = "plan"
-    unconfirmed = "three trials execute commands and may spend money: a person starts them. Nothing was started."
+    unconfirmed = (
+        "three trials execute commands and may spend money: a person starts them. Nothing "
+        "was started."
+    )
 
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call runs trials."""
         return tool == "evolve_plan" and bool(arguments.get("executor"))
 
     def question(self, arguments: Mapping[str, Any]) -> str:
-        """Return what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
+        """Return what the person is asked.
+
+        Raises Refused, InvalidArgument for what nobody named.
+        """
         return "\n".join(
             [
                 f"Run three trials of {_short_line(arguments.get('program'))} on"
@@ -268,15 +353,22 @@ class PilotGate(RunStartGate):
 
 
 def proposer_of(config: Config, proposer: object, settings: Mapping[str, Any]) -> str:
-    """Return who proposes in a run: as the call says, else as the person said of the role, else the caller."""
+    """Return who proposes in a run: as the call says, else as the person said of the role, else the
+    caller.
+    """
     # `settings` first: they are what the run is started with.
     return str(
-        settings.get("brain") or proposer or ",".join(config.person.model_roles.get("proposer", ())) or "handoff"
+        settings.get("brain")
+        or proposer
+        or ",".join(config.person.model_roles.get("proposer", ()))
+        or "handoff"
     )
 
 
 def judge_of(config: Config, taskset: TaskSet, settings: Mapping[str, Any]) -> str:
-    """Return who judges in a run by the same order, else the first proposer; `handoff` where no task needs a judge."""
+    """Return who judges in a run by the same order, else the first proposer; `handoff` where no
+    task needs a judge.
+    """
     # Without such a task no judge is asked, and the question must not name one that costs money.
     if not any(task.scorer.type == "judge" for task in taskset.tasks):
         return "handoff"
@@ -287,7 +379,9 @@ def judge_of(config: Config, taskset: TaskSet, settings: Mapping[str, Any]) -> s
 
 def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the limits among the settings, by the names of the arguments."""
-    return {f"max_{name}": settings[name] for name in ("cost", "tokens", "calls") if name in settings}
+    return {
+        f"max_{name}": settings[name] for name in ("cost", "tokens", "calls") if name in settings
+    }
 
 
 def given_values(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,10 +390,23 @@ def given_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe_limits(amounts: Mapping[str, Any]) -> str:
-    limits = [text.format(_short_line(amounts[name])) for name, text in _LIMITS.items() if name in amounts]
-    return f"It may spend {', '.join(limits)}." if limits else "There is no limit on what it may spend."
+    limits = [
+        text.format(_short_line(amounts[name])) for name, text in _LIMITS.items() if name in amounts
+    ]
+    return (
+        f"It may spend {', '.join(limits)}."
+        if limits
+        else "There is no limit on what it may spend."
+    )
 
 
 def _short_line(value: Any) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    text = (
+        ", ".join(map(str, value))
+        if isinstance(
+            value,
+            list | tuple,
+        )
+        else str(value)
+    )
     return cut_line(text, MAX_QUESTION_LINE)

@@ -81,76 +81,112 @@ _MODELS = ("claude", "codex", "anthropic")
 class EvolveTools:
     """The tools over one library, for one caller."""
 
-    def __init__(self, library: Library, caller: Caller, sessions: CallSessions, config: Config) -> None:
-        self._library, self._caller, self._sessions, self._config = library, caller, sessions, config
+    def __init__(
+        self, library: Library, caller: Caller, sessions: CallSessions, config: Config
+    ) -> None:
+        self._library, self._caller, self._sessions, self._config = (
+            library,
+            caller,
+            sessions,
+            config,
+        )
 
     def evolve_start(
         self,
-        task_set: Annotated[str, Field(description="environment:NAME, which holds the tasks and what judges them")],
-        program: Annotated[list[str], Field(description="refs of what may get better, e.g. [skill:pdf]")],
+        task_set: Annotated[
+            str, Field(description="environment:NAME, which holds the tasks and what judges them")
+        ],
+        program: Annotated[
+            list[str], Field(description="refs of what may get better, e.g. [skill:pdf]")
+        ],
         executor: Annotated[
-            str, Field(description="who does the tasks: claude:MODEL, codex:MODEL, anthropic:MODEL, or a name")
+            str,
+            Field(
+                description="who does the tasks: claude:MODEL, codex:MODEL, "
+                "anthropic:MODEL, or a name"
+            ),
         ],
         ctx: Context,
         brain: Annotated[
             str | None,
             Field(
-                description="handoff: you answer; anthropic[:MODEL]; a name. Default: the proposer that the person set,"
-                " else handoff"
+                description="handoff: you answer; anthropic[:MODEL]; a name. Default: the proposer "
+                "that the person set, else handoff"
             ),
         ] = None,
         mode: Annotated[
             str,
             one_of(
                 MODES,
-                "skill_only (default), prompt_only, agent_only, memory_only, tool_only, structure, solution_only,"
-                " joint, any",
+                "skill_only (default), prompt_only, agent_only, memory_only, tool_only, "
+                "structure, solution_only, joint, any",
             ),
         ] = "skill_only",
         iterations: Annotated[
             Number | None,
-            Field(description="proposals, 0 to 1000; default 10, more while trials are left", ge=0, le=1000),
+            Field(
+                description="proposals, 0 to 1000; default 10, more while trials are left",
+                ge=0,
+                le=1000,
+            ),
         ] = None,
-        max_cost: Annotated[float | None, Field(description="US dollars; default: no limit", ge=0)] = None,
-        max_tokens: Annotated[Number | None, Field(description="tokens; default: no limit", ge=0)] = None,
-        max_calls: Annotated[Number | None, Field(description="calls of models; default: no limit", ge=0)] = None,
+        max_cost: Annotated[
+            float | None, Field(description="US dollars; default: no limit", ge=0)
+        ] = None,
+        max_tokens: Annotated[
+            Number | None, Field(description="tokens; default: no limit", ge=0)
+        ] = None,
+        max_calls: Annotated[
+            Number | None, Field(description="calls of models; default: no limit", ge=0)
+        ] = None,
         settings: Annotated[
             dict[str, Any] | None, Field(description="more settings by name, see docs/evolve.md")
         ] = None,
-        merge: Annotated[list[str] | None, Field(description="runs whose finalists are tried as one")] = None,
+        merge: Annotated[
+            list[str] | None, Field(description="runs whose finalists are tried as one")
+        ] = None,
     ) -> StartedRun:
-        """Begin a search for better resources, measured on a task set. The person at the client is asked first: agree
-        with them on what runs and what it may spend. Commands are given by the name that a person registered. Returns
-        at once; a process of its own goes on. Ask evolve_status; with brain=handoff answer what evolve_pending shows by
-        evolve_submit."""
+        """Begin a search for better resources, measured on a task set. The person at the client is
+        asked first: agree with them on what runs and what it may spend. Commands are given by the
+        name that a person registered. Returns at once; a process of its own goes on. Ask
+        evolve_status; with brain=handoff answer what evolve_pending shows by evolve_submit.
+        """
         tasks, refs = Ref.parse(task_set), [Ref.parse(ref) for ref in program]
         options: dict[str, Any] = {"mode": mode, "iterations": iterations} | dict(settings or {})
         options["brain"] = proposer_of(self._config, brain, options)
         options |= given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
         self._check_commands(ctx, [executor], options["brain"], self._judge_of(ctx, tasks, options))
         host, [spec] = self._executors([executor])
-        begun = start_run(self._library, self._who(ctx), host, tasks, refs, spec, options, merge or ())
+        begun = start_run(
+            self._library, self._who(ctx), host, tasks, refs, spec, options, merge or ()
+        )
         self._drive(begun.run)
         return begun
 
     def evolve_status(
         self,
         run: RunName = None,
-        since: Annotated[Number, Field(description="`next` of the answer before: only newer events", ge=0)] = 0,
+        since: Annotated[
+            Number, Field(description="`next` of the answer before: only newer events", ge=0)
+        ] = 0,
     ) -> evolution.RunStatus:
-        """See how far a run is: state (running, waiting, stopped, interrupted, finished), what happened, the frontier,
-        what it cost so far, and the verdict."""
+        """See how far a run is: state (running, waiting, stopped, interrupted, finished), what
+        happened, the frontier, what it cost so far, and the verdict.
+        """
         return evolution.get_status(self._config.home, run, since)
 
     def evolve_pending(self, run: RunName = None) -> evolution.PendingQuestions:
-        """See the questions that a run waits for. Answer each in a fresh sub-agent that gets nothing but the
-        question, and hand the answer in by evolve_submit."""
+        """See the questions that a run waits for. Answer each in a fresh sub-agent that gets
+        nothing but the question, and hand the answer in by evolve_submit.
+        """
         return evolution.list_pending(self._config.home, run)
 
     def evolve_submit(
         self,
         question_id: Annotated[str, Field(description="from evolve_pending")],
-        answer: Annotated[dict[str, Any], Field(description="a JSON object that fits packet.answer_schema")],
+        answer: Annotated[
+            dict[str, Any], Field(description="a JSON object that fits packet.answer_schema")
+        ],
         run: RunName = None,
     ) -> evolution.SubmittedAnswer:
         """Hand in the answer to a question of a run; the run goes on with it."""
@@ -164,10 +200,15 @@ class EvolveTools:
         return evolution.stop_run(self._config.home, run)
 
     def evolve_continue(
-        self, run: RunName = None, max_cost: Amount = None, max_tokens: Amount = None, max_calls: Amount = None
+        self,
+        run: RunName = None,
+        max_cost: Amount = None,
+        max_tokens: Amount = None,
+        max_calls: Amount = None,
     ) -> evolution.ControlResult:
-        """Go on with a run that was stopped or interrupted, with another budget if one is given. The person at the
-        client is asked first."""
+        """Go on with a run that was stopped or interrupted, with another budget if one is given.
+        The person at the client is asked first.
+        """
         check_runnable(find_run(self._config.home, run), evolve_context(self._config))
         limits = given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
         resumed = evolution.resume_run(self._config.home, run, limits)
@@ -175,13 +216,19 @@ class EvolveTools:
         return resumed
 
     def evolve_report(self, run: RunName = None) -> str:
-        """Read what a run came to, finished or not: the verdict with its numbers, what was tried, what it cost. Writes
-        the same with its pictures as one HTML page beside the run, and names it. Of a trial of a skill: its answer."""
+        """Read what a run came to, finished or not: the verdict with its numbers, what was tried,
+        what it cost. Writes the same with its pictures as one HTML page beside the run, and names
+        it. Of a trial of a skill: its answer.
+        """
         if (tried := read_try(self._config.home, run)) is not None:
             return tried.why or f"No answer yet: {tried.state}, {tried.trials} trials."
         reported = write_report(find_run(self._config.home, run), redactor=self._library.redactor())
         measured = read_measurement(self._config.home, reported.run)
-        text = reported.text if measured is None else f"{reported.text}\n\n{format_measurement(measured)}"
+        text = (
+            reported.text
+            if measured is None
+            else f"{reported.text}\n\n{format_measurement(measured)}"
+        )
         return f"{text}\n\n{reported.html} has the pictures, {reported.json} all values."
 
     def evolve_adopt(
@@ -190,34 +237,55 @@ class EvolveTools:
         run: RunName = None,
         reason: Annotated[str, Field(description="why; kept in the history", max_length=2000)] = "",
     ) -> Adoption:
-        """Make live what a run promoted, in one operation. The person at the client is asked first; only a verdict
-        PROMOTE can be adopted, and only while nothing changed since it was measured. undo takes it back."""
-        return adopt(self._library, decider_of(self._who(ctx), ctx.request_context.request), run, reason)
+        """Make live what a run promoted, in one operation. The person at the client is asked first;
+        only a verdict PROMOTE can be adopted, and only while nothing changed since it was measured.
+        undo takes it back.
+        """
+        return adopt(
+            self._library, decider_of(self._who(ctx), ctx.request_context.request), run, reason
+        )
 
     def evolve_measure(
         self,
         task_set: Annotated[str, Field(description="environment:NAME")],
         executors: Annotated[
-            list[str], Field(description="under which: claude:MODEL, codex:MODEL, anthropic:MODEL, or names")
+            list[str],
+            Field(description="under which: claude:MODEL, codex:MODEL, anthropic:MODEL, or names"),
         ],
         ctx: Context,
-        program: Annotated[list[str] | None, Field(description="refs that are measured, e.g. [skill:pdf]")] = None,
-        source: Annotated[str | None, Field(description="or a run, whose finalist is measured")] = None,
-        against: Annotated[str, Field(description="none (default), a ref, REF@VERSION, or a run")] = "none",
+        program: Annotated[
+            list[str] | None, Field(description="refs that are measured, e.g. [skill:pdf]")
+        ] = None,
+        source: Annotated[
+            str | None, Field(description="or a run, whose finalist is measured")
+        ] = None,
+        against: Annotated[
+            str, Field(description="none (default), a ref, REF@VERSION, or a run")
+        ] = "none",
         open_test: Annotated[
             bool, Field(description="open the sealed test, in stages; default: it stays closed")
         ] = False,
         max_cost: Amount = None,
         max_tokens: Amount = None,
         max_calls: Amount = None,
-        settings: Annotated[dict[str, Any] | None, Field(description="more settings by name")] = None,
+        settings: Annotated[
+            dict[str, Any] | None, Field(description="more settings by name")
+        ] = None,
     ) -> StartedMeasurement:
-        """Measure whether resources help, and for which model. Nothing is searched or changed. Tasks of train
-        and validation are asked; open_test opens the sealed test once. Limits are for each executor. The person at the
-        client is asked first. Returns at once: evolve_status shows each run, evolve_report the joint result."""
-        options = dict(settings or {}) | given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
+        """Measure whether resources help, and for which model. Nothing is searched or changed.
+        Tasks of train and validation are asked; open_test opens the sealed test once. Limits are
+        for each executor. The person at the client is asked first. Returns at once: evolve_status
+        shows each run, evolve_report the joint result.
+        """
+        options = dict(settings or {}) | given_values(
+            {"cost": max_cost, "tokens": max_tokens, "calls": max_calls}
+        )
         options["open_test"] = open_test
-        tasks, refs, caller = Ref.parse(task_set), [Ref.parse(ref) for ref in program or ()], self._who(ctx)
+        tasks, refs, caller = (
+            Ref.parse(task_set),
+            [Ref.parse(ref) for ref in program or ()],
+            self._who(ctx),
+        )
         self._check_commands(ctx, executors, self._judge_of(ctx, tasks, options))
         host, specs = self._executors(executors)
         begun = start_measurement(
@@ -230,23 +298,31 @@ class EvolveTools:
     def try_skill(
         self,
         skill: Annotated[str, Field(description="the skill, e.g. skill:pdf")],
-        executor: Annotated[str, Field(description="who does the tasks: a name that a person registered")],
+        executor: Annotated[
+            str, Field(description="who does the tasks: a name that a person registered")
+        ],
         ctx: Context,
         prompts: Annotated[
-            list[str] | None, Field(description="up to 20 tasks; default: those of finished sessions")
+            list[str] | None,
+            Field(description="up to 20 tasks; default: those of finished sessions"),
         ] = None,
         expected: Annotated[
-            list[str] | None, Field(description="the right answer to each prompt; default: a judge compares both")
+            list[str] | None,
+            Field(description="the right answer to each prompt; default: a judge compares both"),
         ] = None,
-        judge: Annotated[str, Field(description="who compares answers: a name that a person registered")] = "",
+        judge: Annotated[
+            str, Field(description="who compares answers: a name that a person registered")
+        ] = "",
         max_cost: Amount = None,
         max_tokens: Amount = None,
         max_calls: Amount = None,
     ) -> StartedTry:
-        """See whether a skill helps on tasks of the person: each is done with and without it, up to five times, until
-        the answer is clear. The person at the client is asked first; where none can be asked it waits in the inbox and
-        nothing runs. Returns at once: evolve_status shows the progress, evolve_report the answer: helps, harms, makes
-        no difference of more than X, or cannot tell."""
+        """See whether a skill helps on tasks of the person: each is done with and without it, up to
+        five times, until the answer is clear. The person at the client is asked first; where none
+        can be asked it waits in the inbox and nothing runs. Returns at once: evolve_status shows
+        the progress, evolve_report the answer: helps, harms, makes no difference of more than X, or
+        cannot tell.
+        """
         self._refuse_unregistered(executor, judge)
         self._check_commands(ctx, [executor], *([judge] if judge else []))
         host, [spec] = self._executors([executor])
@@ -255,19 +331,32 @@ class EvolveTools:
         caller, refs, waits = self._who(ctx), [Ref.parse(skill)], waits_for_person.get()
         with budget_turn(self._config.home, EVOLVE_DIR):
             options = {"judge": judge, **within_budget(self._config, executor, judge, limits)}
-            begun = start_try(self._library, caller, host, refs, task_list, spec, options, waits=waits)
+            begun = start_try(
+                self._library, caller, host, refs, task_list, spec, options, waits=waits
+            )
         if waits:
             note = f"It waits in the inbox as run {begun.run}: a person begins it. Nothing was run."
             return replace(begun, warnings=[*begun.warnings, note], waits=True)
         self._drive(begun.run)
         return begun
 
-    def _try_tasks(self, prompts: list[str] | None, expected: list[str] | None, *, judged: bool) -> TryTaskList:
+    def _try_tasks(
+        self, prompts: list[str] | None, expected: list[str] | None, *, judged: bool
+    ) -> TryTaskList:
         """Return the tasks of a trial: what the call gives, else what finished sessions give."""
         if prompts is not None:
-            return tasks_of_prompts(prompts) if expected is None else tasks_of_answers(prompts, expected)
+            return (
+                tasks_of_prompts(prompts)
+                if expected is None
+                else tasks_of_answers(prompts, expected)
+            )
         places = read_machine(self._config.project).transcripts
-        page = list_sessions(places, self._library.store.backend.observations.ingested_session, MAX_TRY_SESSIONS, None)
+        page = list_sessions(
+            places,
+            self._library.store.backend.observations.ingested_session,
+            MAX_TRY_SESSIONS,
+            None,
+        )
         paths = [Path(session.path) for session in page.sessions if session.taken != "skipped"]
         return tasks_of_draft(evolution.draft_from_sessions(self._library, paths), judged=judged)
 
@@ -280,15 +369,24 @@ class EvolveTools:
             if name not in registered:
                 listing = ", ".join(sorted(registered)) or "none"
                 text = f"{ascii(name[:80])} is not registered; registered are: {listing}."
-                raise Refused(text, "A person registers one: `evolvable role executor add`, or `role model add`.")
+                raise Refused(
+                    text,
+                    "A person registers one: `evolvable role executor add`, or `role model add`.",
+                )
 
     def evolve_plan(
         self,
         task_set: Annotated[str, Field(description="environment:NAME")],
         ctx: Context,
-        program: Annotated[list[str] | None, Field(description="for the trials: refs of what may get better")] = None,
-        executor: Annotated[str | None, Field(description="who would do the tasks; starts three trials")] = None,
-        run: Annotated[str | None, Field(description="a run with its three trials done: what it would take")] = None,
+        program: Annotated[
+            list[str] | None, Field(description="for the trials: refs of what may get better")
+        ] = None,
+        executor: Annotated[
+            str | None, Field(description="who would do the tasks; starts three trials")
+        ] = None,
+        run: Annotated[
+            str | None, Field(description="a run with its three trials done: what it would take")
+        ] = None,
         noise: Annotated[
             float | None, Field(description="share of results that differ between runs", ge=0, le=1)
         ] = None,
@@ -296,9 +394,10 @@ class EvolveTools:
         max_tokens: Amount = None,
         max_calls: Amount = None,
     ) -> RunPlan:
-        """See what a run could find, before anything is spent. With an executor three trials begin, after the person
-        at the client was asked; ask again with `run` for what the whole run would cost. evolve_continue goes on with
-        it."""
+        """See what a run could find, before anything is spent. With an executor three trials begin,
+        after the person at the client was asked; ask again with `run` for what the whole run would
+        cost. evolve_continue goes on with it.
+        """
         tasks, caller = Ref.parse(task_set), self._who(ctx)
         taskset, _ = load_taskset(self._library, caller, tasks)
         if executor:
@@ -309,48 +408,65 @@ class EvolveTools:
             run = start_run(self._library, caller, host, tasks, refs, spec, limits).run
             start_driver(self._config.home, find_run(self._config.home, run), pilot=True)
         pilot = load_run_state(find_run(self._config.home, run)) if run else None
-        return make_plan(taskset, look=look_at(self._config.home, taskset), noise=noise, pilot=pilot)
+        return make_plan(
+            taskset, look=look_at(self._config.home, taskset), noise=noise, pilot=pilot
+        )
 
     def evolve_opportunities(
         self,
         ctx: Context,
         days: Annotated[Number, Field(description="how far back, 1 to 3650", ge=1, le=3650)] = 30,
     ) -> Opportunities:
-        """See which resources deserve work and why: they harm, fail, are never opened, or became worse. Changes
-        nothing."""
+        """See which resources deserve work and why: they harm, fail, are never opened, or became
+        worse. Changes nothing.
+        """
         return find_opportunities(self._library, self._who(ctx), days=days)
 
     def evolve_round(
         self,
         ctx: Context,
-        run: Annotated[str | None, Field(description="over the training trials of this run; default: sessions")] = None,
+        run: Annotated[
+            str | None, Field(description="over the training trials of this run; default: sessions")
+        ] = None,
     ) -> RoundReport:
-        """Learn from the sessions with a verified end since the last round. It retains what failed again, has the
-        configured reviewer model diagnose it within its budget, puts small changes of skills on trial in a share of the
-        sessions, and promotes or retires trials that are due. Everything else waits for a person in review_inbox."""
+        """Learn from the sessions with a verified end since the last round. It retains what failed
+        again, has the configured reviewer model diagnose it within its budget, puts small changes
+        of skills on trial in a share of the sessions, and promotes or retires trials that are due.
+        Everything else waits for a person in review_inbox.
+        """
         caller = self._who(ctx)
         trials = TrialSource.of(self._library, caller, run) if run is not None else None
         with proposer_settings(self._config, None) as settings:
-            return run_round(self._library, caller, settings, trials or WholeSource.of(self._library, settings))
+            return run_round(
+                self._library, caller, settings, trials or WholeSource.of(self._library, settings)
+            )
 
     def _drive(self, run: str) -> None:
         start_driver(self._config.home, find_run(self._config.home, run))
 
     def _executors(self, names: Sequence[str]) -> tuple[HostContext, list[dict[str, Any]]]:
-        """Return the host of runs, and the executors by these names. Raise Refused for an unknown name."""
+        """Return the host of runs, and the executors by these names.
+
+        Raise Refused for an unknown name.
+        """
         host = evolve_context(self._config)
         commands = host.commands["executors"] if host.commands else None
         return host, [parse_executor_spec(name, commands, host.models) for name in names]
 
     def _judge_of(self, ctx: Context, task_set: Ref, settings: Mapping[str, Any]) -> str:
-        """Return the judge that the call or the person named, `handoff` where it is another or none is needed."""
+        """Return the judge that the call or the person named, `handoff` where it is another or none
+        is needed.
+        """
         if settings.get("judge") or not self._config.person.models_of_role("judge"):
-            return str(settings.get("judge") or "handoff")  # else the proposer judges, who is checked as such
+            # Else the proposer judges, who is checked as such.
+            return str(settings.get("judge") or "handoff")
         taskset, _ = load_taskset(self._library, self._who(ctx), task_set)
         return judge_of(self._config, taskset, settings)
 
     def _check_commands(self, ctx: Context, executors: Sequence[str], *thinking: str) -> None:
-        """Refuse commands over HTTP: the permission to start a run is no permission to run commands on this machine."""
+        """Refuse commands over HTTP: the permission to start a run is no permission to run commands
+        on this machine.
+        """
         if name_of(ctx.request_context.request) is None:
             return
         for text, allowed in (
@@ -359,9 +475,13 @@ class EvolveTools:
         ):
             # A named model runs no command.
             if not all(
-                name in self._config.person.endpoints or name.partition(":")[0] in allowed for name in text.split(",")
+                name in self._config.person.endpoints or name.partition(":")[0] in allowed
+                for name in text.split(",")
             ):
-                raise Refused("A command is not run for a client over HTTP.", f"Choose one of {', '.join(allowed)}.")
+                raise Refused(
+                    "A command is not run for a client over HTTP.",
+                    f"Choose one of {', '.join(allowed)}.",
+                )
 
     def _who(self, ctx: Context) -> Caller:
         return caller_of(self._caller, ctx, self._sessions)
@@ -375,4 +495,7 @@ def add_evolving(
     for spec in declare_tools(tools, "evolve"):
         add_tool(server, spec)
     asking = (RunStartGate, MeasurementGate, PilotGate, TryGate)
-    server.gates += [AdoptionGate(config.home), *(gate(config, library, caller) for gate in asking)]
+    server.gates += [
+        AdoptionGate(config.home),
+        *(gate(config, library, caller) for gate in asking),
+    ]

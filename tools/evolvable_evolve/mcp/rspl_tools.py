@@ -1,7 +1,9 @@
-"""The tools of the group `rspl`, listed only on request, and the approved tools of the library as tools of MCP.
+"""The tools of the group `rspl`, listed only on request, and the approved tools of the library as
+tools of MCP.
 
-A tool of the library with the name `add` is listed as `tool_add` where the group `tools` is on: with its own schema, in
-the newest version that a person approved. A change of its files changes nothing here before it is approved too.
+A tool of the library with the name `add` is listed as `tool_add` where the group `tools` is on:
+with its own schema, in the newest version that a person approved. A change of its files changes
+nothing here before it is approved too.
 """
 
 import asyncio
@@ -39,7 +41,14 @@ from evolvable_server.mcp.server import LibraryServer
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools import Caller, Library, bound_text, verbs
-from evolvable_tools.verbs import APPROVALS_FILE, Effect, ToolVersion, Updated, approved_digests, approved_version
+from evolvable_tools.verbs import (
+    APPROVALS_FILE,
+    Effect,
+    ToolVersion,
+    Updated,
+    approved_digests,
+    approved_version,
+)
 
 PREFIX = "tool_"
 """What the names of the library's tools begin with in the list of MCP tools."""
@@ -67,15 +76,21 @@ def run_host(config: Config) -> rspl.RunHost:
 class RsplTools:
     """The tools over one library, for one caller."""
 
-    def __init__(self, library: Library, caller: Caller, sessions: CallSessions, host: rspl.RunHost) -> None:
+    def __init__(
+        self, library: Library, caller: Caller, sessions: CallSessions, host: rspl.RunHost
+    ) -> None:
         self._library, self._caller, self._sessions, self._host = library, caller, sessions, host
 
     def get_info(self, ref: AnyRef, ctx: Context) -> verbs.ResourceInfo:
-        """Say what a resource is: description, metadata, what run_resource takes, trust, what it was copied from."""
+        """Say what a resource is: description, metadata, what run_resource takes, trust, what it
+        was copied from.
+        """
         return verbs.get_info(self._library, self._who(ctx), ref)
 
     def get_state(self, ref: AnyRef, ctx: Context) -> verbs.ResourceState:
-        """Say how a resource stands: its head, what hosts see, folders, uses, and proposals that wait."""
+        """Say how a resource stands: its head, what hosts see, folders, uses, and proposals that
+        wait.
+        """
         return verbs.get_state(self._library, self._who(ctx), ref)
 
     def get_variables(
@@ -84,20 +99,25 @@ class RsplTools:
         ctx: Context,
         ids: Annotated[list[str] | None, Field(description="only these; default all")] = None,
     ) -> variables.Variables:
-        """Read the variables of a resource: its description, each section below a ## heading, each file."""
+        """Read the variables of a resource: its description, each section below a ## heading, each
+        file.
+        """
         return variables.get_variables(self._library, self._who(ctx), ref, ids or ())
 
     def set_variables(
         self,
         ref: AnyRef,
-        values: Annotated[dict[str, str], Field(description="id from get_variables -> its whole new text")],
+        values: Annotated[
+            dict[str, str], Field(description="id from get_variables -> its whole new text")
+        ],
         expected_version: Annotated[Number, Field(description="the version you read", ge=0)],
         reason: Reason,
         ctx: Context,
         propose: Propose = False,
     ) -> Updated:
-        """Set variables of a resource in one new version; every other variable stays as it is. Frozen ones are
-        refused."""
+        """Set variables of a resource in one new version; every other variable stays as it is.
+        Frozen ones are refused.
+        """
         return variables.set_variables(
             self._library, self._who(ctx), ref, values, expected_version, reason, propose=propose
         )
@@ -109,8 +129,12 @@ class RsplTools:
         refs: Annotated[list[RefText] | None, Field(description="instead: of these")] = None,
         reason: Annotated[str, Field(description="why; kept in the history", max_length=2000)] = "",
     ) -> Updated:
-        """Write CONTRACT.md into environment:contracts: what each resource is for, its arguments, what it asks for."""
-        return contracts.save_contract(self._library, self._who(ctx), kind=kind, refs=refs or (), reason=reason)
+        """Write CONTRACT.md into environment:contracts: what each resource is for, its arguments,
+        what it asks for.
+        """
+        return contracts.save_contract(
+            self._library, self._who(ctx), kind=kind, refs=refs or (), reason=reason
+        )
 
     def load_contract(
         self,
@@ -123,19 +147,31 @@ class RsplTools:
         return contracts.load_contract(self._library, self._who(ctx), version)
 
     def build_resource(self, ref: AnyRef, ctx: Context) -> rspl.BuiltResource:
-        """Write the files of a version into a read-only folder that is named by their hash, and return its path."""
+        """Write the files of a version into a read-only folder that is named by their hash, and
+        return its path.
+        """
         return rspl.build_resource(self._library, self._who(ctx), ref)
 
     async def run_resource(
         self,
         ref: AnyRef,
         ctx: Context,
-        given: Annotated[dict[str, Any] | None, Field(description="the input; get_info has its schema")] = None,
+        given: Annotated[
+            dict[str, Any] | None, Field(description="the input; get_info has its schema")
+        ] = None,
     ) -> rspl.ResourceRun:
-        """Run a resource: the command of a tool in the sandbox (only a version that a person approved), or a prompt
-        filled in. An environment scores {task, output} of a train task. An agent does {task, executor} within what the
-        person allows to callers. Other kinds give the document to work by."""
-        return await rspl.run_resource(self._library, self._who(ctx), ref, given or {}, self._host)
+        """Run a resource: the command of a tool in the sandbox (only a version that a person
+        approved), or a prompt filled in. An environment scores {task, output} of a train task. An
+        agent does {task, executor} within what the person allows to callers. Other kinds give the
+        document to work by.
+        """
+        return await rspl.run_resource(
+            self._library,
+            self._who(ctx),
+            ref,
+            given or {},
+            self._host,
+        )
 
     def _who(self, ctx: Context) -> Caller:
         caller = caller_of(self._caller, ctx, self._sessions)
@@ -143,7 +179,9 @@ class RsplTools:
         return caller
 
 
-def add_rspl(server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions, config: Config) -> None:
+def add_rspl(
+    server: LibraryServer, library: Library, caller: Caller, sessions: CallSessions, config: Config
+) -> None:
     """Add the tools of the group `rspl`."""
     for spec in declare_tools(RsplTools(library, caller, sessions, run_host(config)), "rspl"):
         add_tool(server, spec)
@@ -152,7 +190,9 @@ def add_rspl(server: LibraryServer, library: Library, caller: Caller, sessions: 
 class ApprovedTools:
     """The approved tools of one library, as tools of MCP."""
 
-    def __init__(self, library: Library, caller: Caller, sessions: CallSessions, host: rspl.RunHost) -> None:
+    def __init__(
+        self, library: Library, caller: Caller, sessions: CallSessions, host: rspl.RunHost
+    ) -> None:
         self._library, self._caller, self._sessions, self._host = library, caller, sessions, host
         self._running = anyio.CapacityLimiter(MAX_RUNNING)
 
@@ -162,7 +202,9 @@ class ApprovedTools:
         return [_as_tool(tool) for tool in found.values()]
 
     def _find_approved(self) -> dict[str, ToolVersion]:
-        """Return the approved tools by their names; of two with one name that of the nearer scope."""
+        """Return the approved tools by their names; of two with one name that of the
+        nearer scope.
+        """
         approved, found = approved_digests(self._library), dict[str, ToolVersion]()
         for scope in self._caller.scopes if approved else ():
             for head in self._library.store.heads(Kind.TOOL, scope):
@@ -175,14 +217,22 @@ class ApprovedTools:
         self, name: str, arguments: Mapping[str, Any], context: Context[Any, Any] | None
     ) -> types.CallToolResult:
         """Run an approved tool; whatever goes wrong is an error text for the model."""
-        caller = caller_of(self._caller, context, self._sessions) if context is not None else self._caller
+        caller = (
+            caller_of(self._caller, context, self._sessions)
+            if context is not None
+            else self._caller
+        )
         try:
             # Bounds the sandboxes that run at a time for one client.
             async with self._running:
-                # Looked up at each call: an approval may have been withdrawn since the client listed the tools.
+                # Looked up at each call: an approval may have been withdrawn since the client
+                # listed the tools.
                 found = (await anyio.to_thread.run_sync(self._find_approved)).get(name)
                 if found is None:
-                    return error_result(f"There is no tool {name} any more. List the tools again, or go on without it.")
+                    return error_result(
+                        f"There is no tool {name} any more. List the tools again, or go on "
+                        "without it."
+                    )
                 ref = Ref.parse(found.ref).at(found.version)
                 ran = await rspl.run_tool(self._library, caller, ref, arguments, self._host)
         except EvolvableError as error:
@@ -193,7 +243,9 @@ class ApprovedTools:
         )
 
     async def watch(self, notifier: Notifier) -> None:
-        """Notify clients whenever a person approves or withdraws a tool, for as long as the server runs."""
+        """Notify clients whenever a person approves or withdraws a tool, for as long as the server
+        runs.
+        """
         place: Path = self._library.store.home / APPROVALS_FILE
         # The file is polled: `evolvable rspl withdraw` runs in another process.
         last_status = file_status(place)

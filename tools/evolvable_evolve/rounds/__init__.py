@@ -1,6 +1,7 @@
 """Rounds over real sessions, and the pool of versions on trial.
 
-Begin with `run_round` (`RoundReport`), and with `start_trial`, `decide_trial` and `list_pool` for the pool.
+Begin with `run_round` (`RoundReport`), and with `start_trial`, `decide_trial` and `list_pool` for
+the pool.
 """
 
 from evolvable_store import late_names
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
         show_trial,
         start_trial,
     )
-    from evolvable_evolve.rounds.round_source import MAX_SESSIONS, RoundSource, SessionSource, TrialSource
+    from evolvable_evolve.rounds.round_source import (
+        MAX_SESSIONS,
+        RoundSource,
+        SessionSource,
+        TrialSource,
+    )
     from evolvable_evolve.rounds.round_state import RoundState, read_rounds
     from evolvable_evolve.rounds.service import RoundReport, run_round
     from evolvable_evolve.rounds.traces import RoundTrace, hash_text
@@ -27,7 +33,10 @@ else:
     __getattr__ = late_names(
         __name__,
         {
-            "pool": "PoolArm PoolEnded PoolEntry PoolPage SHARE decide_trial list_pool show_trial start_trial",
+            "pool": (
+                "PoolArm PoolEnded PoolEntry PoolPage SHARE decide_trial list_pool show_trial "
+                "start_trial"
+            ),
             "round_source": "MAX_SESSIONS RoundSource SessionSource TrialSource",
             "round_state": "RoundState read_rounds",
             "service": "RoundReport run_round",

@@ -1,7 +1,8 @@
-"""The change of agents of a round: read what sessions show, have the gate decide, and propose the change.
+"""The change of agents of a round: read what sessions show, have the gate decide, and propose the
+change.
 
-Nothing changes here. A person puts the proposal on trial (`evolvable evolve pool start`); the arms of the pool and the
-verified ends of their sessions keep the change or take it back.
+Nothing changes here. A person puts the proposal on trial (`evolvable evolve pool start`); the arms
+of the pool and the verified ends of their sessions keep the change or take it back.
 """
 
 import json
@@ -23,7 +24,15 @@ from evolvable_evolve.rounds.round_state import RoundState
 from evolvable_store import File, Files, Head, parse_document, summarize
 from evolvable_store.errors import AlreadyExists, EvolvableError, TryAgain
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
-from evolvable_store.storage import APPROVED, OPEN, REJECTED, Draft, PooledVersion, PoolState, Proposal
+from evolvable_store.storage import (
+    APPROVED,
+    OPEN,
+    REJECTED,
+    Draft,
+    PooledVersion,
+    PoolState,
+    Proposal,
+)
 from evolvable_tools import (
     MAIN_AGENT,
     Caller,
@@ -45,8 +54,9 @@ MAX_AGENTS, MAX_DESCRIPTION = 50, 300
 class RosterChange:
     """What a round did about agents.
 
-    action: keep, add, merge, remove or modify. proposal_id: what waits; agent_proposal_id: of the agent that is added,
-    which goes with it. ref: the skill whose delegate changes. numbers: those that decided.
+    action: keep, add, merge, remove or modify. proposal_id: what waits; agent_proposal_id: of the
+    agent that is added, which goes with it. ref: the skill whose delegate changes. numbers: those
+    that decided.
     """
 
     action: str
@@ -63,8 +73,8 @@ class RosterChange:
 def change_agents(library: Library, caller: Caller, state: RoundState) -> RosterChange:
     """Propose the one change of agents that the sessions carry; by default none.
 
-    Once: a round that was killed finds what it proposed. One change at a time: while one waits or is on trial, the gate
-    does not look.
+    Once: a round that was killed finds what it proposed. One change at a time: while one waits or
+    is on trial, the gate does not look.
     """
     if state.source != "sessions":
         return RosterChange("keep", "the round is not over sessions")
@@ -73,9 +83,14 @@ def change_agents(library: Library, caller: Caller, state: RoundState) -> Roster
     # Of a process that died after it proposed: the steps below then find that proposal.
     mine = _proposal_of(library, state.number)
     earlier = [
-        _fate(library, agent_change) for agent_change in state.agent_changes if agent_change["number"] != state.number
+        _fate(library, agent_change)
+        for agent_change in state.agent_changes
+        if agent_change["number"] != state.number
     ]
-    if mine is None and (running := next((fate for fate in earlier if fate.running), None)) is not None:
+    if (
+        mine is None
+        and (running := next((fate for fate in earlier if fate.running), None)) is not None
+    ):
         return RosterChange("keep", f"{running.why}, and one change is tried at a time")
     evidence = collect_evidence(library, state, earlier)
     routed = decide_change(evidence)
@@ -87,8 +102,8 @@ def change_agents(library: Library, caller: Caller, state: RoundState) -> Roster
 
 @dataclass(frozen=True, slots=True)
 class _Fate:
-    """What became of a change that was proposed. kept_at: when, '' where it was not. tried: it is not
-    proposed again.
+    """What became of a change that was proposed. kept_at: when, '' where it was not. tried: it is
+    not proposed again.
     """
 
     key: str
@@ -114,7 +129,12 @@ def _fate(library: Library, record: Mapping[str, Any]) -> _Fate:
     gone = record["agents"][1] if record["op"] == EditOperation.MERGE_AGENTS else ""
     trial = _trial_of(library, proposal)
     if trial is None:
-        return _Fate(key, kept_at=library.store.operation(proposal.operation).intent.at, gone=gone, looks=looks)
+        return _Fate(
+            key,
+            kept_at=library.store.operation(proposal.operation).intent.at,
+            gone=gone,
+            looks=looks,
+        )
     if trial.state is PoolState.TRIAL:
         return _Fate(key, running=True, why=f"trial {trial.id} runs")
     if trial.state is PoolState.PROMOTED:
@@ -129,7 +149,9 @@ def _is_decided(trial: PooledVersion) -> bool:
 
 
 def _trial_of(library: Library, proposal: Proposal) -> PooledVersion | None:
-    """Return the trial that began with the approval of a proposal, None where it became live at once."""
+    """Return the trial that began with the approval of a proposal, None where it became live at
+    once.
+    """
     head = library.store.head_or_none(proposal.ref)
     if head is None:
         return None
@@ -142,10 +164,18 @@ def _trial_of(library: Library, proposal: Proposal) -> PooledVersion | None:
     return None
 
 
-def collect_evidence(library: Library, state: RoundState, earlier: Iterable[_Fate]) -> ExecutorEvidence:
-    """Return what the gate decides on: the verified sessions, who owns which skill, and the repairs that ended."""
+def collect_evidence(
+    library: Library, state: RoundState, earlier: Iterable[_Fate]
+) -> ExecutorEvidence:
+    """Return what the gate decides on: the verified sessions, who owns which skill, and the repairs
+    that ended.
+    """
     seen, changes = library.store.backend.observations, list(earlier)
-    skills = {head.id: head for head in library.store.heads(Kind.SKILL, USER_SCOPE) if head.version is not None}
+    skills = {
+        head.id: head
+        for head in library.store.heads(Kind.SKILL, USER_SCOPE)
+        if head.version is not None
+    }
     refs = {resource: str(head.ref) for resource, head in skills.items()}
     sessions = executor_sessions(seen.verified_ends(), seen.executions(), refs)
     agents = _agents(library)
@@ -154,7 +184,9 @@ def collect_evidence(library: Library, state: RoundState, earlier: Iterable[_Fat
     )
     chosen = {str(head.ref): head for head in skills.values() if str(head.ref) in used}
     delegates = _delegates(library, chosen, agents)
-    untrusted = library.store.backend.authorship.untrusted_resources([head.id for head in chosen.values()])
+    untrusted = library.store.backend.authorship.untrusted_resources(
+        [head.id for head in chosen.values()]
+    )
     tried = {pooled_version.resource for pooled_version in library.store.backend.pool.on_trial()}
     # A skill that is on trial keeps its delegate, so that the trial compares one difference.
     excluded = {
@@ -170,7 +202,11 @@ def collect_evidence(library: Library, state: RoundState, earlier: Iterable[_Fat
         delegates,
         frozenset(str(head.ref) for head in able),
         _repairs(library, state),
-        {handoff["trace"]: handoff["better"] for handoff in state.handoffs if handoff.get("better")},
+        {
+            handoff["trace"]: handoff["better"]
+            for handoff in state.handoffs
+            if handoff.get("better")
+        },
         kept_at,
         state.agent_looks + 1,
         frozenset(change.key for change in changes if change.tried),
@@ -181,15 +217,25 @@ def collect_evidence(library: Library, state: RoundState, earlier: Iterable[_Fat
 
 def _agents(library: Library) -> dict[str, Head]:
     """Return the agents of the person's own scope that the person trusts."""
-    heads = [head for head in library.store.heads(Kind.AGENT, USER_SCOPE) if head.version is not None]
+    heads = [
+        head for head in library.store.heads(Kind.AGENT, USER_SCOPE) if head.version is not None
+    ]
     untrusted = library.store.backend.authorship.untrusted_resources([head.id for head in heads])
     return {str(head.ref): head for head in heads if head.id not in untrusted}
 
 
 def list_agents(library: Library) -> dict[str, str]:
-    """Return the agents that work can be given, each with its description; a model may name one of them."""
-    found = {ref: summarize(parse_document(_document(library, head))) for ref, head in _agents(library).items()}
-    descriptions = {ref: summary.description[:MAX_DESCRIPTION] for ref, summary in sorted(found.items())[:MAX_AGENTS]}
+    """Return the agents that work can be given, each with its description; a model may name one of
+    them.
+    """
+    found = {
+        ref: summarize(parse_document(_document(library, head)))
+        for ref, head in _agents(library).items()
+    }
+    descriptions = {
+        ref: summary.description[:MAX_DESCRIPTION]
+        for ref, summary in sorted(found.items())[:MAX_AGENTS]
+    }
     return {MAIN_AGENT: "the session itself", **descriptions} if descriptions else {}
 
 
@@ -208,8 +254,12 @@ def _list_skills(library: Library, agent: Head) -> list[str]:
     return [str(Ref(Kind.SKILL, name)) for name in names]
 
 
-def _delegates(library: Library, skills: Mapping[str, Head], agents: Mapping[str, Head]) -> dict[str, str]:
-    """Return the agent that each skill names and that is in force, of those that name a known one."""
+def _delegates(
+    library: Library, skills: Mapping[str, Head], agents: Mapping[str, Head]
+) -> dict[str, str]:
+    """Return the agent that each skill names and that is in force, of those that name a
+    known one.
+    """
     found = {}
     for ref, head in skills.items():
         delegate = delegate_of(library, head, head.latest)
@@ -220,21 +270,30 @@ def _delegates(library: Library, skills: Mapping[str, Head], agents: Mapping[str
 
 
 def _has_several(library: Library, skill: Head) -> bool:
-    """Return whether a skill names several agents: which of them is given its work is chosen by their ends already."""
+    """Return whether a skill names several agents: which of them is given its work is chosen by
+    their ends already.
+    """
     delegate = delegate_of(library, skill, skill.latest)
     return delegate is not None and bool(delegate.others)
 
 
 def _group_by_owner(
-    library: Library, skills: Mapping[str, Head], agents: Mapping[str, Head], delegates: Mapping[str, str]
+    library: Library,
+    skills: Mapping[str, Head],
+    agents: Mapping[str, Head],
+    delegates: Mapping[str, str],
 ) -> dict[str, frozenset[str]]:
-    """Return the skills of each agent: its delegate owns a skill, else those that list it, and `main` the rest."""
+    """Return the skills of each agent: its delegate owns a skill, else those that list it, and
+    `main` the rest.
+    """
     owned: dict[str, set[str]] = {agent: set() for agent in agents}
     for skill, agent in delegates.items():
         owned[agent].add(skill)
     for agent, head in agents.items():
         owned[agent].update(
-            skill for skill in _list_skills(library, head) if skill in skills and skill not in delegates
+            skill
+            for skill in _list_skills(library, head)
+            if skill in skills and skill not in delegates
         )
     main = set(skills).difference(*owned.values())
     return {agent: frozenset(some) for agent, some in {**owned, MAIN_AGENT: main}.items()}
@@ -244,7 +303,10 @@ def _repairs(library: Library, state: RoundState) -> list[TriedRepair]:
     """Return the repairs of rounds that sessions measured, or that a person approved."""
     found, pool = [], library.store.backend.pool
     for repair in state.repairs:
-        kinds, name = tuple(repair["task_types"]), f"round {repair['number']}'s change of {repair['ref']}"
+        kinds, name = (
+            tuple(repair["task_types"]),
+            f"round {repair['number']}'s change of {repair['ref']}",
+        )
         if repair["trial"] is not None:
             trial = pool.get(repair["trial"])
             admitted = trial.state is PoolState.PROMOTED
@@ -259,13 +321,20 @@ def _repairs(library: Library, state: RoundState) -> list[TriedRepair]:
 
 
 def _count_idle_looks(
-    state: RoundState, sessions: Iterable[ExecutorSession], delegates: Mapping[str, str], changes: Iterable[_Fate]
+    state: RoundState,
+    sessions: Iterable[ExecutorSession],
+    delegates: Mapping[str, str],
+    changes: Iterable[_Fate],
 ) -> dict[str, int]:
-    """Return for each agent that a merge emptied in how many looks since then no session was its own."""
+    """Return for each agent that a merge emptied in how many looks since then no session was its
+    own.
+    """
     found = {}
     for change in changes:
         if change.gone and change.kept_at and change.gone not in delegates.values():
-            used = any(session.agent == change.gone and session.at > change.kept_at for session in sessions)
+            used = any(
+                session.agent == change.gone and session.at > change.kept_at for session in sessions
+            )
             found[change.gone] = 0 if used else state.agent_looks + 1 - change.looks
     return found
 
@@ -286,7 +355,9 @@ def _proposal_of(library: Library, number: int, kind: Kind | None = None) -> Pro
     return None
 
 
-def _propose(library: Library, caller: Caller, number: int, routed: RoutedChange, looked: bool) -> RosterChange:
+def _propose(
+    library: Library, caller: Caller, number: int, routed: RoutedChange, looked: bool
+) -> RosterChange:
     """Propose a change, once in a round."""
     edit, decision = routed.edit, routed.decision
     assert edit is not None
@@ -306,7 +377,15 @@ def _propose(library: Library, caller: Caller, number: int, routed: RoutedChange
         if edit.op is EditOperation.ADD_AGENT:
             # The agent first: the skill's proposal names the number of the agent's.
             _check_free(library, Ref.parse(routed.agent))
-            agent = _draft(library, caller, number, Ref.parse(routed.agent), _make_agent_file(library, routed), why, {})
+            agent = _draft(
+                library,
+                caller,
+                number,
+                Ref.parse(routed.agent),
+                _make_agent_file(library, routed),
+                why,
+                {},
+            )
         text = _write_delegate(library, routed)
         marks = {"agent_proposal": agent}
         skill = _draft(library, caller, number, Ref.parse(routed.skill), text, why, marks)
@@ -314,11 +393,19 @@ def _propose(library: Library, caller: Caller, number: int, routed: RoutedChange
         raise
     except EvolvableError as error:
         return RosterChange("keep", f"{edit} cannot be proposed: {error.text}", looked=looked)
-    return RosterChange(action, why, routed.skill, proposal_id=skill, agent_proposal_id=agent, **about)
+    return RosterChange(
+        action, why, routed.skill, proposal_id=skill, agent_proposal_id=agent, **about
+    )
 
 
 def _draft(
-    library: Library, caller: Caller, number: int, ref: Ref, data: bytes, why: str, marks: Mapping[str, Any]
+    library: Library,
+    caller: Caller,
+    number: int,
+    ref: Ref,
+    data: bytes,
+    why: str,
+    marks: Mapping[str, Any],
 ) -> int:
     """Propose a main file; return the proposal's id. Raises Unsafe where the scan refuses it."""
     # Once in a round: a process that died after this step finds its proposal.
@@ -333,12 +420,19 @@ def _draft(
         "what": "change of agents",
         "evidence": [],
         "near": [],
-        "expected_signal": "the sessions that get it end better than those that do not: `evolvable evolve pool start`",
+        "expected_signal": (
+            "the sessions that get it end better than those that do not: `evolvable evolve "
+            "pool start`"
+        ),
         AGENTS_KEY: {"round": number, **marks},
     }
     base = (head.version if head is not None else None) or 0
-    draft = Draft(scoped, base, files, f"agents: {why}", grounds=json.dumps(grounds), findings=dump_scan(scan))
-    return library.store.backend.proposals.add(library.store.now(), caller.actor, caller.session, draft)
+    draft = Draft(
+        scoped, base, files, f"agents: {why}", grounds=json.dumps(grounds), findings=dump_scan(scan)
+    )
+    return library.store.backend.proposals.add(
+        library.store.now(), caller.actor, caller.session, draft
+    )
 
 
 def _check_free(library: Library, ref: Ref) -> None:
@@ -358,8 +452,8 @@ def _write_delegate(library: Library, routed: RoutedChange) -> bytes:
 def _make_agent_file(library: Library, routed: RoutedChange) -> bytes:
     """Return the file of the agent that is added.
 
-    It is written here and not by a model: the type is a word of the vocabulary, and the skills say how the work is
-    done.
+    It is written here and not by a model: the type is a word of the vocabulary, and the skills say
+    how the work is done.
     """
     edit = routed.edit
     assert edit is not None
@@ -367,7 +461,8 @@ def _make_agent_file(library: Library, routed: RoutedChange) -> bytes:
     types, skills = " and ".join(edit.boundary), ", ".join(edit.skills_moved)
     card = AgentCard(
         f"Does tasks of the type {types}.",
-        f"You do one task of the type {types}. Work by {skills}, and report what you did and what you could not do.",
+        f"You do one task of the type {types}. Work by {skills}, and report what you did and what "
+        "you could not do.",
         (f"The task is of the type {types}.",),
         ("The task is of another type.",),
         {owner: routed.decision.why},

@@ -1,7 +1,9 @@
-"""Diagnosis of a retained trace: its cause, whether that is the only one, and the repair; and what may be proposed.
+"""Diagnosis of a retained trace: its cause, whether that is the only one, and the repair; and what
+may be proposed.
 
-D(trace) = (cause, unique, tag). A model names causes with quotes; code decides. A cause counts where words that are
-quoted for it stand in the evidence, and it is unique where it alone counts. Source: SkillMAS, bounded diagnosability.
+D(trace) = (cause, unique, tag). A model names causes with quotes; code decides. A cause counts
+where words that are quoted for it stand in the evidence, and it is unique where it alone counts.
+Source: SkillMAS, bounded diagnosability.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.evolution import REPAIRS, FailureCause, RepairTag
-from evolvable_tools.review import MIN_QUOTE, SCHEMA, CandidateKind, ReviewCandidate, SkillEditOp, flatten_quote
+from evolvable_tools.review import (
+    MIN_QUOTE,
+    SCHEMA,
+    CandidateKind,
+    ReviewCandidate,
+    SkillEditOp,
+    flatten_quote,
+)
 
 LOCAL_REPAIRS = frozenset(
-    (RepairTag.ADD_GUARD, RepairTag.REORDER_STEP, RepairTag.TIGHTEN_RETRIEVAL, RepairTag.SPLIT_SKILL)
+    (
+        RepairTag.ADD_GUARD,
+        RepairTag.REORDER_STEP,
+        RepairTag.TIGHTEN_RETRIEVAL,
+        RepairTag.SPLIT_SKILL,
+    )
 )
 """Repairs that a bounded edit of a skill can make."""
 
@@ -75,7 +89,8 @@ class ProposalSign(StrEnum):
 class TraceDiagnosis:
     """D of one trace. cause, tag: None where no named cause is supported.
 
-    better: the agent that should have done the work, where the cause is its assignment; a name that a model gave.
+    better: the agent that should have done the work, where the cause is its assignment; a name that
+    a model gave.
     """
 
     cause: FailureCause | None = None
@@ -87,7 +102,11 @@ class TraceDiagnosis:
     def from_record(cls, record: Mapping[str, Any]) -> "TraceDiagnosis":
         """Return the diagnosis that a record of a round holds."""
         cause, tag = record["cause"], record["tag"]
-        return cls(FailureCause(cause) if cause else None, record["unique"], RepairTag(tag) if tag else None)
+        return cls(
+            FailureCause(cause) if cause else None,
+            record["unique"],
+            RepairTag(tag) if tag else None,
+        )
 
 
 def diagnose(diagnoses: Sequence[Mapping[str, Any]], evidence: Mapping[str, str]) -> TraceDiagnosis:
@@ -95,10 +114,19 @@ def diagnose(diagnoses: Sequence[Mapping[str, Any]], evidence: Mapping[str, str]
     supported: dict[FailureCause, tuple[RepairTag, str]] = {}
     for diagnosis in diagnoses:
         cause = FailureCause(diagnosis["cause"])
-        if cause not in supported and any(_is_in_evidence(quote, evidence) for quote in diagnosis["quotes"]):
+        if cause not in supported and any(
+            _is_in_evidence(quote, evidence) for quote in diagnosis["quotes"]
+        ):
             fits = REPAIRS[cause]
-            better = str(diagnosis.get("better_agent", "")) if cause is FailureCause.BAD_ASSIGNMENT else ""
-            supported[cause] = next((tag for tag in fits if tag == diagnosis["repair"]), fits[0]), better
+            better = (
+                str(diagnosis.get("better_agent", ""))
+                if cause is FailureCause.BAD_ASSIGNMENT
+                else ""
+            )
+            supported[cause] = (
+                next((tag for tag in fits if tag == diagnosis["repair"]), fits[0]),
+                better,
+            )
     if not supported:
         return TraceDiagnosis()
     cause, (tag, better) = next(iter(supported.items()))
@@ -106,8 +134,24 @@ def diagnose(diagnoses: Sequence[Mapping[str, Any]], evidence: Mapping[str, str]
 
 
 def _is_in_evidence(quote: Mapping[str, str], evidence: Mapping[str, str]) -> bool:
-    text, words = flatten_quote(evidence.get(quote["span"], "")), flatten_quote(quote["quote"])
-    return bool(words) and len(words) >= min(MIN_QUOTE, len(text)) and words in text
+    text, words = (
+        flatten_quote(
+            evidence.get(
+                quote["span"],
+                "",
+            )
+        ),
+        flatten_quote(quote["quote"]),
+    )
+    return (
+        bool(words)
+        and len(words)
+        >= min(
+            MIN_QUOTE,
+            len(text),
+        )
+        and words in text
+    )
 
 
 def proposal_sign(reward: int | None, found: TraceDiagnosis) -> ProposalSign:
@@ -121,7 +165,9 @@ def proposal_sign(reward: int | None, found: TraceDiagnosis) -> ProposalSign:
     return ProposalSign.STRUCTURE if found.tag is RepairTag.HANDOFF else ProposalSign.NOTHING
 
 
-def misfit(candidate: ReviewCandidate, sign: ProposalSign, tag: RepairTag | None, cluster: str) -> str:
+def misfit(
+    candidate: ReviewCandidate, sign: ProposalSign, tag: RepairTag | None, cluster: str
+) -> str:
     """Return why a candidate does not follow from its trace's diagnosis, '' when it does.
 
     cluster: the ref of the skill that the trace is about, or a cluster without one.

@@ -1,8 +1,10 @@
-"""What sessions show of executors, and the one change of agents that it carries: no model, no library, only code.
+"""What sessions show of executors, and the one change of agents that it carries: no model, no
+library, only code.
 
-The gate is that of restructuring in a run; here its traces are sessions with a verified end, of each connection one.
-A session cannot be made to change hands, so the lever of a change is the delegate of one skill: the agent that is given
-the work of the skill. Source: SkillMAS, the summary F and the gate G of a round.
+The gate is that of restructuring in a run; here its traces are sessions with a verified end, of
+each connection one. A session cannot be made to change hands, so the lever of a change is the
+delegate of one skill: the agent that is given the work of the skill. Source: SkillMAS, the summary
+F and the gate G of a round.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -45,7 +47,10 @@ class ExecutorSession:
 
 @dataclass(frozen=True, slots=True)
 class TriedRepair:
-    """A change of a skill that sessions measured, or that a person approved. ended: when. task_types: it was for."""
+    """A change of a skill that sessions measured, or that a person approved.
+
+    ended: when. task_types: it was for.
+    """
 
     name: str
     skill: str
@@ -58,10 +63,11 @@ class TriedRepair:
 class ExecutorEvidence:
     """All that the gate decides on.
 
-    owned: the skills of each agent, `main` included. delegates: the agent that each skill names, of those that name
-    one. better: by session the agent that should have done it, as its diagnosis says. since: only later sessions count;
-    a change that was kept is not judged by what was before it. look: how often the gate looked, this time included.
-    tried: keys of changes that were tried before. idle: rounds without a session, of agents that a change emptied.
+    owned: the skills of each agent, `main` included. delegates: the agent that each skill names, of
+    those that name one. better: by session the agent that should have done it, as its diagnosis
+    says. since: only later sessions count; a change that was kept is not judged by what was before
+    it. look: how often the gate looked, this time included. tried: keys of changes that were tried
+    before. idle: rounds without a session, of agents that a change emptied.
     """
 
     sessions: Sequence[ExecutorSession]
@@ -81,7 +87,8 @@ class ExecutorEvidence:
 class RoutedChange:
     """What the gate decided, as a session can be given it.
 
-    edit: None for keep. skill: whose delegate changes, '' where an agent is to go. agent: its delegate then.
+    edit: None for keep. skill: whose delegate changes, '' where an agent is to go. agent: its
+    delegate then.
     """
 
     decision: StructureDecision
@@ -94,39 +101,59 @@ class RoutedChange:
 def executor_sessions(
     ends: Iterable[VerifiedEnd], executions: Iterable[Execution], refs: Mapping[int, str]
 ) -> list[ExecutorSession]:
-    """Return the sessions with a verified end in the order of their time, of each connection the last one alone.
+    """Return the sessions with a verified end in the order of their time, of each connection the
+    last one alone.
 
-    refs: of skills by resource; what others used does not count. A session is its first agent's, with the end of that
-    agent's part; where that is not verified the session counts for nobody. Items of plans are left out: there a planner
-    chooses the agent, and no skill does.
+    refs: of skills by resource; what others used does not count. A session is its first agent's,
+    with the end of that agent's part; where that is not verified the session counts for nobody.
+    Items of plans are left out: there a planner chooses the agent, and no skill does.
     """
     parts: dict[str, list[Execution]] = {}
     for execution in executions:
         parts.setdefault(execution.session, []).append(execution)
     found: dict[str, ExecutorSession | None] = {}
     for end in sorted(ends, key=lambda end: (end.at, end.session)):
-        # Sorted by time, so the last session of a connection replaces the earlier ones: they are not independent.
+        # Sorted by time, so the last session of a connection replaces the earlier ones: they are
+        # not independent.
         if end.outcome in REWARDS and not end.session.startswith(ITEM_SESSIONS):
-            found[end.link or end.session] = _session_of(end, parts.get(end.session, ()), refs)
+            found[end.link or end.session] = _session_of(
+                end,
+                parts.get(end.session, ()),
+                refs,
+            )
     return sorted(
         (session for session in found.values() if session is not None),
         key=lambda session: (session.at, session.session),
     )
 
 
-def _session_of(end: VerifiedEnd, parts: Sequence[Execution], refs: Mapping[int, str]) -> ExecutorSession | None:
-    agents = sorted((part for part in parts if part.agent is not None), key=lambda part: (part.at, part.executor))
+def _session_of(
+    end: VerifiedEnd, parts: Sequence[Execution], refs: Mapping[int, str]
+) -> ExecutorSession | None:
+    agents = sorted(
+        (part for part in parts if part.agent is not None),
+        key=lambda part: (part.at, part.executor),
+    )
     agent, outcome = MAIN_AGENT, end.outcome
     if agents:
         agent, outcome = agents[0].executor, agents[0].outcome
         if agents[0].grade is not Grade.VERIFIED or outcome not in REWARDS:
             return None
-    used = dict.fromkeys(refs[use.resource] for part in parts for use in part.uses if use.used and use.resource in refs)
+    used = dict.fromkeys(
+        refs[use.resource]
+        for part in parts
+        for use in part.uses
+        if use.used and use.resource in refs
+    )
     passed = outcome is not None and REWARDS[outcome] == 1.0
-    return ExecutorSession(end.session, end.at, end.task_type or "other", agent, passed, tuple(used))
+    return ExecutorSession(
+        end.session, end.at, end.task_type or "other", agent, passed, tuple(used)
+    )
 
 
-def decide_change(evidence: ExecutorEvidence, thresholds: StructureThresholds = DEFAULTS) -> RoutedChange:
+def decide_change(
+    evidence: ExecutorEvidence, thresholds: StructureThresholds = DEFAULTS
+) -> RoutedChange:
     """Return the one change of agents that sessions carry, by default none. Pure and deterministic.
 
     A rule that holds, and whose change no skill would lead to, is passed over.
@@ -147,7 +174,8 @@ def decide_change(evidence: ExecutorEvidence, thresholds: StructureThresholds = 
 def _structure_input(evidence: ExecutorEvidence) -> StructureInput:
     """Return the input of the gate, which is the one of an evolution run.
 
-    A session before a repair that was kept says nothing of the skills that there are now: it is left out.
+    A session before a repair that was kept says nothing of the skills that there are now: it is
+    left out.
     """
     mended: dict[str, str] = {}
     for repair in evidence.repairs:
@@ -170,14 +198,20 @@ def _structure_input(evidence: ExecutorEvidence) -> StructureInput:
         and session.agent in evidence.owned
     ]
     repairs = [
-        LocalRepair(repair.name, repair.task_types, repair.admitted, (repair.skill,)) for repair in evidence.repairs
+        LocalRepair(repair.name, repair.task_types, repair.admitted, (repair.skill,))
+        for repair in evidence.repairs
     ]
     seen = {agent: evidence.look - evidence.idle.get(agent, 0) for agent in evidence.owned}
-    return StructureInput(evidence.owned, traces, evidence.movable, repairs, evidence.look, last_seen=seen)
+    return StructureInput(
+        evidence.owned, traces, evidence.movable, repairs, evidence.look, last_seen=seen
+    )
 
 
 def _route(
-    decision: StructureDecision, summary: StructureSummary, evidence: ExecutorEvidence, thresholds: StructureThresholds
+    decision: StructureDecision,
+    summary: StructureSummary,
+    evidence: ExecutorEvidence,
+    thresholds: StructureThresholds,
 ) -> RoutedChange | None:
     """Return a change with the skill that leads to it, None where no skill does."""
     edit = decision.edit
@@ -187,12 +221,16 @@ def _route(
         return RoutedChange(decision, summary, edit, "", second)
     if edit.op is EditOperation.MERGE_AGENTS:
         giver, agent = second, first
-        moved: Collection[str] = [skill for skill, owner in evidence.delegates.items() if owner == giver]
+        moved: Collection[str] = [
+            skill for skill, owner in evidence.delegates.items() if owner == giver
+        ]
     else:
         giver, agent, moved = first, second, edit.skills_moved
     # A frozen or untrusted skill does not change its delegate.
     able = [
-        skill for skill in moved if skill in evidence.movable and evidence.delegates.get(skill, MAIN_AGENT) != agent
+        skill
+        for skill in moved
+        if skill in evidence.movable and evidence.delegates.get(skill, MAIN_AGENT) != agent
     ]
     if not able:
         return None
@@ -202,6 +240,9 @@ def _route(
         counts = summary.uses.get(skill, {})
         return sum(number for kind, number in counts.items() if not boundary or kind in boundary)
 
-    # The skill that is used most in these task types leads sessions to the agent; by name where two are equal.
+    # The skill that is used most in these task types leads sessions to the agent; by name where two
+    # are equal.
     lead = min(able, key=lambda skill: (-uses(skill), skill))
-    return RoutedChange(decision, summary, replace(edit, skills_moved=tuple(sorted(able))), lead, agent)
+    return RoutedChange(
+        decision, summary, replace(edit, skills_moved=tuple(sorted(able))), lead, agent
+    )

@@ -1,4 +1,7 @@
-"""Policy cards: a skill in a few lines, as a model is shown it for comparison. Deterministic and bounded."""
+"""Policy cards: a skill in a few lines, as a model is shown it for comparison.
+
+Deterministic and bounded.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -20,19 +23,25 @@ SHOWN = 3
 
 # Low on purpose: a description has about twenty words, and a task has few of them.
 MIN_LIKENESS = 0.05
-"""Share of words that a task has in common with the description of a skill of the program, for a card of it."""
+"""Share of words that a task has in common with the description of a skill of the program, for a
+card of it.
+"""
 
 # Items of Markdown lists, with at most three spaces before them: with four a line is code.
 _ITEM = re.compile(r"^\s{0,3}(?:[-*+]|\d{1,2}[.)])\s+(.+)$")
 _FENCE = re.compile(r"^\s{0,3}(```|~~~)")
-# Words of warning and of checking, as skills in English write them; other languages give a card without them.
+# Words of warning and of checking, as skills in English write them; other languages give a card
+# without them.
 _DONT = re.compile(r"\b(?:never|do not|don't|avoid|must not|without asking)\b", re.IGNORECASE)
 _CHECK = re.compile(r"\b(?:check|verify|test|confirm|compare|make sure)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyCard:
-    """A skill in short. when: its description; reasoning: the first line of its text; kept_because: its evidence."""
+    """A skill in short.
+
+    when: its description; reasoning: the first line of its text; kept_because: its evidence.
+    """
 
     ref: str
     when: str
@@ -44,17 +53,26 @@ class PolicyCard:
 
 
 def make_card(ref: str, document: bytes, proof: SuccessCounts, origin: str = "") -> PolicyCard:
-    """Return the card of a skill's document. origin: why it is there, where it has no verified use yet."""
+    """Return the card of a skill's document.
+
+    origin: why it is there, where it has no verified use yet.
+    """
     parsed = parse_document(document)
     plain = _prose(parsed.body.splitlines())
     items = [match[1].strip() for line in plain if (match := _ITEM.match(line))]
-    sentences = [line.strip() for line in plain if line.strip() and not line.lstrip().startswith("#")]
+    sentences = [
+        line.strip() for line in plain if line.strip() and not line.lstrip().startswith("#")
+    ]
     prose = next((line for line in sentences if not _ITEM.match(line)), "")
     donts = [line for line in (*items, *sentences) if _DONT.search(line)]
-    checks = [line for line in (*items, *sentences) if _CHECK.search(line) and not _DONT.search(line)]
+    checks = [
+        line for line in (*items, *sentences) if _CHECK.search(line) and not _DONT.search(line)
+    ]
     steps = [item for item in items if item not in donts]
     track_record = (
-        f"{proof.verified_successes} of {proof.verified} verified uses went well" if proof.verified else origin
+        f"{proof.verified_successes} of {proof.verified} verified uses went well"
+        if proof.verified
+        else origin
     )
     return PolicyCard(
         ref,
@@ -84,7 +102,8 @@ def _short(text: str) -> str:
 
 
 def card_index(library: Library, promoted: Iterable[int], seeds: Iterable[str]) -> list[Head]:
-    """Return the skills that have a card: promoted ones, seeds, and those whose verified uses go well.
+    """Return the skills that have a card: promoted ones, seeds, and those whose verified uses go
+    well.
 
     promoted: resources whose trial was won; seeds: names of the skills that come with the product.
     """
@@ -98,14 +117,20 @@ def card_index(library: Library, promoted: Iterable[int], seeds: Iterable[str]) 
         for resource, counts in proofs.items()
         if wilson_lower_bound(counts.verified_successes, counts.verified) >= 0.5
     }
-    return [head for head in heads if head.id not in untrusted and (head.id in won | good or head.name in own)]
+    return [
+        head
+        for head in heads
+        if head.id not in untrusted and (head.id in won | good or head.name in own)
+    ]
 
 
 def nearest_cards(
     library: Library, heads: Iterable[Head], order: Mapping[str, float], origins: Mapping[int, str]
 ) -> list[PolicyCard]:
     """Return the cards of the skills that a search ranked best. order: ref -> how well it fits."""
-    chosen = sorted((head for head in heads if str(head.ref) in order), key=lambda head: -order[str(head.ref)])[:SHOWN]
+    chosen = sorted(
+        (head for head in heads if str(head.ref) in order), key=lambda head: -order[str(head.ref)]
+    )[:SHOWN]
     proofs = library.evidence.count_successes([head.id for head in chosen])
     cards = []
     for head in chosen:
@@ -113,22 +138,41 @@ def nearest_cards(
             document = library.store.file(head, main_file(head.kind, head.name)).data
         except EvolvableError:
             continue
-        cards.append(make_card(str(head.ref), document, proofs.get(head.id, SuccessCounts()), origins.get(head.id, "")))
+        cards.append(
+            make_card(
+                str(head.ref),
+                document,
+                proofs.get(head.id, SuccessCounts()),
+                origins.get(head.id, ""),
+            )
+        )
     return cards
 
 
 def program_cards(names: Iterable[str], task: str) -> list[PolicyCard]:
-    """Return the cards of skills that come with the program, read from its own files, the nearest to a task first.
+    """Return the cards of skills that come with the program, read from its own files, the nearest
+    to a task first.
 
-    They are for a library that does not hold these skills: its rounds compare with them too. A skill that has hardly a
-    word in common with the task has none.
+    They are for a library that does not hold these skills: its rounds compare with them too. A
+    skill that has hardly a word in common with the task has none.
     """
     task_terms = content_terms(task)
     found = list[tuple[float, PolicyCard]]()
     for name in names:
         document = (seed_folder() / "skills" / name / "SKILL.md").read_bytes()
-        card = make_card(f"skill:{name}", document, SuccessCounts(), "comes with Evolvable, and is not in the library")
+        card = make_card(
+            f"skill:{name}",
+            document,
+            SuccessCounts(),
+            "comes with Evolvable, and is not in the library",
+        )
         likeness = jaccard(task_terms, content_terms(card.when))
         if likeness >= MIN_LIKENESS:
             found.append((likeness, card))
-    return [card for _, card in sorted(found, key=lambda pair: -pair[0])[:SHOWN]]
+    return [
+        card
+        for _, card in sorted(
+            found,
+            key=lambda pair: -pair[0],
+        )[:SHOWN]
+    ]

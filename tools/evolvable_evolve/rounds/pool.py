@@ -1,7 +1,9 @@
-"""The pool: put a version on trial for a share of the sessions, look at it, and promote or retire it.
+"""The pool: put a version on trial for a share of the sessions, look at it, and promote or retire
+it.
 
-A trial version is a version of its resource. It is stored and the incumbent's content restored in one operation, so the
-head, the folders and the hosts keep what they had. A promotion is one operation more, which undo takes back.
+A trial version is a version of its resource. It is stored and the incumbent's content restored in
+one operation, so the head, the folders and the hosts keep what they had. A promotion is one
+operation more, which undo takes back.
 """
 
 import json
@@ -9,12 +11,32 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from evolvable_evolve.rounds.pool_looks import LOOKS, AssignedEnd, PoolDecision, PoolLook, judge_trial
+from evolvable_evolve.rounds.pool_looks import (
+    LOOKS,
+    AssignedEnd,
+    PoolDecision,
+    PoolLook,
+    judge_trial,
+)
 from evolvable_evolve.trial_arms import is_stale
 from evolvable_store import Actor, Files, Head, make_manifest, parse_document
-from evolvable_store.errors import EvolvableError, InvalidArgument, Refused, TryAgain, VersionConflict
+from evolvable_store.errors import (
+    EvolvableError,
+    InvalidArgument,
+    Refused,
+    TryAgain,
+    VersionConflict,
+)
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_store.storage import APPROVED, OPEN, Outcome, PooledVersion, PoolState, Proposal, check_share
+from evolvable_store.storage import (
+    APPROVED,
+    OPEN,
+    Outcome,
+    PooledVersion,
+    PoolState,
+    Proposal,
+    check_share,
+)
 from evolvable_tools import (
     REWARDS,
     Caller,
@@ -29,7 +51,9 @@ from evolvable_tools import (
 from evolvable_tools.verbs import rebase
 
 SHARE = 0.5
-"""Share of the sessions that are served a trial version: equal arms reach a look with the fewest sessions."""
+"""Share of the sessions that are served a trial version: equal arms reach a look with the fewest
+sessions.
+"""
 
 AGENTS_KEY = "agents"
 """Under which key the evidence of a proposal names the change of agents that it belongs to."""
@@ -37,7 +61,8 @@ AGENTS_KEY = "agents"
 BY_PERSON = "retired by a person"
 """How the reason of a trial begins that a person retired: the same change is not tried again."""
 
-# Sessions are shared out over the trials of the skills that they use: more trials at once would each wait longer.
+# Sessions are shared out over the trials of the skills that they use: more trials at once would
+# each wait longer.
 MAX_TRIALS = 20
 """Trials at once in one library."""
 
@@ -48,7 +73,9 @@ class TooManyTrials(Refused):
 
 @dataclass(frozen=True, slots=True)
 class PoolArm:
-    """One arm of a trial: sessions assigned to it, and of those with a verified end how many went well."""
+    """One arm of a trial: sessions assigned to it, and of those with a verified end how many went
+    well.
+    """
 
     assigned: int
     verified: int
@@ -57,7 +84,10 @@ class PoolArm:
 
 @dataclass(frozen=True, slots=True)
 class PoolEntry:
-    """One version that is or was on trial, as it is shown. next_look: verified sessions of each arm that it needs."""
+    """One version that is or was on trial, as it is shown.
+
+    next_look: verified sessions of each arm that it needs.
+    """
 
     id: int
     ref: str
@@ -88,7 +118,10 @@ class PoolPage:
 
 @dataclass(frozen=True, slots=True)
 class PoolEnded:
-    """What became of a trial. operation: of a promotion; proposal_id: where a promotion waits for a person."""
+    """What became of a trial.
+
+    operation: of a promotion; proposal_id: where a promotion waits for a person.
+    """
 
     id: int
     ref: str
@@ -106,20 +139,31 @@ def head_of(library: Library, trial: PooledVersion) -> Head:
 
 
 def check_may_try(library: Library, ref: Ref) -> Head:
-    """Return the head of a resource that may have a trial. Raises InvalidArgument, Refused, NoSuchResource."""
+    """Return the head of a resource that may have a trial.
+
+    Raises InvalidArgument, Refused, NoSuchResource.
+    """
     head = library.store.head(ref)
     if head.kind is not Kind.SKILL:
-        raise InvalidArgument(f"{ref} is no skill; only skills are tried.", "Approve the change, or reject it.")
+        raise InvalidArgument(
+            f"{ref} is no skill; only skills are tried.", "Approve the change, or reject it."
+        )
     if head.frozen:
         raise Refused(f"{ref} is frozen, so no version of it is tried.", "A person changes it.")
     if head.id in library.store.backend.authorship.untrusted_resources([head.id]):
-        raise Refused(f"{ref} came with a repository that no person trusts.", "`evolvable trust` first.")
+        raise Refused(
+            f"{ref} came with a repository that no person trusts.", "`evolvable trust` first."
+        )
     running = library.store.backend.pool.on_trial()
     if any(trial.resource == head.id for trial in running):
-        raise TooManyTrials(f"Another version of {ref} is on trial.", "`evolvable evolve pool stop` ends that trial.")
+        raise TooManyTrials(
+            f"Another version of {ref} is on trial.",
+            "`evolvable evolve pool stop` ends that trial.",
+        )
     if len(running) >= MAX_TRIALS:
         raise TooManyTrials(
-            f"{MAX_TRIALS} versions are on trial already.", "Wait, or stop one: `evolvable evolve pool list`."
+            f"{MAX_TRIALS} versions are on trial already.",
+            "Wait, or stop one: `evolvable evolve pool list`.",
         )
     return head
 
@@ -138,9 +182,10 @@ def put_on_trial(
 ) -> PooledVersion:
     """Put a version of a skill on trial; the head keeps its content.
 
-    proposal: the one that a person approves for trial with this. Without it the caller is an agent and the policy
-    decides: Refused where the change would wait for a person, or the skill delegates. added: the proposal of an agent
-    that the version delegates to; it is approved with it, in the same operation. Raises as `check_may_try`.
+    proposal: the one that a person approves for trial with this. Without it the caller is an agent
+    and the policy decides: Refused where the change would wait for a person, or the skill
+    delegates. added: the proposal of an agent that the version delegates to; it is approved with
+    it, in the same operation. Raises as `check_may_try`.
     """
     check_share(share)
     # What a person saved in a folder becomes the head first: the trial is compared with that.
@@ -149,13 +194,19 @@ def put_on_trial(
     before = library.store.files(head)
     if make_manifest(files).tree == head.tree:
         raise InvalidArgument(f"{ref} holds that already.", "Nothing was changed.")
-    if proposal is None and (why := why_it_waits(library, caller, head, before, files) or _loses_delegate(files)):
-        raise Refused(f"A trial of {ref} waits for a person: {why}.", "A person approves it for trial.")
+    if proposal is None and (
+        why := why_it_waits(library, caller, head, before, files) or _loses_delegate(files)
+    ):
+        raise Refused(
+            f"A trial of {ref} waits for a person: {why}.", "A person approves it for trial."
+        )
     pooled_versions = library.store.backend.pool.all()
     evidence = [f"proposal {proposal} approved for trial"] if proposal is not None else []
-    with library.transaction(caller, f"on trial: {reason}", evidence=evidence, sign=proposal is not None) as tx:
-        # Both in one transaction: nobody is served the trial version as the head, not even if the process dies in
-        # between.
+    with library.transaction(
+        caller, f"on trial: {reason}", evidence=evidence, sign=proposal is not None
+    ) as tx:
+        # Both in one transaction: nobody is served the trial version as the head, not even if the
+        # process dies in between.
         tx.put(head.ref, files, expected_version=head.version)
         tx.restore(head.ref, head.latest)
         if added is not None:
@@ -171,8 +222,18 @@ def put_on_trial(
         library.checkout([added.ref], created=True)
     assert tried.version is not None and back.version is not None
     new = PooledVersion(
-        *(0, head.id, tried.version, back.version, PoolState.TRIAL, since_round, library.store.now(), share),
-        # Trials that ended count too: each later one of the same skill gets a smaller part of alpha.
+        *(
+            0,
+            head.id,
+            tried.version,
+            back.version,
+            PoolState.TRIAL,
+            since_round,
+            library.store.now(),
+            share,
+        ),
+        # Trials that ended count too: each later one of the same skill gets a smaller part of
+        # alpha.
         number=sum(pooled_version.resource == head.id for pooled_version in pooled_versions) + 1,
         described=_description(before) != _description(files),
         approved=proposal is not None,
@@ -181,8 +242,11 @@ def put_on_trial(
     return library.store.backend.pool.add(new)
 
 
-def why_it_waits(library: Library, caller: Caller, head: Head | None, before: Files, after: Files) -> str:
-    """Return why a change by this caller would wait for a person, '' when the policy lets it live at once.
+def why_it_waits(
+    library: Library, caller: Caller, head: Head | None, before: Files, after: Files
+) -> str:
+    """Return why a change by this caller would wait for a person, '' when the policy lets it live
+    at once.
 
     Raises Unsafe for what a scan refuses.
     """
@@ -195,7 +259,9 @@ def why_it_waits(library: Library, caller: Caller, head: Head | None, before: Fi
 
 
 def _loses_delegate(files: Files) -> str:
-    """Return why a version that no person approved is not to be compared: only one arm would delegate; '' if it may."""
+    """Return why a version that no person approved is not to be compared: only one arm would
+    delegate; '' if it may.
+    """
     main = files.get(main_file(Kind.SKILL, ""))
     if main is None or delegate_in(main.data.decode("utf-8", "replace")) is None:
         return ""
@@ -208,7 +274,9 @@ def _description(files: Files) -> str:
     return f"{fields.get('description', '')}"
 
 
-def start_trial(library: Library, caller: Caller, proposal_id: int, *, share: float = SHARE) -> PoolEntry:
+def start_trial(
+    library: Library, caller: Caller, proposal_id: int, *, share: float = SHARE
+) -> PoolEntry:
     """Put the change of a proposal on trial: a person's decision.
 
     Raises NotFound, Refused, InvalidArgument, Conflict where it no longer fits what there is.
@@ -216,22 +284,29 @@ def start_trial(library: Library, caller: Caller, proposal_id: int, *, share: fl
     library.authorise(caller, "Putting a change on trial")
     proposal = library.store.backend.proposals.get(proposal_id)
     if proposal.state != "open" or verbs.is_expired(library, proposal):
-        raise InvalidArgument(f"Proposal {proposal_id} is decided already.", "`evolvable inbox` lists those that wait.")
+        raise InvalidArgument(
+            f"Proposal {proposal_id} is decided already.",
+            "`evolvable inbox` lists those that wait.",
+        )
     # A trial has two arms, so there must be an incumbent and a version to compare it with.
     if proposal.removes or not proposal.base:
         raise InvalidArgument(
-            f"Proposal {proposal_id} {'removes a resource' if proposal.removes else 'makes a new one'}.",
+            f"Proposal {proposal_id} "
+            f"{'removes a resource' if proposal.removes else 'makes a new one'}.",
             "Only a change of a skill can be tried: approve it, or reject it.",
         )
     head = check_may_try(library, proposal.ref)
     files = rebase(library, proposal, head, library.store.files(head), {}).files
     about = (library, caller, proposal.ref, files, proposal.reason)
-    new = put_on_trial(*about, share=share, proposal=proposal_id, added=_added_agent(library, proposal))
+    new = put_on_trial(
+        *about, share=share, proposal=proposal_id, added=_added_agent(library, proposal)
+    )
     return describe_trial(library, new)
 
 
 def _added_agent(library: Library, proposal: Proposal) -> Proposal | None:
-    """Return the proposal of the agent that a skill's proposal delegates to and that is not there yet.
+    """Return the proposal of the agent that a skill's proposal delegates to and that is not there
+    yet.
 
     Raises InvalidArgument where it was turned down: the trial would compare the skill with itself.
     """
@@ -244,31 +319,43 @@ def _added_agent(library: Library, proposal: Proposal) -> Proposal | None:
         return None
     if added.state != OPEN or verbs.is_expired(library, added):
         raise InvalidArgument(
-            f"Proposal {identity} of {added.ref} was turned down, and {proposal.ref} would delegate to it.",
+            f"Proposal {identity} of {added.ref} was turned down, and {proposal.ref} would "
+            "delegate to it.",
             f"Reject proposal {proposal.id} too.",
         )
     return added
 
 
 def assigned_ends(library: Library, trial: PooledVersion) -> list[AssignedEnd]:
-    """Return the sessions of a trial in the order of their assignment, of each connection the first alone.
+    """Return the sessions of a trial in the order of their assignment, of each connection the first
+    alone.
 
-    The end of a session is the verified end of its use of the resource, else that of the session as its transcript
-    shows it, where the server saw the session before. Whether it loaded anything does not matter.
+    The end of a session is the verified end of its use of the resource, else that of the session as
+    its transcript shows it, where the server saw the session before. Whether it loaded anything
+    does not matter.
     """
     attempts = library.evidence.list_attempts([trial.resource])
-    # What a person or a check says of the use itself counts before what the transcript shows of the whole session.
-    of_use = {attempt.key: attempt.outcome for attempt in attempts if attempt.verified and attempt.outcome in REWARDS}
-    of_session = {end.session: end.outcome for end in library.store.backend.observations.verified_ends()}
+    # What a person or a check says of the use itself counts before what the transcript shows of the
+    # whole session.
+    of_use = {
+        attempt.key: attempt.outcome
+        for attempt in attempts
+        if attempt.verified and attempt.outcome in REWARDS
+    }
+    of_session = {
+        end.session: end.outcome for end in library.store.backend.observations.verified_ends()
+    }
     found, connections = list[AssignedEnd](), set[str]()
     for unit in library.store.backend.pool.units(trial.id):
         link = unit.connection or unit.unit
-        # Sessions of one connection are not independent, and a test over all of them would count one client many
-        # times.
+        # Sessions of one connection are not independent, and a test over all of them would count
+        # one client many times.
         if link in connections:
             continue
         connections.add(link)
-        outcome: Outcome | None = of_use.get(unit.session or "") or of_session.get(unit.session or "")
+        outcome: Outcome | None = of_use.get(unit.session or "") or of_session.get(
+            unit.session or ""
+        )
         found.append(AssignedEnd(unit.trial, unit.at, outcome if outcome in REWARDS else None))
     return found
 
@@ -278,29 +365,36 @@ def look_at_trials(
 ) -> Iterator[tuple[PooledVersion, PoolLook | None, PoolEnded | None]]:
     """Look at every trial that is due, and promote or retire what the look decides.
 
-    Yields each trial with its look, None where it ended by itself, and what became of it, None where it goes on.
+    Yields each trial with its look, None where it ended by itself, and what became of it, None
+    where it goes on.
     """
     for trial in library.store.backend.pool.on_trial():
         head = head_of(library, trial)
         if is_stale(library, head, trial):
             tree = library.store.version(head, trial.version).tree
-            # A person may have made the same content live by hand, which is no failure of the version.
+            # A person may have made the same content live by hand, which is no failure of the
+            # version.
             won = head.version is not None and head.tree == tree
             state = PoolState.PROMOTED if won else PoolState.RETIRED
             yield (
                 trial,
                 None,
-                end_trial(library, caller, trial, state, "its content became the head" if won else _STALE),
+                end_trial(
+                    library, caller, trial, state, "its content became the head" if won else _STALE
+                ),
             )
             continue
-        # In a loop: many sessions may have ended since the last round, and a look at 12 comes only after that at 6.
+        # In a loop: many sessions may have ended since the last round, and a look at 12 comes only
+        # after that at 6.
         earlier, goes_on = list(trial.looks), True
         while goes_on:
-            look = judge_trial(assigned_ends(library, trial), trial.number, earlier, library.store.clock())
+            look = judge_trial(
+                assigned_ends(library, trial), trial.number, earlier, library.store.clock()
+            )
             if look is None:
                 break
-            # The look is stored before it is acted on: a process that dies in between has spent the alpha, and no
-            # look is taken twice.
+            # The look is stored before it is acted on: a process that dies in between has spent the
+            # alpha, and no look is taken twice.
             library.store.backend.pool.add_look(trial.id, look.as_row())
             earlier.append(look.as_row())
             ended = None
@@ -313,14 +407,21 @@ def look_at_trials(
 
 
 def _take_agent_back(library: Library, caller: Caller, trial: PooledVersion, why: str) -> None:
-    """Remove the agent that was added in the operation that began a trial, if it is as it was then and has no skill."""
+    """Remove the agent that was added in the operation that began a trial, if it is as it was then
+    and has no skill.
+    """
     head = head_of(library, trial)
     began = library.store.version(head, trial.version).operation
     for proposal in library.store.backend.proposals.in_state(APPROVED, 10_000):
         if proposal.operation != began or proposal.kind is not Kind.AGENT or proposal.base:
             continue
         agent = library.store.head_or_none(proposal.ref)
-        if agent is None or agent.version is None or agent.frozen or _is_changed(library, agent, began):
+        if (
+            agent is None
+            or agent.version is None
+            or agent.frozen
+            or _is_changed(library, agent, began)
+        ):
             continue
         # Another skill may delegate to the agent by now.
         if any(delegate == proposal.ref.at(None) for delegate in _living_delegates(library)):
@@ -353,66 +454,115 @@ def end_trial(
     why: str,
     operation: int | None = None,
 ) -> PoolEnded:
-    """End a trial; the head stays as it is. An agent that was added for a trial that is retired goes with it."""
+    """End a trial; the head stays as it is.
+
+    An agent that was added for a trial that is retired goes with it.
+    """
     if state is PoolState.RETIRED:
-        # Before the trial is ended: a process that dies in between finds it running, and ends it again.
+        # Before the trial is ended: a process that dies in between finds it running, and ends it
+        # again.
         _take_agent_back(library, caller, trial, why)
     library.store.backend.pool.end(trial.id, state, library.store.now(), why, operation)
-    return PoolEnded(trial.id, str(head_of(library, trial).ref), state.value, why, operation=operation)
+    return PoolEnded(
+        trial.id, str(head_of(library, trial).ref), state.value, why, operation=operation
+    )
 
 
 def promote_trial(library: Library, caller: Caller, trial: PooledVersion, why: str) -> PoolEnded:
     """Make a trial version the head in one operation, and end the trial.
 
-    An agent's promotion of what no person approved waits in the inbox where the policy would hold the change.
+    An agent's promotion of what no person approved waits in the inbox where the policy would hold
+    the change.
     """
     head = head_of(library, trial)
-    before, files = library.store.files(head), library.store.files(head, trial.version)
+    before, files = (
+        library.store.files(head),
+        library.store.files(
+            head,
+            trial.version,
+        ),
+    )
     if caller.actor is not Actor.HUMAN and not trial.approved:
         try:
             waits = why_it_waits(library, caller, head, before, files)
         except TryAgain:  # it says nothing about the version
             raise
         except EvolvableError as error:
-            return end_trial(library, caller, trial, PoolState.RETIRED, f"the scan refuses it now: {error.text}")
+            return end_trial(
+                library, caller, trial, PoolState.RETIRED, f"the scan refuses it now: {error.text}"
+            )
         if waits:
             # The policy has become stricter since the trial began, or a rule of the scan is new.
-            proposed = verbs.propose(library, caller, head.ref, head.version or 0, files, f"won its trial: {why}")
+            proposed = verbs.propose(
+                library, caller, head.ref, head.version or 0, files, f"won its trial: {why}"
+            )
             ended = end_trial(
-                library, caller, trial, PoolState.RETIRED, f"it won, and proposal {proposed} waits: {waits}"
+                library,
+                caller,
+                trial,
+                PoolState.RETIRED,
+                f"it won, and proposal {proposed} waits: {waits}",
             )
             return PoolEnded(*(ended.id, ended.ref, ended.state, ended.why), proposal_id=proposed)
     evidence = [f"trial {trial.id} of version {trial.version}", why]
     try:
-        with library.transaction(caller, f"promoted after its trial: {trial.reason}", evidence=evidence) as tx:
-            # Against the incumbent and not the head: a head that was changed meanwhile was not the one that was
-            # beaten.
+        with library.transaction(
+            caller, f"promoted after its trial: {trial.reason}", evidence=evidence
+        ) as tx:
+            # Against the incumbent and not the head: a head that was changed meanwhile was not the
+            # one that was beaten.
             tx.restore(head.ref, trial.version, expected_version=trial.incumbent)
     except VersionConflict:
         return end_trial(library, caller, trial, PoolState.RETIRED, _STALE)
     operation = tx.operation.id if tx.operation else None
     warnings = library.checkout([head.ref])
-    # After the commit: in between, the next look sees a head with the content of the trial, and ends it as promoted.
-    library.store.backend.pool.end(trial.id, PoolState.PROMOTED, library.store.now(), why, operation)
+    # After the commit: in between, the next look sees a head with the content of the trial, and
+    # ends it as promoted.
+    library.store.backend.pool.end(
+        trial.id, PoolState.PROMOTED, library.store.now(), why, operation
+    )
     version = tx.written[0].version
-    return PoolEnded(trial.id, str(head.ref), PoolState.PROMOTED.value, why, version, operation, warnings=warnings)
+    return PoolEnded(
+        trial.id,
+        str(head.ref),
+        PoolState.PROMOTED.value,
+        why,
+        version,
+        operation,
+        warnings=warnings,
+    )
 
 
-def decide_trial(library: Library, caller: Caller, identity: int, action: str, reason: str) -> PoolEnded:
-    """Stop, promote or retire a trial: a person's decision. Raises NotFound, Refused, InvalidArgument."""
+def decide_trial(
+    library: Library, caller: Caller, identity: int, action: str, reason: str
+) -> PoolEnded:
+    """Stop, promote or retire a trial: a person's decision.
+
+    Raises NotFound, Refused, InvalidArgument.
+    """
     library.authorise(caller, "Ending a trial")
     trial = library.store.backend.pool.get(identity)
     if trial.state is not PoolState.TRIAL:
-        raise InvalidArgument(f"Trial {identity} ended already: it is {trial.state}.", "`evolvable evolve pool list`")
+        raise InvalidArgument(
+            f"Trial {identity} ended already: it is {trial.state}.", "`evolvable evolve pool list`"
+        )
     why = library.redact(reason) or "no reason given"
     # Recorded before it is done, so that the history names who decided also where the action fails.
-    library.record(caller, f"{action} trial", f"{head_of(library, trial).ref} (trial {identity})")
+    library.record(
+        caller,
+        f"{action} trial",
+        f"{head_of(library, trial).ref} (trial {identity})",
+    )
     if action == "promote":
         if is_stale(library, head_of(library, trial), trial):
             raise Refused(f"Trial {identity} is over: {_STALE}.", "Restore the version by hand.")
         return promote_trial(library, caller, trial, why)
     return end_trial(
-        library, caller, trial, PoolState.RETIRED, f"{BY_PERSON if action == 'retire' else 'stopped'}: {why}"
+        library,
+        caller,
+        trial,
+        PoolState.RETIRED,
+        f"{BY_PERSON if action == 'retire' else 'stopped'}: {why}",
     )
 
 
@@ -420,7 +570,10 @@ def list_pool(library: Library, *, ended: bool = False) -> PoolPage:
     """Return the trials that run; ended: those that ended too, newest first."""
     pool = library.store.backend.pool
     return PoolPage(
-        [describe_trial(library, pooled_version) for pooled_version in (pool.all() if ended else pool.on_trial())]
+        [
+            describe_trial(library, pooled_version)
+            for pooled_version in (pool.all() if ended else pool.on_trial())
+        ]
     )
 
 
@@ -433,12 +586,27 @@ def describe_trial(library: Library, trial: PooledVersion, *, with_diff: bool = 
     """Return a trial as it is shown."""
     head, ends, diff = head_of(library, trial), assigned_ends(library, trial), None
     if with_diff:
-        old, new = (library.store.manifest(head, number) for number in (trial.incumbent, trial.version))
-        diff = verbs.diff(library, old, new, (str(trial.incumbent), str(trial.version)))
+        old, new = (
+            library.store.manifest(head, number) for number in (trial.incumbent, trial.version)
+        )
+        diff = verbs.diff(
+            library,
+            old,
+            new,
+            (str(trial.incumbent), str(trial.version)),
+        )
     following = len(trial.looks)
     due = LOOKS[following] if trial.state is PoolState.TRIAL and following < len(LOOKS) else None
     return PoolEntry(
-        *(trial.id, str(head.ref), trial.version, trial.incumbent, trial.state.value, trial.share, trial.since_round),
+        *(
+            trial.id,
+            str(head.ref),
+            trial.version,
+            trial.incumbent,
+            trial.state.value,
+            trial.share,
+            trial.since_round,
+        ),
         *(
             trial.at,
             trial.approved,

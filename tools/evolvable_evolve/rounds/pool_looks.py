@@ -1,9 +1,11 @@
-"""The looks at a trial: exact tests of concurrent sessions by the arm assigned, with alpha spent over looks and trials.
+"""The looks at a trial: exact tests of concurrent sessions by the arm assigned, with alpha spent
+over looks and trials.
 
-Fisher's exact test, because its level holds for every size of the arms and every share of successes, and looks begin at
-six sessions a side. It is one-sided: for promotion that the trial version is better, for retirement that it is worse.
-The levels of the looks add up to the level of the trial, and those of all trials of a resource to .05, so that the
-chance that any of them promotes a version without an effect is at most .05, whatever the correlation of the looks.
+Fisher's exact test, because its level holds for every size of the arms and every share of
+successes, and looks begin at six sessions a side. It is one-sided: for promotion that the trial
+version is better, for retirement that it is worse. The levels of the looks add up to the level of
+the trial, and those of all trials of a resource to .05, so that the chance that any of them
+promotes a version without an effect is at most .05, whatever the correlation of the looks.
 """
 
 import math
@@ -18,15 +20,22 @@ from evolvable_store import format_time
 from evolvable_store.storage import Outcome
 from evolvable_tools import REWARDS
 
-# Each look has twice the sessions of the one before, so that four looks reach from a large effect to a small one.
+# Each look has twice the sessions of the one before, so that four looks reach from a large effect
+# to a small one.
 LOOKS = (6, 12, 24, 48)
-"""Verified sessions of each arm at which a trial is looked at. After the last it is retired unless it is promoted."""
+"""Verified sessions of each arm at which a trial is looked at.
+
+After the last it is retired unless it is promoted.
+"""
 
 SPENT = (0.05, 0.15, 0.30, 0.50)
 """Shares of a trial's alpha that the looks spend: little at six sessions, where luck is large."""
 
 HARM_ALPHA = 0.10
-"""Level of each look for retirement. Giving up a good version costs a chance; keeping a bad one costs sessions."""
+"""Level of each look for retirement.
+
+Giving up a good version costs a chance; keeping a bad one costs sessions.
+"""
 
 MISSING_ALPHA = 0.10
 """Level at which more sessions without a verified end in the trial arm stop a promotion."""
@@ -45,7 +54,9 @@ class PoolDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AssignedEnd:
-    """One assigned session: its arm, when it was assigned, and its verified end, None without one."""
+    """One assigned session: its arm, when it was assigned, and its verified end, None
+    without one.
+    """
 
     trial: bool
     at: str
@@ -56,8 +67,9 @@ class AssignedEnd:
 class PoolLook:
     """One look. look: from 1. trial, control: successes and verified sessions of each arm.
 
-    p: that the trial version does so well without being better, at the level alpha; harm_p: so badly without being
-    worse. missing: sessions without a verified end, of the trial arm and of control.
+    p: that the trial version does so well without being better, at the level alpha; harm_p: so
+    badly without being worse. missing: sessions without a verified end, of the trial arm and of
+    control.
     """
 
     look: int
@@ -76,17 +88,26 @@ class PoolLook:
 
 
 def fisher_p_value(successes: int, n: int, other_successes: int, other_n: int) -> float:
-    """Return Fisher's exact one-sided p-value that the first of two groups has no larger chance of success.
+    """Return Fisher's exact one-sided p-value that the first of two groups has no larger chance of
+    success.
 
     1 where a group is empty.
     """
     if not n or not other_n:
         return 1.0
     good, everything = successes + other_successes, n + other_n
-    # The tail of the hypergeometric distribution: all tables with the same sums that are at least as good for the
-    # first group.
+    # The tail of the hypergeometric distribution: all tables with the same sums that are at least
+    # as good for the first group.
     more = range(successes, min(n, good) + 1)
-    ways = sum(math.comb(n, k) * math.comb(other_n, good - k) for k in more if good - k <= other_n)
+    ways = sum(
+        math.comb(n, k)
+        * math.comb(
+            other_n,
+            good - k,
+        )
+        for k in more
+        if good - k <= other_n
+    )
     return min(1.0, ways / math.comb(everything, good))
 
 
@@ -100,31 +121,56 @@ def judge_trial(
 ) -> PoolLook | None:
     """Return the next look at a trial, None while there are too few verified sessions for it.
 
-    ends: in the order of assignment, of each connection one. number: of the trial among those of its resource.
-    earlier: the looks there were. Of each arm the first sessions count, as many as the look has.
+    ends: in the order of assignment, of each connection one. number: of the trial among those of
+    its resource. earlier: the looks there were. Of each arm the first sessions count, as many as
+    the look has.
     """
     look = len(earlier) + 1
     if look > len(LOOKS):
         return None
     n, arms = LOOKS[look - 1], list(ends)
-    rewarded = {arm: [e for e in arms if e.trial is arm and e.outcome in REWARDS] for arm in (True, False)}
+    rewarded = {
+        arm: [e for e in arms if e.trial is arm and e.outcome in REWARDS] for arm in (True, False)
+    }
     if min(map(len, rewarded.values())) < n:
         return None
     last = max(some[n - 1].at for some in rewarded.values())
-    # Exactly n of each arm: with all that there are, the size of a look would depend on the results.
-    good = {arm: sum(e.outcome is Outcome.SUCCEEDED for e in some[:n]) for arm, some in rewarded.items()}
+    # Exactly n of each arm: with all that there are, the size of a look would depend on the
+    # results.
+    good = {
+        arm: sum(e.outcome is Outcome.SUCCEEDED for e in some[:n]) for arm, some in rewarded.items()
+    }
     before = format_time(now - SETTLED_AFTER)
-    # Sessions that began after the last one that counts have had less time to end, and would look like missing ones.
+    # Sessions that began after the last one that counts have had less time to end, and would look
+    # like missing ones.
     concurrent = [e for e in arms if e.at <= last and (e.outcome in REWARDS or e.at <= before)]
-    missing = {arm: sum(e.trial is arm and e.outcome not in REWARDS for e in concurrent) for arm in (True, False)}
+    missing = {
+        arm: sum(e.trial is arm and e.outcome not in REWARDS for e in concurrent)
+        for arm in (True, False)
+    }
     assigned = {arm: sum(e.trial is arm for e in concurrent) for arm in (True, False)}
-    p, harm = fisher_p_value(good[True], n, good[False], n), fisher_p_value(good[False], n, good[True], n)
-    # A version that makes sessions break off would otherwise look better: only the good ones reach a verified end.
+    p, harm = (
+        fisher_p_value(good[True], n, good[False], n),
+        fisher_p_value(good[False], n, good[True], n),
+    )
+    # A version that makes sessions break off would otherwise look better: only the good ones reach
+    # a verified end.
     unlike = fisher_p_value(missing[True], assigned[True], missing[False], assigned[False])
     alpha = alpha_of(number, look)
-    decision, why = _decide(p <= alpha, harm <= HARM_ALPHA, unlike < MISSING_ALPHA, look == len(LOOKS))
+    decision, why = _decide(
+        p <= alpha, harm <= HARM_ALPHA, unlike < MISSING_ALPHA, look == len(LOOKS)
+    )
     counts = ((good[True], n), (good[False], n))
-    return PoolLook(look, *counts, p, alpha, harm, (missing[True], missing[False]), decision, why)
+    return PoolLook(
+        look,
+        *counts,
+        p,
+        alpha,
+        harm,
+        (missing[True], missing[False]),
+        decision,
+        why,
+    )
 
 
 def _decide(better: bool, worse: bool, unlike: bool, last: bool) -> tuple[PoolDecision, str]:
@@ -132,7 +178,11 @@ def _decide(better: bool, worse: bool, unlike: bool, last: bool) -> tuple[PoolDe
         return PoolDecision.PROMOTE, "it is better than the incumbent"
     if worse:
         return PoolDecision.RETIRE, "it is worse than the incumbent"
-    why = "more of its sessions have no verified end than of the incumbent's" if better else "no clear difference"
+    why = (
+        "more of its sessions have no verified end than of the incumbent's"
+        if better
+        else "no clear difference"
+    )
     if last:
         return PoolDecision.RETIRE, f"after {LOOKS[-1]} sessions of each arm: {why}"
     return PoolDecision.WAIT, why

@@ -1,4 +1,5 @@
-"""What a round is over: the real sessions with a verified end since the last one, or the training trials of a run.
+"""What a round is over: the real sessions with a verified end since the last one, or the training
+trials of a run.
 
 Of a run nothing of validation or test is read, and no answer is shown.
 """
@@ -22,13 +23,26 @@ from evolvable_evolve.evolution import (
     read_records,
     shorten,
 )
-from evolvable_evolve.rounds.traces import RoundTrace, cause_of, failed_last_check_only, hash_text, procedures_of
+from evolvable_evolve.rounds.traces import (
+    RoundTrace,
+    cause_of,
+    failed_last_check_only,
+    hash_text,
+    procedures_of,
+)
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage import Attempt, Outcome, VerifiedEnd
 from evolvable_tools import MAIN_AGENT, REWARDS, Caller, Library, review
 from evolvable_tools.outcomes import own_part
 from evolvable_tools.redaction import Redactor
-from evolvable_tools.review import EvidenceSpan, ReviewRequest, ReviewSettings, pause_gc, session_steps, signals
+from evolvable_tools.review import (
+    EvidenceSpan,
+    ReviewRequest,
+    ReviewSettings,
+    pause_gc,
+    session_steps,
+    signals,
+)
 from evolvable_tools.sessions import NoTranscript, Origin, Session, TranscriptNotRead, read_session
 
 # Bounds the time of a round, which reads each transcript.
@@ -36,7 +50,9 @@ MAX_SESSIONS = 300
 """Sessions of one round, the oldest first; the others come in the next."""
 
 EVIDENT = review.EVIDENT | {"check_failing"}
-"""Signals whose spans are evidence: those of a review, and a check that still fails, because it verifies the end."""
+"""Signals whose spans are evidence: those of a review, and a check that still fails, because it
+verifies the end.
+"""
 
 
 class RoundSource(Protocol):
@@ -47,7 +63,9 @@ class RoundSource(Protocol):
         """Its name in the ledger."""
 
     def shows_answers(self, identity: str) -> bool:
-        """Return whether a model is shown what the agent said in it: that of a trial is masked, of a session not."""
+        """Return whether a model is shown what the agent said in it: that of a trial is masked, of
+        a session not.
+        """
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
         """Return the ids that no round has seen. seen: ids of earlier rounds."""
@@ -73,7 +91,8 @@ class SessionSource:
     def __post_init__(self) -> None:
         self._ends: dict[str, VerifiedEnd] = {}
         self._attempts: dict[str, list[Attempt]] = {}
-        # A trace is about a skill. The agents that a session started have episodes of their own (`agent_episodes`).
+        # A trace is about a skill. The agents that a session started have episodes of their own
+        # (`agent_episodes`).
         self._refs = {head.id: str(head.ref) for head in self.library.store.heads(Kind.SKILL)}
         for attempt in self.library.evidence.list_attempts():
             self._attempts.setdefault(attempt.key, []).append(attempt)
@@ -83,12 +102,16 @@ class SessionSource:
     def fresh(self, seen: Iterable[str]) -> list[str]:
         """Return the sessions with a verified end that no round was over, the oldest first."""
         excluded = set(seen)
-        ended = (name for name in self._ends if name not in excluded and self._reward(name) is not None)
+        ended = (
+            name for name in self._ends if name not in excluded and self._reward(name) is not None
+        )
         # Lazily: no end is compared behind the bound.
         return [name for name, _ in zip(ended, range(MAX_SESSIONS), strict=False)]
 
     def _reward(self, session: str) -> int | None:
-        """Return how a session ended: as its transcript shows it, else as the verified ends of its uses agree."""
+        """Return how a session ended: as its transcript shows it, else as the verified ends of its
+        uses agree.
+        """
         outcomes = {self._ends[session].outcome} & REWARDS.keys()
         if not outcomes:
             outcomes = {
@@ -106,12 +129,22 @@ class SessionSource:
         shown_ids = self.library.store.backend.observations.shown_in(identity)
         loaded = {attempt.resource for attempt in mine if attempt.loaded}
         used = frozenset(
-            self._refs[attempt.resource] for attempt in mine if attempt.used and attempt.resource in self._refs
+            self._refs[attempt.resource]
+            for attempt in mine
+            if attempt.used and attempt.resource in self._refs
         )
-        selected = frozenset(self._refs[resource] for resource in shown_ids | loaded if resource in self._refs)
-        kind = next((attempt.task_type for attempt in mine if attempt.task_type), None) or end.task_type or "other"
+        selected = frozenset(
+            self._refs[resource] for resource in shown_ids | loaded if resource in self._refs
+        )
+        kind = (
+            next((attempt.task_type for attempt in mine if attempt.task_type), None)
+            or end.task_type
+            or "other"
+        )
         reward = self._reward(identity)
-        partial = end.outcome is Outcome.PARTIAL or any(attempt.outcome is Outcome.PARTIAL for attempt in mine)
+        partial = end.outcome is Outcome.PARTIAL or any(
+            attempt.outcome is Outcome.PARTIAL for attempt in mine
+        )
         score = 0.5 if partial and not reward else float(reward or 0)
         about = (identity, end.at, kind, MAIN_AGENT, reward, score)
         bare = RoundTrace(*about, selected, used)
@@ -136,7 +169,10 @@ class SessionSource:
         return False
 
     def leak(self, before: str, after: str) -> str:
-        """Return '': sessions have no expected answers. What third parties wrote is refused by the rules of reviews."""
+        """Return '': sessions have no expected answers.
+
+        What third parties wrote is refused by the rules of reviews.
+        """
         return ""
 
 
@@ -152,21 +188,34 @@ def with_session(trace: RoundTrace, session: Session) -> RoundTrace:
     )
 
 
-def packet_of(library: Library, caller: Caller, session: Session, *, answers: bool = False) -> ReviewRequest:
-    """Return what a model is given of a session whose end is verified. answers: with what the agent said.
+def packet_of(
+    library: Library, caller: Caller, session: Session, *, answers: bool = False
+) -> ReviewRequest:
+    """Return what a model is given of a session whose end is verified. answers: with what the agent
+    said.
 
-    Its evidence is settled, because its end is known, and a check that failed in it is verified as one that passed is.
+    Its evidence is settled, because its end is known, and a check that failed in it is verified as
+    one that passed is.
     """
     packet, _ = review.build_request(library, caller, session, library.store.clock(), EVIDENT)
     failed = {
-        f"s{i}" for signal in packet.signals if signal.code in ("check_failing", "fail_then_pass") for i in signal.spans
+        f"s{i}"
+        for signal in packet.signals
+        if signal.code in ("check_failing", "fail_then_pass")
+        for i in signal.spans
     }
-    own = [replace(piece, settled=True) for piece in packet.evidence if piece.session == packet.session]
+    own = [
+        replace(piece, settled=True) for piece in packet.evidence if piece.session == packet.session
+    ]
     if answers:
         about = session.session_id
-        answer_spans = [span for span in session.spans if span.origin == Origin.ASSISTANT and span.text]
+        answer_spans = [
+            span for span in session.spans if span.origin == Origin.ASSISTANT and span.text
+        ]
         own += [
-            EvidenceSpan(f"s{span.index}", about, span.turn, span.origin, ("answer",), span.text, True)
+            EvidenceSpan(
+                f"s{span.index}", about, span.turn, span.origin, ("answer",), span.text, True
+            )
             for span in answer_spans
         ]
         # By the number of the span, so that the model reads the session in its order.
@@ -191,7 +240,9 @@ HEAD, TAIL = 6_000, 3_000
 
 @dataclass
 class TrialSource:
-    """The training trials of one run, each as a short session: the task, what was done, and the scorer's feedback."""
+    """The training trials of one run, each as a short session: the task, what was done, and the
+    scorer's feedback.
+    """
 
     name: str
     tasks: Mapping[str, Task]
@@ -208,20 +259,31 @@ class TrialSource:
         try:
             settings = state.settings
             task_set_ref = Ref.parse(str(settings["task_set"]))
-            ref = task_set_ref.within(task_set_ref.scope or USER_SCOPE).at(int(settings["task_set_version"]) or None)
+            ref = task_set_ref.within(task_set_ref.scope or USER_SCOPE).at(
+                int(settings["task_set_version"]) or None
+            )
             taskset, _ = load_taskset(library, caller, ref)
             train = {task.id: task for task in taskset.tasks if task.split is Split.TRAIN}
             own = {task for task, (split, _) in state.tasks.items() if split == Split.TRAIN}
             trials = dict(_training_trials(folder.id, read_records(folder), train.keys() & own))
             skills = {
-                digest: _refs(folder.program(digest)) for digest in {trial.program for _, trial in trials.values()}
+                digest: _refs(folder.program(digest))
+                for digest in {trial.program for _, trial in trials.values()}
             }
             open_tasks = [task for task in taskset.tasks if task.split is not Split.TEST]
             bar = float(settings["fail_below"])
         except DAMAGE_ERRORS as error:
             text = f"Run {folder.id} cannot be read: {type(error).__name__}."
             raise LedgerDamaged(text, "Restore its folder from a backup.") from error
-        return cls(f"run:{folder.id}", train, trials, skills, bar, LeakCorpus(open_tasks), library.redactor())
+        return cls(
+            f"run:{folder.id}",
+            train,
+            trials,
+            skills,
+            bar,
+            LeakCorpus(open_tasks),
+            library.redactor(),
+        )
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
         """Return the trials that no round was over, the oldest first."""
@@ -245,15 +307,23 @@ class TrialSource:
         )
 
     def session(self, identity: str) -> Session | None:
-        """Return what a model may be shown of a trial: expected answers are masked, and all texts redacted."""
+        """Return what a model may be shown of a trial: expected answers are masked, and all texts
+        redacted.
+        """
         if identity not in self.trials:
             return None
         at, trial = self.trials[identity]
         task = self.tasks[trial.task]
         hide = make_masker(task.expected, task.prompt)
-        answer = shorten(hide("\n\n".join(part for part in (trial.trace, trial.output) if part)), HEAD, TAIL)
+        answer = shorten(
+            hide("\n\n".join(part for part in (trial.trace, trial.output) if part)), HEAD, TAIL
+        )
         works = trial.score is not None and trial.score >= self.fail_below
-        ended = "it works" if works else f"that is wrong: {hide(trial.feedback) or 'the scorer says so'}"
+        ended = (
+            "it works"
+            if works
+            else f"that is wrong: {hide(trial.feedback) or 'the scorer says so'}"
+        )
         messages = [
             {"role": "user", "content": task.prompt, "timestamp": at},
             {"role": "assistant", "content": answer or "(no answer)", "timestamp": at},
@@ -272,11 +342,17 @@ class TrialSource:
         return str(found[0].source) if found else ""
 
 
-def _training_trials(run: str, records: Iterable[Mapping[str, Any]], train: Iterable[str]) -> dict[str, Any]:
+def _training_trials(
+    run: str, records: Iterable[Mapping[str, Any]], train: Iterable[str]
+) -> dict[str, Any]:
     """Return the counted trials of training tasks by their id, in the order of the ledger."""
     own, found = set(train), dict[str, Any]()
     for record in records:
-        if record["type"] != "trial" or record["trial"]["task"] not in own or record["trial"].get("cached"):
+        if (
+            record["type"] != "trial"
+            or record["trial"]["task"] not in own
+            or record["trial"].get("cached")
+        ):
             continue
         trial = parse_trial(record["trial"])
         if trial.score is not None:

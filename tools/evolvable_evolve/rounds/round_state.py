@@ -1,4 +1,7 @@
-"""The state of rounds: a fold over the records of `round.jsonl`. A round that was killed goes on from it."""
+"""The state of rounds: a fold over the records of `round.jsonl`.
+
+A round that was killed goes on from it.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -28,16 +31,18 @@ MAX_REMEMBERED = 200
 class RoundState:
     """All that is known of the rounds so far. Made by `fold_rounds` alone.
 
-    number: of the last round; running: whether it is unfinished. source: what it is over, `sessions` or `run:ID`. seen:
-    sessions and trials that a round was over. traces: of the running round. question_records, evolved, pruned: its
-    records, by trace, cluster and ref; stopped: why it asks no model any more. failures, procedures: of all rounds.
-    suspects: clusters that the round before changed, where its sessions then went worse. changed: clusters that the
-    last finished round changed. success: its verified sessions and successes. handoffs: diagnoses for a change of
-    agents. unasked: traces that no model was asked about yet; again: those of them that this round takes up. prunes:
-    skills that were proposed to go, each with its verified uses then. trials: by id, the state and the looks that were
-    recorded. repairs: changes of skills after failures, with the task types that they are for. restructured: the record
-    of agents of the running round. agent_changes: those that rounds proposed; agent_looks: how often the gate looked at
-    sessions.
+    number: of the last round; running: whether it is unfinished. source: what it is over,
+    `sessions` or `run:ID`. seen: sessions and trials that a round was over. traces: of the running
+    round. question_records, evolved, pruned: its records, by trace, cluster and ref; stopped: why
+    it asks no model any more. failures, procedures: of all rounds. suspects: clusters that the
+    round before changed, where its sessions then went worse. changed: clusters that the last
+    finished round changed. success: its verified sessions and successes. handoffs: diagnoses for a
+    change of agents. unasked: traces that no model was asked about yet; again: those of them that
+    this round takes up. prunes: skills that were proposed to go, each with its verified uses then.
+    trials: by id, the state and the looks that were recorded. repairs: changes of skills after
+    failures, with the task types that they are for. restructured: the record of agents of the
+    running round. agent_changes: those that rounds proposed; agent_looks: how often the gate looked
+    at sessions.
     """
 
     number: int = 0
@@ -112,7 +117,12 @@ def _learn(state: RoundState, record: LedgerRecord) -> None:
     state.failures.update(record["failures"])
     for procedure, sessions in record["procedures"].items():
         state.procedures.setdefault(procedure, [])
-        state.procedures[procedure] = sorted({*state.procedures[procedure], *sessions})[:REMEMBERED]
+        state.procedures[procedure] = sorted(
+            {
+                *state.procedures[procedure],
+                *sessions,
+            }
+        )[:REMEMBERED]
 
 
 REMEMBERED = 4
@@ -123,7 +133,10 @@ def _ask(state: RoundState, record: LedgerRecord) -> None:
     state.question_records[record["trace"]] = record
     if record["sign"] == "F":
         about = ("trace", "cluster", "cause", "agent", "task_type", "better")
-        state.handoffs = [*state.handoffs, {name: record.get(name, "") for name in about}][-MAX_REMEMBERED:]
+        state.handoffs = [
+            *state.handoffs,
+            {name: record.get(name, "") for name in about},
+        ][-MAX_REMEMBERED:]
 
 
 def _stop(state: RoundState, record: LedgerRecord) -> None:
@@ -148,20 +161,29 @@ def _evolve(state: RoundState, record: LedgerRecord) -> None:
 def _prune(state: RoundState, record: LedgerRecord) -> None:
     state.pruned = record
     state.prunes |= {
-        removal["ref"]: int(removal["verified"]) for removal in record["proposed"] if removal["proposal"] is not None
+        removal["ref"]: int(removal["verified"])
+        for removal in record["proposed"]
+        if removal["proposal"] is not None
     }
 
 
 def _look(state: RoundState, record: LedgerRecord) -> None:
     state.has_looked = True
-    state.trials |= {str(trial["trial"]): (str(trial["state"]), int(trial["looks"])) for trial in record["trials"]}
+    state.trials |= {
+        str(trial["trial"]): (str(trial["state"]), int(trial["looks"]))
+        for trial in record["trials"]
+    }
 
 
 def _restructure(state: RoundState, record: LedgerRecord) -> None:
     state.restructured = record
     state.agent_looks += bool(record["looked"])
     if record["proposal_id"] is not None:
-        about = {"number": state.number, "looks": state.agent_looks, "proposal": record["proposal_id"]}
+        about = {
+            "number": state.number,
+            "looks": state.agent_looks,
+            "proposal": record["proposal_id"],
+        }
         edit = {name: record["edit"][name] for name in ("op", "agents")}
         change = {**about, "key": record["key"], "ref": record["ref"], **edit}
         state.agent_changes = [*state.agent_changes, change][-MAX_REMEMBERED:]
@@ -174,11 +196,17 @@ def _end(state: RoundState, record: LedgerRecord) -> None:
     state.suspects = state.changed if fell else ()
     state.changed = tuple(
         sorted(
-            cluster for cluster, evolved in state.evolved.items() if evolved["action"] in ("create", "refine", "hold")
+            cluster
+            for cluster, evolved in state.evolved.items()
+            if evolved["action"] in ("create", "refine", "hold")
         )
     )
     state.success = (int(successes), int(n)) if n else state.success
-    waiting = [trace["id"] for trace in state.traces if trace["ask"] and trace["id"] not in state.question_records]
+    waiting = [
+        trace["id"]
+        for trace in state.traces
+        if trace["ask"] and trace["id"] not in state.question_records
+    ]
     state.unasked, state.running = tuple(waiting[-MAX_UNASKED:]), False
 
 

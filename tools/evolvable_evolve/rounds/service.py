@@ -1,8 +1,9 @@
-"""A round: learn from the sessions since the last one, diagnose failures, and change at most one thing of a cluster.
+"""A round: learn from the sessions since the last one, diagnose failures, and change at most one
+thing of a cluster.
 
-Each step is one record of a ledger, and what it does in the library it does once: a round that was killed at any record
-goes on to the same state. A round acts as an agent: what the policy would let live enters the pool, and everything else
-waits in the inbox.
+Each step is one record of a ledger, and what it does in the library it does once: a round that was
+killed at any record goes on to the same state. A round acts as an agent: what the policy would let
+live enters the pool, and everything else waits in the inbox.
 """
 
 import contextlib
@@ -22,7 +23,13 @@ from evolvable_evolve.rounds.diagnosis import (
     diagnose,
     proposal_sign,
 )
-from evolvable_evolve.rounds.policy_cards import SHOWN, PolicyCard, card_index, nearest_cards, program_cards
+from evolvable_evolve.rounds.policy_cards import (
+    SHOWN,
+    PolicyCard,
+    card_index,
+    nearest_cards,
+    program_cards,
+)
 from evolvable_evolve.rounds.pool import look_at_trials
 from evolvable_evolve.rounds.round_changes import (
     RoundChange,
@@ -48,10 +55,25 @@ from evolvable_store import Actor, Principal
 from evolvable_store.errors import EvolvableError, Refused
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage import PoolState
-from evolvable_tools import Caller, Library, agent_episodes, agent_utilities, review, verified_utilities
+from evolvable_tools import (
+    Caller,
+    Library,
+    agent_episodes,
+    agent_utilities,
+    review,
+    verified_utilities,
+)
 from evolvable_tools.llm import ProviderError, Request, WrongAnswer
 from evolvable_tools.outcomes import BUILT_IN_TEXT, TASK_TYPES, VOCABULARY_FILE
-from evolvable_tools.review import MAX_TOKENS, OverBudget, QuestionUsage, ReviewRequest, ReviewSettings, reserve, settle
+from evolvable_tools.review import (
+    MAX_TOKENS,
+    OverBudget,
+    QuestionUsage,
+    ReviewRequest,
+    ReviewSettings,
+    reserve,
+    settle,
+)
 from evolvable_tools.verbs import find_skill, update_resource
 
 # Bounds what one round may cost; the day's budget of reviews bounds all of them.
@@ -78,10 +100,11 @@ SEEDS = [
 class RoundReport:
     """What a round did.
 
-    episodes: sessions or trials with a verified end; retained: of each reason; utilities: values of Q of skills and
-    of agents. changes: one for each cluster; pruned: removals that it proposed; trials: those that go on or ended.
-    unasked: traces that wait for a model, and why. suspects: clusters that were changed before the sessions went worse.
-    agents: the change of agents that it proposed, or why there is none.
+    episodes: sessions or trials with a verified end; retained: of each reason; utilities: values of
+    Q of skills and of agents. changes: one for each cluster; pruned: removals that it proposed;
+    trials: those that go on or ended. unasked: traces that wait for a model, and why. suspects:
+    clusters that were changed before the sessions went worse. agents: the change of agents that it
+    proposed, or why there is none.
     """
 
     number: int
@@ -105,11 +128,14 @@ def run_round(
 ) -> RoundReport:
     """Run a round, or go on with the one that was interrupted; return what it did.
 
-    source: by default the real sessions since the last round. Raises Refused where reviews are off, LedgerBusy while
-    another round runs, LedgerDamaged.
+    source: by default the real sessions since the last round. Raises Refused where reviews are off,
+    LedgerBusy while another round runs, LedgerDamaged.
     """
     if not settings.on:
-        raise Refused("Reviews are off here (EVOLVABLE_REVIEW=off), and so are rounds.", "Nothing was read or written.")
+        raise Refused(
+            "Reviews are off here (EVOLVABLE_REVIEW=off), and so are rounds.",
+            "Nothing was read or written.",
+        )
     expire_proposals(library)
     with Ledger.open(library.store.home / LEDGER, clock=library.store.clock) as ledger:
         return _RoundWork(library, caller, settings, ledger, source).run()
@@ -119,20 +145,28 @@ class _RoundWork:
     """The steps of one round."""
 
     def __init__(
-        self, library: Library, caller: Caller, settings: ReviewSettings, ledger: Ledger, source: RoundSource | None
+        self,
+        library: Library,
+        caller: Caller,
+        settings: ReviewSettings,
+        ledger: Ledger,
+        source: RoundSource | None,
     ) -> None:
         self._library, self._settings, self._ledger = library, settings, ledger
         self._source: RoundSource = source or SessionSource(library, settings)
         self._scopes = caller.scopes
         self._answers = RunDirectory(library.store.home / FOLDER)
         self._packets: dict[str, ReviewRequest | None] = {}
-        # All state is in the ledger, so a round that was killed goes on at the step that has no record.
+        # All state is in the ledger, so a round that was killed goes on at the step that has no
+        # record.
         self.state = fold_rounds(ledger.records)
 
     @property
     def caller(self) -> Caller:
         """The caller of a round: an agent, in a session of its own."""
-        return Caller(Actor.AGENT, f"round-{self.state.number}", self._scopes, Principal.AGENT, "round")
+        return Caller(
+            Actor.AGENT, f"round-{self.state.number}", self._scopes, Principal.AGENT, "round"
+        )
 
     def note(self, type: str, **fields: Any) -> None:
         """Append a record, and take the step in the state."""
@@ -144,7 +178,9 @@ class _RoundWork:
             fresh = self._source.fresh(self.state.seen)
             # Traces that the last round had no question left for come first.
             sessions = list(dict.fromkeys([*self.state.unasked, *fresh]))
-            self.note("round", number=self.state.number + 1, source=self._source.name, sessions=sessions)
+            self.note(
+                "round", number=self.state.number + 1, source=self._source.name, sessions=sessions
+            )
         if not self.state.learned:
             self.learn()
         self.ask()
@@ -157,7 +193,8 @@ class _RoundWork:
             self.note("agents", **asdict(change_agents(self._library, self.caller, self.state)))
         report = self.report()
         self.note("ended", success=[report.successes, report.episodes])
-        # Answers hold texts of sessions: they stay only until the record that ends the round is written.
+        # Answers hold texts of sessions: they stay only until the record that ends the round is
+        # written.
         shutil.rmtree(self._answers.path, ignore_errors=True)
         return self.with_suspects(report)
 
@@ -165,9 +202,12 @@ class _RoundWork:
         """Cut the traces, learn from them, and retain those that something may follow from."""
         self.keep_vocabulary()
         traces = list(traces_of(self._source, self.state.sessions))
-        again = [trace for trace in traces if trace.id in self.state.again]  # the round before has counted them
+        # The round before has counted them.
+        again = [trace for trace in traces if trace.id in self.state.again]
         fresh = [trace for trace in traces if trace.id not in self.state.again]
-        retained = retain(traces, self.state.failures - Counter(counted_failures(again)), self.state.procedures)
+        retained = retain(
+            traces, self.state.failures - Counter(counted_failures(again)), self.state.procedures
+        )
         seen = self._library.store.backend.observations
         utilities = {
             "skills": len(verified_utilities(self._library.evidence.list_attempts())),
@@ -184,17 +224,27 @@ class _RoundWork:
         )
 
     def keep_vocabulary(self) -> None:
-        """Make the library's own vocabulary of task types, where it has none, for a person to change."""
+        """Make the library's own vocabulary of task types, where it has none, for a person to
+        change.
+        """
         if not self.state.sessions or self._library.store.head_or_none(TASK_TYPES) is not None:
             return
         text = (
-            "---\nname: task-types\ndescription: The vocabulary of the task types by which evidence is cut.\n---\n\n"
-            f"`{VOCABULARY_FILE}` names the file types and the verbs, and the part of a label that each stands for.\n"
+            "---\nname: task-types\ndescription: The vocabulary of the task types by which "
+            f"evidence is cut.\n---\n\n`{VOCABULARY_FILE}` names the file types and the verbs, "
+            "and the part of a label that each stands for.\n"
         )
         files = {"ENVIRONMENT.md": text, VOCABULARY_FILE: BUILT_IN_TEXT}
         # A vocabulary that waits for a person, or is refused, is no reason not to learn.
         with contextlib.suppress(EvolvableError):
-            update_resource(self._library, self.caller, TASK_TYPES, "the words of task types", files=files, create=True)
+            update_resource(
+                self._library,
+                self.caller,
+                TASK_TYPES,
+                "the words of task types",
+                files=files,
+                create=True,
+            )
 
     # Diagnosis
 
@@ -205,7 +255,8 @@ class _RoundWork:
             # Traces with a reason were not asked about, and cost nothing.
             if (
                 self.state.stopped
-                or sum(not question["why"] for question in self.state.question_records.values()) >= MAX_QUESTIONS
+                or sum(not question["why"] for question in self.state.question_records.values())
+                >= MAX_QUESTIONS
             ):
                 return
             if row["cluster"] in tried:
@@ -226,7 +277,11 @@ class _RoundWork:
             evidence = {piece.id: piece.text for piece in packet.evidence}
             found = diagnose(answer["diagnoses"], evidence)
             sign = proposal_sign(row["reward"], found)
-            candidates = answer["candidates"][:1] if sign in (ProposalSign.SUCCESS, ProposalSign.REPAIR) else []
+            candidates = (
+                answer["candidates"][:1]
+                if sign in (ProposalSign.SUCCESS, ProposalSign.REPAIR)
+                else []
+            )
             # Redacted before it is written, since the model may repeat a secret of the session.
             clean = self._settings.redactor.redact_value(
                 {"candidate": candidates[0] if candidates else None, "cost": cost}
@@ -243,44 +298,79 @@ class _RoundWork:
             self.note_asked(row, sign, **about)
 
     def clusters_on_trial(self) -> set[str]:
-        """Return the skills that an earlier round or a person has on trial: nothing else of them is changed."""
+        """Return the skills that an earlier round or a person has on trial: nothing else of them is
+        changed.
+        """
         running = self._library.store.backend.pool.on_trial()
-        trials = [pooled_version for pooled_version in running if pooled_version.since_round != self.state.number]
+        trials = [
+            pooled_version
+            for pooled_version in running
+            if pooled_version.since_round != self.state.number
+        ]
         heads = self._library.store.backend.heads_by_id(trial.resource for trial in trials)
         return {str(head.ref) for head in heads.values()}
 
     def to_ask(self) -> list[Mapping[str, Any]]:
-        """Return the traces that no model was asked about: by priority of their cluster, then the newest."""
+        """Return the traces that no model was asked about: by priority of their cluster, then the
+        newest.
+        """
         weight = Counter(row["cluster"] for row in self.state.traces if row["ask"])
         for cluster in self.state.suspects:
             # After a change the sessions of this cluster went worse: others are asked about first.
             weight[cluster] //= 2
-        waiting = [row for row in self.state.traces if row["ask"] and row["id"] not in self.state.question_records]
-        newest = sorted(waiting, key=lambda row: (row["at"], row["id"]), reverse=True)
-        return sorted(newest, key=lambda row: (-weight[row["cluster"]], row["cluster"]))
+        waiting = [
+            row
+            for row in self.state.traces
+            if row["ask"] and row["id"] not in self.state.question_records
+        ]
+        newest = sorted(
+            waiting,
+            key=lambda row: (row["at"], row["id"]),
+            reverse=True,
+        )
+        return sorted(
+            newest,
+            key=lambda row: (-weight[row["cluster"]], row["cluster"]),
+        )
 
     def note_asked(self, row: Mapping[str, Any], sign: ProposalSign, **more: Any) -> None:
         """Record the diagnosis of one trace."""
         about = {name: row[name] for name in ("cluster", "agent", "task_type")}
-        fields = {"cause": None, "unique": False, "tag": None, "answer": "", "why": "", "better": ""} | more
+        fields = {
+            "cause": None,
+            "unique": False,
+            "tag": None,
+            "answer": "",
+            "why": "",
+            "better": "",
+        } | more
         self.note("asked", trace=row["id"], sign=sign.value, **about, **fields)
 
     def packet(self, identity: str) -> ReviewRequest | None:
-        """Return what a model may be shown of a session or trial, None where nothing of it is left."""
+        """Return what a model may be shown of a session or trial, None where nothing of
+        it is left.
+        """
         if identity not in self._packets:
             session = self._source.session(identity)
             answers = self._source.shows_answers(identity)
             review_request = (
-                packet_of(self._library, self.caller, session, answers=answers) if session is not None else None
+                packet_of(self._library, self.caller, session, answers=answers)
+                if session is not None
+                else None
             )
             self._packets[identity] = review_request
         return self._packets[identity]
 
-    def think(self, row: Mapping[str, Any], packet: ReviewRequest) -> tuple[dict[str, Any], dict[str, Any]]:
+    def think(
+        self, row: Mapping[str, Any], packet: ReviewRequest
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the model's answer, within the day's budget of reviews, and what it cost."""
         model, settings = self._settings.reviewer_model, self._settings
         if model is None:
-            raise Refused("No model is set that reviews.", "Set one for the role reviewer; docs/models.md says how.")
+            raise Refused(
+                "No model is set that reviews.",
+                "Set one for the role reviewer; docs/models.md says how.",
+            )
         bodies = review.skill_bodies(self._library, packet, settings.redactor)
         data = review.data_for_model(packet, bodies)
         context = {"reason": row["reason"], "cluster": row["cluster"], "reward": row["reward"]}
@@ -289,13 +379,16 @@ class _RoundWork:
         plain = settings.redactor.redact_value({**context, "policy_cards": cards, **data})[0]
         used = QuestionUsage()
         text = review.to_plain(plain)
-        request = Request(INSTRUCTIONS, text, ANSWER_SCHEMA, MAX_TOKENS, role="proposer", **used.hooks())
+        request = Request(
+            INSTRUCTIONS, text, ANSWER_SCHEMA, MAX_TOKENS, role="proposer", **used.hooks()
+        )
         reviews, day = self._library.store.backend.reviews, self._library.store.now()[:10]
         name = f"round-{self.state.number}"
         reserved = reserve(reviews, settings.budget, day, name, model, request)
         try:
             answer = model.think(request)
-        # The answer cost money and does not fit the schema: the trace counts as asked, and is not paid for again.
+        # The answer cost money and does not fit the schema: the trace counts as asked, and is not
+        # paid for again.
         except WrongAnswer:
             answer = {"diagnoses": [], "candidates": []}
         finally:
@@ -326,7 +419,11 @@ class _RoundWork:
         order = {match.ref: match.confidence for match in found.matches} if found else {}
         seeds = {head.id: "comes with Evolvable" for head in heads if head.name in SEEDS}
         cards = nearest_cards(self._library, heads, order, {**seeds, **won})
-        absent = [name for name in SEEDS if not self._library.store.head_or_none(Ref(Kind.SKILL, name, USER_SCOPE))]
+        absent = [
+            name
+            for name in SEEDS
+            if not self._library.store.head_or_none(Ref(Kind.SKILL, name, USER_SCOPE))
+        ]
         return [*cards, *program_cards(absent, typed[:1_000])][:SHOWN]
 
     # Changes
@@ -337,12 +434,15 @@ class _RoundWork:
         for record in self.state.question_records.values():
             by_cluster.setdefault(record["cluster"], []).append(record)
         for cluster in sorted(by_cluster):
-            # Each cluster is a record of its own, so an interrupted round goes on with the next one.
+            # Each cluster is a record of its own, so an interrupted round goes on with the next
+            # one.
             if cluster not in self.state.evolved:
                 self.note("evolved", **asdict(self.change_cluster(cluster, by_cluster[cluster])))
 
     def change_cluster(self, cluster: str, records: Sequence[Mapping[str, Any]]) -> RoundChange:
-        """Change one cluster by the first candidate of its traces that keeps every rule; return what was done."""
+        """Change one cluster by the first candidate of its traces that keeps every rule; return
+        what was done.
+        """
         number, why = self.state.number, "no change was proposed"
         # A process that died between the change and its record has made it already.
         if (change := change_made(self._library, number, cluster)) is not None:
@@ -357,17 +457,23 @@ class _RoundWork:
             target = str(candidate.get("target", ""))
             trial = trial_made(self._library, number, target) if target else None
             if trial is not None and target not in changed_refs:
-                return RoundChange(cluster, "refine", tried_why(self._library, trial), target, trial=trial.id)
+                return RoundChange(
+                    cluster, "refine", tried_why(self._library, trial), target, trial=trial.id
+                )
             about = (packet, candidate, ProposalSign(record["sign"]), found, cluster, cost)
             admitted, refused = admit_for(self._library, self.caller, self._settings, *about)
             if admitted is None:
                 why = refused
             elif str(admitted.draft.ref) in changed_refs:
                 why = "another change of it is in this round"
-            elif leaked := self._source.leak(texts_of(admitted.change.before), texts_of(admitted.draft.files)):
+            elif leaked := self._source.leak(
+                texts_of(admitted.change.before), texts_of(admitted.draft.files)
+            ):
                 why = f"it repeats a task of the run ({leaked})"
             else:
-                return evolve_cluster(self._library, self.caller, number, cluster, admitted, "", self.cards(packet))
+                return evolve_cluster(
+                    self._library, self.caller, number, cluster, admitted, "", self.cards(packet)
+                )
         return RoundChange(cluster, "no-op", why)
 
     def answer(self, record: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
@@ -383,7 +489,9 @@ class _RoundWork:
         return self._library, self.caller, changed, dict(self.state.prunes)
 
     def look(self) -> None:
-        """Look at the trials that are due, and record the state of each that had not ended before."""
+        """Look at the trials that are due, and record the state of each that had not
+        ended before.
+        """
         for _ in look_at_trials(self._library, self.caller):
             pass
         ended = {trial_id for trial_id, (state, _) in self.state.trials.items() if state != "trial"}
@@ -403,7 +511,10 @@ class _RoundWork:
 
     def report(self) -> RoundReport:
         """Return the report of the round so far."""
-        state, learned = self.state, next(r for r in reversed(self._ledger.records) if r["type"] == "learned")
+        state, learned = (
+            self.state,
+            next(r for r in reversed(self._ledger.records) if r["type"] == "learned"),
+        )
         look_record = next(r for r in reversed(self._ledger.records) if r["type"] == "looked")
         names = ("cluster", "action", "why", "ref", "proposal_id", "trial")
         columns = ("trace", "cluster", "cause", "unique", "tag", "sign", "why")
@@ -411,11 +522,19 @@ class _RoundWork:
             *(state.number, state.source, learned["success"][1], learned["success"][0]),
             retained=dict(Counter(row["reason"] for row in state.traces)),
             utilities=learned["utilities"],
-            diagnosed=[{name: record[name] for name in columns} for record in state.question_records.values()],
-            changes=[RoundChange(**{name: record[name] for name in names}) for record in state.evolved.values()],
+            diagnosed=[
+                {name: record[name] for name in columns}
+                for record in state.question_records.values()
+            ],
+            changes=[
+                RoundChange(**{name: record[name] for name in names})
+                for record in state.evolved.values()
+            ],
             pruned=list((state.pruned or {}).get("proposed", ())),
             trials=list(look_record["trials"]),
-            agents=RosterChange(**{name: self.state.restructured[name] for name in RosterChange.__slots__})
+            agents=RosterChange(
+                **{name: self.state.restructured[name] for name in RosterChange.__slots__}
+            )
             if self.state.restructured is not None
             else None,
             unasked=len(self.to_ask()),
@@ -438,4 +557,10 @@ def _row(retained: RetainedTrace) -> dict[str, Any]:
         "reason": retained.reason.value,
         "reward": trace.reward,
     }
-    return {**about, "task_type": trace.task_type, "agent": trace.agent, "cause": trace.cause, "ask": ask}
+    return {
+        **about,
+        "task_type": trace.task_type,
+        "agent": trace.agent,
+        "cause": trace.cause,
+        "ask": ask,
+    }

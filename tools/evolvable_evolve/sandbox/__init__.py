@@ -1,7 +1,7 @@
 """Sandboxes: run a command isolated from the rest of the machine.
 
-Begin with `sandbox_of`, which finds what this machine can do, and `Sandbox.run`. `Bubblewrap` is the mechanism;
-`ResourceLimits` and `ModelAccess` say what is inside.
+Begin with `sandbox_of`, which finds what this machine can do, and `Sandbox.run`. `Bubblewrap` is
+the mechanism; `ResourceLimits` and `ModelAccess` say what is inside.
 """
 
 from evolvable_store import late_names
@@ -24,7 +24,9 @@ else:
         __name__,
         {
             "exchange": "ModelAccess SandboxOutputError bring_back relay",
-            "mechanisms": "Bubblewrap Confinement MODEL_PORT ResourceLimits Sandbox environment_inside",
+            "mechanisms": (
+                "Bubblewrap Confinement MODEL_PORT ResourceLimits Sandbox environment_inside"
+            ),
             "probe": "SandboxChoice sandbox_of",
         },
     )

@@ -1,4 +1,6 @@
-"""The exchange with a sandbox: the relay to one model host, which holds the key, and the files that a command left."""
+"""The exchange with a sandbox: the relay to one model host, which holds the key, and the files that
+a command left.
+"""
 
 import asyncio
 import contextlib
@@ -41,9 +43,11 @@ class RelayRefusal(Exception):
 
 @dataclass(frozen=True)
 class ModelAccess:
-    """What a command inside may ask of a model. address: of the model. paths: what may be asked for, below it.
+    """What a command inside may ask of a model. address: of the model. paths: what may be asked
+    for, below it.
 
-    headers: set in every request, whatever the command sent; the key is one of them. proxy: to other machines.
+    headers: set in every request, whatever the command sent; the key is one of them. proxy: to
+    other machines.
     """
 
     address: str
@@ -80,7 +84,8 @@ async def relay(model: ModelAccess) -> AsyncIterator[Path]:
                 yield folder / "model.sock"
             finally:
                 server.close()
-                # A command that ended may leave requests under way, which would spend tokens for nobody.
+                # A command that ended may leave requests under way, which would spend tokens for
+                # nobody.
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
@@ -89,17 +94,27 @@ async def relay(model: ModelAccess) -> AsyncIterator[Path]:
 
 
 def _client(model: ModelAccess) -> "httpx2.AsyncClient":
-    """Return the client that asks the model. How long an answer may take is the limit of the command itself."""
+    """Return the client that asks the model.
+
+    How long an answer may take is the limit of the command itself.
+    """
     try:
         return async_http_client(
-            RequestRules(model.address, model.headers, model.proxy, max_bytes=MOST_BODY, passes=True)
+            RequestRules(
+                model.address, model.headers, model.proxy, max_bytes=MOST_BODY, passes=True
+            )
         )
     except ValueError as error:
-        raise SandboxOutputError(f"The model cannot be reached: {error}.", "Correct `[models]`.") from None
+        raise SandboxOutputError(
+            f"The model cannot be reached: {error}.", "Correct `[models]`."
+        ) from None
 
 
 async def _answer(
-    model: ModelAccess, client: "httpx2.AsyncClient", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    model: ModelAccess,
+    client: "httpx2.AsyncClient",
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> None:
     try:
         request = await _request(model, client, reader, writer)
@@ -108,9 +123,12 @@ async def _answer(
             await _pass_on(answer, writer)
         finally:
             await answer.aclose()
-    # The connection closes after each answer: one request a connection keeps the framing simple and safe.
+    # The connection closes after each answer: one request a connection keeps the framing simple and
+    # safe.
     except RelayRefusal as refusal:
-        writer.write(f"HTTP/1.1 {refusal}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode())
+        writer.write(
+            f"HTTP/1.1 {refusal}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()
+        )
     except _relay_errors():
         writer.write(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
     finally:
@@ -119,13 +137,25 @@ async def _answer(
 
 
 def _relay_errors() -> tuple[type[Exception], ...]:
-    return OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, *http_errors()
+    return (
+        OSError,
+        asyncio.IncompleteReadError,
+        asyncio.LimitOverrunError,
+        ValueError,
+        *http_errors(),
+    )
 
 
 async def _pass_on(answer: "httpx2.Response", writer: asyncio.StreamWriter) -> None:
     """Write an answer as it comes. One that breaks off has no end here either."""
-    whole = answer.request.method == "HEAD" or answer.status_code in (204, 304) or "content-length" in answer.headers
-    header_lines = [b"%b: %b" % pair for pair in answer.headers.raw if pair[0].lower() not in _ENDS_HERE]
+    whole = (
+        answer.request.method == "HEAD"
+        or answer.status_code in (204, 304)
+        or "content-length" in answer.headers
+    )
+    header_lines = [
+        b"%b: %b" % pair for pair in answer.headers.raw if pair[0].lower() not in _ENDS_HERE
+    ]
     header_lines += [b"connection: close", *([] if whole else [b"transfer-encoding: chunked"])]
     status = f"HTTP/1.1 {answer.status_code} {answer.reason_phrase}".encode("ascii")
     writer.write(b"\r\n".join([status, *header_lines, b"", b""]))
@@ -140,7 +170,10 @@ async def _pass_on(answer: "httpx2.Response", writer: asyncio.StreamWriter) -> N
 
 
 async def _request(
-    model: ModelAccess, client: "httpx2.AsyncClient", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    model: ModelAccess,
+    client: "httpx2.AsyncClient",
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> "httpx2.Request":
     """Return a request of the command as it goes on, without what it may not say."""
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
@@ -148,13 +181,21 @@ async def _request(
     target = rest.rpartition(" ")[0]
     path = target.partition("?")[0]
     base = urlsplit(model.address)
-    if method not in ("GET", "POST", "HEAD") or path not in {base.path.rstrip("/") + suffix for suffix in model.paths}:
+    if method not in ("GET", "POST", "HEAD") or path not in {
+        base.path.rstrip("/") + suffix for suffix in model.paths
+    }:
         raise RelayRefusal("403 Forbidden")
-    pairs = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines[1:])]
+    pairs = [
+        (name.strip().lower(), value.strip())
+        for name, _, value in (line.partition(":") for line in lines[1:])
+    ]
     headers = dict(pairs)
     if headers.get("upgrade", "").lower() == "websocket":
-        raise RelayRefusal("426 Upgrade Required")  # on this status alone Codex asks by HTTP at once
-    own_headers = {name.lower() for name in model.headers} | (SIGN_IN_HEADERS if model.headers else frozenset())
+        # On this status alone Codex asks by HTTP at once.
+        raise RelayRefusal("426 Upgrade Required")
+    own_headers = {name.lower() for name in model.headers} | (
+        SIGN_IN_HEADERS if model.headers else frozenset()
+    )
     passed_on = [(name, value) for name, value in pairs if name not in _DROPPED | own_headers]
     body = await _body(reader, writer, headers)
     # A password in the address would be sent in place of a sign-in of the command's own.
@@ -162,7 +203,9 @@ async def _request(
     return client.build_request(method, url, headers=passed_on, content=body)
 
 
-async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> bytes:
+async def _body(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: Mapping[str, str]
+) -> bytes:
     # curl waits a second for this before it sends a large body.
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -204,7 +247,8 @@ class SandboxOutputError(EvolvableError):
 def bring_back(back: Path, workspace: Path, size: int) -> None:
     """Replace what the workspace holds by what the command left there. Raises SandboxTrouble.
 
-    Nothing is written outside of `workspace`, links are made and never followed, and at most `size` bytes are written.
+    Nothing is written outside of `workspace`, links are made and never followed, and at most `size`
+    bytes are written.
     """
     for entry in os.scandir(workspace):
         if entry.is_dir(follow_symlinks=False):
@@ -215,11 +259,14 @@ def bring_back(back: Path, workspace: Path, size: int) -> None:
         with back.open("rb") as file:
             _unpack(file, workspace, size)
     except (OSError, ValueError, KeyError) as error:
-        raise SandboxOutputError(f"The workspace that the command left cannot be read: {error}.") from None
+        raise SandboxOutputError(
+            f"The workspace that the command left cannot be read: {error}."
+        ) from None
 
 
 def _unpack(file: IO[bytes], workspace: Path, size: int) -> None:
-    # Only folders that this archive made: so no path leads through a link, which could point out of the workspace.
+    # Only folders that this archive made: so no path leads through a link, which could point out of
+    # the workspace.
     folders = {""}
     modes: list[tuple[str, int]] = []
     for _ in range(MOST_ENTRIES + 1):
@@ -236,7 +283,8 @@ def _unpack(file: IO[bytes], workspace: Path, size: int) -> None:
             folders.add(path)
             modes.append((target, mode))
         else:
-            # Counted before a byte is written; `inside.py` runs in the sandbox, and its numbers are not believed.
+            # Counted before a byte is written; `inside.py` runs in the sandbox, and its numbers are
+            # not believed.
             size -= count
             if count < 0 or size < 0:
                 raise ValueError("it is larger than the sandbox allows")
@@ -248,7 +296,9 @@ def _unpack(file: IO[bytes], workspace: Path, size: int) -> None:
 
 
 def _fields(line: bytes) -> "tuple[Any, ...]":
-    """Return the fields of one line: a letter, two numbers, and as many paths as the letter asks for."""
+    """Return the fields of one line: a letter, two numbers, and as many paths as the letter asks
+    for.
+    """
     kind, mode, count, *paths = line.decode("ascii").rstrip("\n").split(" ")
     if len(paths) != _PATHS[kind]:
         raise ValueError("a line has too few or too many fields")
@@ -264,7 +314,10 @@ def _check_path(path: str, folders: set[str]) -> str:
 
 def _write_file(file: IO[bytes], target: str, left: int, mode: int) -> None:
     # O_EXCL: a second entry of one name fails, also where the first is a link.
-    with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as other:
+    with open(
+        os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600),
+        "wb",
+    ) as other:
         while left:
             part = file.read(min(_CHUNK, left))
             if not part:

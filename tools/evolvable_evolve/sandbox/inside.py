@@ -1,8 +1,9 @@
 """The first process inside a sandbox; a script of its own, which imports nothing of ours.
 
-It fills the writable folders, and starts the command under resource limits and a system-call filter. It passes requests
-to the model on to the socket of the relay outside, and at the end writes the workspace to one file. Its arguments are
-those that `mechanisms` makes, then the command. It does without json, which takes longer to import than the rest.
+It fills the writable folders, and starts the command under resource limits and a system-call
+filter. It passes requests to the model on to the socket of the relay outside, and at the end writes
+the workspace to one file. Its arguments are those that `mechanisms` makes, then the command. It
+does without json, which takes longer to import than the rest.
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # signal itself takes long to import
@@ -61,12 +62,25 @@ def main() -> int:
 
 def instructions(words: list[str]) -> "tuple[dict, list[str]]":  # type: ignore[type-arg]
     """Return the instructions, and the command."""
-    how = {"work": words[0], "back": words[1], "seconds": float(words[2]), "model": int(words[3])}
+    how = {
+        "work": words[0],
+        "back": words[1],
+        "seconds": float(words[2]),
+        "model": int(words[3]),
+    }
     limits = words[4].split(",")
-    how["limits"] = {name: int(value) for name, _, value in (limit.partition("=") for limit in limits)}
+    how["limits"] = {
+        name: int(value) for name, _, value in (limit.partition("=") for limit in limits)
+    }
     count = int(words[5])
     pairs = words[6 : 6 + 2 * count]
-    how["seeds"] = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    how["seeds"] = dict(
+        zip(
+            pairs[::2],
+            pairs[1::2],
+            strict=True,
+        )
+    )
     return how, words[6 + 2 * count :]
 
 
@@ -85,7 +99,9 @@ def start(command: list[str], limits: dict[str, int]) -> None:
         untraceable()
         os.execvp(command[0], command)
     except OSError as error:
-        os._exit(report(CANNOT_START, f"{command[0]} could not be started: {error.strerror or error}"))
+        os._exit(
+            report(CANNOT_START, f"{command[0]} could not be started: {error.strerror or error}")
+        )
     finally:
         os._exit(NOT_SET_UP)
 
@@ -104,12 +120,18 @@ def used_up(how: dict, status: int) -> str:  # type: ignore[type-arg]
         return f"it wrote a file of more than {how['limits']['file']:,} bytes"
     for folder in (*how["seeds"], "/tmp"):
         if status != 0 and os.path.isdir(folder) and os.statvfs(folder).f_bavail == 0:
-            return f"it filled the {os.statvfs(folder).f_blocks * os.statvfs(folder).f_frsize:,} bytes of {folder}"
+            return (
+                f"it filled the {os.statvfs(folder).f_blocks * os.statvfs(folder).f_frsize:,} "
+                f"bytes of {folder}"
+            )
     return ""
 
 
 def wait_for(child: int, seconds: float) -> int:
-    """Return the status of the command. The parent stops us in time; without one we end by ourselves."""
+    """Return the status of the command.
+
+    The parent stops us in time; without one we end by ourselves.
+    """
     signal.signal(signal.SIGALRM, lambda *_: os._exit(124))
     signal.alarm(int(seconds) + 30)
     while True:
@@ -119,14 +141,20 @@ def wait_for(child: int, seconds: float) -> int:
 
 
 def untraceable() -> None:
-    """Refuse the system calls by which one process looks into or changes another, and those that change mounts."""
+    """Refuse the system calls by which one process looks into or changes another, and those that
+    change mounts.
+    """
     import _ctypes  # ctypes itself takes long to import
 
     machine = os.uname().machine
     if sys.platform != "linux" or machine not in FORBIDDEN:
         return
     arch, numbers = FORBIDDEN[machine]
-    code = [(0x20, 0, 0, 4), (0x15, 0, len(numbers) + 1, arch), (0x20, 0, 0, 0)]
+    code = [
+        (0x20, 0, 0, 4),
+        (0x15, 0, len(numbers) + 1, arch),
+        (0x20, 0, 0, 0),
+    ]
     if machine == "x86_64":  # the numbers of the other ABI would pass by
         code[1] = (0x15, 0, len(numbers) + 2, arch)
         code.append((0x35, len(numbers) + 1, 0, 0x40000000))
@@ -134,7 +162,12 @@ def untraceable() -> None:
     code += [(0x15, refuse - at, 0, number) for at, number in enumerate(numbers)]
     code += [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050001)]
     program = b"".join(
-        op.to_bytes(2, sys.byteorder) + bytes((yes, no)) + value.to_bytes(4, sys.byteorder)
+        op.to_bytes(2, sys.byteorder)
+        + bytes((yes, no))
+        + value.to_bytes(
+            4,
+            sys.byteorder,
+        )
         for op, yes, no, value in code
     )
 
@@ -152,24 +185,47 @@ def untraceable() -> None:
         return int(_ctypes.addressof((Byte * len(data)).from_buffer(data)))
 
     filter_program = bytearray(program)
-    filter_header = bytearray(len(code).to_bytes(8, sys.byteorder) + at(filter_program).to_bytes(8, sys.byteorder))
+    filter_header = bytearray(
+        len(code).to_bytes(
+            8,
+            sys.byteorder,
+        )
+        + at(filter_program).to_bytes(8, sys.byteorder)
+    )
     own = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
     prctl = Function(_ctypes.dlsym(own, "prctl"))
     prctl(*map(Long, (38, 1, 0, 0, 0)))  # no new privileges, which a filter needs
-    if prctl(*map(Long, (22, 2, at(filter_header), 0, 0))) != 0:
+    if (
+        prctl(
+            *map(
+                Long,
+                (22, 2, at(filter_header), 0, 0),
+            )
+        )
+        != 0
+    ):
         raise OSError(1, "the system-call filter was refused")
 
 
 FORBIDDEN = {
-    # ptrace, process_vm_readv, process_vm_writev, kcmp, pidfd_getfd, process_madvise, perf_event_open, bpf,
-    # userfaultfd, add_key, request_key, keyctl, mount, umount2, pivot_root, open_tree, move_mount, fsopen, kexec_load
-    "x86_64": (0xC000003E, (101, 310, 311, 312, 438, 440, 298, 321, 323, 248, 249, 250, 165, 166, 155, 428, 429, 430)),
-    "aarch64": (0xC00000B7, (117, 270, 271, 272, 438, 440, 241, 280, 282, 217, 218, 219, 40, 39, 41, 428, 429, 430)),
+    # ptrace, process_vm_readv, process_vm_writev, kcmp, pidfd_getfd, process_madvise,
+    # perf_event_open, bpf, userfaultfd, add_key, request_key, keyctl, mount, umount2, pivot_root,
+    # open_tree, move_mount, fsopen, kexec_load
+    "x86_64": (
+        0xC000003E,
+        (101, 310, 311, 312, 438, 440, 298, 321, 323, 248, 249, 250, 165, 166, 155, 428, 429, 430),
+    ),
+    "aarch64": (
+        0xC00000B7,
+        (117, 270, 271, 272, 438, 440, 241, 280, 282, 217, 218, 219, 40, 39, 41, 428, 429, 430),
+    ),
 }
 
 
 def copy(source: str, target: str) -> None:
-    """Copy what a folder holds into another, links as links; what is neither file, folder nor link is left out."""
+    """Copy what a folder holds into another, links as links; what is neither file, folder nor link
+    is left out.
+    """
     for entry in os.scandir(source):
         destination = os.path.join(target, entry.name)
         if entry.is_symlink():
@@ -188,7 +244,8 @@ def copy(source: str, target: str) -> None:
 def pack(folder: str, file) -> None:  # type: ignore[no-untyped-def]
     """Write a folder to one file: for each entry a line, and after it the bytes of a file.
 
-    A line has a letter, two numbers, and paths in hexadecimal digits. What is linked into the folder is left out.
+    A line has a letter, two numbers, and paths in hexadecimal digits. What is linked into the
+    folder is left out.
     """
     count, device = 0, os.stat(folder).st_dev
     waiting = [""]
@@ -229,7 +286,17 @@ def pack_file(entry: "os.DirEntry[str]", path: str, file) -> None:  # type: igno
 
 
 def line(file, kind: str, mode: int, size: int, *paths: str) -> None:  # type: ignore[no-untyped-def]
-    file.write(" ".join([kind, str(mode), str(size), *(os.fsencode(path).hex() for path in paths)]).encode() + b"\n")
+    file.write(
+        " ".join(
+            [
+                kind,
+                str(mode),
+                str(size),
+                *(os.fsencode(path).hex() for path in paths),
+            ]
+        ).encode()
+        + b"\n"
+    )
 
 
 def listen(port: int):  # type: ignore[no-untyped-def]

@@ -1,4 +1,5 @@
-"""The mechanisms of a sandbox: bubblewrap and containers, the view that a command gets, and its limits.
+"""The mechanisms of a sandbox: bubblewrap and containers, the view that a command gets, and its
+limits.
 
 Landlock, which this kernel may have, is no sandbox for a trial by itself.
 """
@@ -30,14 +31,15 @@ MODEL_PORT = 8790
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimits:
-    """Resource limits of one command. size: bytes of each writable folder; file: bytes of one file.
+    """Resource limits of one command. size: bytes of each writable folder; file: bytes
+    of one file.
 
-    memory: bytes of private data of one process. cpu: seconds of one process. The kernel does not apply `processes` to
-    root.
+    memory: bytes of private data of one process. cpu: seconds of one process. The kernel does not
+    apply `processes` to root.
     """
 
-    # Chosen so that a compiler, a test suite or a language runtime fits, and a loop that allocates does not take the
-    # machine.
+    # Chosen so that a compiler, a test suite or a language runtime fits, and a loop that allocates
+    # does not take the machine.
     size: int = 512 * 2**20
     file: int = 512 * 2**20
     memory: int = 8 * 2**30
@@ -50,11 +52,13 @@ class ResourceLimits:
 class Confinement:
     """One command as it is run inside a sandbox.
 
-    workspace: the folder it runs in. It gets a copy of limited size; what it leaves there comes back where `returns`.
-    writable: further folders of which it gets copies; nothing of them comes back. readable: files and folders that it
-    sees at their own paths, read-only. hidden: folders that it must not see although one of the others holds them.
-    environment: all of it. model_socket: the socket of a relay outside, answered at MODEL_PORT inside. linked: folders
-    that it sees read-only at these places of its workspace, and at their own paths; nothing of them comes back.
+    workspace: the folder it runs in. It gets a copy of limited size; what it leaves there comes
+    back where `returns`. writable: further folders of which it gets copies; nothing of them comes
+    back. readable: files and folders that it sees at their own paths, read-only. hidden: folders
+    that it must not see although one of the others holds them. environment: all of it.
+    model_socket: the socket of a relay outside, answered at MODEL_PORT inside. linked: folders that
+    it sees read-only at these places of its workspace, and at their own paths; nothing of them
+    comes back.
     """
 
     command: tuple[str, ...]
@@ -71,7 +75,9 @@ class Confinement:
 
     @property
     def given_paths(self) -> tuple[Path, ...]:
-        """Return the files and folders that are shown at their own paths because the command is given them."""
+        """Return the files and folders that are shown at their own paths because the command is
+        given them.
+        """
         return (*self.readable, *(path for _, path in self.linked))
 
 
@@ -89,11 +95,15 @@ class Sandbox(Protocol):
         ...
 
     def argv(self, what: Confinement, back: Path) -> list[str]:
-        """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
+        """Return the argument list that runs `what`; the workspace is written to the file `back` at
+        the end.
+        """
         ...
 
     def outside(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment that its own program starts with, given ours; a command inside may read all of it."""
+        """Return the environment that its own program starts with, given ours; a command inside may
+        read all of it.
+        """
         ...
 
 
@@ -103,11 +113,16 @@ INSIDE = Path(__file__).with_name("inside.py")
 
 def _seeds(what: Confinement) -> dict[Path, str]:
     """Return where the first contents of each writable folder are inside."""
-    return {folder: f"{ROOT}/seed{number}" for number, folder in enumerate((what.workspace, *what.writable))}
+    return {
+        folder: f"{ROOT}/seed{number}"
+        for number, folder in enumerate((what.workspace, *what.writable))
+    }
 
 
 def _list_bindings(what: Confinement, back: Path) -> Iterator[tuple[Path, str, bool]]:
-    """Yield the files of the first process inside: the path here, the path there, and whether it is read-only."""
+    """Yield the files of the first process inside: the path here, the path there, and whether it is
+    read-only.
+    """
     yield INSIDE, f"{ROOT}/inside.py", True
     if what.returns:
         yield back, f"{ROOT}/back", False
@@ -120,37 +135,61 @@ def _first_process(python: str, what: Confinement) -> list[str]:
     seeds = _seeds(what)
     limits = ",".join(f"{name}={value}" for name, value in asdict(what.limits).items())
     model = MODEL_PORT if what.model_socket is not None else 0
-    arguments = [str(what.workspace), f"{ROOT}/back" if what.returns else "", str(what.seconds), str(model), limits]
-    arguments += [str(len(seeds)), *(str(word) for pair in seeds.items() for word in pair)]
+    arguments = [
+        str(what.workspace),
+        f"{ROOT}/back" if what.returns else "",
+        str(what.seconds),
+        str(model),
+        limits,
+    ]
+    arguments += [
+        str(len(seeds)),
+        *(str(word) for pair in seeds.items() for word in pair),
+    ]
     return [python, "-I", "-S", "-B", f"{ROOT}/inside.py", *arguments, *what.command]
 
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 
 _MANAGERS = tuple(_TABLE["managers"].split())
-"""Where version managers and installers put programs below a home; never what belongs to a person."""
+"""Where version managers and installers put programs below a home; never what belongs
+to a person.
+"""
 
 _KEPT = frozenset(_TABLE["kept"].split())
 """Of our environment what a command may need to find and start programs."""
 
 _ENGINE = frozenset(_TABLE["engine"].split())
-"""Of our environment what the program of a container may need to find its engine; none of it is a key."""
+"""Of our environment what the program of a container may need to find its engine; none of it is a
+key.
+"""
 
 
 def environment_inside(environment: Mapping[str, str], home: str = "/tmp/home") -> dict[str, str]:
-    """Return the environment of a command inside: what finds and starts programs, and a fresh home."""
-    variables = {name: value for name, value in environment.items() if name in _KEPT or name.startswith("LC_")}
+    """Return the environment of a command inside: what finds and starts programs, and a
+    fresh home.
+    """
+    variables = {
+        name: value
+        for name, value in environment.items()
+        if name in _KEPT or name.startswith("LC_")
+    }
     variables.setdefault("PATH", os.defpath)
     return variables | {"HOME": home, "TMPDIR": "/tmp", "USER": "trial", "LOGNAME": "trial"}
 
 
 def shown_folders(what: Confinement) -> list[Path]:
-    """Return the paths that are bound read-only beside the system: runtimes, the program, and the command's own.
+    """Return the paths that are bound read-only beside the system: runtimes, the program, and the
+    command's own.
 
     A folder below another that is shown is left out.
     """
     path = what.environment.get("PATH")
-    candidates = [*_own_runtimes(), *programs(what.command[0], path), *(p for p in what.given_paths if p.exists())]
+    candidates = [
+        *_own_runtimes(),
+        *programs(what.command[0], path),
+        *(p for p in what.given_paths if p.exists()),
+    ]
     barred = [*homes(), *what.hidden, what.workspace, *what.writable]
     found: list[Path] = []
     # The shortest first, so that a folder comes before what lies below it.
@@ -159,7 +198,11 @@ def shown_folders(what: Confinement) -> list[Path]:
         # A runtime's folder that holds the home or a hidden folder would show all of that.
         above = any(home.is_relative_to(candidate) for home in barred)
         system = any(candidate.is_relative_to(place) for place in SYSTEM_FOLDERS)
-        if not system and (is_given or not above) and not any(candidate.is_relative_to(other) for other in found):
+        if (
+            not system
+            and (is_given or not above)
+            and not any(candidate.is_relative_to(other) for other in found)
+        ):
             found.append(candidate)
     return found
 
@@ -169,8 +212,8 @@ def homes() -> tuple[Path, ...]:
     """Return the home of the account, and the one that the environment names."""
     found = [Path.home()]
     if sys.platform != "win32":
-        # HOME may name another folder than the account's, and neither is to be shown. A container's user has no
-        # entry.
+        # HOME may name another folder than the account's, and neither is to be shown. A container's
+        # user has no entry.
         with contextlib.suppress(KeyError):
             found.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
     return tuple(dict.fromkeys(found))
@@ -180,7 +223,12 @@ def homes() -> tuple[Path, ...]:
 def _own_runtimes() -> tuple[Path, ...]:
     """Return the prefixes of the running Python, and what version managers installed."""
     own = Path(sys.executable)
-    found = [Path(sys.prefix), Path(sys.base_prefix), own.parent, own.resolve().parent]
+    found = [
+        Path(sys.prefix),
+        Path(sys.base_prefix),
+        own.parent,
+        own.resolve().parent,
+    ]
     found += [home / name for home in homes() for name in _MANAGERS]
     return tuple(path for path in dict.fromkeys(found) if path.exists() and len(path.parts) > 2)
 
@@ -203,8 +251,13 @@ def _list_needed_paths(program: Path, depth: int = 0) -> Iterator[Path]:
         if (place.parent.parent / "pyvenv.cfg").is_file():
             yield place.parent.parent
             yield from _base_of(place.parent.parent)
-        # The prefix of an installation; more than four parts, so that /usr and /usr/local are never meant.
-        elif place.parent.name == "bin" and (place.parent.parent / "lib").is_dir() and len(place.parts) > 4:
+        # The prefix of an installation; more than four parts, so that /usr and /usr/local are never
+        # meant.
+        elif (
+            place.parent.name == "bin"
+            and (place.parent.parent / "lib").is_dir()
+            and len(place.parts) > 4
+        ):
             yield place.parent.parent
     # One level: a script needs its interpreter, and an interpreter is no script.
     if depth == 0:
@@ -233,7 +286,16 @@ def _shebang(program: Path) -> list[str]:
             first = file.readline(500)
     except OSError:
         return []
-    words = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
+    words = (
+        first[2:]
+        .decode(
+            "utf-8",
+            "replace",
+        )
+        .split()
+        if first.startswith(b"#!")
+        else []
+    )
     return words[1:2] if words and words[0].endswith("/env") else words[:1]
 
 
@@ -254,8 +316,17 @@ class Bubblewrap:
     python: ClassVar = sys.executable
 
     def argv(self, what: Confinement, back: Path) -> list[str]:
-        """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
-        words = [self.binary, *NAMESPACES, "--unshare-cgroup-try", "--hostname", "trial", "--new-session"]
+        """Return the argument list that runs `what`; the workspace is written to the file `back` at
+        the end.
+        """
+        words = [
+            self.binary,
+            *NAMESPACES,
+            "--unshare-cgroup-try",
+            "--hostname",
+            "trial",
+            "--new-session",
+        ]
         # A command that outlives a killed driver would go on without a limit and without a reader.
         words += ["--die-with-parent", "--cap-drop", "ALL"]
         for name, value in what.environment.items():
@@ -266,7 +337,11 @@ class Bubblewrap:
             words += ["--ro-bind", str(path), str(path)]
         words += ["--size", str(TEMPORARY), "--tmpfs", "/tmp", "--dir", "/tmp/home"]
         shown_paths = (*readable, *map(Path, SYSTEM_FOLDERS))
-        masked = [path for path in what.hidden if any(path.is_relative_to(shown_path) for shown_path in shown_paths)]
+        masked = [
+            path
+            for path in what.hidden
+            if any(path.is_relative_to(shown_path) for shown_path in shown_paths)
+        ]
         for path in masked:
             words += ["--size", str(TEMPORARY), "--tmpfs", str(path)]
         closed = _find_closed(what, readable, masked)
@@ -274,7 +349,15 @@ class Bubblewrap:
             words += ["--size", "65536", "--tmpfs", str(path)]
         seeds = _seeds(what)
         for folder, seed in seeds.items():
-            words += ["--ro-bind", str(folder), seed, "--size", str(what.limits.size), "--tmpfs", str(folder)]
+            words += [
+                "--ro-bind",
+                str(folder),
+                seed,
+                "--size",
+                str(what.limits.size),
+                "--tmpfs",
+                str(folder),
+            ]
         # Below a folder that is empty inside there may be files that are shown all the same.
         covers = (Path("/tmp"), *masked, *closed, *seeds)
         for path in readable:
@@ -284,30 +367,44 @@ class Bubblewrap:
             words += ["--ro-bind", str(path), str(what.workspace / name)]
         for path, place, read_only in _list_bindings(what, back):
             words += ["--ro-bind" if read_only else "--bind", str(path), place]
-        # Last: bubblewrap makes mount points in these folders, which it could not do once they are read-only.
+        # Last: bubblewrap makes mount points in these folders, which it could not do once they are
+        # read-only.
         for place in ("/proc", "/dev", *map(str, masked), *map(str, closed), "/"):
             words += ["--remount-ro", place]
         return [*words, "--chdir", "/", "--", *_first_process(self.python, what)]
 
     def outside(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return nothing: bwrap itself is the first process inside, and /proc there shows what it started with."""
+        """Return nothing: bwrap itself is the first process inside, and /proc there shows what it
+        started with.
+        """
         return {}
 
 
 def _find_closed(what: Confinement, readable: list[Path], masked: list[Path]) -> list[Path]:
-    """Return the folders that hold what is shown, where they would lie in /tmp, which a command may write to.
+    """Return the folders that hold what is shown, where they would lie in /tmp, which a command may
+    write to.
 
-    They hold nothing else and are read-only: what runs a script must not find files of that script's beside it.
+    They hold nothing else and are read-only: what runs a script must not find files of that
+    script's beside it.
     """
     found = {what.workspace.parent, *(path.parent for path in readable if not path.is_dir())}
     temporary = [path for path in found if path.is_relative_to("/tmp") and path != Path("/tmp")]
-    inside = [*masked, *(path for path in readable if path.is_dir()), what.workspace, *what.writable]
-    beside = (path for path in temporary if not any(path.is_relative_to(folder) for folder in inside))
+    inside = [
+        *masked,
+        *(path for path in readable if path.is_dir()),
+        what.workspace,
+        *what.writable,
+    ]
+    beside = (
+        path for path in temporary if not any(path.is_relative_to(folder) for folder in inside)
+    )
     return sorted(beside, key=lambda path: len(path.parts))
 
 
 def _system_options() -> list[str]:
-    """Return the options that show every command the machine's programs and libraries, and little configuration."""
+    """Return the options that show every command the machine's programs and libraries, and little
+    configuration.
+    """
     words: list[str] = []
     for path in SYSTEM_FOLDERS:
         if os.path.islink(path):
@@ -317,7 +414,17 @@ def _system_options() -> list[str]:
     for name in _ETC:
         if os.path.exists(f"/etc/{name}"):
             words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    return [*words, "--proc", "/proc", "--dev", "/dev", "--size", str(TEMPORARY), "--tmpfs", "/dev/shm"]
+    return [
+        *words,
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--size",
+        str(TEMPORARY),
+        "--tmpfs",
+        "/dev/shm",
+    ]
 
 
 MOUNTS = "{mounts}"
@@ -325,10 +432,12 @@ MOUNTS = "{mounts}"
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """command: starts a container with a `python3` in it, such as `docker run --rm -i --network=none ... IMAGE`.
+    """command: starts a container with a `python3` in it, such as `docker run --rm -i
+    --network=none ... IMAGE`.
 
-    Everything that it is to keep apart, the network above all, is in the options that the person gives it; the probe
-    says whether it does. Runtimes are those of the image: nothing of this machine's is shown in it.
+    Everything that it is to keep apart, the network above all, is in the options that the person
+    gives it; the probe says whether it does. Runtimes are those of the image: nothing of this
+    machine's is shown in it.
     """
 
     command: tuple[str, ...]
@@ -341,7 +450,9 @@ class Container:
         return f"container ({Path(self.command[0]).name})"
 
     def argv(self, what: Confinement, back: Path) -> list[str]:
-        """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
+        """Return the argument list that runs `what`; the workspace is written to the file `back` at
+        the end.
+        """
         mounts = [f"--volume={path}:{path}:ro" for path in what.given_paths if path.exists()]
         for folder, seed in _seeds(what).items():
             mounts.append(f"--volume={folder}:{seed}:ro")
@@ -349,7 +460,9 @@ class Container:
         mounts += [f"--volume={path}:{what.workspace / name}:ro" for name, path in what.linked]
         for path, place, read_only in _list_bindings(what, back):
             mounts.append(f"--volume={path}:{place}" + (":ro" if read_only else ""))
-        mounts += [f"--env={name}={value}" for name, value in what.environment.items() if name != "PATH"]
+        mounts += [
+            f"--env={name}={value}" for name, value in what.environment.items() if name != "PATH"
+        ]
         words = [part for word in self.command for part in (mounts if word == MOUNTS else [word])]
         return [*words, *_first_process(self.python, what)]
 
@@ -369,10 +482,14 @@ def version() -> int:
     """Return the version of Landlock that the kernel offers, 0 for none."""
     if sys.platform != "linux":
         return 0
-    return max(0, int(ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, _VERSION)))
+    return max(
+        0, int(ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, _VERSION))
+    )
 
 
 def shortcomings(offered: int) -> list[str]:
-    """Return what this version of Landlock cannot keep a command from; a mechanism with any of them counts as none."""
+    """Return what this version of Landlock cannot keep a command from; a mechanism with any of them
+    counts as none.
+    """
     first = ["TCP connections"] if offered < _TCP else []
     return [*first, *_NEVER, *(["signals to processes outside"] if offered < _SCOPES else [])]

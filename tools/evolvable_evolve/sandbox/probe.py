@@ -1,4 +1,6 @@
-"""Probe mechanisms: find out by a run, and not by the presence of a program, whether one isolates a command."""
+"""Probe mechanisms: find out by a run, and not by the presence of a program, whether one isolates a
+command.
+"""
 
 import contextlib
 import json
@@ -98,7 +100,10 @@ print(json.dumps(found))
 
 @dataclass(frozen=True)
 class Probe:
-    """What a run of one mechanism showed. why: what is wrong with it, '' when it gives every property."""
+    """What a run of one mechanism showed.
+
+    why: what is wrong with it, '' when it gives every property.
+    """
 
     mechanism: str
     why: str = ""
@@ -124,12 +129,15 @@ class ProbeReport:
     @property
     def why(self) -> str:
         """Return why no better mechanism is used, in one line."""
-        return "; ".join(f"{attempt.mechanism}: {attempt.why}" for attempt in self.probes if attempt.why)
+        return "; ".join(
+            f"{attempt.mechanism}: {attempt.why}" for attempt in self.probes if attempt.why
+        )
 
 
 @dataclass(frozen=True)
 class SandboxChoice:
-    """What a sandbox is chosen by. container: the command of a person's container. cache: a file for what was found.
+    """What a sandbox is chosen by. container: the command of a person's container. cache: a file
+    for what was found.
 
     path: the PATH on which programs are looked for, by default ours.
     """
@@ -141,7 +149,8 @@ class SandboxChoice:
 
 # By container and PATH: when it was found, and what.
 _KNOWN: dict[tuple[Any, ...], tuple[float, ProbeReport]] = {}
-# Guards `_KNOWN`, and is held during a probe: a second thread waits for the result in place of probing too.
+# Guards `_KNOWN`, and is held during a probe: a second thread waits for the result in place of
+# probing too.
 _TURN = threading.Lock()
 
 
@@ -175,13 +184,17 @@ def _probe_candidates(choice: SandboxChoice, fresh: bool) -> ProbeReport:
 
 
 def _candidates(choice: SandboxChoice, probes: list[Probe]) -> Sequence[Sandbox]:
-    """Return the mechanisms to try, the best first; what is missing altogether is noted as a probe."""
+    """Return the mechanisms to try, the best first; what is missing altogether is noted
+    as a probe.
+    """
     found: list[Sandbox] = []
     if choice.container:
         if MOUNTS in choice.container:
             found.append(Container(choice.container))
         else:
-            probes.append(Probe("container", f"the command that the configuration names has no {MOUNTS}"))
+            probes.append(
+                Probe("container", f"the command that the configuration names has no {MOUNTS}")
+            )
     if sys.platform != "linux":
         probes.append(Probe("bubblewrap", f"it needs Linux, and this is {sys.platform}"))
         return found
@@ -192,7 +205,9 @@ def _candidates(choice: SandboxChoice, probes: list[Probe]) -> Sequence[Sandbox]
         found.append(Bubblewrap(os.path.abspath(binary)))
     if offered := mechanisms.version():
         lacks = ", ".join(mechanisms.shortcomings(offered))
-        probes.append(Probe("Landlock", f"version {offered} of this kernel does not restrict {lacks}"))
+        probes.append(
+            Probe("Landlock", f"version {offered} of this kernel does not restrict {lacks}")
+        )
     return found
 
 
@@ -203,7 +218,11 @@ def probe(sandbox: Sandbox) -> Probe:
             tempfile.TemporaryDirectory(prefix="evolvable-probe-", ignore_cleanup_errors=True)
         )
         place = Path(temporary).resolve()
-        work, back, secret = place / "work", place / "back", place / f"secret-{secrets.token_hex(8)}"
+        work, back, secret = (
+            place / "work",
+            place / "back",
+            place / f"secret-{secrets.token_hex(8)}",
+        )
         work.mkdir()
         back.touch()
         secret.write_text("secret")
@@ -213,14 +232,30 @@ def probe(sandbox: Sandbox) -> Probe:
         listener.listen()
         port = str(listener.getsockname()[1])
         name, mark = f"EVOLVABLE_PROBE_{secrets.token_hex(8).upper()}", secrets.token_hex(16)
-        words = [str(secret), str(place / "outside"), port, str(os.getpid()), _process_start(), str(_SMALL), mark]
+        words = [
+            str(secret),
+            str(place / "outside"),
+            port,
+            str(os.getpid()),
+            _process_start(),
+            str(_SMALL),
+            mark,
+        ]
         command = (sandbox.python, "-I", "-S", "-c", _SCRIPT, *words)
-        what = Confinement(command, work, environment_inside(os.environ), _PATIENCE, limits=ResourceLimits(size=_SMALL))
+        what = Confinement(
+            command,
+            work,
+            environment_inside(os.environ),
+            _PATIENCE,
+            limits=ResourceLimits(size=_SMALL),
+        )
         try:
             argv, nothing = sandbox.argv(what, back), subprocess.DEVNULL
             # A key as ours may hold one; a mechanism that hands it on shows it inside.
             own = sandbox.outside({**os.environ, name: mark})
-            ran = subprocess.run(argv, stdin=nothing, capture_output=True, timeout=_PATIENCE, check=False, env=own)
+            ran = subprocess.run(
+                argv, stdin=nothing, capture_output=True, timeout=_PATIENCE, check=False, env=own
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             return Probe(sandbox.name, f"it could not be run: {error}")
         wrote = (place / "outside").exists()
@@ -228,9 +263,16 @@ def probe(sandbox: Sandbox) -> Probe:
 
 
 def _process_start() -> str:
-    """Return when this process began, as /proc says it: processes elsewhere may have the same number."""
+    """Return when this process began, as /proc says it: processes elsewhere may have the same
+    number.
+    """
     with contextlib.suppress(OSError):
-        return Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rsplit(")", 1)[1].split()[19]
+        return (
+            Path("/proc/self/stat")
+            .read_text(encoding="utf-8", errors="replace")
+            .rsplit(")", 1)[1]
+            .split()[19]
+        )
     return ""
 
 
@@ -240,7 +282,9 @@ def _read_result(name: str, ran: "subprocess.CompletedProcess[bytes]", wrote: bo
         missing = [text for key, text in PROPERTIES.items() if properties.get(key) is not True]
     except (ValueError, TypeError):
         words = " ".join(ran.stderr.decode("utf-8", "replace").split())[-300:]
-        return Probe(name, f"it ended with exit code {ran.returncode}: {words or 'it said nothing'}")
+        return Probe(
+            name, f"it ended with exit code {ran.returncode}: {words or 'it said nothing'}"
+        )
     return Probe(name, f"not given: {'; '.join(missing)}" if missing else "")
 
 
@@ -248,7 +292,15 @@ def _key(sandbox: Sandbox) -> str:
     program = Path(sandbox.binary) if isinstance(sandbox, Bubblewrap) else None
     # A new bwrap, kernel or user may behave differently, so none of them uses an old result.
     changed = program.stat().st_mtime_ns if program is not None else 0
-    return json.dumps([repr(sandbox), changed, os.getuid(), os.uname().release, sys.executable])
+    return json.dumps(
+        [
+            repr(sandbox),
+            changed,
+            os.getuid(),
+            os.uname().release,
+            sys.executable,
+        ]
+    )
 
 
 def _load_cached(choice: SandboxChoice, sandbox: Sandbox) -> Probe | None:
@@ -256,15 +308,22 @@ def _load_cached(choice: SandboxChoice, sandbox: Sandbox) -> Probe | None:
         return None
     try:
         cached = json.loads(choice.cache.read_bytes())
-        if cached["key"] != _key(sandbox) or not 0 <= (time.time() - float(cached["at"])) < LIFETIME:
+        if (
+            cached["key"] != _key(sandbox)
+            or not 0 <= (time.time() - float(cached["at"])) < LIFETIME
+        ):
             return None
-        return Probe(str(cached["probe"]["mechanism"]), str(cached["probe"]["why"]))
+        return Probe(
+            str(cached["probe"]["mechanism"]),
+            str(cached["probe"]["why"]),
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _remember(choice: SandboxChoice, sandbox: Sandbox, result: Probe) -> None:
-    if choice.cache is None or not result.works:  # the user may be about to fix a mechanism that does not work
+    # The user may be about to fix a mechanism that does not work.
+    if choice.cache is None or not result.works:
         return
     record = {"key": _key(sandbox), "at": time.time(), "probe": asdict(result)}
     # Written whole and renamed: another process may read the file at any time.

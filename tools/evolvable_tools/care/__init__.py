@@ -1,7 +1,7 @@
 """Look after a library: its health, its weekly digest, copies of it, its recovery from a backup.
 
-Begin with `check_library`, what is wrong and what to do about it. `copy_skills` copies skills between homes;
-`checked_copy` and `check_backup` are the steps of a recovery.
+Begin with `check_library`, what is wrong and what to do about it. `copy_skills` copies skills
+between homes; `checked_copy` and `check_backup` are the steps of a recovery.
 """
 
 from evolvable_store import late_names
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
         digest_markdown,
         weekly_digest,
     )
-    from evolvable_tools.care.findings import near_duplicate_lines, open_secrets, scan_for_secrets, secret_lines
+    from evolvable_tools.care.findings import (
+        near_duplicate_lines,
+        open_secrets,
+        scan_for_secrets,
+        secret_lines,
+    )
     from evolvable_tools.care.library_health import LibraryHealth, check_library, program_versions
     from evolvable_tools.care.recovery import (
         REPLACED,
@@ -38,7 +43,9 @@ else:
             "digest": "Digest DigestLine DigestPart PARTS TITLE WEEK digest_markdown weekly_digest",
             "findings": "near_duplicate_lines open_secrets scan_for_secrets secret_lines",
             "library_health": "LibraryHealth check_library program_versions",
-            "recovery": "REPLACED check_backup check_closed checked_copy replaced_libraries watched_folders",
+            "recovery": (
+                "REPLACED check_backup check_closed checked_copy replaced_libraries watched_folders"
+            ),
         },
     )
 

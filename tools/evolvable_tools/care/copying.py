@@ -14,12 +14,17 @@ MAX_DEPTH = 4
 """How deep below a folder skills are looked for."""
 
 BATCH = 200
-"""Skills of one operation: a kill loses one batch at most, and other writers get their turns in between."""
+"""Skills of one operation: a kill loses one batch at most, and other writers get their turns in
+between.
+"""
 
 
 @dataclass(slots=True)
 class Copied:
-    """The result for one folder. known: names that the library has or had, whose skills stay as they are."""
+    """The result for one folder.
+
+    known: names that the library has or had, whose skills stay as they are.
+    """
 
     path: str
     added: list[str] = field(default_factory=list)
@@ -28,12 +33,17 @@ class Copied:
 
 
 def copy_skills(store: Store, folder: Path, reason: str, progress: Progress) -> Copied:
-    """Copy the skills in `folder` that are new here, as version 1, and return the result for each skill.
+    """Copy the skills in `folder` that are new here, as version 1, and return the result for each
+    skill.
 
     As with a person's own folder, what breaks the specification is imported where that is safe.
     """
     copied, new = Copied(str(folder)), dict[Ref, dict[str, File]]()
-    places = [path for path in find_folders(folder, Kind.SKILL, MAX_DEPTH) if not _is_hidden(path.relative_to(folder))]
+    places = [
+        path
+        for path in find_folders(folder, Kind.SKILL, MAX_DEPTH)
+        if not _is_hidden(path.relative_to(folder))
+    ]
     for done, place in enumerate(places, 1):
         ref = Ref(Kind.SKILL, slugify(place.name), USER_SCOPE)
         if ref.name and (ref in new or store.head_or_none(ref) is not None):
@@ -47,7 +57,9 @@ def copy_skills(store: Store, folder: Path, reason: str, progress: Progress) -> 
     return copied
 
 
-def _store_skills(store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Copied) -> None:
+def _store_skills(
+    store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Copied
+) -> None:
     with store.transaction(Actor.IMPORT, reason, identity=QUICKSTART) as tx:
         for ref, files in new.items():
             # Version 0: refused if another process has added the name meanwhile.

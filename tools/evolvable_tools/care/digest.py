@@ -1,6 +1,8 @@
-"""The digest of some days: what agents learned, what helped, what nobody used, what was taken back.
+"""The digest of some days: what agents learned, what helped, what nobody used, what was
+taken back.
 
-Each line has the command that takes it back. The terminal, the page and a file in Markdown show the same digest.
+Each line has the command that takes it back. The terminal, the page and a file in Markdown show the
+same digest.
 """
 
 import re
@@ -34,11 +36,12 @@ _LOADABLE = (Kind.SKILL, Kind.PROMPT, Kind.AGENT)
 
 @dataclass(frozen=True, slots=True)
 class DigestLine:
-    """One line of a digest. refs: the resources. text: what happened to them. at: when, ISO 8601 in UTC.
+    """One line of a digest. refs: the resources. text: what happened to them. at: when, ISO 8601 in
+    UTC.
 
-    author: in words, '' without one. reason: of the author; '' if an agent asks. undo: the command that takes it back.
-    operation: the operation that `undo` takes back alone, 0 if it takes back more or less. more: resources beside
-    `refs`.
+    author: in words, '' without one. reason: of the author; '' if an agent asks. undo: the command
+    that takes it back. operation: the operation that `undo` takes back alone, 0 if it takes back
+    more or less. more: resources beside `refs`.
     """
 
     refs: list[str]
@@ -61,7 +64,8 @@ class DigestPart:
 
 @dataclass(frozen=True)
 class Digest:
-    """What happened since a time. learned: changes that agents made and that hold. helped: resources with good ends.
+    """What happened since a time. learned: changes that agents made and that hold. helped:
+    resources with good ends.
 
     unused: resources from before that time that nobody opened since. taken_back: undos that hold.
     """
@@ -75,7 +79,10 @@ class Digest:
 
 
 def weekly_digest(library: Library, caller: Caller, *, days: int = WEEK) -> Digest:
-    """Return what happened in the last days. Raise InvalidArgument for days outside of 1 to MAX_DAYS."""
+    """Return what happened in the last days.
+
+    Raise InvalidArgument for days outside of 1 to MAX_DAYS.
+    """
     if not 1 <= days <= MAX_DAYS:
         raise InvalidArgument(f"days is {days}.", f"It may be 1 to {MAX_DAYS}.")
     # What was shown is counted in memory first; the numbers below come from the library.
@@ -97,7 +104,11 @@ def weekly_digest(library: Library, caller: Caller, *, days: int = WEEK) -> Dige
         if not operation.intent.undoes and (_is_agents(operation) or operation.id in proposed)
     ]
     # An undo of an undo brings back what it took away, and is no loss.
-    back = [operation for operation in in_effect if operation.intent.undoes and not _brings_back(library, operation)]
+    back = [
+        operation
+        for operation in in_effect
+        if operation.intent.undoes and not _brings_back(library, operation)
+    ]
     heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
     uses = [
         attempt
@@ -116,13 +127,18 @@ def weekly_digest(library: Library, caller: Caller, *, days: int = WEEK) -> Dige
         since,
         DigestPart(list(describe.operations(learned[:MAX_LINES])), len(learned)),
         _list_helped(library, heads, uses),
-        _list_unused(library, [head for head in heads if str(head.ref) not in new], uses, since, days),
+        _list_unused(
+            library, [head for head in heads if str(head.ref) not in new], uses, since, days
+        ),
         DigestPart(list(describe.operations(back[:MAX_LINES])), len(back)),
     )
 
 
 def _undone_operations(newest_first: Iterable[Operation]) -> set[int]:
-    """Return the operations that are taken back now. What an undo took back holds again once that undo is undone."""
+    """Return the operations that are taken back now.
+
+    What an undo took back holds again once that undo is undone.
+    """
     undone = set[int]()
     # From the newest: an undo that was itself undone takes nothing back.
     for operation in newest_first:
@@ -133,19 +149,27 @@ def _undone_operations(newest_first: Iterable[Operation]) -> set[int]:
 
 def _is_agents(operation: Operation) -> bool:
     kind, _ = operation_author(operation)
-    return kind is AuthorKind.AGENT or (kind is AuthorKind.MEMBER and operation.actor is not Actor.HUMAN)
+    return kind is AuthorKind.AGENT or (
+        kind is AuthorKind.MEMBER and operation.actor is not Actor.HUMAN
+    )
 
 
 def _brings_back(library: Library, operation: Operation) -> bool:
     """Return whether an operation undoes nothing but undos."""
     try:
-        return all(library.store.operation(undone_id).intent.undoes for undone_id in operation.intent.undoes)
+        return all(
+            library.store.operation(undone_id).intent.undoes
+            for undone_id in operation.intent.undoes
+        )
     except NoSuchOperation:
         return False
 
 
 class _Describer:
-    """Describes operations for one caller. An agent is told no reasons: another agent may have written them."""
+    """Describes operations for one caller.
+
+    An agent is told no reasons: another agent may have written them.
+    """
 
     def __init__(self, library: Library, caller: Caller, proposed: Mapping[int, Proposal]) -> None:
         self._library, self._proposed = library, proposed
@@ -154,16 +178,24 @@ class _Describer:
     def operations(self, operations: Sequence[Operation]) -> Iterator[DigestLine]:
         """Yield a line for each of these operations."""
         changes = dict[int, list[Change]]()
-        for change in self._library.store.backend.changes_of([operation.id for operation in operations]):
+        for change in self._library.store.backend.changes_of(
+            [operation.id for operation in operations]
+        ):
             changes.setdefault(change.operation, []).append(change)
         for operation in operations:
             yield self._line(operation, changes.get(operation.id, []))
 
     def _line(self, operation: Operation, changes: Sequence[Change]) -> DigestLine:
         refs = list(
-            dict.fromkeys(f"{change.ref}@{change.after}" if change.after else str(change.ref) for change in changes)
+            dict.fromkeys(
+                f"{change.ref}@{change.after}" if change.after else str(change.ref)
+                for change in changes
+            )
         )
-        author, proposal = author_words(*operation_author(operation)), self._proposed.get(operation.id)
+        author, proposal = (
+            author_words(*operation_author(operation)),
+            self._proposed.get(operation.id),
+        )
         if proposal is not None:
             author = f"{proposal.actor}, approved by {author}"
         reason = operation.reason or (proposal.reason if proposal is not None else "")
@@ -182,7 +214,9 @@ class _Describer:
 def _describe_operation(operation: Operation, changes: Sequence[Change]) -> str:
     if operation.intent.undoes:
         undone_ids = [str(undone_id) for undone_id in operation.intent.undoes]
-        return f"took operation{'s' * (len(undone_ids) > 1)} {', '.join(undone_ids[:MAX_REFS])} back"
+        return (
+            f"took operation{'s' * (len(undone_ids) > 1)} {', '.join(undone_ids[:MAX_REFS])} back"
+        )
     if changes and all(change.after is None for change in changes):
         return "removed"
     return "new" if changes and all(change.before is None for change in changes) else "changed"
@@ -202,7 +236,12 @@ def _list_helped(library: Library, heads: Iterable[Head], uses: Iterable[Attempt
     found.sort(key=lambda row: (-row[0], row[1], str(row[2].ref)))
     lines = [
         DigestLine(
-            [f"{head.ref}@{head.version}"], f"helped {good} of {rated} times", at, "", "", _undo_command(library, head)
+            [f"{head.ref}@{head.version}"],
+            f"helped {good} of {rated} times",
+            at,
+            "",
+            "",
+            _undo_command(library, head),
         )
         for good, rated, head, at in found[:MAX_LINES]
     ]
@@ -215,17 +254,25 @@ def _undo_command(library: Library, head: Head) -> str:
     if len(library.store.backend.changes_of([operation])) == 1:
         return f"evolvable undo {operation}"
     # It came together with others: to undo the operation would take back these too.
-    return f"evolvable restore {head.ref} {head.latest - 1}" if head.latest > 1 else f"evolvable remove {head.ref}"
+    return (
+        f"evolvable restore {head.ref} {head.latest - 1}"
+        if head.latest > 1
+        else f"evolvable remove {head.ref}"
+    )
 
 
-def _list_unused(library: Library, heads: Iterable[Head], uses: Iterable[Attempt], since: str, days: int) -> DigestPart:
+def _list_unused(
+    library: Library, heads: Iterable[Head], uses: Iterable[Attempt], since: str, days: int
+) -> DigestPart:
     opened = {use.resource for use in uses}
     impressions = library.store.backend.evidence.count_impressions(since)
     found = []
     for head in heads:
         if head.id not in opened and head.kind in _LOADABLE:
             seen = impressions.get(head.id)
-            found.append((seen.since if seen else 0, (seen.last if seen else "") or "", str(head.ref)))
+            found.append(
+                (seen.since if seen else 0, (seen.last if seen else "") or "", str(head.ref))
+            )
     found.sort(key=lambda row: (-row[0], row[2]))
     lines = [
         DigestLine(
@@ -258,8 +305,15 @@ _MARKUP = re.compile(r"[\\`*_{}\[\]<>()#+!|~&]")
 
 
 def digest_markdown(digest: Digest) -> str:
-    """Return a digest as a document in Markdown. What others wrote is escaped: it makes no link and no markup."""
-    lines = [f"{TITLE}{'day' if digest.days == 1 else f'{digest.days} days'}", "", f"Since {digest.since[:16]} UTC."]
+    """Return a digest as a document in Markdown.
+
+    What others wrote is escaped: it makes no link and no markup.
+    """
+    lines = [
+        f"{TITLE}{'day' if digest.days == 1 else f'{digest.days} days'}",
+        "",
+        f"Since {digest.since[:16]} UTC.",
+    ]
     for name, (title, nothing) in PARTS.items():
         part: DigestPart = getattr(digest, name)
         lines += ["", f"## {title}", ""]
@@ -271,7 +325,9 @@ def digest_markdown(digest: Digest) -> str:
 
 
 def _item(line: DigestLine, way: str) -> str:
-    names = ", ".join(f"`{ref}`" for ref in line.refs) + (f" and {line.more:,} more" if line.more else "")
+    names = ", ".join(f"`{ref}`" for ref in line.refs) + (
+        f" and {line.more:,} more" if line.more else ""
+    )
     author = f", {_plain(line.author)}" if line.author else ""
     when = f", {line.at[:10]}" if line.at else ""
     why = f": {_plain(line.reason)}" if line.reason else ""
@@ -280,4 +336,7 @@ def _item(line: DigestLine, way: str) -> str:
 
 def _plain(text: str) -> str:
     printable = "".join(char if char.isprintable() else " " for char in text)
-    return _MARKUP.sub(lambda found: "\\" + found[0], " ".join(printable.split()))
+    return _MARKUP.sub(
+        lambda found: "\\" + found[0],
+        " ".join(printable.split()),
+    )

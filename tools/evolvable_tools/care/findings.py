@@ -10,13 +10,17 @@ from evolvable_tools.secret_leaks import LeakedSecret
 from evolvable_tools.verbs import near_duplicates_of
 
 COMPARED_ON_ARRIVAL = 1_000
-"""Resources that are compared when they arrive together; of more `evolvable doctor` names the pairs."""
+"""Resources that are compared when they arrive together; of more `evolvable doctor` names the
+pairs.
+"""
 
 
 def near_duplicate_lines(
     library: Library, refs: Sequence[Ref], step: Step, most: int = COMPARED_ON_ARRIVAL
 ) -> list[str]:
-    """Return a line for each pair and a last one with their number; nothing where there is no pair or too many refs."""
+    """Return a line for each pair and a last one with their number; nothing where there is no pair
+    or too many refs.
+    """
     if not 0 < len(refs) <= most:
         return []
     with step("Comparing descriptions") as progress:
@@ -38,5 +42,7 @@ def open_secrets(library: Library, step: Step) -> list[LeakedSecret]:
 
 
 def secret_lines(library: Library, step: Step) -> list[str]:
-    """Return a line for each secret in the library that nobody dealt with, without the secret itself."""
+    """Return a line for each secret in the library that nobody dealt with, without the secret
+    itself.
+    """
     return [f"{line}." for line in secret_leaks.leak_messages(open_secrets(library, step))]

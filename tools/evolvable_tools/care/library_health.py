@@ -1,4 +1,7 @@
-"""The health of a library: the program, SQLite, the library's file, its folders. The checks change nothing."""
+"""The health of a library: the program, SQLite, the library's file, its folders.
+
+The checks change nothing.
+"""
 
 import contextlib
 import platform
@@ -8,7 +11,15 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from evolvable_store import LIBRARY_FILE, Store, __version__, find_problems, main_path, named_problems, open_elsewhere
+from evolvable_store import (
+    LIBRARY_FILE,
+    Store,
+    __version__,
+    find_problems,
+    main_path,
+    named_problems,
+    open_elsewhere,
+)
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref
 from evolvable_store.search import COMPILED, embedding_progress
@@ -23,21 +34,38 @@ from evolvable_tools.name_check import NameIndex
 from evolvable_tools.reporting import HealthProblem, Progress, Step
 from evolvable_tools.trust import find_downgraded, format_downgraded
 from evolvable_tools.verbs import channel_status
-from evolvable_tools.verbs.folder_states import WatchedRoot, folder_notes, folder_problems, folder_states
+from evolvable_tools.verbs.folder_states import (
+    WatchedRoot,
+    folder_notes,
+    folder_problems,
+    folder_states,
+)
 from evolvable_tools.verbs.library_status import CONFIRM_PLACES, waiting_places
 
 MAX_WARNINGS = 50
 """Warnings of one directory that are shown."""
 
 
-PACKAGES = ("mcp", "pydantic", "sqlite-utils", "pysqlite3", "watchfiles", "PyYAML", "click", "wcwidth", "filelock")
+PACKAGES = (
+    "mcp",
+    "pydantic",
+    "sqlite-utils",
+    "pysqlite3",
+    "watchfiles",
+    "PyYAML",
+    "click",
+    "wcwidth",
+    "filelock",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramVersions:
-    """What runs: versions of this program, of Python and of the packages it uses (None: not installed).
+    """What runs: versions of this program, of Python and of the packages it uses (None: not
+    installed).
 
-    compiled: whether the loops of a search are, which a C compiler is needed for when this program is installed.
+    compiled: whether the loops of a search are, which a C compiler is needed for when this program
+    is installed.
     """
 
     evolvable: str
@@ -50,10 +78,11 @@ class ProgramVersions:
 
 @dataclass(frozen=True, slots=True)
 class LibraryFacts:
-    """The library's file. bytes: with its log. tables: rows of each. index: what is wrong with it, [] without a fault.
+    """The library's file. bytes: with its log. tables: rows of each. index: what is wrong with it,
+    [] without a fault.
 
-    unsafe: settings of a server of PostgreSQL that can lose a commit. open_in: other processes that have the library
-    open, where the system shows them.
+    unsafe: settings of a server of PostgreSQL that can lose a commit. open_in: other processes that
+    have the library open, where the system shows them.
     """
 
     path: str
@@ -70,11 +99,13 @@ class LibraryFacts:
 
 @dataclass(slots=True)
 class LibraryHealth:
-    """The findings on a library. library is None when it cannot be opened; problems is empty when all is well.
+    """The findings on a library. library is None when it cannot be opened; problems is empty when
+    all is well.
 
-    refused: directories of watched folders that are not in the library, with every reason. warnings: what is unusual
-    about resources, and files of their directories that are in no version. doubles: similar resources. embedder: its
-    status. notes: what is good to know and no fault.
+    refused: directories of watched folders that are not in the library, with every reason.
+    warnings: what is unusual about resources, and files of their directories that are in no
+    version. doubles: similar resources. embedder: its status. notes: what is good to know and no
+    fault.
     """
 
     home: str
@@ -107,7 +138,9 @@ def check_library(health: LibraryHealth, opened: Opened, unwatched: Unwatched, s
     health.problems += _problems(health)
 
 
-def _check_opened(health: LibraryHealth, library: Library, unwatched: Unwatched, step: Step) -> None:
+def _check_opened(
+    health: LibraryHealth, library: Library, unwatched: Unwatched, step: Step
+) -> None:
     home = library.store.home
     # A library in PostgreSQL has another file here, which says nothing about SQLite.
     if library.store.backend.path.name == LIBRARY_FILE:
@@ -117,13 +150,17 @@ def _check_opened(health: LibraryHealth, library: Library, unwatched: Unwatched,
         health.warnings = list(_warnings(library.store, progress))
     _check_folders(library, health)
     health.problems += unwatched([Path(folder.path) for folder in health.folders])
-    health.warnings = _merge_issues([*health.warnings, *_channel_issues(library), *_delegate_issues(library)])
+    health.warnings = _merge_issues(
+        [*health.warnings, *_channel_issues(library), *_delegate_issues(library)]
+    )
     refs = [head.ref for head in library.store.heads()]
     health.doubles = near_duplicate_lines(library, refs, step, len(refs))
     health.embedder = _embedder(home)
     lower = find_downgraded(library)
     health.notes += format_downgraded(lower) if lower else []
-    health.problems += [HealthProblem(line, secret_leaks.NEXT) for line in secret_lines(library, step)]
+    health.problems += [
+        HealthProblem(line, secret_leaks.NEXT) for line in secret_lines(library, step)
+    ]
     health.problems += _unfinished_purges(library)
     if waiting := waiting_places(library):
         health.problems.append(HealthProblem(waiting, CONFIRM_PLACES))
@@ -178,16 +215,21 @@ def _embedder(home: Path) -> str:
 
 
 def _check_folders(library: Library, health: LibraryHealth) -> None:
-    """Add how the watched folders stand, and what an import warns of beyond the warnings that are there."""
+    """Add how the watched folders stand, and what an import warns of beyond the warnings that are
+    there.
+    """
     health.folders = folder_states(library)
     known_warnings = {warning.directory: frozenset(warning.problems) for warning in health.warnings}
     for folder, stands in zip(library.working_copies.folders(), health.folders, strict=True):
         refused = {issue.directory for issue in stands.not_imported}
         health.refused += [
-            DirectoryIssue(str(folder.path / issue.directory), issue.problems) for issue in stands.not_imported
+            DirectoryIssue(str(folder.path / issue.directory), issue.problems)
+            for issue in stands.not_imported
         ]
         health.notes += folder_notes(stands)
-        for directory, ref, warnings in _directory_warnings(library, folder) if not stands.obstacle else ():
+        for directory, ref, warnings in (
+            _directory_warnings(library, folder) if not stands.obstacle else ()
+        ):
             more = [text for text in warnings if text not in known_warnings.get(ref, ())]
             if more and directory not in refused:
                 rest = [f"and {len(more) - MAX_WARNINGS:,} more"] * (len(more) > MAX_WARNINGS)
@@ -195,8 +237,12 @@ def _check_folders(library: Library, health: LibraryHealth) -> None:
                 health.warnings.append(DirectoryIssue(place, (*more[:MAX_WARNINGS], *rest)))
 
 
-def _directory_warnings(library: Library, folder: WatchedFolder) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield each directory that holds a resource: its name, its resource or '', and what its import warns of."""
+def _directory_warnings(
+    library: Library, folder: WatchedFolder
+) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield each directory that holds a resource: its name, its resource or '', and what its import
+    warns of.
+    """
     copies = library.working_copies
     bound = copies.bindings.of_folder(folder)
     heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
@@ -204,16 +250,23 @@ def _directory_warnings(library: Library, folder: WatchedFolder) -> Iterator[tup
     for directory in sorted(status.everything().directories):
         binding, name = bound.get(directory), status.resource_name(directory)
         head = heads.get(binding.resource) if binding else None
-        # As a sync imports them: a skill is held to its directory's name, any other kind to what can be made of it.
+        # As a sync imports them: a skill is held to its directory's name, any other kind to what
+        # can be made of it.
         held_to = Path(directory).name if folder.kind is Kind.SKILL else head.name if head else name
         # The directory may be removed while it is checked.
         with contextlib.suppress(OSError):
             expected_files = known_files(library.store, binding, head)
-            warnings = check_directory(folder.kind, held_to, status.read(directory), (), expected_files)[1]
+            warnings = check_directory(
+                folder.kind, held_to, status.read(directory), (), expected_files
+            )[1]
             # Where the name is free, the resource came in when names had fewer letters.
-            other = library.store.head_or_none(Ref(folder.kind, name, folder.scope)) if name else None
+            other = (
+                library.store.head_or_none(Ref(folder.kind, name, folder.scope)) if name else None
+            )
             name_warnings = (
-                [name_taken(head.ref)] if head is not None and head.name != name and other is not None else []
+                [name_taken(head.ref)]
+                if head is not None and head.name != name and other is not None
+                else []
             )
             yield directory, str(head.ref) if head else "", [*warnings, *name_warnings]
 
@@ -227,7 +280,12 @@ def _warnings(store: Store, progress: Progress) -> Iterator[DirectoryIssue]:
         files = {path: store.file(head, path)} if path else {}
         problems = find_problems(head.kind, head.name, files)
         found = [str(problem) for problem in problems if not problem.capability]
-        found += [str(problem) for other in sorted(manifest) if other != path for problem in named_problems(other)]
+        found += [
+            str(problem)
+            for other in sorted(manifest)
+            if other != path
+            for problem in named_problems(other)
+        ]
         if twin := names.twin(head.ref):
             found.append(f"its name can be taken for that of {twin}")
         if found:
@@ -237,11 +295,15 @@ def _warnings(store: Store, progress: Progress) -> Iterator[DirectoryIssue]:
 def _channel_issues(library: Library) -> Iterator[DirectoryIssue]:
     """Yield each skill of the stable channel that is not offered to hosts, with every reason."""
     for step in channel_status(library).left_out:
-        yield DirectoryIssue(step.ref, tuple(f"not offered to hosts: {reason}" for reason in step.left_out))
+        yield DirectoryIssue(
+            step.ref, tuple(f"not offered to hosts: {reason}" for reason in step.left_out)
+        )
 
 
 def _delegate_issues(library: Library) -> Iterator[DirectoryIssue]:
-    """Yield each skill whose delegate, and each agent whose skills, cannot be used, with every reason."""
+    """Yield each skill whose delegate, and each agent whose skills, cannot be used, with every
+    reason.
+    """
     for ref, reasons in (*missing_parts(library), *find_missing_checkouts(library)):
         yield DirectoryIssue(str(ref), tuple(reasons))
 
@@ -258,17 +320,23 @@ def _problems(health: LibraryHealth) -> Iterator[HealthProblem]:
     facts = health.library
     if facts is not None:
         if facts.read_only:
-            yield HealthProblem(f"{facts.path} cannot be written.", "Check its permissions and those of its folder.")
+            yield HealthProblem(
+                f"{facts.path} cannot be written.", "Check its permissions and those of its folder."
+            )
         if facts.network:
             yield HealthProblem(
-                f"{facts.path} lies on a network file system, or on FUSE that may hide one: locks are not reliable.",
+                f"{facts.path} lies on a network file system, or on FUSE that may hide one: locks "
+                "are not reliable.",
                 "Move the folder to a local disk and set EVOLVABLE_HOME.",
             )
         for setting in facts.unsafe:
-            yield HealthProblem(f"At the server of the library {setting}.", "A commit can be lost; switch it on.")
+            yield HealthProblem(
+                f"At the server of the library {setting}.", "A commit can be lost; switch it on."
+            )
         if facts.schema != LATEST:
             yield HealthProblem(
-                f"The library has schema {facts.schema}, not {LATEST}.", "Make it writable, and open it."
+                f"The library has schema {facts.schema}, not {LATEST}.",
+                "Make it writable, and open it.",
             )
         for fault in facts.index:
             yield HealthProblem(f"The text index is out of sync: {fault}", "")
@@ -279,5 +347,6 @@ def _problems(health: LibraryHealth) -> Iterator[HealthProblem]:
 def _unfinished_purges(library: Library) -> Iterator[HealthProblem]:
     for job in library.store.backend.purges.pending():
         yield HealthProblem(
-            f"The purge of {job.at[:16]} ({job.kind}) did not end.", "`evolvable care purge --resume` ends it."
+            f"The purge of {job.at[:16]} ({job.kind}) did not end.",
+            "`evolvable care purge --resume` ends it.",
         )

@@ -1,7 +1,8 @@
 """Embedding: the vectors of descriptions, computed by one process for each library.
 
-Begin with `SharedEmbedder`, the client of that process; without it a search uses words alone. `parse_spec` reads the
-name of a model. No model is imported here: `python -m evolvable_tools.embedding` is the process that does.
+Begin with `SharedEmbedder`, the client of that process; without it a search uses words alone.
+`parse_spec` reads the name of a model. No model is imported here: `python -m
+evolvable_tools.embedding` is the process that does.
 """
 
 from evolvable_store import late_names
@@ -22,7 +23,10 @@ else:
     __getattr__ = late_names(
         __name__,
         {
-            "embedder": "DEFAULT_MODEL NearestDescription SimilarResources installed_spec model_folder parse_spec",
+            "embedder": (
+                "DEFAULT_MODEL NearestDescription SimilarResources installed_spec "
+                "model_folder parse_spec"
+            ),
             "embedder_client": "SharedEmbedder",
         },
     )

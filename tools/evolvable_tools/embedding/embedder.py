@@ -1,7 +1,8 @@
-"""Embedding: the protocol of an embedder, how one is named, and the results of the shared embedder.
+"""Embedding: the protocol of an embedder, how one is named, and the results of the
+shared embedder.
 
-One process for each library computes and keeps the vectors, and every server asks it. Each server imports this module,
-so it imports no model.
+One process for each library computes and keeps the vectors, and every server asks it. Each server
+imports this module, so it imports no model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
 class SimilarResources:
     """How near resources are to a task, by their ids.
 
-    cosines: of name and description, for the ids asked that have vectors and for the nearest. nearest: ids, best
-    first. said: one line on the model, or on why nothing is known. available: whether anything is known. late: late
-    interaction, for the first CLOSEST ids asked whose token vectors are known. learned: for the same ids the cosine of
-    the nearest learned task, times how much that counts.
+    cosines: of name and description, for the ids asked that have vectors and for the nearest.
+    nearest: ids, best first. said: one line on the model, or on why nothing is known. available:
+    whether anything is known. late: late interaction, for the first CLOSEST ids asked whose token
+    vectors are known. learned: for the same ids the cosine of the nearest learned task, times how
+    much that counts.
     """
 
     cosines: Mapping[int, float] = field(default_factory=dict)
@@ -36,7 +38,9 @@ class SimilarResources:
 
 @dataclass(frozen=True, slots=True)
 class NearestDescription:
-    """The resource whose description alone is nearest to a task, as id and cosine; None when no cosine is above 0."""
+    """The resource whose description alone is nearest to a task, as id and cosine; None when no
+    cosine is above 0.
+    """
 
     best: tuple[int, float] | None = None
     said: str = ""
@@ -66,19 +70,22 @@ class EmbedderUnavailable(EvolvableError):
 class Embedder(Protocol):
     """An embedder turns texts into vectors. `encode` may be called by several threads at once.
 
-    model: names the vectors that can be compared with each other: the kind of embedder with the model, and for a
-    folder a hash of its weights. dimension: numbers of a vector.
+    model: names the vectors that can be compared with each other: the kind of embedder with the
+    model, and for a folder a hash of its weights. dimension: numbers of a vector.
     """
 
     model: str
     dimension: int
 
     def encode(self, texts: Sequence[str]) -> "Floats":
-        """Return a float32 array of shape (len(texts), dimension), each row of length 1, in the order of the texts."""
+        """Return a float32 array of shape (len(texts), dimension), each row of length 1, in the
+        order of the texts.
+        """
         ...
 
     def encode_tokens(self, texts: Sequence[str]) -> "tuple[Floats, list[TokenVectors]]":
-        """Return what `encode` returns, and for each text the vectors of its first KEPT_TOKENS tokens.
+        """Return what `encode` returns, and for each text the vectors of its first KEPT_TOKENS
+        tokens.
 
         A model that pools by itself gives no vectors of tokens: an array without rows.
         """
@@ -86,7 +93,8 @@ class Embedder(Protocol):
 
 
 def parse_spec(spec: str) -> tuple[str, str]:
-    """Return the kind of embedder and the model that "onnx", "onnx:MODEL" or "sentence-transformers:MODEL" name.
+    """Return the kind of embedder and the model that "onnx", "onnx:MODEL" or
+    "sentence-transformers:MODEL" name.
 
     MODEL is an id of the Hugging Face hub or a folder. Raises InvalidArgument.
     """
@@ -101,7 +109,10 @@ def parse_spec(spec: str) -> tuple[str, str]:
 
 
 def absolute_spec(spec: str) -> str:
-    """Return the spec so that it means the same from any working directory. Raises InvalidArgument."""
+    """Return the spec so that it means the same from any working directory.
+
+    Raises InvalidArgument.
+    """
     kind, model = parse_spec(spec)
     return f"{kind}:{model_folder(spec) or model}"
 
@@ -116,7 +127,9 @@ def model_folder(spec: str) -> Path | None:
 
 
 def installed_spec() -> str | None:
-    """Return the spec of the embedder whose packages are installed, the light one first; None without any."""
+    """Return the spec of the embedder whose packages are installed, the light one first; None
+    without any.
+    """
     return next((kind for kind in _NEEDS if not missing_packages(kind)), None)
 
 

@@ -1,4 +1,5 @@
-"""The client of the shared embedder: asks at once, waits briefly, and starts the process where none runs.
+"""The client of the shared embedder: asks at once, waits briefly, and starts the process where none
+runs.
 
 A thread of its own connects and starts, so no answer waits for that.
 """
@@ -25,7 +26,10 @@ START_AFTER = 0.2
 """Seconds from the search of a server that found no process until one is started."""
 
 MAX_TASK = 120
-"""Characters of a task that are sent. The time to embed grows with the text, and more of it finds nothing better."""
+"""Characters of a task that are sent.
+
+The time to embed grows with the text, and more of it finds nothing better.
+"""
 
 LOG = "embedder.log"
 """What the process has to say, in the library's folder."""
@@ -34,7 +38,8 @@ LOG = "embedder.log"
 _MOST_LINES = 8
 _WARMING_UP = "embedder is warming up"
 _CANNOT_START = "the embedder cannot start"
-# Such a trouble stays until the embedder is installed or repaired, so `described` does not wait for it to pass.
+# Such a trouble stays until the embedder is installed or repaired, so `described` does not wait for
+# it to pass.
 _HOPELESS = (_CANNOT_START,)  # troubles that do not pass by waiting
 _BUSY = "the embedder is still at an earlier task"
 _START_AGAIN = (2.0, 60.0)  # seconds between two starts, first and at most
@@ -45,7 +50,13 @@ _TRY_AGAIN = 0.05
 _SECRET = ("_API_KEY", "_TOKEN", "_SECRET")
 _OF_THE_HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
-_CACHES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "SENTENCE_TRANSFORMERS_HOME", "XDG_CACHE_HOME")
+_CACHES = (
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "SENTENCE_TRANSFORMERS_HOME",
+    "XDG_CACHE_HOME",
+)
 """Variables that name a folder of models that were fetched."""
 
 
@@ -57,12 +68,12 @@ def truncate_task(task: str) -> str:
 class SharedEmbedder:
     """The process that embeds for the library in `home`, shared by every process that opens it.
 
-    propose: whether to replace a process that serves another model; without it the model that serves is used, whatever
-    `spec` names.
-    environment: of the process, by default ours; secrets and folders of models in a work tree are left out of it.
+    propose: whether to replace a process that serves another model; without it the model that
+    serves is used, whatever `spec` names. environment: of the process, by default ours; secrets and
+    folders of models in a work tree are left out of it.
 
-    Makes nothing and starts nothing before the first `begin`. Safe to share between threads. Raises InvalidArgument
-    for a spec that names no embedder.
+    Makes nothing and starts nothing before the first `begin`. Safe to share between threads. Raises
+    InvalidArgument for a spec that names no embedder.
     """
 
     def __init__(
@@ -77,7 +88,8 @@ class SharedEmbedder:
         self._environment = harmless_environment(os.environ if environment is None else environment)
         self._home, self._spec, self.patience = home.absolute(), absolute_spec(spec), patience
         self._propose = propose
-        # Guards the connections and their count. Notified when one is free, opened or could not be opened.
+        # Guards the connections and their count. Notified when one is free, opened or could not be
+        # opened.
         self._changed = threading.Condition()
         self._idle: list[EmbedderConnection] = []
         self._late: list[EmbedderConnection] = []
@@ -89,7 +101,10 @@ class SharedEmbedder:
         self._trouble = _WARMING_UP
 
     def begin(self, task: str) -> "PendingEmbedding":
-        """Send the task at once if a connection is free, and return the pending query. Never waits and never raises."""
+        """Send the task at once if a connection is free, and return the pending query.
+
+        Never waits and never raises.
+        """
         pending = PendingEmbedding(self, truncate_task(task))
         connection = self.take(0)
         if connection is not None:
@@ -113,22 +128,30 @@ class SharedEmbedder:
         return _BUSY if self._late else self._trouble
 
     def take(self, seconds: float) -> EmbedderConnection | None:
-        """Return an idle connection, waiting at most so long; start to open one when there is none."""
+        """Return an idle connection, waiting at most so long; start to open one when
+        there is none.
+        """
         with self._changed:
             self._sort_connections()
             if not self._idle:
                 self._connect_in_background()
-                self._changed.wait_for(lambda: self._idle or self._closed or not self._connecting, seconds)
+                self._changed.wait_for(
+                    lambda: self._idle or self._closed or not self._connecting, seconds
+                )
             return self._idle.pop() if self._idle else None
 
     def give_back(self, connection: EmbedderConnection) -> None:
-        """Return a connection to the pool: for the next task, or until its pending answer arrives."""
+        """Return a connection to the pool: for the next task, or until its pending
+        answer arrives.
+        """
         with self._changed:
             self._keep(connection)
             self._changed.notify()
 
     def _sort_connections(self) -> None:
-        """Sort out which lines can be used: one that was late may have answered, an idle one may be lost."""
+        """Sort out which lines can be used: one that was late may have answered, an idle one may be
+        lost.
+        """
         connections, self._idle, self._late = self._idle + self._late, [], []
         for connection in connections:
             connection.drain()
@@ -145,8 +168,14 @@ class SharedEmbedder:
     # Connecting, in a thread of its own
 
     def _connect_in_background(self) -> None:
-        # One attempt at a time, and none right after a failed one: searches go on with words meanwhile.
-        if self._connecting or self._closed or self._count >= _MOST_LINES or time.monotonic() < self._not_before:
+        # One attempt at a time, and none right after a failed one: searches go on with words
+        # meanwhile.
+        if (
+            self._connecting
+            or self._closed
+            or self._count >= _MOST_LINES
+            or time.monotonic() < self._not_before
+        ):
             return
         self._connecting = True
         threading.Thread(target=self._connect, name="embedder", daemon=True).start()
@@ -169,8 +198,8 @@ class SharedEmbedder:
                 self._changed.notify_all()
         if wants_process:
             if self._propose:
-                # A server: the search that found no process is answered without one, and that comes first. A command
-                # may end before that.
+                # A server: the search that found no process is answered without one, and that comes
+                # first. A command may end before that.
                 time.sleep(START_AFTER)
             self._start_process()
 
@@ -182,7 +211,8 @@ class SharedEmbedder:
             failed = serving.error if serving is not None and serving.spec == self._spec else ""
             self._trouble = f"{_CANNOT_START}: {failed}" if failed else _WARMING_UP
             return None, True
-        # Proposed once only: the last one started decides, so two servers that differ do not alternate endlessly.
+        # Proposed once only: the last one started decides, so two servers that differ do not
+        # alternate endlessly.
         differs = self._propose and not serving.offers(self._spec) and not self._proposed
         self._trouble, self._pause, self._proposed = _WARMING_UP, _START_AGAIN[0], True
         return ipc.EmbedderConnection(connection), differs
@@ -198,7 +228,14 @@ class SharedEmbedder:
             self._start_not_before = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, _START_AGAIN[1])
         # -P keeps the working directory out of sys.path: no module of a work tree may run here.
-        command = [sys.executable, "-P", "-m", "evolvable_tools.embedding", str(self._home), self._spec]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "evolvable_tools.embedding",
+            str(self._home),
+            self._spec,
+        ]
         if not self._propose:
             command.append("--give-way")
         try:
@@ -208,12 +245,12 @@ class SharedEmbedder:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=log,
-                    # The root: a process that lives long must not keep a project's folder from being removed or
-                    # unmounted.
+                    # The root: a process that lives long must not keep a project's folder from
+                    # being removed or unmounted.
                     cwd=self._home.anchor,
                     env=self._environment,
-                    # A session of its own: Ctrl+C in the terminal of the server that started it must not end it for
-                    # the others.
+                    # A session of its own: Ctrl+C in the terminal of the server that started it
+                    # must not end it for the others.
                     start_new_session=os.name == "posix",
                 )
         except OSError as error:
@@ -225,13 +262,18 @@ class SharedEmbedder:
 
 
 def harmless_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without variables whose names end like those of secrets, and without untrusted caches.
+    """Return the environment without variables whose names end like those of secrets, and without
+    untrusted caches.
 
     A folder of models in a work tree may come with the repository.
     """
-    names = [name for name in environment if name in _OF_THE_HUB or not name.upper().endswith(_SECRET)]
     names = [
-        name for name in names if name not in _CACHES or work_tree(Path(os.path.realpath(environment[name]))) is None
+        name for name in environment if name in _OF_THE_HUB or not name.upper().endswith(_SECRET)
+    ]
+    names = [
+        name
+        for name in names
+        if name not in _CACHES or work_tree(Path(os.path.realpath(environment[name]))) is None
     ]
     return {name: environment[name] for name in names}
 
@@ -245,13 +287,16 @@ class PendingEmbedding:
         self._number = 0
 
     def __del__(self) -> None:
-        # A search that asks nothing more gives its connection back, also when it ended with an error.
+        # A search that asks nothing more gives its connection back, also when it ended with an
+        # error.
         connection, self._connection = self._connection, None
         if connection is not None:
             self._embedder.give_back(connection)
 
     def send_over(self, connection: EmbedderConnection) -> None:
-        """Send the task over this connection, and keep the connection until this object goes away."""
+        """Send the task over this connection, and keep the connection until this object
+        goes away.
+        """
         self._number = connection.begin(self._task)
         if connection.is_lost:
             self._embedder.give_back(connection)
@@ -260,11 +305,16 @@ class PendingEmbedding:
 
     @property
     def trouble(self) -> str:
-        """Why there will be no answer, as far as that is known at once; empty when there may be one."""
+        """Why there will be no answer, as far as that is known at once; empty when there may be
+        one.
+        """
         return "" if self._connection is not None else self._embedder.trouble
 
-    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
-        """Return how near these resources are to the task, and the nearest there are; waits `patience` at most.
+    def similar(
+        self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int
+    ) -> SimilarResources:
+        """Return how near these resources are to the task, and the nearest there are; waits
+        `patience` at most.
 
         Never raises: without an answer `said` tells why.
         """
@@ -284,23 +334,34 @@ class PendingEmbedding:
         except (KeyError, TypeError, ValueError, AttributeError):
             return SimilarResources(said="the embedder's answer cannot be read")
 
-    def described(self, kind: Kind, scopes: Sequence[str] | None, *, within: float | None = None) -> NearestDescription:
+    def described(
+        self, kind: Kind, scopes: Sequence[str] | None, *, within: float | None = None
+    ) -> NearestDescription:
         """Return the resource whose description alone is nearest to the task, as `similar` does.
 
-        within: seconds to wait instead of `patience`; then also while the embedder starts, is at another task, or has
-        not embedded the descriptions yet.
+        within: seconds to wait instead of `patience`; then also while the embedder starts, is at
+        another task, or has not embedded the descriptions yet.
         """
         if within is None:
             return self._ask_nearest_description(kind, scopes, self._embedder.patience)
         deadline = time.monotonic() + within
         while True:
-            nearest = self._ask_nearest_description(kind, scopes, max(0.0, deadline - time.monotonic()))
-            if nearest.available or nearest.said.startswith(_HOPELESS) or time.monotonic() + _TRY_AGAIN >= deadline:
+            nearest = self._ask_nearest_description(
+                kind, scopes, max(0.0, deadline - time.monotonic())
+            )
+            if (
+                nearest.available
+                or nearest.said.startswith(_HOPELESS)
+                or time.monotonic() + _TRY_AGAIN >= deadline
+            ):
                 return nearest
-            # No message says that the model or the descriptions are ready, so the question is repeated.
+            # No message says that the model or the descriptions are ready, so the question is
+            # repeated.
             time.sleep(_TRY_AGAIN)
 
-    def _ask_nearest_description(self, kind: Kind, scopes: Sequence[str] | None, seconds: float) -> NearestDescription:
+    def _ask_nearest_description(
+        self, kind: Kind, scopes: Sequence[str] | None, seconds: float
+    ) -> NearestDescription:
         answer = self._ask({"op": "described"}, kind, scopes, seconds)
         if isinstance(answer, str):
             return NearestDescription(said=answer)
@@ -312,7 +373,11 @@ class PendingEmbedding:
             return NearestDescription(said="the embedder's answer cannot be read")
 
     def _ask(
-        self, question: dict[str, Any], kind: Kind | None, scopes: Sequence[str] | None, seconds: float
+        self,
+        question: dict[str, Any],
+        kind: Kind | None,
+        scopes: Sequence[str] | None,
+        seconds: float,
     ) -> dict[str, Any] | str:
         """Return the answer, or one line that says why there is none."""
         deadline = time.monotonic() + seconds
@@ -324,11 +389,17 @@ class PendingEmbedding:
         connection = self._connection
         if connection is None:
             return "the embedder went away"
-        where = {"kind": kind.value if kind is not None else None, "scopes": None if scopes is None else list(scopes)}
-        answer = connection.ask(self._number, question | where, max(0.0, deadline - time.monotonic()))
+        where = {
+            "kind": kind.value if kind is not None else None,
+            "scopes": None if scopes is None else list(scopes),
+        }
+        answer = connection.ask(
+            self._number, question | where, max(0.0, deadline - time.monotonic())
+        )
         if answer is not None:
             return answer
-        # The answer may still come, so this connection serves no other task until it has: `give_back` keeps it apart.
+        # The answer may still come, so this connection serves no other task until it has:
+        # `give_back` keeps it apart.
         self._connection = None
         self._embedder.give_back(connection)
         if connection.is_lost:

@@ -1,7 +1,9 @@
-"""The vectors of a library: the texts that are embedded, and the indexer that keeps the matrix in sync with them.
+"""The vectors of a library: the texts that are embedded, and the indexer that keeps the matrix in
+sync with them.
 
-While the indexer prepares a changed model, the model before answers where it can still be opened. The vectors of both
-stay, so going back needs only what changed since. The indexer deletes those of all other models.
+While the indexer prepares a changed model, the model before answers where it can still be opened.
+The vectors of both stay, so going back needs only what changed since. The indexer deletes those of
+all other models.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +33,10 @@ MAX_DESCRIPTION = 8_192
 
 
 def document_texts(store: Store, head: Head) -> dict[TextRole, str]:
-    """Return the texts of a living resource; of one whose bytes are damaged only its name. Raises LibraryError."""
+    """Return the texts of a living resource; of one whose bytes are damaged only its name.
+
+    Raises LibraryError.
+    """
     description = summarize(_document(store, head)).description[:MAX_DESCRIPTION]
     texts = {TextRole.WHOLE: f"{head.name.replace('-', ' ')}. {description}"}
     if description.strip():
@@ -51,21 +56,23 @@ def _document(store: Store, head: Head) -> Document:
 
 
 BATCH, BATCH_CHARACTERS = 32, 8_000
-"""Texts embedded at once in the background, and about how long they are together: half a second's work, after which
-changes are looked at."""
+"""Texts embedded at once in the background, and about how long they are together: half a second's
+work, after which changes are looked at.
+"""
 
 # In one transaction, so that other writers get their turn.
 _CHANGES = 100  # in one batch
 
-_NEWEST, _IN_SERVICE, _BEFORE = "newest", "in service", "in service before"  # states: names of models
+# States: names of models.
+_NEWEST, _IN_SERVICE, _BEFORE = "newest", "in service", "in service before"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexingState:
     """A model that can answer: its embedder, and its vectors in memory.
 
-    waiting: by role, the resources whose text lacks a vector, with the characters of the text. learned: the vectors of
-    learned tasks.
+    waiting: by role, the resources whose text lacks a vector, with the characters of the text.
+    learned: the vectors of learned tasks.
     """
 
     embedder: Embedder
@@ -80,21 +87,37 @@ class IndexingState:
         return not any(self.waiting.values())
 
     def batch(self) -> tuple[TextRole, list[int]] | None:
-        """Return a role and resources that wait for it, enough for a batch; None when nothing waits.
+        """Return a role and resources that wait for it, enough for a batch; None when nothing
+        waits.
 
         The shortest of all: texts of about one length need the least padding.
         """
         for role, sizes in self.waiting.items():
             if sizes:
                 shortest = nsmallest(BATCH, sizes, key=sizes.__getitem__)
-                return role, shortest[: max(1, BATCH_CHARACTERS // sizes[shortest[-1]])]
+                return role, shortest[
+                    : max(
+                        1,
+                        BATCH_CHARACTERS // sizes[shortest[-1]],
+                    )
+                ]
         return None
 
 
 class VectorIndexer:
-    """The one writer of a library's vectors. `step` belongs to one thread; `serving` may be read by all."""
+    """The one writer of a library's vectors.
 
-    def __init__(self, store: Store, vectors: Vectors, embedder: Embedder, spec: str, say: Callable[[str], None]):
+    `step` belongs to one thread; `serving` may be read by all.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        vectors: Vectors,
+        embedder: Embedder,
+        spec: str,
+        say: Callable[[str], None],
+    ):
         """Load the stored vectors. Raises DamagedFile, LibraryError."""
         self._store, self._vectors, self._say = store, vectors, say
         self._shared = SharedTexts.open(store, say)
@@ -105,8 +128,13 @@ class VectorIndexer:
         self.wants_descriptions = self._describing
         """Set to True by the first query of descriptions; they are embedded from then on."""
         newest = self._load_model(embedder, vectors.model(embedder.model, spec))
-        # Without resources (a new file, or texts that were just forgotten) `is_complete` says nothing.
-        before = None if newest.is_complete and newest.matrix.count_vectors()[1] else self._open_previous(newest)
+        # Without resources (a new file, or texts that were just forgotten) `is_complete` says
+        # nothing.
+        before = (
+            None
+            if newest.is_complete and newest.matrix.count_vectors()[1]
+            else self._open_previous(newest)
+        )
         self.serving = before or newest
         """What answers now."""
         self.coming: IndexingState | None = newest if before else None
@@ -115,7 +143,10 @@ class VectorIndexer:
         self._note_service()
 
     def step(self) -> bool:
-        """Do a small part of the pending work; return whether there was any. Raises DamagedFile, LibraryError."""
+        """Do a small part of the pending work; return whether there was any.
+
+        Raises DamagedFile, LibraryError.
+        """
         if self.wants_descriptions and not self._describing:
             self._begin_descriptions()
         # Changes come before embedding, so that no text is embedded that was replaced meanwhile.
@@ -125,7 +156,8 @@ class VectorIndexer:
             batch = service.batch()
             if batch:
                 role, resources = batch
-                # Another server may have computed these; a read of the database costs less than the model.
+                # Another server may have computed these; a read of the database costs less than the
+                # model.
                 done = self._take_shared(service, role, resources)
                 if not done:
                     self._embed(service, role, resources)
@@ -141,21 +173,29 @@ class VectorIndexer:
     # Starting
 
     def _check_origin(self) -> None:
-        """Forget whose text is whose if that was noted for another history; the vectors stay, by their texts."""
+        """Forget whose text is whose if that was noted for another history; the vectors stay, by
+        their texts.
+        """
         applied = int(self._vectors.state("applied") or 0)
         if applied and self._vectors.state("mark") != self._mark(applied):
             self._vectors.forget_texts()
 
     def _mark(self, sequence: int) -> str:
-        """Return a text that distinguishes the history up to this change from every other; "" without such a change."""
+        """Return a text that distinguishes the history up to this change from every other; ""
+        without such a change.
+        """
         changes = self._store.changes(sequence - 1, 1)
         if not changes or changes[0].sequence != sequence:
             return ""
         change = changes[0]
-        return f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
+        return (
+            f"{change.ref} {change.after} {self._store.operation(change.operation).intent.digest}"
+        )
 
     def _roles(self) -> tuple[TextRole, ...]:
-        return tuple(role for role in TextRole if self._describing or role is not TextRole.DESCRIPTION)
+        return tuple(
+            role for role in TextRole if self._describing or role is not TextRole.DESCRIPTION
+        )
 
     def _load_model(self, embedder: Embedder, model: VectorModel) -> IndexingState:
         matrix = VectorMatrix(embedder.dimension)
@@ -173,12 +213,17 @@ class VectorIndexer:
         service.waiting[role] = self._vectors.resources_without_vector(service.model, role)
 
     def _open_previous(self, newest: IndexingState) -> IndexingState | None:
-        """Return the model that was in service before, if it has vectors and can still be opened."""
+        """Return the model that was in service before, if it has vectors and can still
+        be opened.
+        """
         stored_models = {model.name: model for model in reversed(self._vectors.models())}
         # The models that served last come first; any other with vectors is better than none.
         for name in dict.fromkeys([*self._served, *stored_models]):
             model = stored_models.get(name, newest.model)
-            if model.id != newest.model.id and self._vectors.count_texts(model, [TextRole.WHOLE])[0]:
+            if (
+                model.id != newest.model.id
+                and self._vectors.count_texts(model, [TextRole.WHOLE])[0]
+            ):
                 try:
                     embedder = open_embedder(model.spec)
                     if embedder.model == model.name:
@@ -205,17 +250,22 @@ class VectorIndexer:
             if head is not None and head.version is not None:
                 place = VectorResource(head.id, head.kind.value, head.scope, head.name)
                 texts_by_place[place] = {
-                    role: digest_text(text) for role, text in document_texts(self._store, head).items()
+                    role: digest_text(text)
+                    for role, text in document_texts(self._store, head).items()
                 }
             elif head is not None:
                 gone.append(head.id)
         hashes = [text.hash for texts in texts_by_place.values() for text in texts.values()]
-        # Before the change counts as applied: nothing after that may fail, or memory would never hear of it.
+        # Before the change counts as applied: nothing after that may fail, or memory would never
+        # hear of it.
         vectors_by_service = [
-            (service, self._vectors.stored_vectors(service.model, hashes)) for service in self._services()
+            (service, self._vectors.stored_vectors(service.model, hashes))
+            for service in self._services()
         ]
         last = changes[-1].sequence
-        unused = self._vectors.take_in(texts_by_place, gone, {"applied": str(last), "mark": self._mark(last)})
+        unused = self._vectors.take_in(
+            texts_by_place, gone, {"applied": str(last), "mark": self._mark(last)}
+        )
         self._shared.remove(unused)
         for service, vectors in vectors_by_service:
             for resource in gone:
@@ -239,8 +289,8 @@ class VectorIndexer:
         texts: Mapping[TextRole, TextDigest],
         vectors_by_text: Mapping[bytes, bytes],
     ) -> None:
-        """Set the vectors that a resource's texts have already, and queue the others. vectors_by_text: vectors by their
-        texts.
+        """Set the vectors that a resource's texts have already, and queue the others.
+        vectors_by_text: vectors by their texts.
         """
         for role, text in texts.items():
             if text.hash in vectors_by_text:
@@ -250,10 +300,16 @@ class VectorIndexer:
 
     # Embedding
 
-    def _take_shared(self, service: IndexingState, role: TextRole, resources: Iterable[int]) -> list[int]:
-        """Set the vectors that another server computed; return the resources that have theirs now."""
+    def _take_shared(
+        self, service: IndexingState, role: TextRole, resources: Iterable[int]
+    ) -> list[int]:
+        """Set the vectors that another server computed; return the resources that have
+        theirs now.
+        """
         texts = self._vectors.texts_of(role, resources)
-        vectors, tokens = self._shared.find(service.model, service.embedder.dimension, set(texts.values()))
+        vectors, tokens = self._shared.find(
+            service.model, service.embedder.dimension, set(texts.values())
+        )
         # Stored here too, so that the next start needs no database for them.
         self._vectors.store_vectors(service.model, vectors, tokens)
         done = [resource for resource, digest in texts.items() if digest in vectors]
@@ -265,25 +321,37 @@ class VectorIndexer:
         heads = self._store.backend.heads_by_id(resources)
         # Texts as they are now: they may have changed since their resources began to wait.
         texts_by_role = {
-            id_: document_texts(self._store, head) for id_, head in heads.items() if head.version is not None
+            id_: document_texts(self._store, head)
+            for id_, head in heads.items()
+            if head.version is not None
         }
-        texts = {id_: text for id_, by_role in texts_by_role.items() if (text := by_role.get(role)) is not None}
+        texts = {
+            id_: text
+            for id_, by_role in texts_by_role.items()
+            if (text := by_role.get(role)) is not None
+        }
         hashes = {id_: digest_text(text).hash for id_, text in texts.items()}
         vectors_by_text = self._vectors.stored_vectors(service.model, hashes.values())
         # Equal texts of several resources are embedded once.
-        new = {hashes[id_]: text for id_, text in texts.items() if hashes[id_] not in vectors_by_text}
+        new = {
+            hashes[id_]: text for id_, text in texts.items() if hashes[id_] not in vectors_by_text
+        }
         if new:
             rows, tokens = service.embedder.encode_tokens(list(new.values()))
             # float16 halves the file, and its three digits are enough for a cosine.
-            vectors = {digest: row.tobytes() for digest, row in zip(new, rows.astype("<f2"), strict=True)}
+            vectors = {
+                digest: row.tobytes() for digest, row in zip(new, rows.astype("<f2"), strict=True)
+            }
             token_bytes = {
                 digest: token_vectors.tobytes()
                 for digest, token_vectors in zip(new, tokens, strict=True)
                 if len(token_vectors)
             }
-            # Late interaction compares name and description together, so descriptions alone need no vectors of
-            # tokens.
-            self._vectors.store_vectors(service.model, vectors, token_bytes if role is TextRole.WHOLE else None)
+            # Late interaction compares name and description together, so descriptions alone need no
+            # vectors of tokens.
+            self._vectors.store_vectors(
+                service.model, vectors, token_bytes if role is TextRole.WHOLE else None
+            )
             self._shared.add(service.model, vectors, token_bytes if role is TextRole.WHOLE else {})
             vectors_by_text |= vectors
         for id_, digest in hashes.items():
@@ -298,12 +366,17 @@ class VectorIndexer:
     def _note_service(self) -> None:
         """Note which model is in service and which was before."""
         name = self.serving.model.name
-        self._served = [name, *(other for other in self._served if other != name)][:2]
+        self._served = [
+            name,
+            *(other for other in self._served if other != name),
+        ][:2]
         for key, served in zip((_IN_SERVICE, _BEFORE), self._served, strict=False):
             self._vectors.note(key, served)
 
     def _finish_model(self) -> None:
-        """Put a changed model in service once it is complete, and delete all models but it and the one before."""
+        """Put a changed model in service once it is complete, and delete all models but it and the
+        one before.
+        """
         if self.coming is not None and self.coming.is_complete:
             self._say(f"{self.coming.model.name} is complete and in service")
             self.serving, self.coming, self._swept = self.coming, None, False

@@ -1,4 +1,5 @@
-"""The connection between a server and the embedder's process: JSON over a local connection with a shared key.
+"""The connection between a server and the embedder's process: JSON over a local connection with a
+shared key.
 
 A connection serves one task at a time. The number of an answer shows to which task it belongs.
 """
@@ -17,7 +18,8 @@ from evolvable_store import private_file
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection, Listener
 
-# Start time: the first search asks whether a process is announced, and mostly there is none yet to connect to.
+# Start time: the first search asks whether a process is announced, and mostly there is none yet to
+# connect to.
 
 LOCK = "embedder.lock"
 ADDRESS = "embedder.json"
@@ -27,7 +29,9 @@ _SOCKET = "embedder.sock"
 _LONGEST_PATH = 100  # bytes that a Unix socket's address may have everywhere
 
 PROTOCOL = 1
-"""Counts up whenever a message gets another meaning; a process of another version is asked to end."""
+"""Counts up whenever a message gets another meaning; a process of another version is
+asked to end.
+"""
 
 # The memory that a broken or hostile other side can take.
 MAX_MESSAGE = 1_000_000
@@ -42,7 +46,8 @@ class MalformedMessage(Exception):
 class Announcement:
     """Who embeds for this library: the process, how its embedder was named, and where it listens.
 
-    address: None while it is loading; the host and the port of a loopback address as a list. error: why it gave up.
+    address: None while it is loading; the host and the port of a loopback address as a list. error:
+    why it gave up.
     """
 
     pid: int
@@ -91,19 +96,22 @@ def listen(home: Path) -> "Listener":
     path = home / _SOCKET
     if os.name == "posix" and len(os.fsencode(path)) <= _LONGEST_PATH:
         with contextlib.suppress(OSError):  # some file systems have no sockets
-            # A killed process leaves its socket, and bind refuses a path that exists. Only the holder of the lock
-            # gets here.
+            # A killed process leaves its socket, and bind refuses a path that exists. Only the
+            # holder of the lock gets here.
             path.unlink(missing_ok=True)
             listener = Listener(str(path), "AF_UNIX", backlog=32)
             # Until here the umask decides who may connect; without the key nobody gets an answer.
             path.chmod(0o600)
             return listener
-    # On Windows, for a long path and without sockets in the file system: a free port of the loopback address.
+    # On Windows, for a long path and without sockets in the file system: a free port of the
+    # loopback address.
     return Listener(("127.0.0.1", 0), "AF_INET", backlog=32)
 
 
 def dial(home: Path, announcement: Announcement) -> "Connection[Any, Any] | None":
-    """Return an open connection to the process; None when it does not listen, or refuses our key."""
+    """Return an open connection to the process; None when it does not listen, or
+    refuses our key.
+    """
     address = announcement.address
     if address is None:
         return None
@@ -116,7 +124,11 @@ def dial(home: Path, announcement: Announcement) -> "Connection[Any, Any] | None
             return Client(address, "AF_UNIX", authkey=key)
         # Only loopback: a changed announcement must not lead to another host.
         if isinstance(address, list) and address[0] == "127.0.0.1":
-            return Client((str(address[0]), int(address[1])), "AF_INET", authkey=key)
+            return Client(
+                (str(address[0]), int(address[1])),
+                "AF_INET",
+                authkey=key,
+            )
     # The process has just ended, or its file or key is of another start.
     except (OSError, EOFError, ValueError, LookupError, TypeError, AuthenticationError):
         pass
@@ -124,12 +136,19 @@ def dial(home: Path, announcement: Announcement) -> "Connection[Any, Any] | None
 
 
 def new_key(home: Path) -> bytes:
-    """Make the key that both sides must know, readable by this user only, and return it. Raises OSError."""
+    """Make the key that both sides must know, readable by this user only, and return it.
+
+    Raises OSError.
+    """
     key = secrets.token_bytes(32)
     new = home / f"{_KEY}.new"
     new.unlink(missing_ok=True)
-    # Created with its mode, and only if nobody made the file: no other user can open it before the key is in it.
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    # Created with its mode, and only if nobody made the file: no other user can open it before the
+    # key is in it.
+    with open(
+        os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600),
+        "wb",
+    ) as file:
         file.write(key)
     new.replace(home / _KEY)
     return key
@@ -151,11 +170,15 @@ def receive(connection: "Connection[Any, Any]") -> dict[str, Any]:
     return message
 
 
-_MOST_UNANSWERED = 32  # tasks begun and never asked about, after which a process that hangs could make us wait
+# Tasks begun and never asked about, after which a process that hangs could make us wait.
+_MOST_UNANSWERED = 32
 
 
 class EmbedderConnection:
-    """An open connection. `owes`: an answer that was not waited for is still to come; `is_lost`: it cannot be used."""
+    """An open connection.
+
+    `owes`: an answer that was not waited for is still to come; `is_lost`: it cannot be used.
+    """
 
     def __init__(self, connection: "Connection[Any, Any]") -> None:
         self._connection = connection
@@ -174,7 +197,9 @@ class EmbedderConnection:
         return self._number
 
     def ask(self, number: int, question: dict[str, Any], seconds: float) -> dict[str, Any] | None:
-        """Return the answer to a question about the task of this number; None when none comes in time or at all."""
+        """Return the answer to a question about the task of this number; None when none comes in
+        time or at all.
+        """
         self._send(question | {"number": number})
         self.owes = True
         deadline = time.monotonic() + seconds

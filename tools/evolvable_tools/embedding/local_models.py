@@ -1,4 +1,6 @@
-"""The local embedders: an ONNX model with its tokenizer and without torch, and any model of sentence-transformers."""
+"""The local embedders: an ONNX model with its tokenizer and without torch, and any model of
+sentence-transformers.
+"""
 
 import hashlib
 import json
@@ -20,10 +22,18 @@ from evolvable_tools.embedding.embedder import (
     missing_packages,
     parse_spec,
 )
-from evolvable_tools.embedding.token_vectors import Floats, TokenVectors, normalize_rows, quantize_tokens
+from evolvable_tools.embedding.token_vectors import (
+    Floats,
+    TokenVectors,
+    normalize_rows,
+    quantize_tokens,
+)
 
 _BATCH_TOKENS = 512
-"""Tokens of the texts that run together, with padding. More at once is slower, measured, and takes more memory."""
+"""Tokens of the texts that run together, with padding.
+
+More at once is slower, measured, and takes more memory.
+"""
 
 # Weights of 8 bits for the instructions of the processor, a quarter of the size of plain ones.
 _QUANTISED = {
@@ -61,10 +71,13 @@ class OnnxEmbedder:
         try:
             session, tokenizer = open_session(files.weights), open_tokenizer(files.tokenizer)
             return cls(files.name, session, tokenizer, _by_first_token(files.pooling))
-        except Exception as error:  # the libraries raise classes of their own, or plain Exception, for a bad file
+        except (
+            Exception
+        ) as error:  # the libraries raise classes of their own, or plain Exception, for a bad file
             raise EmbedderUnavailable(
                 f"The model {model} cannot be loaded: {str(error)[:300]}",
-                f"Check {files.weights.name} and {files.tokenizer.name} in it, or name another model.",
+                f"Check {files.weights.name} and {files.tokenizer.name} in it, or name "
+                "another model.",
             ) from error
 
     def encode(self, texts: Sequence[str]) -> Floats:
@@ -75,12 +88,18 @@ class OnnxEmbedder:
         """Return one row for each text, and the vectors of its tokens; see Embedder."""
         encoded = self._tokenizer.encode_batch([replace_surrogates(text) for text in texts])
         # In order of length, because a batch is padded to its longest text.
-        order = sorted(range(len(texts)), key=lambda at: len(encoded[at].ids))
+        order = sorted(
+            range(len(texts)),
+            key=lambda at: len(encoded[at].ids),
+        )
         rows: Floats = np.zeros((len(texts), self.dimension), np.float32)
         tokens = [np.zeros((0, self.dimension), np.int8) for _ in texts]
         while order:
             # The longest first: how many fit beside it follows from its length.
-            fit = max(1, _BATCH_TOKENS // max(1, len(encoded[order[-1]].ids)))
+            fit = max(
+                1,
+                _BATCH_TOKENS // max(1, len(encoded[order[-1]].ids)),
+            )
             order, batch = order[:-fit], order[-fit:]
             rows[batch], states = self._run([encoded[at].ids for at in batch])
             for at, token_states in zip(batch, states, strict=False):
@@ -88,21 +107,35 @@ class OnnxEmbedder:
         return rows, tokens
 
     def _run(self, tokens: Sequence[Sequence[int]]) -> tuple[Floats, Floats]:
-        """Return a row for each text, and the states of its tokens: none where the model pools by itself."""
-        ids = np.zeros((len(tokens), max(1, *map(len, tokens))), np.int64)
+        """Return a row for each text, and the states of its tokens: none where the model pools by
+        itself.
+        """
+        ids = np.zeros(
+            (len(tokens), max(1, *map(len, tokens))),
+            np.int64,
+        )
         mask = np.zeros_like(ids)
         for row, token_ids in enumerate(tokens):
             ids[row, : len(token_ids)] = token_ids
             mask[row, : len(token_ids)] = 1
         every = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         # Models differ in which of these inputs they have.
-        states = self._session.run(None, {name: every[name] for name in self._inputs})[0]
+        states = self._session.run(
+            None,
+            {name: every[name] for name in self._inputs},
+        )[0]
         if states.ndim == 2:  # the model pools by itself
             return normalize_rows(states), states[:0]
         if self._by_first_token:
             return normalize_rows(states[:, 0]), states
         weights = mask[..., None].astype(np.float32)
-        return normalize_rows((states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1)), states
+        return normalize_rows(
+            (states * weights).sum(axis=1)
+            / np.maximum(
+                weights.sum(axis=1),
+                1,
+            )
+        ), states
 
 
 def replace_surrogates(text: str) -> str:
@@ -115,8 +148,8 @@ def open_session(weights: Path) -> Any:
     import onnxruntime  # an optional extra
 
     options = onnxruntime.SessionOptions()
-    # The calls of several threads run side by side, each on its own. The arena would keep the memory of the largest
-    # batch until the process ends, measured at 130 MB.
+    # The calls of several threads run side by side, each on its own. The arena would keep the
+    # memory of the largest batch until the process ends, measured at 130 MB.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False
     options.log_severity_level = 3
@@ -134,27 +167,39 @@ def open_tokenizer(path: Path) -> Any:
 
 
 def _by_first_token(pooling: Path | None) -> bool:
-    return pooling is not None and bool(json.loads(pooling.read_bytes()).get("pooling_mode_cls_token"))
+    return pooling is not None and bool(
+        json.loads(pooling.read_bytes()).get("pooling_mode_cls_token")
+    )
 
 
 def find_model(model: str) -> ModelFiles:
-    """Return the files of a folder or of a model of the hub, which may be fetched. Raises EmbedderUnavailable."""
+    """Return the files of a folder or of a model of the hub, which may be fetched.
+
+    Raises EmbedderUnavailable.
+    """
     return _in_folder(Path(model)) if Path(model).is_dir() else _from_hub(model)
 
 
 def _in_folder(folder: Path) -> ModelFiles:
-    weights = next(iter([*folder.glob("model.onnx"), *sorted(folder.glob("onnx/model*.onnx"))]), None)
+    weights = next(
+        iter([*folder.glob("model.onnx"), *sorted(folder.glob("onnx/model*.onnx"))]), None
+    )
     tokenizer = folder / "tokenizer.json"
     if weights is None or not tokenizer.is_file():
         raise EmbedderUnavailable(
-            f"The folder {folder} holds no model: it has no {'tokenizer.json' if weights else 'model.onnx'}.",
-            "Name a folder with model.onnx (or onnx/model.onnx) and tokenizer.json, or a model of the hub.",
+            f"The folder {folder} holds no model: it has no "
+            f"{'tokenizer.json' if weights else 'model.onnx'}.",
+            "Name a folder with model.onnx (or onnx/model.onnx) and tokenizer.json, or a model "
+            "of the hub.",
         )
-    # Weights may change under the same name of a folder, and vectors of different weights cannot be compared.
+    # Weights may change under the same name of a folder, and vectors of different weights cannot be
+    # compared.
     with weights.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     pooling = folder / _POOLING
-    return ModelFiles(f"{folder.name}@{digest[:16]}", weights, tokenizer, pooling if pooling.is_file() else None)
+    return ModelFiles(
+        f"{folder.name}@{digest[:16]}", weights, tokenizer, pooling if pooling.is_file() else None
+    )
 
 
 def _from_hub(model: str) -> ModelFiles:
@@ -168,12 +213,16 @@ def _from_hub(model: str) -> ModelFiles:
         tokenizer, pooling = fetch("tokenizer.json"), fetch(_POOLING)
     except LocalEntryNotFoundError as error:
         raise EmbedderUnavailable(
-            f"The model {model} cannot be fetched: no network, and not all of its files were fetched before.",
+            f"The model {model} cannot be fetched: no network, and not all of its files were "
+            "fetched before.",
             "Check the network, or name a folder with model.onnx and tokenizer.json.",
         ) from error
-    except Exception as error:  # of the hub, of its HTTP client, of the disk: there is no common class
+    except (
+        Exception
+    ) as error:  # of the hub, of its HTTP client, of the disk: there is no common class
         raise EmbedderUnavailable(
-            f"The model {model} is no folder and cannot be fetched from the hub: {str(error)[:300]}",
+            f"The model {model} is no folder and cannot be fetched from the hub: "
+            f"{str(error)[:300]}",
             "Check its name and the network, or name a folder with model.onnx and tokenizer.json.",
         ) from error
     if weights is None or tokenizer is None:
@@ -185,9 +234,11 @@ def _from_hub(model: str) -> ModelFiles:
 
 
 def _fetch_first(model: str, names: Sequence[str]) -> Path | None:
-    """Return the first of these files that the model has; None when it is known to have none of them.
+    """Return the first of these files that the model has; None when it is known to have none of
+    them.
 
-    Raises what the hub does; LocalEntryNotFoundError when it could not be asked and nothing of them is here.
+    Raises what the hub does; LocalEntryNotFoundError when it could not be asked and nothing of them
+    is here.
     """
     # An optional extra.
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
@@ -200,7 +251,8 @@ def _fetch_first(model: str, names: Sequence[str]) -> Path | None:
         except (
             LocalEntryNotFoundError
         ) as error:  # an EntryNotFoundError too, but it does not mean that the file is missing
-            if try_to_load_from_cache(model, name) is None:  # neither the file nor that there is none
+            # Neither the file nor that there is none.
+            if try_to_load_from_cache(model, name) is None:
                 unknown = error
         except EntryNotFoundError:
             continue
@@ -220,7 +272,8 @@ class TorchEmbedder:
 
     def __init__(self, name: str, model: Any) -> None:
         self.model = f"sentence-transformers:{name}"
-        # One batch at a time, so that the embedding of a task waits for one batch of the indexer at most.
+        # One batch at a time, so that the embedding of a task waits for one batch of the indexer at
+        # most.
         self._model, self._lock = model, threading.Lock()
         self._model.max_seq_length = min(MAX_TOKENS, self._model.max_seq_length or MAX_TOKENS)
         self.dimension = int(self.encode(["a"]).shape[1])
@@ -228,13 +281,25 @@ class TorchEmbedder:
     @classmethod
     def open(cls, model: str) -> Self:
         """Return the embedder of a folder or of a model of the hub. Raises EmbedderUnavailable."""
-        folder = Path(model) if Path(model).is_dir() else _packaged_model() if model == DEFAULT_MODEL else None
+        folder = (
+            Path(model)
+            if Path(model).is_dir()
+            else _packaged_model()
+            if model == DEFAULT_MODEL
+            else None
+        )
         try:
             from sentence_transformers import SentenceTransformer  # an optional extra
 
-            # A folder has all that is needed: without `local_files_only` the hub would be asked about it.
-            loaded = SentenceTransformer(str(folder or model), device="cpu", local_files_only=folder is not None)
-            return cls(_name_with_digest(folder) if folder and folder != _packaged_model() else model, loaded)
+            # A folder has all that is needed: without `local_files_only` the hub would be asked
+            # about it.
+            loaded = SentenceTransformer(
+                str(folder or model), device="cpu", local_files_only=folder is not None
+            )
+            return cls(
+                _name_with_digest(folder) if folder and folder != _packaged_model() else model,
+                loaded,
+            )
         except Exception as error:  # torch, the hub and its HTTP client have no common class
             raise EmbedderUnavailable(
                 f"The model {model} cannot be loaded: {str(error)[:300]}",
@@ -243,7 +308,10 @@ class TorchEmbedder:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """Return one row for each text; see Embedder."""
-        rows = [self._encode_batch(list(texts[start : start + _BATCH])) for start in range(0, len(texts), _BATCH)]
+        rows = [
+            self._encode_batch(list(texts[start : start + _BATCH]))
+            for start in range(0, len(texts), _BATCH)
+        ]
         return np.concatenate(rows) if rows else np.zeros((0, self.dimension), np.float32)
 
     def encode_tokens(self, texts: Sequence[str]) -> tuple[Floats, list[TokenVectors]]:
@@ -253,19 +321,30 @@ class TorchEmbedder:
             plain = [replace_surrogates(text) for text in texts[start : start + _BATCH]]
             # `output_value=None` returns the vectors of the tokens together with that of the text.
             with self._lock:
-                found = self._model.encode(plain, batch_size=_BATCH, output_value=None, show_progress_bar=False)
+                found = self._model.encode(
+                    plain, batch_size=_BATCH, output_value=None, show_progress_bar=False
+                )
             for output in found:
                 used = int(output["attention_mask"].sum())
                 tokens.append(quantize_tokens(output["token_embeddings"][:used].cpu().numpy()))
                 rows.append(output["sentence_embedding"].cpu().numpy())
-        together = np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
+        together = (
+            np.stack(rows)
+            if rows
+            else np.zeros(
+                (0, self.dimension),
+                np.float32,
+            )
+        )
         return normalize_rows(together), tokens
 
     def _encode_batch(self, texts: list[str]) -> Floats:
         plain = [replace_surrogates(text) for text in texts]
         with self._lock:
             return normalize_rows(
-                self._model.encode(plain, batch_size=_BATCH, convert_to_numpy=True, show_progress_bar=False)
+                self._model.encode(
+                    plain, batch_size=_BATCH, convert_to_numpy=True, show_progress_bar=False
+                )
             )
 
 
@@ -285,7 +364,8 @@ def _name_with_digest(folder: Path) -> str:
 
 
 def open_embedder(spec: str) -> Embedder:
-    """Return the embedder that a spec names, with its model loaded; this may fetch the model and take minutes.
+    """Return the embedder that a spec names, with its model loaded; this may fetch the model and
+    take minutes.
 
     Raises InvalidArgument, EmbedderUnavailable.
     """

@@ -1,4 +1,6 @@
-"""The vectors that all servers of a library share: what comes from there is checked, what fails is only reported."""
+"""The vectors that all servers of a library share: what comes from there is checked, what fails is
+only reported.
+"""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -16,7 +18,8 @@ _LENGTH = 0.02  # how far the square of a vector's length may be from 1: float16
 
 
 class SharedTexts:
-    """The vectors that all servers of a library share, as far as it has some. They save time and are never needed.
+    """The vectors that all servers of a library share, as far as it has some. They save time and
+    are never needed.
 
     What a server of the database refuses or does not answer is computed here.
     """
@@ -35,9 +38,11 @@ class SharedTexts:
     def find(
         self, model: VectorModel, dimension: int, hashes: Collection[bytes]
     ) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
-        """Return the vectors of those of these texts that have one, and those of their tokens, as they are kept.
+        """Return the vectors of those of these texts that have one, and those of their tokens, as
+        they are kept.
 
-        A member of the project can write any row, so one that is no vector of length 1 of this model is left out.
+        A member of the project can write any row, so one that is no vector of length 1 of this
+        model is left out.
         """
         vectors, tokens = dict[bytes, bytes](), dict[bytes, bytes]()
         if self._shared is not None:
@@ -54,13 +59,19 @@ class SharedTexts:
                         tokens |= {digest: token_bytes} if token_bytes else {}
         return vectors, tokens
 
-    def add(self, model: VectorModel, vectors: Mapping[bytes, bytes], tokens: Mapping[bytes, bytes]) -> None:
+    def add(
+        self, model: VectorModel, vectors: Mapping[bytes, bytes], tokens: Mapping[bytes, bytes]
+    ) -> None:
         """Give the other servers vectors that were computed here."""
         if self._shared is not None:
             with _report(self._say):
-                rows = {digest: tuple(map(float, unpack_vector(data))) for digest, data in vectors.items()}
+                rows = {
+                    digest: tuple(map(float, unpack_vector(data)))
+                    for digest, data in vectors.items()
+                }
                 self._shared.add(
-                    model.name, {digest: SharedVector(row, tokens.get(digest)) for digest, row in rows.items()}
+                    model.name,
+                    {digest: SharedVector(row, tokens.get(digest)) for digest, row in rows.items()},
                 )
 
     def remove(self, hashes: Collection[bytes]) -> None:

@@ -1,4 +1,6 @@
-"""The vectors of a library in memory, by role, with the places of their resources, and the search in them."""
+"""The vectors of a library in memory, by role, with the places of their resources, and the search
+in them.
+"""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -34,9 +36,16 @@ class VectorTable:
     def put(self, row: int, vector: Floats) -> None:
         """Put a vector in a row; grow the matrix where it is full."""
         if row >= len(self._rows):
-            # Half as many more: adding rows stays linear in all, and a third of the room is unused at most.
-            grown = max(row + 1, len(self._rows) + len(self._rows) // 2)
-            rows, filled = np.zeros((grown, self._rows.shape[1]), np.float32), np.zeros(grown, np.bool_)
+            # Half as many more: adding rows stays linear in all, and a third of the room is unused
+            # at most.
+            grown = max(
+                row + 1,
+                len(self._rows) + len(self._rows) // 2,
+            )
+            rows, filled = (
+                np.zeros((grown, self._rows.shape[1]), np.float32),
+                np.zeros(grown, np.bool_),
+            )
             rows[: self._used], filled[: self._used] = self.rows, self.filled[: self._used]
             self._rows, self.filled = rows, filled
         self._rows[row], self.filled[row] = vector, True
@@ -65,7 +74,8 @@ class Product:
 class VectorMatrix:
     """All resources of a library with their vectors of one model. Safe to share between threads.
 
-    A vector of 384 numbers takes 1.5 KB: kept as float32, because turning float16 into it costs more than the product.
+    A vector of 384 numbers takes 1.5 KB: kept as float32, because turning float16 into it costs
+    more than the product.
     """
 
     def __init__(self, dimension: int) -> None:
@@ -75,7 +85,10 @@ class VectorMatrix:
         self._places: dict[int, VectorResource] = {}
         self._row: dict[int, int] = {}
         self._free: list[int] = []
-        self._tables = {TextRole.WHOLE: VectorTable(dimension), TextRole.DESCRIPTION: VectorTable(dimension)}
+        self._tables = {
+            TextRole.WHOLE: VectorTable(dimension),
+            TextRole.DESCRIPTION: VectorTable(dimension),
+        }
         self._views: dict[object, tuple[list[int], NDArray[np.int64]]] = {}
         self._generation = 0
 
@@ -85,7 +98,8 @@ class VectorMatrix:
             self._drop(place.id)
             self._generation += 1
             self._places[place.id] = place
-            # Rows of removed resources are used again, so that the matrix does not grow with changes.
+            # Rows of removed resources are used again, so that the matrix does not grow with
+            # changes.
             self._row[place.id] = self._free.pop() if self._free else len(self._row)
             self._views.clear()
 
@@ -122,7 +136,13 @@ class VectorMatrix:
             return Product(self._generation, self._tables[TextRole.WHOLE].rows @ task)
 
     def similar(
-        self, task: Floats, ids: Sequence[int], kind: str, scopes: Sequence[str] | None, limit: int, ready: Product
+        self,
+        task: Floats,
+        ids: Sequence[int],
+        kind: str,
+        scopes: Sequence[str] | None,
+        limit: int,
+        ready: Product,
     ) -> SimilarResources:
         """Return the cosines to the ids asked and to the nearest there are.
 
@@ -130,20 +150,46 @@ class VectorMatrix:
         """
         with self._lock:
             whole = self._tables[TextRole.WHOLE]
-            # The product was made before the question came, and the indexer may have changed the matrix since.
+            # The product was made before the question came, and the indexer may have changed the
+            # matrix since.
             every = ready.cosines if ready.generation == self._generation else whole.rows @ task
             seen, cosines = self._cosines(whole, every, kind, scopes)
             count = min(limit, len(seen))
             # A partition and no sort: only the `count` best are wanted.
-            best = np.argpartition(-cosines, count - 1)[:count] if count else np.zeros(0, np.int64)
+            best = (
+                np.argpartition(-cosines, count - 1)[:count]
+                if count
+                else np.zeros(
+                    0,
+                    np.int64,
+                )
+            )
             near = {seen[at]: float(cosines[at]) for at in best}
             known_ids = [id_ for id_ in ids if id_ in self._row]
             rows = np.array([self._row[id_] for id_ in known_ids], np.int64)
-            asked_cosines = {id_: float(every[self._row[id_]]) for id_ in _select(known_ids, whole.among(rows))}
-        return SimilarResources(near | asked_cosines, tuple(sorted(near, key=lambda id_: (-near[id_], id_))))
+            asked_cosines = {
+                id_: float(every[self._row[id_]])
+                for id_ in _select(
+                    known_ids,
+                    whole.among(rows),
+                )
+            }
+        return SimilarResources(
+            near | asked_cosines,
+            tuple(
+                sorted(
+                    near,
+                    key=lambda id_: (-near[id_], id_),
+                )
+            ),
+        )
 
-    def nearest_description(self, task: Floats, kind: str, scopes: Sequence[str] | None) -> tuple[int, float] | None:
-        """Return the resource whose description is nearest, the first by id of equals; None when none is above 0."""
+    def nearest_description(
+        self, task: Floats, kind: str, scopes: Sequence[str] | None
+    ) -> tuple[int, float] | None:
+        """Return the resource whose description is nearest, the first by id of equals; None when
+        none is above 0.
+        """
         with self._lock:
             table = self._tables[TextRole.DESCRIPTION]
             seen, cosines = self._cosines(table, table.rows @ task, kind, scopes)
@@ -155,21 +201,33 @@ class VectorMatrix:
     def _cosines(
         self, table: VectorTable, every: Floats, kind: str, scopes: Sequence[str] | None
     ) -> tuple[Sequence[int], Floats]:
-        """Return the ids that are seen and have a vector in the table, in order, with their cosines."""
+        """Return the ids that are seen and have a vector in the table, in order, with their
+        cosines.
+        """
         ids, rows = self._visible(kind, scopes)
         has = table.among(rows)
         if has.all():
             return ids, every[rows]
         return _select(ids, has), every[rows[has]]
 
-    def _visible(self, kind: str, scopes: Sequence[str] | None) -> tuple[list[int], NDArray[np.int64]]:
-        """Return the ids of one kind in these scopes and their rows; nearer ones hide those of their name."""
+    def _visible(
+        self, kind: str, scopes: Sequence[str] | None
+    ) -> tuple[list[int], NDArray[np.int64]]:
+        """Return the ids of one kind in these scopes and their rows; nearer ones hide those of
+        their name.
+        """
         key = (kind, None if scopes is None else tuple(scopes))
         if key not in self._views:
             if len(self._views) >= _VIEWS:
                 self._views.clear()
             ids = sorted(_visible_ids(self._places.values(), kind, scopes))
-            self._views[key] = ids, np.array([self._row[id_] for id_ in ids], np.int64)
+            self._views[key] = (
+                ids,
+                np.array(
+                    [self._row[id_] for id_ in ids],
+                    np.int64,
+                ),
+            )
         return self._views[key]
 
 
@@ -177,7 +235,9 @@ def _select(ids: Sequence[int], chosen: NDArray[np.bool_]) -> list[int]:
     return [id_ for id_, is_chosen in zip(ids, chosen, strict=True) if is_chosen]
 
 
-def _visible_ids(places: Iterable[VectorResource], kind: str, scopes: Sequence[str] | None) -> list[int]:
+def _visible_ids(
+    places: Iterable[VectorResource], kind: str, scopes: Sequence[str] | None
+) -> list[int]:
     if scopes is None:
         return [place.id for place in places if place.kind == kind]
     # Reversed, so that a scope that is listed twice counts at its nearer place.

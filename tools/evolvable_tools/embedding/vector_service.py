@@ -1,4 +1,5 @@
-"""The process that embeds for one library, shared by all its servers: its lock, its threads and its answers.
+"""The process that embeds for one library, shared by all its servers: its lock, its threads and its
+answers.
 
 The first server that asks starts it. It ends when it is idle.
 """
@@ -24,11 +25,21 @@ from evolvable_store import Store
 from evolvable_store.errors import DamagedFile, EvolvableError, LibraryError
 from evolvable_store.search import VECTORS_FILE, TextRole, Vectors, set_aside
 from evolvable_tools.embedding import ipc
-from evolvable_tools.embedding.embedder import CLOSEST, Embedder, NearestDescription, SimilarResources
+from evolvable_tools.embedding.embedder import (
+    CLOSEST,
+    Embedder,
+    NearestDescription,
+    SimilarResources,
+)
 from evolvable_tools.embedding.indexer import IndexingState, VectorIndexer
 from evolvable_tools.embedding.ipc import MalformedMessage
 from evolvable_tools.embedding.local_models import open_embedder
-from evolvable_tools.embedding.token_vectors import Floats, TokenVectors, late_interaction, normalize_rows
+from evolvable_tools.embedding.token_vectors import (
+    Floats,
+    TokenVectors,
+    late_interaction,
+    normalize_rows,
+)
 from evolvable_tools.embedding.vector_matrix import Product
 
 _REMEMBERED = 256  # tasks whose vectors are kept
@@ -38,7 +49,8 @@ _MOST_NEAREST = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A task for a model that serves: its vector, and what can be computed before anything is asked about it.
+    """A task for a model that serves: its vector, and what can be computed before anything is asked
+    about it.
 
     tokens: the vectors of its tokens, each of length 1.
     """
@@ -64,14 +76,22 @@ class TokenReader:
             self._vectors.close()
 
     def read(self, service: IndexingState, resources: Sequence[int]) -> dict[int, TokenVectors]:
-        """Return the token vectors of those of these resources that have them; none from a damaged or closed file."""
+        """Return the token vectors of those of these resources that have them; none from a damaged
+        or closed file.
+        """
         # ValueError: the row is no multiple of the dimension.
         with self._lock, contextlib.suppress(DamagedFile, LibraryError, ValueError):
             if self._closed:
                 return {}
             found = self._vectors.tokens_of(service.model, resources)
             shape = (-1, service.embedder.dimension)
-            return {id_: np.frombuffer(data, np.int8).reshape(shape) for id_, data in found.items()}
+            return {
+                id_: np.frombuffer(
+                    data,
+                    np.int8,
+                ).reshape(shape)
+                for id_, data in found.items()
+            }
         return {}
 
 
@@ -79,7 +99,10 @@ class RequestHandler:
     """Answers the clients of one library from its indexer. Safe to share between threads."""
 
     def __init__(self, indexer: VectorIndexer, tokens: TokenReader | None = None) -> None:
-        """Serve from this indexer. Without `tokens` no text is compared with a task token by token."""
+        """Serve from this indexer.
+
+        Without `tokens` no text is compared with a task token by token.
+        """
         self._indexer, self._tokens = indexer, tokens
         # Guards `_tasks`.
         self._lock = threading.Lock()
@@ -93,7 +116,8 @@ class RequestHandler:
 
     def answer(self, message: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
         """Return the answer to a question about a task, ready to send. Raises MalformedMessage."""
-        if prepared.service is not self._indexer.serving:  # another model has come into service meanwhile
+        # Another model has come into service meanwhile.
+        if prepared.service is not self._indexer.serving:
             prepared = self.prepare(prepared.task)
         kind, scopes = message.get("kind"), message.get("scopes")
         if not isinstance(kind, str) or not (scopes is None or _all(scopes, str)):
@@ -103,18 +127,36 @@ class RequestHandler:
         ids, limit = message.get("ids"), message.get("limit")
         if not isinstance(ids, list) or not _all(ids, int) or type(limit) is not int:
             raise MalformedMessage("ids and limit are missing")
-        found = asdict(self._similar(prepared, ids, kind, scopes, max(0, min(limit, _MOST_NEAREST))))
+        found = asdict(
+            self._similar(prepared, ids, kind, scopes, max(0, min(limit, _MOST_NEAREST)))
+        )
         late = self._late_interactions(prepared, ids[:CLOSEST])
         near = prepared.service.learned.nearness(prepared.vector)
-        learned = {id_: round(near[id_], 4) for id_ in ids[:CLOSEST] if id_ in near}
+        learned = {
+            id_: round(
+                near[id_],
+                4,
+            )
+            for id_ in ids[:CLOSEST]
+            if id_ in near
+        }
         # Four digits, which is more than float16 holds, keep the answer short.
         cosines = {id_: round(cosine, 4) for id_, cosine in found["cosines"].items()}
         return found | {"cosines": cosines, "late": late, "learned": learned}
 
     def _late_interactions(self, prepared: Prepared, ids: Sequence[int]) -> dict[int, float]:
-        """Return how near the task is to these resources token by token, of those whose tokens are known."""
-        texts = self._tokens.read(prepared.service, ids) if self._tokens is not None and len(prepared.tokens) else {}
-        return {id_: round(late_interaction(prepared.tokens, token_vectors), 4) for id_, token_vectors in texts.items()}
+        """Return how near the task is to these resources token by token, of those whose tokens are
+        known.
+        """
+        texts = (
+            self._tokens.read(prepared.service, ids)
+            if self._tokens is not None and len(prepared.tokens)
+            else {}
+        )
+        return {
+            id_: round(late_interaction(prepared.tokens, token_vectors), 4)
+            for id_, token_vectors in texts.items()
+        }
 
     def _similar(
         self, prepared: Prepared, ids: list[int], kind: str, scopes: list[str] | None, limit: int
@@ -124,7 +166,9 @@ class RequestHandler:
         if not total:
             return SimilarResources(said="the library is empty")
         if not done:
-            return SimilarResources(said=f"embedder is warming up: 0 of {total:,} resources embedded")
+            return SimilarResources(
+                said=f"embedder is warming up: 0 of {total:,} resources embedded"
+            )
         found = service.matrix.similar(prepared.vector, ids, kind, scopes, limit, prepared.product)
         return replace(found, said=self._describe_state(service, done, total), available=True)
 
@@ -132,10 +176,15 @@ class RequestHandler:
         text = service.model.name
         if done < total:
             text += f", {done:,} of {total:,} resources embedded"
-        return text + (f"; {self._indexer.coming.model.name} is being prepared" if self._indexer.coming else "")
+        return text + (
+            f"; {self._indexer.coming.model.name} is being prepared" if self._indexer.coming else ""
+        )
 
-    def _nearest_description(self, prepared: Prepared, kind: str, scopes: list[str] | None) -> NearestDescription:
-        # Only mode "paper" asks for descriptions alone, so they are not embedded before its first question.
+    def _nearest_description(
+        self, prepared: Prepared, kind: str, scopes: list[str] | None
+    ) -> NearestDescription:
+        # Only mode "paper" asks for descriptions alone, so they are not embedded before its first
+        # question.
         self._indexer.wants_descriptions = True
         service = prepared.service
         waiting = service.waiting.get(TextRole.DESCRIPTION)
@@ -150,7 +199,8 @@ class RequestHandler:
             if key in self._tasks:
                 self._tasks.move_to_end(key)
                 return self._tasks[key]
-        # Outside of the lock: two threads may embed the same task, which costs less than waiting for each other.
+        # Outside of the lock: two threads may embed the same task, which costs less than waiting
+        # for each other.
         rows, tokens = service.embedder.encode_tokens([task])
         encoded = rows[0], normalize_rows(tokens[0].astype(np.float32))
         with self._lock:
@@ -181,12 +231,14 @@ _MOST_LOG = 256 * 1024
 _NICE = 10
 
 
-def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way: bool = False) -> int:
+def serve_vectors(
+    home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way: bool = False
+) -> int:
     """Embed for the library in `home` until there is no reason to; return the exit status.
 
-    0 if another process does it already, with the same spec. One with another spec is asked to end first; with
-    `give_way` it is left alone too. Ends by itself after `idle` seconds without a client, and when the folder or its
-    files go away or are replaced.
+    0 if another process does it already, with the same spec. One with another spec is asked to end
+    first; with `give_way` it is left alone too. Ends by itself after `idle` seconds without a
+    client, and when the folder or its files go away or are replaced.
     """
     lock = FileLock(home / ipc.LOCK, timeout=0, mode=0o600)
     try:
@@ -209,7 +261,8 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
         return 0
     except EvolvableError as error:
         _say(error.text)
-        # Without the lock the announcement belongs to another process, which would see it replaced and end.
+        # Without the lock the announcement belongs to another process, which would see it replaced
+        # and end.
         if lock.is_locked:
             with contextlib.suppress(OSError):
                 ipc.announce(home, ipc.Announcement(os.getpid(), spec, error=error.text))
@@ -221,8 +274,9 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
 def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedder | None:
     """Take the lock and return the embedder; None when the library is served already.
 
-    While another model is served the new one is loaded first, so that the time between them is short; one that gives
-    way leaves it in service. Raises EmbedderUnavailable, with the lock or without it.
+    While another model is served the new one is loaded first, so that the time between them is
+    short; one that gives way leaves it in service. Raises EmbedderUnavailable, with the lock or
+    without it.
     """
     try:
         # A process that serves holds the lock as long as it lives.
@@ -249,9 +303,13 @@ def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedde
 
 
 class _EmbedderProcess:
-    """The threads of the process: one takes calls, one for each client answers, one keeps the vectors in sync."""
+    """The threads of the process: one takes calls, one for each client answers, one keeps the
+    vectors in sync.
+    """
 
-    def __init__(self, home: Path, spec: str, indexer: VectorIndexer, tokens: TokenReader, idle: float) -> None:
+    def __init__(
+        self, home: Path, spec: str, indexer: VectorIndexer, tokens: TokenReader, idle: float
+    ) -> None:
         self._home, self._spec, self._indexer, self._idle = home, spec, indexer, idle
         self._handler = RequestHandler(indexer, tokens)
         self._ending = threading.Event()
@@ -266,7 +324,9 @@ class _EmbedderProcess:
         key = ipc.new_key(self._home)
         listener = ipc.listen(self._home)
         background = threading.Thread(target=self._run_indexer, name="keeper", daemon=True)
-        threading.Thread(target=self._accept, args=(listener, key), name="calls", daemon=True).start()
+        threading.Thread(
+            target=self._accept, args=(listener, key), name="calls", daemon=True
+        ).start()
         try:
             address = listener.address
             where = str(address) if isinstance(address, str) else list(address)
@@ -293,7 +353,9 @@ class _EmbedderProcess:
         return not self._clients and time.monotonic() - self._last_client_end > self._idle
 
     def _run_indexer(self) -> None:
-        """Keep the vectors in sync, at a lower priority than answers where threads have one of their own."""
+        """Keep the vectors in sync, at a lower priority than answers where threads have one of
+        their own.
+        """
         with contextlib.suppress(OSError, AttributeError):
             if sys.platform == "linux":
                 # On Linux each thread has a priority, and its id is accepted for that of a process.
@@ -305,7 +367,8 @@ class _EmbedderProcess:
             except LibraryError as error:  # busy, or a full disk: it may pass
                 _say(error.text)
                 self._ending.wait(1.0)
-            # Nothing is known about its state, so the process ends; a next one reads what is stored.
+            # Nothing is known about its state, so the process ends; a next one reads what is
+            # stored.
             except Exception as error:
                 if not isinstance(error, DamagedFile):
                     _say(traceback.format_exc())
@@ -321,13 +384,21 @@ class _EmbedderProcess:
                 if self._ending.wait(0.05):
                     return
                 continue
-            # The handshake is in the thread of the client, so one that sends nothing holds up no other.
-            threading.Thread(target=self._serve_client, args=(connection, key), name="client", daemon=True).start()
+            # The handshake is in the thread of the client, so one that sends nothing holds up no
+            # other.
+            threading.Thread(
+                target=self._serve_client, args=(connection, key), name="client", daemon=True
+            ).start()
 
     def _serve_client(self, connection: "Connection[Any, Any]", key: bytes) -> None:
         """Answer one client until it goes away or talks nonsense."""
         me = threading.get_ident()
-        with contextlib.suppress(OSError, EOFError, AuthenticationError, ipc.MalformedMessage, ValueError), connection:
+        with (
+            contextlib.suppress(
+                OSError, EOFError, AuthenticationError, ipc.MalformedMessage, ValueError
+            ),
+            connection,
+        ):
             deliver_challenge(connection, key)
             answer_challenge(connection, key)
             if len(self._clients) >= _MOST_CLIENTS:
@@ -344,17 +415,32 @@ class _EmbedderProcess:
                 self._clients.discard(me)
 
     def _answer_messages(self, connection: "Connection[Any, Any]") -> None:
-        begun: tuple[int, Prepared] | None = None  # the last task only: a client asks about one at a time
+        # The last task only: a client asks about one at a time.
+        begun: tuple[int, Prepared] | None = None
         for message in _messages(connection):
             operation, number = message.get("op"), message.get("number")
             if operation == "stop":
                 self._ending.set()
-            elif operation == "begin" and type(number) is int and isinstance(message.get("task"), str):
+            elif (
+                operation == "begin"
+                and type(number) is int
+                and isinstance(message.get("task"), str)
+            ):
                 begun = number, self._handler.prepare(message["task"])
             elif operation in ("similar", "described") and begun is not None and number == begun[0]:
-                ipc.send(connection, self._handler.answer(message, begun[1]) | {"number": number})
+                ipc.send(
+                    connection,
+                    self._handler.answer(message, begun[1]) | {"number": number},
+                )
             elif operation == "status":
-                ipc.send(connection, {"number": number, "pid": os.getpid(), "model": self._indexer.serving.model.name})
+                ipc.send(
+                    connection,
+                    {
+                        "number": number,
+                        "pid": os.getpid(),
+                        "model": self._indexer.serving.model.name,
+                    },
+                )
             else:
                 raise ipc.MalformedMessage(str(operation))
 
@@ -365,7 +451,9 @@ def _messages(connection: "Connection[Any, Any]") -> Iterator[dict[str, Any]]:
 
 
 def _identities(home: Path) -> list[tuple[int, int] | None]:
-    """Return the identities of this process's files; another file in their place has another one."""
+    """Return the identities of this process's files; another file in their place has
+    another one.
+    """
     found: list[tuple[int, int] | None] = []
     for name in (ipc.LOCK, VECTORS_FILE, ipc.ADDRESS):
         try:
@@ -381,4 +469,8 @@ def _say(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         if os.fstat(sys.stderr.fileno()).st_size > _MOST_LOG:
             os.ftruncate(sys.stderr.fileno(), 0)
-        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} [{os.getpid()}] {text}", file=sys.stderr, flush=True)
+        print(
+            f"{time.strftime('%Y-%m-%d %H:%M:%S')} [{os.getpid()}] {text}",
+            file=sys.stderr,
+            flush=True,
+        )

@@ -1,8 +1,9 @@
 """Language models: a question, an answer checked against a schema, and the ways to ask.
 
-Begin with `LanguageModel` and `Request`. A model is behind an API (`AnthropicModel`, `OpenAIModel`) or is a command
-of the user (`CommandModel`); `parse_endpoint` and `NamedModels` read which ones a person named. `RedactingModel`
-removes secrets from every request once more. No SDK is imported before the first question.
+Begin with `LanguageModel` and `Request`. A model is behind an API (`AnthropicModel`, `OpenAIModel`)
+or is a command of the user (`CommandModel`); `parse_endpoint` and `NamedModels` read which ones a
+person named. `RedactingModel` removes secrets from every request once more. No SDK is imported
+before the first question.
 """
 
 from evolvable_store import late_names
@@ -11,7 +12,12 @@ TYPE_CHECKING = False  # as that of typing, whose import takes 2 ms
 
 if TYPE_CHECKING:
     from evolvable_tools.llm.api_model import ApiModel
-    from evolvable_tools.llm.command_model import MAX_OUTPUT, ChildProcesses, CommandModel, ProcessResult
+    from evolvable_tools.llm.command_model import (
+        MAX_OUTPUT,
+        ChildProcesses,
+        CommandModel,
+        ProcessResult,
+    )
     from evolvable_tools.llm.conversation import Conversation, ConversationSettings, TurnFailed
     from evolvable_tools.llm.endpoint import (
         MODEL_ROLES,
@@ -24,7 +30,11 @@ if TYPE_CHECKING:
         parse_endpoints,
         parse_roles,
     )
-    from evolvable_tools.llm.headless_clients import HEADLESS_COMMANDS, command_of, headless_environment
+    from evolvable_tools.llm.headless_clients import (
+        HEADLESS_COMMANDS,
+        command_of,
+        headless_environment,
+    )
     from evolvable_tools.llm.language_model import (
         LanguageModel,
         ModelAttempt,
@@ -67,17 +77,22 @@ else:
             "command_model": "ChildProcesses CommandModel MAX_OUTPUT ProcessResult",
             "conversation": "Conversation ConversationSettings TurnFailed",
             "endpoint": (
-                "FallbackModel MODEL_ROLES ModelEndpoint NamedModels anthropic_endpoint check_plain_http "
-                "parse_endpoint parse_endpoints parse_roles"
+                "FallbackModel MODEL_ROLES ModelEndpoint NamedModels anthropic_endpoint "
+                "check_plain_http parse_endpoint parse_endpoints parse_roles"
             ),
             "headless_clients": "HEADLESS_COMMANDS command_of headless_environment",
             "language_model": (
-                "LanguageModel ModelAttempt NamedCommand NamedCommands ProviderError RedactingModel Request "
-                "WrongAnswer instructions_with_schema most_tokens parse_answer parse_json printable_line "
-                "schema_problem"
+                "LanguageModel ModelAttempt NamedCommand NamedCommands ProviderError "
+                "RedactingModel Request WrongAnswer instructions_with_schema most_tokens "
+                "parse_answer parse_json printable_line schema_problem"
             ),
-            "protocols": "ANTHROPIC_ADDRESS ApiAccess ModelTurn PROTOCOLS STRUCTURED ToolUse package_of",
-            "transport": "API_KEY BEARER RequestRules SIGN_IN_HEADERS async_http_client http_errors key_header",
+            "protocols": (
+                "ANTHROPIC_ADDRESS ApiAccess ModelTurn PROTOCOLS STRUCTURED ToolUse package_of"
+            ),
+            "transport": (
+                "API_KEY BEARER RequestRules SIGN_IN_HEADERS async_http_client http_errors "
+                "key_header"
+            ),
         },
     )
 

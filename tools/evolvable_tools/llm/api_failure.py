@@ -1,4 +1,5 @@
-"""Why a request to an API has no answer: one reading of the exceptions of both SDKs, whose classes have the same names.
+"""Why a request to an API has no answer: one reading of the exceptions of both SDKs, whose classes
+have the same names.
 
 Nobody chains their exceptions: a traceback would show the request, whose headers hold the key.
 """
@@ -21,7 +22,9 @@ _STATUS_HINTS = {
     404: "Check the name of the model and the address.",
     429: BUSY_HINT,
 }
-_REDIRECT_HINT = "Redirects are not followed, so that the key goes nowhere else. Name the address that answers."
+_REDIRECT_HINT = (
+    "Redirects are not followed, so that the key goes nowhere else. Name the address that answers."
+)
 _ADDRESS_HINT = "Check the address."
 _NETWORK_HINT = "Check the network and the address."
 
@@ -29,7 +32,8 @@ _REPEATED = frozenset(
     (408, 409, 429, 500, 502, 503, 504, 529)
 )  # another attempt may not meet them; none is charged for
 
-# Names of exceptions, of httpx2 and of our transport: before any of them the request had not left this machine.
+# Names of exceptions, of httpx2 and of our transport: before any of them the request had not left
+# this machine.
 _UNSENT = ("ConnectError", "ConnectTimeout", "ProxyError", "ForeignAddress")  # nothing was asked
 
 
@@ -41,9 +45,10 @@ class NoMessage(Exception):
 class ApiFailure:
     """Why a request has no answer. No text holds the key.
 
-    outcome, charged: as in an attempt. text: the predicate of a sentence about the model. status: the HTTP status, None
-    without one; reason: what the API says with it. wait: seconds that the API asks to wait, None for a date or an
-    unreadable value. again: whether another attempt may have an answer.
+    outcome, charged: as in an attempt. text: the predicate of a sentence about the model. status:
+    the HTTP status, None without one; reason: what the API says with it. wait: seconds that the API
+    asks to wait, None for a date or an unreadable value. again: whether another attempt may have an
+    answer.
     """
 
     outcome: str
@@ -61,7 +66,9 @@ def read_failure(error: Exception, *, key: str, address: str, timeout: float) ->
     # By name, because importing the classes would import both SDKs.
     names = {cls.__name__ for cls in type(error).__mro__}
     cause = error.__cause__
-    if large := next((candidate for candidate in (error, cause) if isinstance(candidate, AnswerTooLarge)), None):
+    if large := next(
+        (candidate for candidate in (error, cause) if isinstance(candidate, AnswerTooLarge)), None
+    ):
         return ApiFailure("too large", f"{large}.", _ADDRESS_HINT, charged=True)
     if isinstance(error, NoMessage):
         text = "answered with something other than a message."
@@ -69,7 +76,9 @@ def read_failure(error: Exception, *, key: str, address: str, timeout: float) ->
     if "APIStatusError" in names:
         return _read_status(error, key)
     if "APITimeoutError" in names:
-        return ApiFailure("timeout", f"did not answer within {timeout:g} s.", BUSY_HINT, charged=True)
+        return ApiFailure(
+            "timeout", f"did not answer within {timeout:g} s.", BUSY_HINT, charged=True
+        )
     if "APIConnectionError" in names:
         text = f"cannot be reached at {host_of(address)}."
         if type(cause).__name__ in _UNSENT:
@@ -82,7 +91,8 @@ def read_failure(error: Exception, *, key: str, address: str, timeout: float) ->
 
 def _read_status(error: Any, key: str) -> ApiFailure:
     status, headers, body = error.status_code, error.response.headers, error.body
-    for _ in range(2):  # {"error": {"message": ...}}; the SDK of OpenAI has taken off the outer already
+    # {"error": {"message": ...}}; the SDK of OpenAI has taken off the outer already.
+    for _ in range(2):
         if isinstance(body, dict):
             body = body.get("message") or body.get("error") or ""
     reason = hide_key(body if isinstance(body, str) else "", key)

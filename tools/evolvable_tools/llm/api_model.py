@@ -6,22 +6,37 @@ from time import monotonic
 from typing import Any
 
 from evolvable_tools.llm.api_failure import ApiFailure, hide_key, read_failure
-from evolvable_tools.llm.language_model import ModelAttempt, ProviderError, Request, most_tokens, parse_answer
-from evolvable_tools.llm.protocols import ApiAccess, ApiRequest, ModelTurn, open_client, protocol_of, user_message
+from evolvable_tools.llm.language_model import (
+    ModelAttempt,
+    ProviderError,
+    Request,
+    most_tokens,
+    parse_answer,
+)
+from evolvable_tools.llm.protocols import (
+    ApiAccess,
+    ApiRequest,
+    ModelTurn,
+    open_client,
+    protocol_of,
+    user_message,
+)
 
 LONGEST_WAIT = 5.0
 """Seconds. Where the API asks for a longer one before the next attempt, there is none."""
 
-_FIRST_WAIT = 0.25  # seconds before the second attempt, if the API names none; it doubles, and varies by half
+# Seconds before the second attempt, if the API names none; it doubles, and varies by half.
+_FIRST_WAIT = 0.25
 _MILLION = 1_000_000
 
 
 class ApiModel:
-    """A model behind an HTTP API. Its answers are checked against the schema, whatever the API promises.
+    """A model behind an HTTP API. Its answers are checked against the schema, whatever the API
+    promises.
 
-    timeout: seconds for one attempt. attempts: the most for one question. Another one is made only if it may help and
-    the one before was not charged for: after a status such as 429 or 500, or without a connection. So a question is
-    charged for once at most.
+    timeout: seconds for one attempt. attempts: the most for one question. Another one is made only
+    if it may help and the one before was not charged for: after a status such as 429 or 500, or
+    without a connection. So a question is charged for once at most.
     """
 
     def __init__(self, access: ApiAccess, timeout: float, *, attempts: int) -> None:
@@ -29,12 +44,15 @@ class ApiModel:
         self._access, self._timeout, self._most = access, timeout, attempts
         self._protocol = protocol_of(access)
         self._client: Any = None
-        # `_making` guards the client, which two first questions could open twice; `_closed` ends a wait between
-        # attempts.
+        # `_making` guards the client, which two first questions could open twice; `_closed` ends a
+        # wait between attempts.
         self._making, self._closed = threading.Lock(), threading.Event()
 
     def think(self, request: Request) -> dict[str, Any]:
-        """Return the model's answer. Raises ProviderError, at once when there is no key or no SDK."""
+        """Return the model's answer.
+
+        Raises ProviderError, at once when there is no key or no SDK.
+        """
         with self._making:
             self._closed.clear()
             self._client = self._client or open_client(self._access, self._timeout, self.name)
@@ -45,11 +63,16 @@ class ApiModel:
             text = f"{self.name} refused to answer{f': {why}' if why else '.'}"
             raise ProviderError(text, "Put it in other words, or choose another model.")
         if turn.cut_off:
-            raise ProviderError(f"{self.name} was cut off in its answer.", "Choose a model that thinks less.")
+            raise ProviderError(
+                f"{self.name} was cut off in its answer.", "Choose a model that thinks less."
+            )
         return parse_answer([turn.text], request.schema, self.name)
 
     def close(self) -> None:
-        """Close the connections, and wait for no further attempt. The next question opens new ones."""
+        """Close the connections, and wait for no further attempt.
+
+        The next question opens new ones.
+        """
         with self._making:
             self._closed.set()
             if self._client is not None:
@@ -59,7 +82,10 @@ class ApiModel:
     def _ask(self, client: Any, request: Request) -> ModelTurn:
         """Return the first answer. Each attempt is reported to the request."""
         api_request = ApiRequest(
-            request.instructions, [user_message(request.data)], request.max_tokens, schema=request.schema
+            request.instructions,
+            [user_message(request.data)],
+            request.max_tokens,
+            schema=request.schema,
         )
         number = 0
         while True:
@@ -67,13 +93,23 @@ class ApiModel:
             began = monotonic()
             try:
                 turn = self._protocol.read(self._protocol.ask(client, api_request))
-            except Exception as error:  # some answers that are none fail with no error of the SDK's own
+            except (
+                Exception
+            ) as error:  # some answers that are none fail with no error of the SDK's own
                 failure = self._read_failure(error)
             else:
-                outcome = "refused to answer" if turn.refused else _CUT_OFF if turn.cut_off else "answered"
+                outcome = (
+                    "refused to answer"
+                    if turn.refused
+                    else _CUT_OFF
+                    if turn.cut_off
+                    else "answered"
+                )
                 self._report(request, number, outcome, turn, monotonic() - began)
                 return turn
-            self._report(request, number, failure.outcome, None, monotonic() - began, charged=failure.charged)
+            self._report(
+                request, number, failure.outcome, None, monotonic() - began, charged=failure.charged
+            )
             if number == self._most or not self._wait(failure, number):
                 raise ProviderError(f"{self.name} {failure.text}", failure.hint)
 
@@ -85,8 +121,11 @@ class ApiModel:
         """Wait before the next attempt. Return whether there is to be one."""
         if not failure.again or failure.wait is None or failure.wait > LONGEST_WAIT:
             return False
-        # The factor from .5 to 1.5 keeps clients that were refused together from coming back together.
-        return not self._closed.wait(failure.wait or _FIRST_WAIT * 2 ** (number - 1) * (0.5 + random()))
+        # The factor from .5 to 1.5 keeps clients that were refused together from coming back
+        # together.
+        return not self._closed.wait(
+            failure.wait or _FIRST_WAIT * 2 ** (number - 1) * (0.5 + random())
+        )
 
     def _report(
         self,
@@ -99,8 +138,11 @@ class ApiModel:
         charged: bool = False,
     ) -> None:
         most = most_tokens(request)
-        attempt = make_attempt(self.name, number, outcome, turn, most, self.price, seconds, charged=charged)
-        # A request with `attempted` gets the whole record, which has the tokens and the cost as well.
+        attempt = make_attempt(
+            self.name, number, outcome, turn, most, self.price, seconds, charged=charged
+        )
+        # A request with `attempted` gets the whole record, which has the tokens and the cost as
+        # well.
         if request.attempted is not None:
             request.attempted(attempt)
             return
@@ -124,13 +166,33 @@ def make_attempt(
     *,
     charged: bool,
 ) -> ModelAttempt:
-    """Return the record of an attempt. most: tokens of the question and the answer, where the API says none.
+    """Return the record of an attempt. most: tokens of the question and the answer, where the API
+    says none.
 
     charged: whether an attempt without a turn may have been charged for.
     """
-    # Tokens of an attempt without an answer: unknown (None) if it may have been charged for, else none.
-    reported = (turn.input_tokens, turn.output_tokens) if turn is not None else (None, None) if charged else (0, 0)
-    tokens_in, tokens_out = (most[at] if count is None else count for at, count in enumerate(reported))
+    # Tokens of an attempt without an answer: unknown (None) if it may have been charged for, else
+    # none.
+    reported = (
+        (turn.input_tokens, turn.output_tokens)
+        if turn is not None
+        else (None, None)
+        if charged
+        else (0, 0)
+    )
+    tokens_in, tokens_out = (
+        most[at] if count is None else count for at, count in enumerate(reported)
+    )
     cost = (tokens_in * price[0] + tokens_out * price[1]) / _MILLION if price is not None else None
     by = turn.by if turn is not None else ""
-    return ModelAttempt(name, number, outcome, by, tokens_in, tokens_out, None not in reported, cost, round(seconds, 3))
+    return ModelAttempt(
+        name,
+        number,
+        outcome,
+        by,
+        tokens_in,
+        tokens_out,
+        None not in reported,
+        cost,
+        round(seconds, 3),
+    )

@@ -1,4 +1,5 @@
-"""A command as a language model: an agent's command line without its terminal, or any script of the user.
+"""A command as a language model: an agent's command line without its terminal, or any script of the
+user.
 
 The command runs within limits of time and output, and none of its processes outlives it.
 """
@@ -21,7 +22,13 @@ from time import monotonic
 from typing import Any
 
 from evolvable_tools.llm.headless_clients import CODEX, answer_text, printed_events, report_usage
-from evolvable_tools.llm.language_model import ProviderError, Request, parse_answer, printable_line, prompt_text
+from evolvable_tools.llm.language_model import (
+    ProviderError,
+    Request,
+    parse_answer,
+    printable_line,
+    prompt_text,
+)
 from evolvable_tools.untrusted_text import REVIEWING_MARK
 
 MAX_OUTPUT = 1_000_000
@@ -33,7 +40,9 @@ _GRACE = 1.0  # seconds for the streams to end after the process has
 
 @dataclass(frozen=True, slots=True)
 class ProcessResult:
-    """How a command ended: its exit code (None: stopped at the timeout), its output, the end of its stderr."""
+    """How a command ended: its exit code (None: stopped at the timeout), its output, the end of its
+    stderr.
+    """
 
     code: int | None
     out: bytes
@@ -55,13 +64,14 @@ class _Reader(threading.Thread):
         while part := os.read(self._descriptor, 65_536):
             self.data += part
             if len(self.data) > self._keep:
-                # Of stdout the beginning, and the command is stopped; of stderr the end, where programs say why they
-                # fail.
+                # Of stdout the beginning, and the command is stopped; of stderr the end, where
+                # programs say why they fail.
                 if not self._last:
                     self.too_long = True
                     break
                 del self.data[: -self._keep]
-        # Closed here and nowhere else: a writer that goes on gets an error, and no number is used twice.
+        # Closed here and nowhere else: a writer that goes on gets an error, and no number is used
+        # twice.
         os.close(self._descriptor)
 
 
@@ -81,11 +91,12 @@ class ChildProcesses:
         *,
         most: int = MAX_OUTPUT,
     ) -> ProcessResult:
-        """Run a command with `stdin_bytes` as its input. At the timeout (seconds) its whole process group is killed.
+        """Run a command with `stdin_bytes` as its input. At the timeout (seconds) its whole process
+        group is killed.
 
-        folder: where it runs, by default here. environment: all of it, by default ours. most: bytes of its output, at
-        which it is stopped; what it wrote until then comes back. Raises OSError when it cannot be started. On Windows
-        the process is killed without those it has started.
+        folder: where it runs, by default here. environment: all of it, by default ours. most: bytes
+        of its output, at which it is stopped; what it wrote until then comes back. Raises OSError
+        when it cannot be started. On Windows the process is killed without those it has started.
         """
         deadline = monotonic() + timeout
         # A file and no pipe: a command that does not read its input cannot block the writer.
@@ -119,7 +130,11 @@ class ChildProcesses:
 
 
 def _start(
-    command: Sequence[str], stdin: int, folder: Path | None, environment: Mapping[str, str] | None, most: int
+    command: Sequence[str],
+    stdin: int,
+    folder: Path | None,
+    environment: Mapping[str, str] | None,
+    most: int,
 ) -> tuple["subprocess.Popen[bytes]", tuple[_Reader, _Reader]]:
     ends = [*os.pipe(), *os.pipe()]
     out_read, out_write, err_read, err_write = ends
@@ -173,8 +188,9 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
     if sys.platform == "win32":
         process.kill()
     else:
-        # bubblewrap's --die-with-parent is set by its child a moment after the fork. A kill before that moment leaves
-        # the child, so the group is stopped first, and its descendants are killed by name.
+        # bubblewrap's --die-with-parent is set by its child a moment after the fork. A kill before
+        # that moment leaves the child, so the group is stopped first, and its descendants are
+        # killed by name.
         _signal_group(process, signal.SIGSTOP)
         descendants = _descendants(process.pid)
         _signal_group(process, signal.SIGKILL)
@@ -192,7 +208,9 @@ def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Return the ids of all that a process has started and that still belongs to it; none where /proc is missing."""
+    """Return the ids of all that a process has started and that still belongs to it; none where
+    /proc is missing.
+    """
     found: list[int] = []
     # Children are listed for each thread that started them.
     for children_file in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -205,17 +223,20 @@ def _descendants(pid: int) -> list[int]:
 MARK = f"({REVIEWING_MARK}: a question of a program, and no session of a person)\n\n"
 """How everything begins that a command is given: no transcript of it is ever reviewed."""
 
-# A budget reserves so many beside a question; clients were measured to add 0.5 to 11.4 KB (docs/review.md).
+# A budget reserves so many beside a question; clients were measured to add 0.5 to 11.4 KB
+# (docs/review.md).
 BEYOND = 30_000
-"""Tokens that an agent may add to a question: its own instructions, and the names of what it could use."""
+"""Tokens that an agent may add to a question: its own instructions, and the names of what it could
+use.
+"""
 
 
 class CommandModel:
     """A command that is given the whole question on stdin and prints its answer.
 
-    The answer is the last JSON object of its output that fits the schema, be it bare, in lines or in what a client
-    puts around it. timeout: seconds, then the command and all it has started are killed. folder and
-    environment: where and in which it runs, by default ours.
+    The answer is the last JSON object of its output that fits the schema, be it bare, in lines or
+    in what a client puts around it. timeout: seconds, then the command and all it has started are
+    killed. folder and environment: where and in which it runs, by default ours.
     """
 
     beyond = BEYOND
@@ -233,36 +254,59 @@ class CommandModel:
         self._program = printable_line(ntpath.basename(self._command[0])) if self._command else ""
         self._children = ChildProcesses()
         # The arguments choose the model and may hold secrets, so the name has only their digest.
-        digest = hashlib.sha256(json.dumps(self._command).encode("utf-8", "replace")).hexdigest()[:8]
+        digest = hashlib.sha256(
+            json.dumps(self._command).encode(
+                "utf-8",
+                "replace",
+            )
+        ).hexdigest()[:8]
         self.name = f"command:{self._program}:{digest}"
 
     def think(self, request: Request) -> dict[str, Any]:
         """Return the command's answer. Raises ProviderError."""
         if not self._program:
-            raise ProviderError("The command of the language model is empty.", "Name one, such as: claude -p.")
-        # The mark comes first: reviews recognize by it that a transcript of this client is no session of a person.
-        prompt, where = (MARK + prompt_text(request)).encode("utf-8", "replace"), (self._folder, self._environment)
+            raise ProviderError(
+                "The command of the language model is empty.", "Name one, such as: claude -p."
+            )
+        # The mark comes first: reviews recognize by it that a transcript of this client is no
+        # session of a person.
+        prompt, where = (
+            (MARK + prompt_text(request)).encode("utf-8", "replace"),
+            (self._folder, self._environment),
+        )
         try:
             ran = self._children.run(self._command_with_address(), prompt, self._timeout, *where)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "an argument has a zero byte"
             hint = "Check that it is installed, and give its whole path."
             # `from None`: the exception shows the arguments, which may hold secrets.
-            raise ProviderError(f"{self._program} cannot be started: {printable_line(why)}.", hint) from None
+            raise ProviderError(
+                f"{self._program} cannot be started: {printable_line(why)}.", hint
+            ) from None
         out = ran.out.decode("utf-8", "replace")
         events = list(printed_events(out))
         report_usage(request, events)
-        # Before the exit code is checked: what a client prints about its failure says more (answer_text raises it).
-        texts = [text for event in events if (text := answer_text(event, self._program)) is not None]
+        # Before the exit code is checked: what a client prints about its failure says more
+        # (answer_text raises it).
+        texts = [
+            text for event in events if (text := answer_text(event, self._program)) is not None
+        ]
         self._check(ran)
         return parse_answer(texts or [out], request.schema, self._program)
 
     def _command_with_address(self) -> tuple[str, ...]:
-        """Return the command, that of Codex with the address of its model: Codex reads none from the environment."""
+        """Return the command, that of Codex with the address of its model: Codex reads none from
+        the environment.
+        """
         address = (self._environment or {}).get("OPENAI_BASE_URL")
         if not address or self._command[1 : len(CODEX)] != CODEX[1:]:
             return self._command
-        return *self._command[:-1], "--config", f"openai_base_url={json.dumps(address)}", self._command[-1]
+        return (
+            *self._command[:-1],
+            "--config",
+            f"openai_base_url={json.dumps(address)}",
+            self._command[-1],
+        )
 
     def close(self) -> None:
         """Kill what is running. To be called when the process ends, which would leave it behind."""
@@ -271,13 +315,19 @@ class CommandModel:
     def _check(self, ran: ProcessResult) -> None:
         last_words, hint = _last_words(ran.err), "Run it by hand and see what it says."
         if ran.too_long:
-            raise ProviderError(f"{self._program} wrote more than {MAX_OUTPUT:,} bytes.{last_words}", hint)
+            raise ProviderError(
+                f"{self._program} wrote more than {MAX_OUTPUT:,} bytes.{last_words}", hint
+            )
         if ran.code is None:
             hint = "Allow it more time, or choose a faster model."
-            raise ProviderError(f"{self._program} did not answer within {self._timeout:g} s.{last_words}", hint)
+            raise ProviderError(
+                f"{self._program} did not answer within {self._timeout:g} s.{last_words}", hint
+            )
         if ran.code != 0:
             last_words = last_words or _last_words(ran.out)
-            raise ProviderError(f"{self._program} ended with exit code {ran.code}.{last_words}", hint)
+            raise ProviderError(
+                f"{self._program} ended with exit code {ran.code}.{last_words}", hint
+            )
 
 
 def _last_words(written: bytes) -> str:

@@ -48,17 +48,22 @@ class ConversationSettings:
 class TurnFailed(Exception):
     """An API gave no answer.
 
-    status: the HTTP status, None without one. retry_after: seconds that the API asks to wait; 0 when it limits requests
-    without a time, None when it does neither. The text holds no key.
+    status: the HTTP status, None without one. retry_after: seconds that the API asks to wait; 0
+    when it limits requests without a time, None when it does neither. The text holds no key.
     """
 
-    def __init__(self, text: str, status: int | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self, text: str, status: int | None = None, retry_after: float | None = None
+    ) -> None:
         super().__init__(text)
         self.status, self.retry_after = status, retry_after
 
 
 class Conversation:
-    """A conversation that is opened with its prompt. attempts: its requests so far, failed ones too."""
+    """A conversation that is opened with its prompt.
+
+    attempts: its requests so far, failed ones too.
+    """
 
     def __init__(self, settings: ConversationSettings) -> None:
         self._settings, self._protocol = settings, protocol_of(settings.access)
@@ -67,7 +72,10 @@ class Conversation:
         self.attempts: list[ModelAttempt] = []
 
     async def __aenter__(self) -> Self:
-        """Open the connection. Raises TurnFailed without a usable key or package, and for an address that is none."""
+        """Open the connection.
+
+        Raises TurnFailed without a usable key or package, and for an address that is none.
+        """
         own = self._settings
         try:
             self._client = open_client(own.access, own.timeout, own.name, asynchronous=True)
@@ -80,7 +88,10 @@ class Conversation:
         await self._client.close()
 
     async def turn(self) -> ModelTurn:
-        """Return the next answer. Raises TurnFailed. Each attempt is noted, also one that is cancelled."""
+        """Return the next answer.
+
+        Raises TurnFailed. Each attempt is noted, also one that is cancelled.
+        """
         began = time.monotonic()
         # The record of a cancelled turn: it was sent, so it may have been charged for.
         outcome, charged, turn = "timeout", True, None
@@ -92,7 +103,8 @@ class Conversation:
             self._messages += self._protocol.history(answer)
             outcome = "refused to answer" if turn.refused else "answered"
             return turn
-        # Each SDK has error classes of its own, and some answers that are none fail elsewhere in it.
+        # Each SDK has error classes of its own, and some answers that are none fail elsewhere in
+        # it.
         except Exception as error:
             access, turn = own.access, None
             failure = read_failure(error, key=access.key, address=access.url, timeout=own.timeout)
@@ -101,18 +113,32 @@ class Conversation:
         finally:
             seconds, number = time.monotonic() - began, len(self.attempts) + 1
             price = own.access.price
-            attempt = make_attempt(own.name, number, outcome, turn, most, price, seconds, charged=charged)
+            attempt = make_attempt(
+                own.name, number, outcome, turn, most, price, seconds, charged=charged
+            )
             self.attempts.append(attempt)
 
     def add_results(self, results: Sequence[tuple[ToolUse, str, bool]]) -> None:
-        """Give the results of the tools that the last answer uses: each text, and whether it is an error."""
+        """Give the results of the tools that the last answer uses: each text, and whether it is an
+        error.
+        """
         self._messages += self._protocol.results(results)
 
     def _most_tokens(self) -> tuple[int, int]:
         """Return the most tokens that the conversation so far and an answer can have."""
-        sent = [{"role": "system", "content": self._settings.system}, *self._settings.tools, *self._messages]
-        # A token has two bytes or more in every script but rare ones; JSON's escapes only add to them.
-        return len(json.dumps(sent, default=str)) // 2 + 500, self._settings.max_tokens
+        sent = [
+            {"role": "system", "content": self._settings.system},
+            *self._settings.tools,
+            *self._messages,
+        ]
+        # A token has two bytes or more in every script but rare ones; JSON's escapes only add to
+        # them.
+        return len(
+            json.dumps(
+                sent,
+                default=str,
+            )
+        ) // 2 + 500, self._settings.max_tokens
 
     def _turn_failure(self, failure: ApiFailure) -> TurnFailed:
         if failure.status is None:

@@ -37,8 +37,8 @@ MAX_KEY_BYTES = 10_000
 class ModelEndpoint(ApiAccess):
     """A named model.
 
-    key_file, key_env: where its key is; without either it needs none. timeout: seconds for an answer, None for the
-    caller's default. attempts: to get an answer.
+    key_file, key_env: where its key is; without either it needs none. timeout: seconds for an
+    answer, None for the caller's default. attempts: to get an answer.
     """
 
     key_file: str = ""
@@ -47,7 +47,9 @@ class ModelEndpoint(ApiAccess):
     attempts: int = 3
 
     def to_table(self) -> dict[str, Any]:
-        """Return the endpoint as the configuration holds it, without settings that have their default."""
+        """Return the endpoint as the configuration holds it, without settings that have their
+        default.
+        """
         usual = ModelEndpoint(self.name, self.protocol, self.model)
         table: dict[str, Any] = {"protocol": self.protocol, "model": self.model}
         for key in _OPTIONAL:
@@ -56,34 +58,50 @@ class ModelEndpoint(ApiAccess):
         return table
 
     def open(self, timeout: float) -> ApiModel:
-        """Return the language model. timeout: seconds for an answer, where the endpoint says none."""
+        """Return the language model.
+
+        timeout: seconds for an answer, where the endpoint says none.
+        """
         return ApiModel(self, self.timeout or timeout, attempts=self.attempts)
 
 
 def anthropic_endpoint(
     key: str | None, model: str = "", address: str | None = None, proxy: str | None = None
 ) -> ModelEndpoint:
-    """Return the model of Anthropic's that is asked with the account's key, by default a small one."""
+    """Return the model of Anthropic's that is asked with the account's key, by default
+    a small one.
+    """
     key = (key or "").strip()
-    return ModelEndpoint(ANTHROPIC, ANTHROPIC, model or MODEL, address or "", key=key, proxy=proxy, attempts=2)
+    return ModelEndpoint(
+        ANTHROPIC, ANTHROPIC, model or MODEL, address or "", key=key, proxy=proxy, attempts=2
+    )
 
 
 _OPTIONAL = ("address", "key_file", "key_env", "price", "timeout", "attempts", "structured")
 
 
 def parse_endpoint(name: str, table: Mapping[str, Any]) -> ModelEndpoint:
-    """Return the endpoint that a table of the configuration describes. Raises ValueError, which says what is wrong."""
+    """Return the endpoint that a table of the configuration describes.
+
+    Raises ValueError, which says what is wrong.
+    """
     # Configurations are shared and committed, so a key in one is refused and not just ignored.
     if "key" in table or "api_key" in table:
-        raise ValueError("the configuration holds no keys: name a file (key_file) or a variable (key_env)")
+        raise ValueError(
+            "the configuration holds no keys: name a file (key_file) or a variable (key_env)"
+        )
     if unknown := sorted(set(table) - {"protocol", "model", *_OPTIONAL}):
         raise ValueError(f"it has no setting {unknown[0][:40]!r}")
-    texts = {key: table.get(key, "") for key in ("protocol", "model", "address", "key_file", "key_env")}
+    texts = {
+        key: table.get(key, "") for key in ("protocol", "model", "address", "key_file", "key_env")
+    }
     for key, value in texts.items():
         if not isinstance(value, str) or not value.isprintable():
             raise ValueError(f"{key} is no text")
     if texts["protocol"] not in PROTOCOLS:
-        raise ValueError(f"protocol is {texts['protocol'][:40]!r}, and must be one of {', '.join(PROTOCOLS)}")
+        raise ValueError(
+            f"protocol is {texts['protocol'][:40]!r}, and must be one of {', '.join(PROTOCOLS)}"
+        )
     if not texts["model"]:
         raise ValueError("model is missing: the name that the endpoint knows the model by")
     if texts["key_file"] and texts["key_env"]:
@@ -144,7 +162,9 @@ def parse_roles(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def check_address(address: str) -> None:
-    """Raise ValueError for what is no address of a model: http or https, a host, and nothing that may be a secret."""
+    """Raise ValueError for what is no address of a model: http or https, a host, and nothing that
+    may be a secret.
+    """
     try:
         parts = urlsplit(address)
         # `port` raises ValueError for one that is no number or is out of range.
@@ -154,7 +174,9 @@ def check_address(address: str) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("address does not begin with http:// or https:// and a host")
     if "@" in address or parts.query or parts.fragment:
-        raise ValueError("address holds more than a host and a path; a key or password belongs into key_file")
+        raise ValueError(
+            "address holds more than a host and a path; a key or password belongs into key_file"
+        )
 
 
 def _price(value: object) -> tuple[float, float] | None:
@@ -162,12 +184,24 @@ def _price(value: object) -> tuple[float, float] | None:
         return None
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ValueError("price is two numbers: US dollars of a million tokens in and out")
-    return _number(value[0], "price", 0, 1e6), _number(value[1], "price", 0, 1e6)
+    return _number(
+        value[0],
+        "price",
+        0,
+        1e6,
+    ), _number(value[1], "price", 0, 1e6)
 
 
 def _number(value: object, what: str, least: float, most: float) -> float:
     # True and False are ints in Python.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+    if (
+        isinstance(value, bool)
+        or not isinstance(
+            value,
+            int | float,
+        )
+        or not least <= value <= most
+    ):
         raise ValueError(f"{what} is no number from {least:g} to {most:g}")
     return float(value)
 
@@ -176,8 +210,8 @@ def _number(value: object, what: str, least: float, most: float) -> float:
 class NamedModels:
     """The models and the roles that a person named.
 
-    roles: for each role who answers, in order. variables: values of the variables that the endpoints take keys from.
-    proxy: for addresses that are not of this machine.
+    roles: for each role who answers, in order. variables: values of the variables that the
+    endpoints take keys from. proxy: for addresses that are not of this machine.
     """
 
     endpoints: Mapping[str, ModelEndpoint] = field(default_factory=dict)
@@ -188,8 +222,8 @@ class NamedModels:
     def resolve(self, name: str) -> ModelEndpoint:
         """Return the endpoint of this name, with its key and proxy.
 
-        Raises InvalidArgument when there is no model of this name or its key cannot be read, Refused when others can
-        read or write the file of the key.
+        Raises InvalidArgument when there is no model of this name or its key cannot be read,
+        Refused when others can read or write the file of the key.
         """
         endpoint = self.endpoints.get(name)
         if endpoint is None:
@@ -207,22 +241,29 @@ class NamedModels:
         if not is_key(key):
             what = "is not set" if not key else "holds no key"
             raise InvalidArgument(
-                f"{endpoint.key_env}, the variable of the key of model {endpoint.name}, {what}.", "Set it."
+                f"{endpoint.key_env}, the variable of the key of model {endpoint.name}, {what}.",
+                "Set it.",
             )
         return key
 
 
 def read_key_file(path: Path, owner: str) -> str:
-    """Return the key in a file of the person. Raises InvalidArgument, Refused when others can read or write it."""
+    """Return the key in a file of the person.
+
+    Raises InvalidArgument, Refused when others can read or write it.
+    """
     hint = f"Write the key into it, and run: chmod 600 {path}"
     try:
-        # Opened as a regular file, and checked by its descriptor: a file put in its place afterwards is not read.
+        # Opened as a regular file, and checked by its descriptor: a file put in its place
+        # afterwards is not read.
         with open(path, "rb", opener=regular_file) as file:
             _check_private(path, os.fstat(file.fileno()))
             key = file.read(MAX_KEY_BYTES + 1).decode("ascii").strip()
     except OSError as error:
         # `from None`: the exceptions may show bytes of the file.
-        raise InvalidArgument(f"{path}, the key of {owner}, cannot be read: {error.strerror}.", hint) from None
+        raise InvalidArgument(
+            f"{path}, the key of {owner}, cannot be read: {error.strerror}.", hint
+        ) from None
     except UnicodeDecodeError:
         key = ""
     if not is_key(key) or len(key) > MAX_KEY_BYTES:
@@ -235,17 +276,23 @@ def _check_private(path: Path, status: os.stat_result) -> None:
         return
     # root may own it, as in a container or with a mounted secret.
     if status.st_uid not in (os.geteuid(), 0):
-        raise Refused(f"{path} belongs to user {status.st_uid}, not to this account.", "Use a file of your own.")
+        raise Refused(
+            f"{path} belongs to user {status.st_uid}, not to this account.",
+            "Use a file of your own.",
+        )
     if status.st_mode & 0o077:
-        raise Refused(f"{path} holds a key, and other accounts can read it.", f"Run: chmod 600 {path}")
+        raise Refused(
+            f"{path} holds a key, and other accounts can read it.", f"Run: chmod 600 {path}"
+        )
 
 
 class FallbackModel:
-    """Several language models as one: the first is asked, and each next one where those before gave no answer.
+    """Several language models as one: the first is asked, and each next one where those before gave
+    no answer.
 
-    An answer by another schema is an answer; its caller asks again. The last attempt that is reported names the model
-    that answered: a model that reports none itself, such as a command, gets one. tries: how often a question may be
-    charged for.
+    An answer by another schema is an answer; its caller asks again. The last attempt that is
+    reported names the model that answered: a model that reports none itself, such as a command,
+    gets one. tries: how often a question may be charged for.
     """
 
     def __init__(self, models: Sequence[LanguageModel]) -> None:
@@ -255,7 +302,8 @@ class FallbackModel:
         self.beyond = max(getattr(model, "beyond", 0) for model in self._models)
         prices = [getattr(model, "price", None) for model in self._models]
         known_prices = [price for price in prices if price is not None]
-        # The most expensive, since nothing says which one will answer; unknown if the price of one is.
+        # The most expensive, since nothing says which one will answer; unknown if the price of one
+        # is.
         self.price = (
             (max(i for i, _ in known_prices), max(o for _, o in known_prices))
             if len(known_prices) == len(prices)
@@ -298,7 +346,9 @@ def _ask_reporting(model: LanguageModel, request: Request) -> dict[str, Any]:
     # What the report says if `think` raises another error.
     outcome, began = "no answer", monotonic()
     try:
-        answer = model.think(replace(request, attempted=attempts.append, spent=note_tokens, paid=dollars.append))
+        answer = model.think(
+            replace(request, attempted=attempts.append, spent=note_tokens, paid=dollars.append)
+        )
         outcome = "answered"
         return answer
     except WrongAnswer:
@@ -311,12 +361,26 @@ def _ask_reporting(model: LanguageModel, request: Request) -> dict[str, Any]:
             tokens_in, tokens_out = (sum(each[at] for each in tokens) for at in (0, 1))
             if not tokens:
                 tokens_in, tokens_out = most_tokens(request, getattr(model, "beyond", 0))
-            cost, seconds = sum(dollars) if dollars else None, round(monotonic() - began, 3)
-            report(ModelAttempt(model.name, 1, outcome, "", tokens_in, tokens_out, bool(tokens), cost, seconds))
+            cost, seconds = (
+                sum(dollars) if dollars else None,
+                round(
+                    monotonic() - began,
+                    3,
+                ),
+            )
+            report(
+                ModelAttempt(
+                    model.name, 1, outcome, "", tokens_in, tokens_out, bool(tokens), cost, seconds
+                )
+            )
 
 
 def check_plain_http(endpoint: ModelEndpoint) -> str:
     """Return a warning when a key would cross a network in clear, else ''."""
-    if (endpoint.key_file or endpoint.key_env) and endpoint.url.startswith("http://") and not is_loopback(endpoint.url):
+    if (
+        (endpoint.key_file or endpoint.key_env)
+        and endpoint.url.startswith("http://")
+        and not is_loopback(endpoint.url)
+    ):
         return f"the key of {endpoint.name} goes to {host_of(endpoint.url)} unencrypted (http)"
     return ""

@@ -1,7 +1,9 @@
-"""Coding clients that answer one question without a person: their commands, and what they print around an answer.
+"""Coding clients that answer one question without a person: their commands, and what they print
+around an answer.
 
-Each command reads the question from standard input. It offers its model no tools, and shows no instructions of a
-project. What was seen of each, and what it still does beside the question, stands in docs/review.md.
+Each command reads the question from standard input. It offers its model no tools, and shows no
+instructions of a project. What was seen of each, and what it still does beside the question, stands
+in docs/review.md.
 """
 
 import json
@@ -16,40 +18,82 @@ CLAUDE_CODE = (
     *("claude", "-p", "--output-format", "json", "--no-session-persistence", "--strict-mcp-config"),
     *("--setting-sources", "", "--disable-slash-commands", "--tools", ""),
 )
-"""Claude Code that only answers: no tools, servers, hooks or skills of the user's, and no transcript."""
+"""Claude Code that only answers: no tools, servers, hooks or skills of the user's, and no
+transcript.
+"""
 
 CODEX = (
     *("codex", "exec", "--json", "--ephemeral", "--skip-git-repo-check", "--sandbox", "read-only"),
     *("--ignore-user-config", "--disable", "shell_tool", "--disable", "unified_exec"),
     *("--config", 'web_search="disabled"', "-"),
 )
-"""Codex that only answers: no commands, search, settings or servers of the user's, and no transcript."""
+"""Codex that only answers: no commands, search, settings or servers of the user's, and no
+transcript.
+"""
 
 COPILOT = (
-    *("copilot", "--output-format", "json", "--stream", "off", "--available-tools=none", "--disable-builtin-mcps"),
-    *("--no-custom-instructions", "--no-ask-user", "--no-auto-update", "--no-remote", "--no-remote-export"),
+    *(
+        "copilot",
+        "--output-format",
+        "json",
+        "--stream",
+        "off",
+        "--available-tools=none",
+        "--disable-builtin-mcps",
+    ),
+    *(
+        "--no-custom-instructions",
+        "--no-ask-user",
+        "--no-auto-update",
+        "--no-remote",
+        "--no-remote-export",
+    ),
 )
-"""Copilot CLI that only answers: no tools and no instructions. It keeps a transcript, and starts the user's servers."""
+"""Copilot CLI that only answers: no tools and no instructions.
 
-OPENCODE = ("opencode", "run", "--format", "json", "--pure", "--title", "Evolvable", "--agent", "evolvable-review")
+It keeps a transcript, and starts the user's servers.
+"""
+
+OPENCODE = (
+    "opencode",
+    "run",
+    "--format",
+    "json",
+    "--pure",
+    "--title",
+    "Evolvable",
+    "--agent",
+    "evolvable-review",
+)
 """OpenCode that only answers, as an agent without tools; no plugins. It keeps a transcript."""
 
 _QWEN_TOOLS = (
-    "agent cron_create cron_delete cron_list edit enter_worktree exit_worktree get_goal glob grep_search list_agents"
-    " loop_wakeup notebook_edit read_file read_mcp_resource record_artifact report_findings run_shell_command"
-    " send_message skill task_stop tool_call tool_search update_goal web_fetch write_file zoom_image"
+    "agent cron_create cron_delete cron_list edit enter_worktree exit_worktree get_goal glob "
+    "grep_search list_agents loop_wakeup notebook_edit read_file read_mcp_resource "
+    "record_artifact report_findings run_shell_command send_message skill task_stop tool_call "
+    "tool_search update_goal web_fetch write_file zoom_image"
 )
-"""The tools of Qwen Code, which has no option that takes all away and leaves the person's sign-in."""
+"""The tools of Qwen Code, which has no option that takes all away and leaves the
+person's sign-in.
+"""
 
 QWEN = (
     *("qwen", "-o", "json", "--safe-mode", "--chat-recording", "false", "--approval-mode", "plan"),
-    *("--exclude-tools", _QWEN_TOOLS.replace(" ", ","), "--system-prompt", "Answer the question. Use no tools."),
+    *(
+        "--exclude-tools",
+        _QWEN_TOOLS.replace(" ", ","),
+        "--system-prompt",
+        "Answer the question. Use no tools.",
+    ),
 )
-"""Qwen Code that only answers: no tools, servers, hooks, extensions or context of the user's, and no transcript."""
+"""Qwen Code that only answers: no tools, servers, hooks, extensions or context of the user's, and
+no transcript.
+"""
 
 DROID = ("droid", "exec", "-o", "json", "--only-tools", "ToolSearch", "--disable-builtin-skills")
-"""Droid that only answers: its one tool searches for others and finds none. It keeps a transcript, and starts the
-user's servers."""
+"""Droid that only answers: its one tool searches for others and finds none. It keeps a transcript,
+and starts the user's servers.
+"""
 
 HEADLESS_COMMANDS: Mapping[str, tuple[str, ...]] = {
     words[0]: words for words in (CLAUDE_CODE, CODEX, COPILOT, OPENCODE, QWEN, DROID)
@@ -57,20 +101,31 @@ HEADLESS_COMMANDS: Mapping[str, tuple[str, ...]] = {
 """Program -> the command by which it answers a question."""
 
 # Both settings by which OpenCode takes tools away from an agent.
-_AGENT = {"mode": "primary", "prompt": "Answer the question. Use no tools.", "permission": {"*": "deny"}}
+_AGENT = {
+    "mode": "primary",
+    "prompt": "Answer the question. Use no tools.",
+    "permission": {"*": "deny"},
+}
 _OPENCODE_CONFIG = {"agent": {"evolvable-review": {**_AGENT, "tools": {"*": False}}}}
 
 
 def headless_environment(command: Sequence[str]) -> dict[str, str]:
-    """Return the variables that a command of `HEADLESS_COMMANDS` needs besides, {} for any other."""
-    return {"OPENCODE_CONFIG_CONTENT": json.dumps(_OPENCODE_CONFIG)} if tuple(command) == OPENCODE else {}
+    """Return the variables that a command of `HEADLESS_COMMANDS` needs besides, {} for
+    any other.
+    """
+    return (
+        {"OPENCODE_CONFIG_CONTENT": json.dumps(_OPENCODE_CONFIG)}
+        if tuple(command) == OPENCODE
+        else {}
+    )
 
 
 def command_of(text: str) -> tuple[str, ...]:
-    """Return the command that a text names: a client alone as it only answers, any other as a shell reads it.
+    """Return the command that a text names: a client alone as it only answers, any other as a shell
+    reads it.
 
-    Of an empty text the command is empty. Raises InvalidArgument for a quote without its end; the text, which may hold
-    a secret, is not shown.
+    Of an empty text the command is empty. Raises InvalidArgument for a quote without its end; the
+    text, which may hold a secret, is not shown.
     """
     try:
         words = tuple(shlex.split(text))
@@ -78,7 +133,9 @@ def command_of(text: str) -> tuple[str, ...]:
         what = str(error)[:1].lower() + str(error)[1:]
         hint = "Quote it as for a shell, or say claude or codex alone."
         # `from None`: the text is not shown, since it may hold a secret.
-        raise InvalidArgument(f"The command that is to think cannot be read: {what}.", hint) from None
+        raise InvalidArgument(
+            f"The command that is to think cannot be read: {what}.", hint
+        ) from None
     return HEADLESS_COMMANDS.get(words[0], words) if len(words) == 1 else words
 
 
@@ -88,11 +145,16 @@ def printed_events(out: str) -> Iterator[dict[str, Any]]:
     whole = parse_json(out)
     if not isinstance(whole, dict | list):
         whole = map(parse_json, out.split("\n"))
-    yield from (part for part in ([whole] if isinstance(whole, dict) else whole) if isinstance(part, dict))
+    yield from (
+        part for part in ([whole] if isinstance(whole, dict) else whole) if isinstance(part, dict)
+    )
 
 
 def answer_text(event: Mapping[str, Any], client_name: str) -> str | None:
-    """Return what the model says in an event of a client, None for any other. Raises ProviderError for a failure."""
+    """Return what the model says in an event of a client, None for any other.
+
+    Raises ProviderError for a failure.
+    """
     if (why := _failure(event)) is not None:
         hint = "Run it by hand and see whether it is signed in."
         raise ProviderError(f"{client_name} failed: {printable_line(why)}", hint)
@@ -123,7 +185,11 @@ def _failure(event: Mapping[str, Any]) -> str | None:
         return str(event.get("result") or message or event.get("subtype"))
     if kind == "error" and isinstance(error, dict):  # OpenCode
         details = error.get("data")
-        return str((details.get("message") if isinstance(details, dict) else None) or message or error.get("name"))
+        return str(
+            (details.get("message") if isinstance(details, dict) else None)
+            or message
+            or error.get("name")
+        )
     if kind == "session.error" and isinstance(data, dict):  # Copilot CLI
         return str(data.get("message"))
     return None
@@ -148,19 +214,34 @@ def _usage(event: Mapping[str, Any]) -> tuple[dict[str, Any] | None, object]:
     usage, part = event.get("usage"), event.get("part")
     if event.get("type") in ("result", "turn.completed") and isinstance(usage, dict):
         return usage, event.get("total_cost_usd")
-    tokens = part.get("tokens") if event.get("type") == "step_finish" and isinstance(part, dict) else None
+    tokens = (
+        part.get("tokens")
+        if event.get("type") == "step_finish" and isinstance(part, dict)
+        else None
+    )
     if not isinstance(tokens, dict) or not isinstance(part, dict):
         return None, None
     cache = tokens.get("cache")
     cached = sum(_number(each) for each in cache.values()) if isinstance(cache, dict) else 0.0
     got = _number(tokens.get("output")) + _number(tokens.get("reasoning"))
     # OpenCode says 0 of a model whose price it does not know.
-    return {"input_tokens": _number(tokens.get("input")) + cached, "output_tokens": got}, part.get("cost") or None
+    return {
+        "input_tokens": _number(tokens.get("input")) + cached,
+        "output_tokens": got,
+    }, part.get("cost") or None
 
 
 def _number(value: object) -> float:
-    # Bounded: the output of a command is not trusted, and a sum of such numbers goes into the ledger.
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+    # Bounded: the output of a command is not trusted, and a sum of such numbers goes into the
+    # ledger.
+    is_number = (
+        isinstance(
+            value,
+            int | float,
+        )
+        and not isinstance(value, bool)
+        and 0 <= value < 1e12
+    )
     return float(value) if is_number else 0.0  # type: ignore[arg-type]
 
 

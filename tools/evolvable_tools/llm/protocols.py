@@ -1,7 +1,8 @@
-"""The protocols of Anthropic and OpenAI, each once: how a request is built, and how its answer is read.
+"""The protocols of Anthropic and OpenAI, each once: how a request is built, and how its answer is
+read.
 
-The packages `anthropic` and `openai` send the requests, with a client of our transport. Servers that speak OpenAI's
-protocols are OpenAI's own, and on your machine Ollama, llama.cpp and vLLM.
+The packages `anthropic` and `openai` send the requests, with a client of our transport. Servers
+that speak OpenAI's protocols are OpenAI's own, and on your machine Ollama, llama.cpp and vLLM.
 """
 
 import json
@@ -42,17 +43,22 @@ ANTHROPIC_ADDRESS = "https://api.anthropic.com"
 _OPENAI_ADDRESS = "https://api.openai.com/v1"
 
 STRUCTURED = ("schema", "object", "text")
-"""What an endpoint is asked for: an answer by a JSON schema, any JSON object, or text. Each answer is checked."""
+"""What an endpoint is asked for: an answer by a JSON schema, any JSON object, or text.
 
-_NO_KEY = "none"  # given to an SDK if an endpoint needs no key, because an SDK refuses an empty one; it is not sent
+Each answer is checked.
+"""
+
+# Given to an SDK if an endpoint needs no key, because an SDK refuses an empty one; it is not sent.
+_NO_KEY = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class ApiAccess:
     """How a model behind an API is reached. It can be pickled, and hashed.
 
-    name: that a person gave it. address: '' for the provider's own. price: US dollars of a million tokens in and out,
-    None where it is unknown. structured: see STRUCTURED. key, proxy: once they are resolved.
+    name: that a person gave it. address: '' for the provider's own. price: US dollars of a million
+    tokens in and out, None where it is unknown. structured: see STRUCTURED. key, proxy: once they
+    are resolved.
     """
 
     name: str
@@ -67,7 +73,9 @@ class ApiAccess:
     @property
     def url(self) -> str:
         """The address that is asked."""
-        return self.address or (ANTHROPIC_ADDRESS if self.protocol == ANTHROPIC else _OPENAI_ADDRESS)
+        return self.address or (
+            ANTHROPIC_ADDRESS if self.protocol == ANTHROPIC else _OPENAI_ADDRESS
+        )
 
     @property
     def full_name(self) -> str:
@@ -88,7 +96,8 @@ class ApiAccess:
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """What one request asks. messages: in the protocol's own form. tools: name, description and input_schema of each.
+    """What one request asks. messages: in the protocol's own form. tools: name, description and
+    input_schema of each.
 
     schema: of the answer, an object; None for any text.
     """
@@ -111,9 +120,11 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class ModelTurn:
-    """One answer. The tokens are None where the API does not say them; by: the model that the answer names.
+    """One answer. The tokens are None where the API does not say them; by: the model that the
+    answer names.
 
-    goes_on: the model wants to go on without a result. refused: it declined, and why. cut_off: at the most tokens.
+    goes_on: the model wants to go on without a result. refused: it declined, and why. cut_off: at
+    the most tokens.
     """
 
     text: str
@@ -128,7 +139,10 @@ class ModelTurn:
 
 
 class ApiProtocol:
-    """What the protocols share. A client may be of either kind: an answer of the asynchronous one is awaited."""
+    """What the protocols share.
+
+    A client may be of either kind: an answer of the asynchronous one is awaited.
+    """
 
     package: ClassVar[str] = "openai"
     clients: ClassVar[tuple[str, str]] = ("OpenAI", "AsyncOpenAI")
@@ -158,8 +172,8 @@ class ApiProtocol:
 class AnthropicMessages(ApiProtocol):
     """Anthropic's messages.
 
-    The model gets the schema as such, so it cannot answer otherwise. Instructions are marked for the prompt cache,
-    which accepts them from about a thousand tokens on.
+    The model gets the schema as such, so it cannot answer otherwise. Instructions are marked for
+    the prompt cache, which accepts them from about a thousand tokens on.
     """
 
     package = "anthropic"
@@ -179,7 +193,9 @@ class AnthropicMessages(ApiProtocol):
         return client.messages.create(
             model=self.access.model,
             max_tokens=request.max_tokens,
-            system=[{"type": "text", "text": request.system, "cache_control": {"type": "ephemeral"}}],
+            system=[
+                {"type": "text", "text": request.system, "cache_control": {"type": "ephemeral"}}
+            ],
             messages=request.messages,
             **more,
         )
@@ -193,11 +209,18 @@ class AnthropicMessages(ApiProtocol):
         blocks = blocks if isinstance(blocks, list) else []
         usage, details = getattr(answer, "usage", None), getattr(answer, "stop_details", None)
         tokens_in, tokens_out = _tokens(usage, "input_tokens", "output_tokens")
-        cache_created, cache_read = _tokens(usage, "cache_creation_input_tokens", "cache_read_input_tokens")
+        cache_created, cache_read = _tokens(
+            usage, "cache_creation_input_tokens", "cache_read_input_tokens"
+        )
         if tokens_in is not None:
-            # What is put into the cache costs a quarter more; what is read from it costs less, and counts the same.
+            # What is put into the cache costs a quarter more; what is read from it costs less, and
+            # counts the same.
             tokens_in += (cache_created or 0) * 5 // 4 + (cache_read or 0)
-        uses = [ToolUse(block.id, block.name, block.input) for block in blocks if _type(block) == "tool_use"]
+        uses = [
+            ToolUse(block.id, block.name, block.input)
+            for block in blocks
+            if _type(block) == "tool_use"
+        ]
         return ModelTurn(
             "".join(str(block.text) for block in blocks if _type(block) == "text"),
             # Uses of an answer that was cut off may be incomplete.
@@ -206,7 +229,9 @@ class AnthropicMessages(ApiProtocol):
             tokens_out,
             goes_on=stop == "pause_turn",
             refused=stop == "refusal",
-            why=str(getattr(details, "explanation", None) or getattr(details, "category", None) or ""),
+            why=str(
+                getattr(details, "explanation", None) or getattr(details, "category", None) or ""
+            ),
             cut_off=stop == "max_tokens",
             by=_model_of(answer),
         )
@@ -225,7 +250,10 @@ class AnthropicMessages(ApiProtocol):
 
 
 class OpenAIChat(ApiProtocol):
-    """OpenAI's chat completions. The schema stands in the instructions too: not every server restricts an answer."""
+    """OpenAI's chat completions.
+
+    The schema stands in the instructions too: not every server restricts an answer.
+    """
 
     def ask(self, client: Any, request: ApiRequest) -> Any:
         """Send a request."""
@@ -233,11 +261,15 @@ class OpenAIChat(ApiProtocol):
         limit = "max_completion_tokens" if is_openai(self.access.url) else "max_tokens"
         more: dict[str, Any] = {limit: request.max_tokens}
         if request.tools:
-            more["tools"] = [{"type": "function", "function": _function(tool)} for tool in request.tools]
+            more["tools"] = [
+                {"type": "function", "function": _function(tool)} for tool in request.tools
+            ]
         if request.schema is not None and self.access.structured != "text":
             form: Any = {"name": "answer", "schema": _plain(request.schema)}
             form = {"type": "json_schema", "json_schema": form}
-            more["response_format"] = form if self.access.structured == "schema" else {"type": "json_object"}
+            more["response_format"] = (
+                form if self.access.structured == "schema" else {"type": "json_object"}
+            )
         messages = [{"role": "system", "content": _instructions(request)}, *request.messages]
         return client.chat.completions.create(model=self.access.model, messages=messages, **more)
 
@@ -286,18 +318,27 @@ class OpenAIChat(ApiProtocol):
 
 
 class OpenAIResponses(ApiProtocol):
-    """OpenAI's responses. Nothing is stored at the provider: each request holds the whole conversation."""
+    """OpenAI's responses.
+
+    Nothing is stored at the provider: each request holds the whole conversation.
+    """
 
     def ask(self, client: Any, request: ApiRequest) -> Any:
         """Send a request."""
         more: dict[str, Any] = {}
         if request.tools:
-            # `strict` needs schemas in which every property is required, which those of tools are not.
-            more["tools"] = [{"type": "function", **_function(tool), "strict": False} for tool in request.tools]
-            # Nothing is stored at the provider, so the model's reasoning has to travel with the conversation.
+            # `strict` needs schemas in which every property is required, which those of tools are
+            # not.
+            more["tools"] = [
+                {"type": "function", **_function(tool), "strict": False} for tool in request.tools
+            ]
+            # Nothing is stored at the provider, so the model's reasoning has to travel with the
+            # conversation.
             more["include"] = ["reasoning.encrypted_content"] if is_openai(self.access.url) else []
         if request.schema is not None:
-            form: dict[str, Any] = {"type": "json_object" if self.access.structured == "object" else "text"}
+            form: dict[str, Any] = {
+                "type": "json_object" if self.access.structured == "object" else "text"
+            }
             if self.access.structured == "schema":
                 schema = _plain(request.schema)
                 form = {"type": "json_schema", "name": "answer", "schema": schema, "strict": False}
@@ -347,7 +388,11 @@ class OpenAIResponses(ApiProtocol):
         ]
 
 
-_KINDS: dict[str, type[ApiProtocol]] = {ANTHROPIC: AnthropicMessages, CHAT: OpenAIChat, RESPONSES: OpenAIResponses}
+_KINDS: dict[str, type[ApiProtocol]] = {
+    ANTHROPIC: AnthropicMessages,
+    CHAT: OpenAIChat,
+    RESPONSES: OpenAIResponses,
+}
 
 
 def protocol_of(access: ApiAccess) -> ApiProtocol:
@@ -360,11 +405,14 @@ def package_of(protocol: str) -> str:
     return _KINDS[protocol].package
 
 
-def open_client(access: ApiAccess, timeout: float, model_name: str, *, asynchronous: bool = False) -> Any:
-    """Return the client of an SDK, which asks once and has only what it is given here. timeout: seconds for an answer.
+def open_client(
+    access: ApiAccess, timeout: float, model_name: str, *, asynchronous: bool = False
+) -> Any:
+    """Return the client of an SDK, which asks once and has only what it is given here. timeout:
+    seconds for an answer.
 
-    model_name: the model in messages. Raises ProviderError without a usable key, without the package, and for a proxy
-    or an address that is invalid.
+    model_name: the model in messages. Raises ProviderError without a usable key, without the
+    package, and for a proxy or an address that is invalid.
     """
     access.check_key(model_name)
     protocol = protocol_of(access)
@@ -379,13 +427,20 @@ def open_client(access: ApiAccess, timeout: float, model_name: str, *, asynchron
     try:
         http: Any = async_http_client(rules) if asynchronous else http_client(rules)
     except InvalidAddress:
-        hint = "Give one such as https://models.example/v1; other signs in a password are written with %."
+        hint = (
+            "Give one such as https://models.example/v1; other signs in a password are "
+            "written with %."
+        )
         raise ProviderError(f"{model_name} has an invalid address.", hint) from None
     except InvalidProxy:
-        raise ProviderError(f"{model_name} has an invalid proxy.", "Correct models.proxy.") from None
+        raise ProviderError(
+            f"{model_name} has an invalid proxy.", "Correct models.proxy."
+        ) from None
     # No retries: ApiModel counts attempts, and repeats only those that were not charged for.
     options: dict[str, Any] = {"timeout": timeout, "max_retries": 0, "http_client": http}
-    return getattr(sdk, protocol.clients[asynchronous])(api_key=access.key or _NO_KEY, base_url=access.url, **options)
+    return getattr(sdk, protocol.clients[asynchronous])(
+        api_key=access.key or _NO_KEY, base_url=access.url, **options
+    )
 
 
 def is_openai(address: str) -> bool:
@@ -412,7 +467,11 @@ def _plain(schema: Mapping[str, Any]) -> Any:
 
 
 def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]}
+    return {
+        "name": tool["name"],
+        "description": tool["description"],
+        "parameters": tool["input_schema"],
+    }
 
 
 def _result_text(text: str, wrong: bool) -> str:
@@ -425,7 +484,9 @@ def _type(part: object) -> object:
 
 def _calls(message: Any) -> list[Any]:
     # Only functions are offered, so another kind of call has no tool here.
-    return [call for call in (getattr(message, "tool_calls", None) or ()) if _type(call) == "function"]
+    return [
+        call for call in (getattr(message, "tool_calls", None) or ()) if _type(call) == "function"
+    ]
 
 
 def _arguments(text: object) -> Any:

@@ -1,8 +1,10 @@
-"""The one transport of requests that carry a person's key: where the key may go, and the limits of every answer.
+"""The one transport of requests that carry a person's key: where the key may go, and the limits of
+every answer.
 
-The packages `anthropic` and `openai` read addresses, keys, headers and proxies from the environment, and follow
-redirects with the key. The relay of the sandbox and the reader of forges have keys as well. All of them send through a
-client that is made here; nothing else writes a key into a header.
+The packages `anthropic` and `openai` read addresses, keys, headers and proxies from the
+environment, and follow redirects with the key. The relay of the sandbox and the reader of forges
+have keys as well. All of them send through a client that is made here; nothing else writes a key
+into a header.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 # Start time: httpx2 is imported at the first request.
 
-# An answer of a model has some tens of kilobytes; the bound protects the memory from a broken or hostile server.
+# An answer of a model has some tens of kilobytes; the bound protects the memory from a broken or
+# hostile server.
 MAX_ANSWER_BYTES = 8_000_000
 """Bytes of an answer; of a longer one the rest is not read."""
 
@@ -33,12 +36,19 @@ SIGN_IN_HEADERS = frozenset((BEARER, API_KEY, "cookie"))
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 # "identity": the size of a compressed answer would be unknown until it is unpacked.
-_OWN_HEADERS = {"accept": "application/json", "content-type": "application/json", "accept-encoding": "identity"}
-_UNTIL = "evolvable.until"  # an extension of a request: the time at which its answer must have ended
+_OWN_HEADERS = {
+    "accept": "application/json",
+    "content-type": "application/json",
+    "accept-encoding": "identity",
+}
+# An extension of a request: the time at which its answer must have ended.
+_UNTIL = "evolvable.until"
 
 
 class AnswerTooLarge(Exception):
-    """An answer is larger than it may be, or is compressed, so that its size is unknown before it is read."""
+    """An answer is larger than it may be, or is compressed, so that its size is unknown before it
+    is read.
+    """
 
 
 class ForeignAddress(Exception):
@@ -55,11 +65,13 @@ class InvalidProxy(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RequestRules:
-    """The rules of a client. address: only its server is asked. headers: of each request, the key among them.
+    """The rules of a client. address: only its server is asked. headers: of each request, the key
+    among them.
 
-    proxy: for addresses that are not of this machine. seconds: from a request to the end of its answer, None without a
-    limit. max_bytes: of an answer. passes: the other headers of a request are sent too, and answers are passed on as
-    they come; without it each request has the headers of the rules alone.
+    proxy: for addresses that are not of this machine. seconds: from a request to the end of its
+    answer, None without a limit. max_bytes: of an answer. passes: the other headers of a request
+    are sent too, and answers are passed on as they come; without it each request has the headers of
+    the rules alone.
     """
 
     address: str
@@ -84,7 +96,10 @@ def is_key(text: str) -> bool:
 
 
 def host_of(address: str) -> str:
-    """Return the host of an address and its port. All else may be a secret, and so may a host that is in doubt."""
+    """Return the host of an address and its port.
+
+    All else may be a secret, and so may a host that is in doubt.
+    """
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -105,7 +120,8 @@ def is_loopback(address: str) -> bool:
 
 
 def http_client(rules: RequestRules) -> "httpx2.Client":
-    """Return a client that follows the rules, reads nothing from the environment and follows no redirect.
+    """Return a client that follows the rules, reads nothing from the environment and follows no
+    redirect.
 
     Raises InvalidAddress, InvalidProxy.
     """
@@ -116,7 +132,9 @@ def http_client(rules: RequestRules) -> "httpx2.Client":
     def limit_response(response: "httpx2.Response") -> None:
         response.stream = _bounded_stream(response, rules)
 
-    client = httpx2.Client(**options, event_hooks={"request": [prepare], "response": [limit_response]})
+    client = httpx2.Client(
+        **options, event_hooks={"request": [prepare], "response": [limit_response]}
+    )
     # The library's defaults, such as its user agent; the hook sets what is sent.
     client.headers.clear()
     return client
@@ -134,7 +152,9 @@ def async_http_client(rules: RequestRules) -> "httpx2.AsyncClient":
     async def limit_response(response: "httpx2.Response") -> None:
         response.stream = _bounded_stream(response, rules)
 
-    client = httpx2.AsyncClient(**options, event_hooks={"request": [prepare_async], "response": [limit_response]})
+    client = httpx2.AsyncClient(
+        **options, event_hooks={"request": [prepare_async], "response": [limit_response]}
+    )
     client.headers.clear()
     return client
 
@@ -146,7 +166,9 @@ def http_errors() -> tuple[type[Exception], ...]:
     return HTTPError, InvalidURL, AnswerTooLarge, ForeignAddress
 
 
-def _client_options(rules: RequestRules) -> "tuple[dict[str, Any], Callable[[httpx2.Request], None]]":
+def _client_options(
+    rules: RequestRules,
+) -> "tuple[dict[str, Any], Callable[[httpx2.Request], None]]":
     """Return what both clients are made with, and the hook of their requests."""
     import httpx2
 
@@ -156,7 +178,9 @@ def _client_options(rules: RequestRules) -> "tuple[dict[str, Any], Callable[[htt
     except (ValueError, httpx2.InvalidURL):
         raise InvalidAddress("the address is none") from None
     try:
-        proxy = httpx2.Proxy(rules.proxy) if rules.proxy and not is_loopback(rules.address) else None
+        proxy = (
+            httpx2.Proxy(rules.proxy) if rules.proxy and not is_loopback(rules.address) else None
+        )
     except (ValueError, httpx2.InvalidURL):
         raise InvalidProxy("the proxy is none") from None
     options = {
@@ -173,21 +197,28 @@ def _client_options(rules: RequestRules) -> "tuple[dict[str, Any], Callable[[htt
 
 @lru_cache(maxsize=1)
 def _certificates() -> "ssl.SSLContext":
-    """Return the trusted certificates, read once in a process: it takes 40 ms, and each trial opens a client."""
+    """Return the trusted certificates, read once in a process: it takes 40 ms, and each trial opens
+    a client.
+    """
     from httpx2 import create_ssl_context
 
     return create_ssl_context(trust_env=False)
 
 
-def _request_hook(rules: RequestRules, server: tuple[str, str, int | None]) -> "Callable[[httpx2.Request], None]":
-    """Return the function through which every request goes last, each hop of a redirect too. It alone sets the key.
+def _request_hook(
+    rules: RequestRules, server: tuple[str, str, int | None]
+) -> "Callable[[httpx2.Request], None]":
+    """Return the function through which every request goes last, each hop of a redirect too. It
+    alone sets the key.
 
-    The SDKs add the headers of ANTHROPIC_CUSTOM_HEADERS and OPENAI_CUSTOM_HEADERS, which a project's configuration may
-    set: another key among them would send the prompts to a stranger's account. So all headers are replaced.
+    The SDKs add the headers of ANTHROPIC_CUSTOM_HEADERS and OPENAI_CUSTOM_HEADERS, which a
+    project's configuration may set: another key among them would send the prompts to a stranger's
+    account. So all headers are replaced.
     """
 
     def prepare(request: "httpx2.Request") -> None:
-        # The last check before a request is sent: a redirect or an SDK may have changed its address.
+        # The last check before a request is sent: a redirect or an SDK may have changed its
+        # address.
         if _server_of(request.url) != server:
             raise ForeignAddress("was to be asked at another server than its own")
         if not rules.passes:
@@ -240,7 +271,9 @@ def _bounded_stream(response: "httpx2.Response", rules: RequestRules) -> Any:
             await inner.aclose()
 
     # The server ignored our accept-encoding.
-    if not rules.passes and response.headers.get("content-encoding", "identity").strip().lower() not in (
+    if not rules.passes and response.headers.get(
+        "content-encoding", "identity"
+    ).strip().lower() not in (
         "",
         "identity",
     ):

@@ -1,7 +1,8 @@
-"""How work ended and what was used in it: the signals of sessions, their ingestion, and the report.
+"""How work ended and what was used in it: the signals of sessions, their ingestion, and
+the report.
 
-Begin with `record_uses`, which records a finished session, and `stats`, the report. `detection` has the rules that
-read a session (`calls_of`, `corrects`, `is_check`).
+Begin with `record_uses`, which records a finished session, and `stats`, the report. `detection` has
+the rules that read a session (`calls_of`, `corrects`, `is_check`).
 """
 
 from evolvable_store import late_names
@@ -37,7 +38,11 @@ if TYPE_CHECKING:
         reassign_task,
         remove_learned,
     )
-    from evolvable_tools.outcomes.past_sessions import PastSessions, count_transcripts, learn_from_past
+    from evolvable_tools.outcomes.past_sessions import (
+        PastSessions,
+        count_transcripts,
+        learn_from_past,
+    )
     from evolvable_tools.outcomes.shell_commands import (
         COMMAND_TOOLS,
         MAX_COMMAND,
@@ -49,7 +54,12 @@ if TYPE_CHECKING:
         simple_commands,
     )
     from evolvable_tools.outcomes.shell_tokens import read_tokens
-    from evolvable_tools.outcomes.task_types import BUILT_IN_TEXT, TASK_TYPES, VOCABULARY_FILE, task_label
+    from evolvable_tools.outcomes.task_types import (
+        BUILT_IN_TEXT,
+        TASK_TYPES,
+        VOCABULARY_FILE,
+        task_label,
+    )
     from evolvable_tools.outcomes.usage_report import (
         MAX_DAYS,
         AgentUtility,
@@ -64,15 +74,18 @@ else:
         __name__,
         {
             "detection": (
-                "ToolCall accepts calls_of closing_verdict commits corrects ended_badly reports_failure is_check "
-                "is_passed_check only_looks pair_calls states undoes unquoted_text was_refused "
-                "wishes_skill"
+                "ToolCall accepts calls_of closing_verdict commits corrects ended_badly "
+                "reports_failure is_check is_passed_check only_looks pair_calls states undoes "
+                "unquoted_text was_refused wishes_skill"
             ),
             "ingest": "own_part record_uses",
-            "learning": "ListedTask MAX_TASK correct_task list_learned reassign_task remove_learned",
+            "learning": (
+                "ListedTask MAX_TASK correct_task list_learned reassign_task remove_learned"
+            ),
             "past_sessions": "PastSessions count_transcripts learn_from_past",
             "shell_commands": (
-                "COMMAND_TOOLS MAX_COMMAND VIEWERS git_command named_files normalize_command read_files simple_commands"
+                "COMMAND_TOOLS MAX_COMMAND VIEWERS git_command named_files normalize_command "
+                "read_files simple_commands"
             ),
             "shell_tokens": "read_tokens",
             "task_types": "BUILT_IN_TEXT TASK_TYPES VOCABULARY_FILE task_label",

@@ -1,8 +1,10 @@
-"""Signals of how work ended: a person's words, tests that pass or fail, commits. English only; no model is asked.
+"""Signals of how work ended: a person's words, tests that pass or fail, commits. English only; no
+model is asked.
 
-`classify_verdict` counts whole clauses, for evidence: "it works" does, "make sure it works" does not. `corrects`,
-`accepts` and `states` search anywhere, for reviews. Both read a message without its quotes, code and pasted texts. The
-end of a test counts only where its exit code or its own summary shows it. The phrases are in patterns.toml.
+`classify_verdict` counts whole clauses, for evidence: "it works" does, "make sure it works" does
+not. `corrects`, `accepts` and `states` search anywhere, for reviews. Both read a message without
+its quotes, code and pasted texts. The end of a test counts only where its exit code or its own
+summary shows it. The phrases are in patterns.toml.
 """
 
 import math
@@ -35,7 +37,9 @@ MAX_READ = 2_000
 """Characters of a message that are read: feedback comes first, and what follows is often pasted."""
 
 MAX_WORDS = 600
-"""Characters of a message in which its verdict is looked for: what follows is mostly the next task."""
+"""Characters of a message in which its verdict is looked for: what follows is mostly
+the next task.
+"""
 
 # A line break ends a sentence too: people write lists and short lines.
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -48,10 +52,15 @@ def _compile_section(section: str, flags: re.RegexFlag = re.NOFLAG) -> dict[str,
 
     def join_alternatives(alternatives: list[str]) -> str:
         return re.sub(
-            r"\{\{(\w+)\}\}", lambda part: join_alternatives(_TABLES["parts"][part[1]]), "|".join(alternatives)
+            r"\{\{(\w+)\}\}",
+            lambda part: join_alternatives(_TABLES["parts"][part[1]]),
+            "|".join(alternatives),
         )
 
-    return {name: re.compile(join_alternatives(alternatives), flags) for name, alternatives in _TABLES[section].items()}
+    return {
+        name: re.compile(join_alternatives(alternatives), flags)
+        for name, alternatives in _TABLES[section].items()
+    }
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("patterns.toml").read_text("utf-8"))
@@ -65,7 +74,15 @@ def classify_verdict(text: str) -> Outcome | None:
     if not _WORDS["hint"].search(text, 0, 10 * MAX_WORDS):
         return None
     found = set()
-    own = re.sub(r"[^\S\n]+", " ", _without_quotes(text)).casefold().strip()[:MAX_WORDS]
+    own = (
+        re.sub(
+            r"[^\S\n]+",
+            " ",
+            _without_quotes(text),
+        )
+        .casefold()
+        .strip()[:MAX_WORDS]
+    )
     for sentence in _SENTENCE.split(own):
         # A question says nothing of how the work ended.
         if not sentence.rstrip().endswith("?"):
@@ -86,7 +103,9 @@ def _of(clause: str) -> Outcome | None:
 # Several functions below ask about one message.
 @lru_cache(8)
 def _without_quotes(text: str) -> str:
-    """Return the beginning of a message in its lines, with a mark for each quote, without what is pasted below."""
+    """Return the beginning of a message in its lines, with a mark for each quote, without what is
+    pasted below.
+    """
     # A few times the length that is read, since quotes are taken out of it.
     text = unicodedata.normalize("NFKC", text[: 3 * MAX_READ]).replace("’", "'")
     announced = _WORDS["announced"].search(text)
@@ -102,7 +121,10 @@ def unquoted_text(text: str) -> str:
 
 
 def corrects(text: str, is_answer: bool = False) -> bool:
-    """Return whether the words correct the work. is_answer: they answer a question of the agent's."""
+    """Return whether the words correct the work.
+
+    is_answer: they answer a question of the agent's.
+    """
     # A question such as "can you fix it" asks for work and corrects none.
     message = _WORDS["asks"].sub(" ", unquoted_text(text))
     if is_answer:
@@ -134,10 +156,13 @@ BROKEN_PIPE = 141
 MAX_PRINTED = 4_000
 """Characters at the end of the output of tests that are read: their summary comes last."""
 
-_TESTS, _TESTS_OF = (frozenset(_TABLES["programs"][name].split()) for name in ("tests", "with_test"))
+_TESTS, _TESTS_OF = (
+    frozenset(_TABLES["programs"][name].split()) for name in ("tests", "with_test")
+)
 """Programs that run tests, and those whose tests are run by their argument `test`."""
 
-# Options that change what a run of tests prints and not what it tests, so that runs with and without them compare.
+# Options that change what a run of tests prints and not what it tests, so that runs with and
+# without them compare.
 _LOUD = re.compile(r"-(?:q+|v+|s|x)|--(?:quiet|verbose|tb=\w+|color(?:=\w+)?|no-header)")
 
 
@@ -169,7 +194,9 @@ class ToolCall:
 
 
 Moment = tuple[int, int]
-"""Where in a session something happened: the index of a span, and the place of a command in its line of shell."""
+"""Where in a session something happened: the index of a span, and the place of a command in its
+line of shell.
+"""
 
 BEGIN: Moment = (-1, 0)
 """Before everything in a session."""
@@ -186,7 +213,10 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnds:
-    """Every signal of an end in one session. What another session had first only shows what was before."""
+    """Every signal of an end in one session.
+
+    What another session had first only shows what was before.
+    """
 
     runs: tuple[_Run, ...]
     commits: tuple[tuple[Moment, OutcomeSignal], ...]
@@ -195,18 +225,26 @@ class SessionEnds:
     worked: tuple[int, ...]
 
     def between(self, first: Moment, last_turn: int | None = None) -> tuple[OutcomeSignal, ...]:
-        """Return the signals after the moment `first`, in turns up to `last_turn`; of each kind the last counts."""
+        """Return the signals after the moment `first`, in turns up to `last_turn`; of each kind the
+        last counts.
+        """
         end = math.inf if last_turn is None else last_turn
         within: dict[str, list[_Run]] = defaultdict(list)
         for run in self.runs:
             if run.at > first and run.turn <= end and not run.copied:
                 within[run.test].append(run)
-        tests = (_test_signal(runs, [run for run in self.runs if run.test == test]) for test, runs in within.items())
+        tests = (
+            _test_signal(runs, [run for run in self.runs if run.test == test])
+            for test, runs in within.items()
+        )
         # After a reset the commits before it are gone; only those after the last one count.
         undone = max((first, *self.undone[-1:]))
         commits = [commit for at, commit in self.commits if at > undone and commit.turn <= end]
         # A verdict is on work of the session, so it has to come after the first call of a tool.
-        begun = next(iter(self.worked[bisect_left(self.worked, first[0]) :]), math.inf)
+        begun = next(
+            iter(self.worked[bisect_left(self.worked, first[0]) :]),
+            math.inf,
+        )
         words = [word for word in self.words if word.turn <= end and begun < word.span]
         # People may change their minds, so the last verdict counts.
         settled = [word for word in words[-1:] if word.outcome is not Outcome.UNKNOWN]
@@ -229,7 +267,9 @@ def _test_signal(within: Sequence[_Run], runs: Sequence[_Run]) -> OutcomeSignal 
 
 
 def outcome_of(signals: Iterable[OutcomeSignal]) -> Outcome | None:
-    """Return the outcome of all signals: UNKNOWN where they contradict each other, None without any."""
+    """Return the outcome of all signals: UNKNOWN where they contradict each other, None without
+    any.
+    """
     ends = {signal.outcome for signal in signals}
     if not ends:
         return None
@@ -237,19 +277,29 @@ def outcome_of(signals: Iterable[OutcomeSignal]) -> Outcome | None:
 
 
 def pair_calls(spans: Sequence["Span"]) -> Iterator[tuple["Span", "Span | None"]]:
-    """Yield the calls of tools in a session, in order, each with its first result, None where it has none."""
+    """Yield the calls of tools in a session, in order, each with its first result, None where it
+    has none.
+    """
     results: dict[str, Span] = {}
     for span in spans:
         if span.call_id is not None and span.input is None:
             # A result may come twice in a transcript that was resumed.
             results.setdefault(span.call_id, span)
-    return ((span, results.get(span.call_id or "")) for span in spans if span.tool and span.input is not None)
+    return (
+        (span, results.get(span.call_id or ""))
+        for span in spans
+        if span.tool and span.input is not None
+    )
 
 
 def calls_of(session: "Session") -> list[ToolCall]:
     """Return the calls of tools in a session, in order, each with its result and its commands."""
     return [
-        ToolCall(call, result, simple_commands(command_line(call.input or {})) if call.tool in COMMAND_TOOLS else ())
+        ToolCall(
+            call,
+            result,
+            simple_commands(command_line(call.input or {})) if call.tool in COMMAND_TOOLS else (),
+        )
         for call, result in pair_calls(session.spans)
     ]
 
@@ -267,7 +317,9 @@ def ends_of(session: "Session", calls: Sequence[ToolCall]) -> SessionEnds:
             if test is not None and (passed := _has_passed(call, simple)) is not None:
                 runs.append(_Run(at, call.span.turn, test, passed, call.span.copied))
             elif _is_commit(simple) and not call.span.copied and _has_committed(call, simple):
-                commits.append((at, OutcomeSignal("commit", Outcome.SUCCEEDED, at[0], call.span.turn)))
+                commits.append(
+                    (at, OutcomeSignal("commit", Outcome.SUCCEEDED, at[0], call.span.turn))
+                )
             elif _is_undo(simple) and not call.has_failed:
                 undone.append(at)
     words = [
@@ -280,18 +332,30 @@ def ends_of(session: "Session", calls: Sequence[ToolCall]) -> SessionEnds:
 
 
 def _test_of(simple: SimpleCommand) -> str | None:
-    """Return the name of a run of tests, the same for each run of them; None for another command."""
+    """Return the name of a run of tests, the same for each run of them; None for
+    another command.
+    """
     words = [simple.program, *simple.words[1:]]
-    # `python -m pytest` is pytest; `npm run test` and `cargo nextest run` are runs of their program's tests.
+    # `python -m pytest` is pytest; `npm run test` and `cargo nextest run` are runs of their
+    # program's tests.
     if words[0] in ("python", "python3") and words[1:3] in (["-m", "pytest"], ["-m", "unittest"]):
         words = words[2:]
     elif words[0] in _TESTS_OF and (words[1:2] == ["run"] or words[1:2] == ["nextest"]):
-        words = [words[0], "test" if words[1] == "nextest" else words[2] if len(words) > 2 else "", *words[3:]]
+        words = [
+            words[0],
+            "test" if words[1] == "nextest" else words[2] if len(words) > 2 else "",
+            *words[3:],
+        ]
     alone = words[0] in _TESTS or words[0] == "unittest"
-    if not alone and not (words[0] in _TESTS_OF and words[1:] and words[1].partition(":")[0] == "test"):
+    if not alone and not (
+        words[0] in _TESTS_OF and words[1:] and words[1].partition(":")[0] == "test"
+    ):
         return None
     # Such a run tests nothing.
-    if any(word in ("--help", "--version", "--collect-only", "--co", "--list", "--no-run") for word in words):
+    if any(
+        word in ("--help", "--version", "--collect-only", "--co", "--list", "--no-run")
+        for word in words
+    ):
         return None
     return " ".join(word for word in words if not _LOUD.fullmatch(word))
 
@@ -303,7 +367,10 @@ def _has_passed(call: ToolCall, simple: SimpleCommand) -> bool | None:
     # A client stopped the output or the program, so its summary is missing.
     if _OUTPUT["stopped"].search(text):
         return None
-    failed, passed = _OUTPUT["tests_failed"].search(text) is not None, _OUTPUT["tests_passed"].search(text) is not None
+    failed, passed = (
+        _OUTPUT["tests_failed"].search(text) is not None,
+        _OUTPUT["tests_passed"].search(text) is not None,
+    )
     code = call.exit_code
     if code == BROKEN_PIPE:
         return None  # a later program of the pipe had seen enough
@@ -315,17 +382,19 @@ def _has_passed(call: ToolCall, simple: SimpleCommand) -> bool | None:
         return True
     if code and simple.fails_with_line:
         return False
-    # The exit code is another command's, so the summary of the tests counts: a bad one always, a good one only where
-    # nothing but the end of a pipe stands between them and the end of the line.
+    # The exit code is another command's, so the summary of the tests counts: a bad one always, a
+    # good one only where nothing but the end of a pipe stands between them and the end of the line.
     if failed:
         return None if passed and not code else False
     return True if passed and not code and simple.is_shown else None
 
 
 def closing_verdict(text: str) -> bool | None:
-    """Return whether a check succeeded by the line with which its program ends, None where it has none.
+    """Return whether a check succeeded by the line with which its program ends, None where it has
+    none.
 
-    It counts where the exit code is another command's. Where one line says yes and another no, nothing is known.
+    It counts where the exit code is another command's. Where one line says yes and another no,
+    nothing is known.
     """
     end = text[-MAX_PRINTED:]
     if _OUTPUT["stopped"].search(end):
@@ -343,8 +412,13 @@ def _is_commit(simple: SimpleCommand) -> bool:
 
 
 def _has_committed(call: ToolCall, simple: SimpleCommand) -> bool:
-    # Part of a line that failed elsewhere may have committed; without its own message nothing shows that.
-    if call.has_failed or call.result is None or _OUTPUT["stopped"].search(call.result.text[-MAX_PRINTED:]):
+    # Part of a line that failed elsewhere may have committed; without its own message nothing shows
+    # that.
+    if (
+        call.has_failed
+        or call.result is None
+        or _OUTPUT["stopped"].search(call.result.text[-MAX_PRINTED:])
+    ):
         return False
     return simple.succeeds_with_line or _OUTPUT["committed"].search(call.result.text) is not None
 
@@ -361,14 +435,20 @@ def _is_undo(simple: SimpleCommand) -> bool:
 
 
 def is_check(command: str) -> bool:
-    """Return whether the exit code of a command says if the work is right: tests, types, lint, build."""
+    """Return whether the exit code of a command says if the work is right: tests, types, lint,
+    build.
+    """
     return any(_COMMANDS["check"].search(text) for text in _command_texts(command))
 
 
 def is_passed_check(command: str) -> bool:
-    """Return whether a check passed where the whole line did, as the operators of the line tell it."""
+    """Return whether a check passed where the whole line did, as the operators of the
+    line tell it.
+    """
     return any(
-        _COMMANDS["check"].search(" ".join(simple.words)) for simple in simple_commands(command) if simple.is_shown
+        _COMMANDS["check"].search(" ".join(simple.words))
+        for simple in simple_commands(command)
+        if simple.is_shown
     )
 
 
@@ -382,7 +462,9 @@ def only_looks(command: str) -> bool:
 
 @lru_cache(64)
 def _command_texts(command: str) -> tuple[str, ...]:
-    """Return the simple commands of a line as texts, without changes of folder and pipes that only show."""
+    """Return the simple commands of a line as texts, without changes of folder and pipes that only
+    show.
+    """
     found: list[str] = []
     for simple in simple_commands(command):
         # A viewer at the end of a pipe only shortens what the command prints.
@@ -410,12 +492,18 @@ def commits(command: str) -> bool:
 
 def reports_failure(text: str, is_error: bool) -> bool:
     """Return whether the output of a command reports a failure."""
-    # Compilers and tests report at the end, shells at the beginning; the middle of a long output is text.
-    return is_error or bool(_OUTPUT["failed"].search(text[:4_000]) or _OUTPUT["failed"].search(text[-4_000:]))
+    # Compilers and tests report at the end, shells at the beginning; the middle of a long output is
+    # text.
+    return is_error or bool(
+        _OUTPUT["failed"].search(text[:4_000]) or _OUTPUT["failed"].search(text[-4_000:])
+    )
 
 
 def ended_badly(command: str, text: str, is_error: bool) -> bool:
-    """Return whether a command failed. One that only shows something may show failures, and may find nothing."""
+    """Return whether a command failed.
+
+    One that only shows something may show failures, and may find nothing.
+    """
     if not only_looks(command):
         return reports_failure(text, is_error) and not (is_error and _found_nothing(command, text))
     # A search without a match ends with 1 and has not failed.
@@ -425,7 +513,10 @@ def ended_badly(command: str, text: str, is_error: bool) -> bool:
 def _found_nothing(command: str, text: str) -> bool:
     last = _command_texts(command)[-1:]
     # The output apart from the lines that the client adds is empty.
-    return not _OUTPUT["client_lines"].sub("", text[:2_000]).strip() and any(map(_COMMANDS["search"].search, last))
+    return not _OUTPUT["client_lines"].sub(
+        "",
+        text[:2_000],
+    ).strip() and any(map(_COMMANDS["search"].search, last))
 
 
 def was_refused(text: str) -> bool:

@@ -1,4 +1,6 @@
-"""The executors of a session: the session itself and its subagents, with the versions that each of them used."""
+"""The executors of a session: the session itself and its subagents, with the versions that each of
+them used.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,13 +17,15 @@ if TYPE_CHECKING:
     from evolvable_tools.sessions import Session, Span
 
 LOADING = frozenset(("skill", "read", "load_skill", "preloaded", "agent"))
-"""How a document gets before a model: the client's own tool, reading the file, our tool, the start of an agent that
-has the skill, and the start of an agent itself."""
+"""How a document gets before a model: the client's own tool, reading the file, our tool, the start
+of an agent that has the skill, and the start of an agent itself.
+"""
 
 USING = frozenset(("skill", "attributed", "file", "script", "step", "delegated", "agent"))
-"""Signs that a skill was followed: it was called by its name, the client attributes a step to it, another of its files
-was opened, one of its scripts ran, a command of its document ran after it was loaded, or its agent was started after
-that. An agent is used when it is started."""
+"""Signs that a skill was followed: it was called by its name, the client attributes a step to it,
+another of its files was opened, one of its scripts ran, a command of its document ran after it was
+loaded, or its agent was started after that. An agent is used when it is started.
+"""
 
 UNKNOWN = "unknown"
 """The name of a subagent whose type the transcript does not tell."""
@@ -30,14 +34,17 @@ MAX_SUBAGENTS = 100
 """Types of subagents of one session that are distinguished; further ones count as UNKNOWN."""
 
 TURNS = 2
-"""Turns after the last use of a skill whose signals still count for its outcome: a person answers in the next ones."""
+"""Turns after the last use of a skill whose signals still count for its outcome: a person answers
+in the next ones.
+"""
 
 
 @dataclass(slots=True)
 class VersionUse:
     """One version while a session is read, or the part of one executor. turn: of its first sign.
 
-    own: this session shows it. inherited: it was loaded in a part that this session copied from another one.
+    own: this session shows it. inherited: it was loaded in a part that this session copied from
+    another one.
     """
 
     resource: int
@@ -79,7 +86,8 @@ class VersionUse:
         Where another session had the span first, the sign counts there.
         """
         if here.copied:
-            # The other session counts the sign; here it only tells that the document is before the model.
+            # The other session counts the sign; here it only tells that the document is before the
+            # model.
             self.inherited |= how in LOADING
             return
         self.own = True
@@ -92,12 +100,19 @@ class VersionUse:
 
     def signals(self, ends: SessionEnds) -> tuple[OutcomeSignal, ...]:
         """Return the signals of its end: those after its first use, up to TURNS after its last."""
-        return ends.between(self.first_use, self.last_turn + TURNS) if self.first_use is not None else ()
+        return (
+            ends.between(self.first_use, self.last_turn + TURNS)
+            if self.first_use is not None
+            else ()
+        )
 
 
 @dataclass(slots=True)
 class RunningExecutor:
-    """One executor while a session is read. agent: its resource and version, where the library holds it."""
+    """One executor while a session is read.
+
+    agent: its resource and version, where the library holds it.
+    """
 
     name: str
     agent: tuple[int, int] | None
@@ -112,7 +127,9 @@ class RunningExecutor:
 class SessionExecutors:
     """The executors of one session while it is read. moment: the time of a span as it is stored."""
 
-    def __init__(self, library: Library, session: "Session", moment: "Callable[[Span], str]") -> None:
+    def __init__(
+        self, library: Library, session: "Session", moment: "Callable[[Span], str]"
+    ) -> None:
         self._library, self._moment, self._model = library, moment, session.model
         # Codex has agents of its own, which no folder of the library holds.
         self._agents = AgentLocator(library, session.project) if session.client != "codex" else None
@@ -139,18 +156,23 @@ class SessionExecutors:
         """Return the executor that a call started."""
         run = self._by_call.get(call.call_id or "")
         name = run.name if run is not None else (call.input or {}).get("subagent_type")
-        return self._subagent(name if isinstance(name, str) else "", run.prompt if run is not None else "", call)
+        return self._subagent(
+            name if isinstance(name, str) else "", run.prompt if run is not None else "", call
+        )
 
     def main(self, here: "Span") -> RunningExecutor:
         """Return the session itself. here: a span of it, by which its start is dated."""
         return self._executor_named(MAIN, None, here)
 
     def executor_of_fork(self, call: "Span") -> RunningExecutor | None:
-        """Return the executor that a call of a skill started, None where the skill came before the caller itself."""
+        """Return the executor that a call of a skill started, None where the skill came before the
+        caller itself.
+        """
         return self.executor_of_start(call) if call.call_id in self._by_call else None
 
     def executor_of_typed_fork(self, span: "Span") -> RunningExecutor | None:
-        """Return the executor of a span, where it is the first one of a skill that runs in a fork and no call started.
+        """Return the executor of a span, where it is the first one of a skill that runs in a fork
+        and no call started.
 
         A person started it by typing the skill's name, or its call has no result.
         """
@@ -159,12 +181,16 @@ class SessionExecutors:
             return None
         self._begun.add(agent)
         run = self._runs.get(agent)
-        is_fork = run is not None and run.call_id is None and span.origin == "skill" and span.tool is None
+        is_fork = (
+            run is not None and run.call_id is None and span.origin == "skill" and span.tool is None
+        )
         # A skill in a fork runs as a subagent whose first span is the skill's text.
         return self.of(span) if is_fork else None
 
     def is_delegate(self, agent: int, seen: VersionUse) -> bool:
-        """Return whether the version of a skill names this agent as its delegate, or as one of several."""
+        """Return whether the version of a skill names this agent as its delegate, or as one of
+        several.
+        """
         head = self._head(seen.resource)
         delegate = delegate_of(self._library, head, seen.version)
         if delegate is None:
@@ -173,7 +199,9 @@ class SessionExecutors:
         agent_heads = [self._library.store.head_or_none(ref, scopes) for ref in delegate.agents]
         return any(agent_head is not None and agent_head.id == agent for agent_head in agent_heads)
 
-    def executions(self, session: str, ends: SessionEnds, outcome: Outcome | None) -> Iterator[Execution]:
+    def executions(
+        self, session: str, ends: SessionEnds, outcome: Outcome | None
+    ) -> Iterator[Execution]:
         """Yield what each executor did. outcome: of the session, which is that of its main part."""
         for executor in self._running.values():
             if not executor.spans:
@@ -191,7 +219,15 @@ class SessionExecutors:
             )
             agent, version = executor.agent or (None, None)
             yield Execution(
-                version, executor.at, executor.model, end, session, executor.name, agent, executor.spans, uses
+                version,
+                executor.at,
+                executor.model,
+                end,
+                session,
+                executor.name,
+                agent,
+                executor.spans,
+                uses,
             )
 
     def _subagent(self, name: str, prompt: str, here: "Span") -> RunningExecutor:
@@ -201,7 +237,9 @@ class SessionExecutors:
                 return self._executor_named(f"subagent:{UNKNOWN}", None, here)
             self._found[name, prompt] = self._agent(name, prompt, here)
         agent = self._found[name, prompt]
-        return self._executor_named(str(self._head(agent[0]).ref) if agent else f"subagent:{name}", agent, here)
+        return self._executor_named(
+            str(self._head(agent[0]).ref) if agent else f"subagent:{name}", agent, here
+        )
 
     def _agent(self, name: str, prompt: str, here: "Span") -> tuple[int, int] | None:
         if self._agents is None:
@@ -215,10 +253,14 @@ class SessionExecutors:
         version = self._library.store.backend.observations.version_at(head.id, self._moment(here))
         return (head.id, version) if version is not None else None
 
-    def _executor_named(self, name: str, agent: tuple[int, int] | None, here: "Span") -> RunningExecutor:
+    def _executor_named(
+        self, name: str, agent: tuple[int, int] | None, here: "Span"
+    ) -> RunningExecutor:
         if name not in self._running:
             model = here.model or self._model
-            self._running[name] = RunningExecutor(name, agent, self._moment(here), model, here.index)
+            self._running[name] = RunningExecutor(
+                name, agent, self._moment(here), model, here.index
+            )
         return self._running[name]
 
     def _head(self, resource: int) -> Head:

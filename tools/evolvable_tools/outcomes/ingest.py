@@ -16,11 +16,23 @@ from evolvable_store.resource import Kind, main_file
 from evolvable_store.storage import IngestedSession, LearnedTask, Outcome, UsageObservation
 from evolvable_tools.client_locators import SkillLocator
 from evolvable_tools.library import Library
-from evolvable_tools.outcomes.detection import BEGIN, SessionEnds, ToolCall, calls_of, ends_of, outcome_of
+from evolvable_tools.outcomes.detection import (
+    BEGIN,
+    SessionEnds,
+    ToolCall,
+    calls_of,
+    ends_of,
+    outcome_of,
+)
 from evolvable_tools.outcomes.executors import RunningExecutor, SessionExecutors, VersionUse
 from evolvable_tools.outcomes.learning import LoadedSkill, learn_from_session
 from evolvable_tools.outcomes.past_prompts import OpenedSkills, session_scopes, tasks_of_prompts
-from evolvable_tools.outcomes.shell_commands import SimpleCommand, read_files, run_files, simple_commands
+from evolvable_tools.outcomes.shell_commands import (
+    SimpleCommand,
+    read_files,
+    run_files,
+    simple_commands,
+)
 from evolvable_tools.outcomes.task_types import task_type_of
 from evolvable_tools.sessions import SKILL_TOOL, SUBAGENT_TOOLS, keys_of, mark_copies
 
@@ -29,24 +41,48 @@ if TYPE_CHECKING:
 
 
 # A fenced block with its language; the fence that ends it is the one that began it.
-_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^[ \t]*(```+|~~~+)[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL
+)
 # Code within a line: single backticks only.
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _SHELL = frozenset(("", "sh", "bash", "shell", "zsh", "console", "shellsession"))
 _EVERYWHERE = frozenset(
-    ("cd", "ls", "cat", "echo", "mkdir", "rm", "cp", "mv", "export", "git", "python", "python3", "pip", "npm", "sh")
+    (
+        "cd",
+        "ls",
+        "cat",
+        "echo",
+        "mkdir",
+        "rm",
+        "cp",
+        "mv",
+        "export",
+        "git",
+        "python",
+        "python3",
+        "pip",
+        "npm",
+        "sh",
+    )
 )
-"""Programs that say too little: two words of them are taken in many sessions that never saw the skill."""
+"""Programs that say too little: two words of them are taken in many sessions that never saw the
+skill.
+"""
 
 Step = tuple[str, str]
 
 
 def steps_of(document: str) -> frozenset[Step]:
-    """Return the steps in a document: program and first argument of each command that is shown as code.
+    """Return the steps in a document: program and first argument of each command that is shown as
+    code.
 
-    What a session does without any skill is none: common programs, and a program without an argument.
+    What a session does without any skill is none: common programs, and a program without an
+    argument.
     """
-    blocks = [block for _, language, block in _FENCE.findall(document) if language.casefold() in _SHELL]
+    blocks = [
+        block for _, language, block in _FENCE.findall(document) if language.casefold() in _SHELL
+    ]
     lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
     lines += _INLINE.findall(_FENCE.sub("", document))
     return frozenset(step for line in lines for step in steps_of_commands(simple_commands(line)))
@@ -57,12 +93,16 @@ def steps_of_commands(commands: Sequence[SimpleCommand]) -> list[Step]:
     return [
         (simple.program, simple.words[1])
         for simple in commands
-        # A word of letters, digits, `.` and `-`: paths, options with values and placeholders differ from run to run.
-        if len(simple.words) > 1 and simple.program not in _EVERYWHERE and re.match(r"[\w.-]+$", simple.words[1])
+        # A word of letters, digits, `.` and `-`: paths, options with values and placeholders differ
+        # from run to run.
+        if len(simple.words) > 1
+        and simple.program not in _EVERYWHERE
+        and re.match(r"[\w.-]+$", simple.words[1])
     ]
 
 
-# Identifiers in the answers of our own tools, by which a session is joined to what the tools recorded.
+# Identifiers in the answers of our own tools, by which a session is joined to what the tools
+# recorded.
 _USE = re.compile(r"\buse-[0-9a-f]{12}\b")
 _SEARCH = re.compile(r"\bsearch-[0-9a-f]{12}\b")
 # Clients put different names of the server before that of a tool.
@@ -71,7 +111,8 @@ _OURS = re.compile(r"(?:^|__|\.|\b(?:mcp_)?evolvable[-_])(load_skill|find_skill)
 
 @dataclass(frozen=True, slots=True)
 class RecordedSession:
-    """The result of reading a session. is_stored: False if it was known already, or the library cannot be written.
+    """The result of reading a session. is_stored: False if it was known already, or the library
+    cannot be written.
 
     read: the session, with what it copied from others marked.
     """
@@ -88,10 +129,11 @@ def record_uses(
 ) -> RecordedSession:
     """Store what a session shows of the library's skills, and return it.
 
-    To record a session twice changes nothing; one that has grown replaces what was stored of it. Each use belongs to
-    the version that was live at its time. home: what `~` means in the session's commands. Of a session that reviews
-    others nothing is stored. Messages and calls that another session had first count there alone. learns: whether its
-    prompts teach the skills that it opened, also without a verified outcome.
+    To record a session twice changes nothing; one that has grown replaces what was stored of it.
+    Each use belongs to the version that was live at its time. home: what `~` means in the session's
+    commands. Of a session that reviews others nothing is stored. Messages and calls that another
+    session had first count there alone. learns: whether its prompts teach the skills that it
+    opened, also without a verified outcome.
     """
     session = own_part(library, session, claim=True)
     reading = _Reading(library, session, home)
@@ -109,9 +151,15 @@ def record_uses(
         executions = reading.executors.executions(identity, reading.ends, ingested.outcome)
         uses, searches = list(reading.uses), list(reading.searches)
         is_stored = log.take(
-            ingested, observations, uses=uses, searches=searches, executions=tuple(executions), teaches=True
+            ingested,
+            observations,
+            uses=uses,
+            searches=searches,
+            executions=tuple(executions),
+            teaches=True,
         )
-        # Its tasks are learned from what is stored now. A process that failed in between leaves them to the next one.
+        # Its tasks are learned from what is stored now. A process that failed in between leaves
+        # them to the next one.
         if is_stored or log.is_unlearned(identity, session.digest):
             learn_from_session(library, session, identity, reading.loaded_skills(), reading.scopes)
         if learns:
@@ -119,15 +167,20 @@ def record_uses(
     return RecordedSession(ingested.session, is_stored, observations, ingested.outcome, session)
 
 
-def taught_by_prompts(library: Library, session: "Session", *, home: Path | None = None) -> list[LearnedTask]:
-    """Return what the prompts of a session teach the skills that it opened; nothing else of it is kept.
+def taught_by_prompts(
+    library: Library, session: "Session", *, home: Path | None = None
+) -> list[LearnedTask]:
+    """Return what the prompts of a session teach the skills that it opened; nothing else of it is
+    kept.
 
     home: as for `record_uses`. Messages that another session had first teach there alone.
     """
     # A session that reviews others reads skills without using them.
     if session.reviewing:
         return []
-    return _Reading(library, own_part(library, session, claim=True), home).prompts(session_name(session))
+    return _Reading(library, own_part(library, session, claim=True), home).prompts(
+        session_name(session)
+    )
 
 
 def session_name(session: "Session") -> str:
@@ -137,19 +190,28 @@ def session_name(session: "Session") -> str:
 
 
 def own_part(
-    library: Library, session: "Session", *, claim: bool = False, earlier: dict[int, str] | None = None
+    library: Library,
+    session: "Session",
+    *,
+    claim: bool = False,
+    earlier: dict[int, str] | None = None,
 ) -> "Session":
     """Return a session with the messages and calls marked as copied that another session owns.
 
-    claim: those that nobody owns become this session's, for good. earlier: the owners of those that were read in the
-    same run before and that the library does not know; this session's are added.
+    claim: those that nobody owns become this session's, for good. earlier: the owners of those that
+    were read in the same run before and that the library does not know; this session's are added.
     """
     keys, name = keys_of(session), session_name(session)
     if not keys or session.reviewing:
         return session
     rows = library.store.backend.transcript_rows
-    # Claimed in one transaction: of two processes that read a fork and its origin, one owns each message.
-    foreign = rows.claim(name, keys) if claim and not library.store.read_only else rows.foreign(name, keys)
+    # Claimed in one transaction: of two processes that read a fork and its origin, one owns each
+    # message.
+    foreign = (
+        rows.claim(name, keys)
+        if claim and not library.store.read_only
+        else rows.foreign(name, keys)
+    )
     if earlier is not None:
         foreign |= {key for key in keys if earlier.setdefault(key, name) != name}
     return mark_copies(session, foreign)
@@ -177,11 +239,17 @@ class _Reading:
             self.executors.count(span)
             self._opened.read(span, call)
             # The client gave a subagent the text of a skill at its start.
-            if span.agent is not None and span.skill is not None and span.origin == "skill" and span.tool is None:
+            if (
+                span.agent is not None
+                and span.skill is not None
+                and span.origin == "skill"
+                and span.tool is None
+            ):
                 self._note_name(span.skill, "preloaded", span)
             if (forked := self.executors.executor_of_typed_fork(span)) is not None:
                 self._read_start(span, forked, self.executors.main(span))
-            # The call of the skill itself may fail; the steps that the client attributes to the skill come after it.
+            # The call of the skill itself may fail; the steps that the client attributes to the
+            # skill come after it.
             if span.skill is not None and span.role == "assistant" and span.tool != SKILL_TOOL:
                 self._note_name(span.skill, "attributed", span)
             if call is not None:
@@ -199,11 +267,15 @@ class _Reading:
         """Yield what was seen of each version."""
         for seen in self._own_uses():
             signals = seen.signals(self.ends)
-            yield UsageObservation(*seen.observation_fields, outcome_of(signals), seen.model, signals)
+            yield UsageObservation(
+                *seen.observation_fields, outcome_of(signals), seen.model, signals
+            )
 
     @property
     def tells_outcome(self) -> bool:
-        """Whether the end of the session says something: not where only its copied part shows what it worked by."""
+        """Whether the end of the session says something: not where only its copied part shows what
+        it worked by.
+        """
         return not self._seen or any(True for _ in self._own_uses())
 
     def _own_uses(self) -> Iterator[VersionUse]:
@@ -216,13 +288,19 @@ class _Reading:
             if seen.is_agent:
                 continue
             earlier = found.get(seen.resource)
-            # A skill of several versions is one skill here; a later version must not hide that it was used.
+            # A skill of several versions is one skill here; a later version must not hide that it
+            # was used.
             used = seen.is_used or (earlier is not None and earlier.used)
-            found[seen.resource] = LoadedSkill(seen.resource, earlier.turn if earlier else seen.turn, used)
+            found[seen.resource] = LoadedSkill(
+                seen.resource, earlier.turn if earlier else seen.turn, used
+            )
         return list(found.values())
 
     def prompts(self, identity: str) -> list[LearnedTask]:
-        """Return what the prompts teach the skills that were opened. identity: the name of the session."""
+        """Return what the prompts teach the skills that were opened.
+
+        identity: the name of the session.
+        """
         opened = [
             replace(opened_skill, at=self.moment(opened_skill.span.at))
             for opened_skill in self._opened.by_prompt(self.ends)
@@ -246,8 +324,11 @@ class _Reading:
         elif call.commands:
             self._read_command(call)
 
-    def _read_start(self, call: "Span", executor: RunningExecutor, by: RunningExecutor | None = None) -> None:
-        """Note the agent that was started, and each skill loaded before whose work is delegated to that agent.
+    def _read_start(
+        self, call: "Span", executor: RunningExecutor, by: RunningExecutor | None = None
+    ) -> None:
+        """Note the agent that was started, and each skill loaded before whose work is delegated to
+        that agent.
 
         by: who started it, by default whose span it is.
         """
@@ -255,7 +336,11 @@ class _Reading:
             return
         self._note(*executor.agent, "agent", call, by)
         for seen in list(self._seen.values()):
-            if seen.is_in_context and not seen.is_agent and self.executors.is_delegate(executor.agent[0], seen):
+            if (
+                seen.is_in_context
+                and not seen.is_agent
+                and self.executors.is_delegate(executor.agent[0], seen)
+            ):
                 self._note(seen.resource, seen.version, "delegated", call, executor)
 
     def _read_command(self, call: ToolCall) -> None:
@@ -279,7 +364,10 @@ class _Reading:
                 self._note(seen.resource, seen.version, "step", here, place=place)
 
     def _read_ours(self, call: ToolCall, tool: str) -> None:
-        """Note what our own tool answered: whose use or search it was. What the tool did is recorded already."""
+        """Note what our own tool answered: whose use or search it was.
+
+        What the tool did is recorded already.
+        """
         if call.has_failed or call.result is None:
             return
         if tool == "find_skill":
@@ -302,7 +390,9 @@ class _Reading:
         how = "file" if path and path.casefold() != "skill.md" else "load_skill"
         self._note(use.resource, use.version, how, call.span)
 
-    def _note_name(self, name: str, how: str, here: "Span", executor: RunningExecutor | None = None) -> None:
+    def _note_name(
+        self, name: str, how: str, here: "Span", executor: RunningExecutor | None = None
+    ) -> None:
         binding = self._places.by_name(name) if name else None
         if binding is not None:
             self._note_live(binding.resource, how, here, executor=executor)
@@ -314,7 +404,12 @@ class _Reading:
             self._note_live(binding.resource, how, here, place)
 
     def _note_live(
-        self, resource: int, how: str, here: "Span", place: int = 0, executor: RunningExecutor | None = None
+        self,
+        resource: int,
+        how: str,
+        here: "Span",
+        place: int = 0,
+        executor: RunningExecutor | None = None,
     ) -> None:
         version = self._log.version_at(resource, self.moment(here.at))
         if version is not None:
@@ -330,10 +425,19 @@ class _Reading:
         *,
         place: int = 0,
     ) -> None:
-        """Note that a version was loaded or used. executor: by whom, by default the one of the span."""
+        """Note that a version was loaded or used.
+
+        executor: by whom, by default the one of the span.
+        """
         # Once for the session and once for the executor.
         for seen in (self._seen, (executor or self.executors.of(here)).seen):
-            new = VersionUse(resource, version, self.moment(here.at), here.model or self._session.model, here.turn)
+            new = VersionUse(
+                resource,
+                version,
+                self.moment(here.at),
+                here.model or self._session.model,
+                here.turn,
+            )
             seen.setdefault((resource, version), new).note(how, here, place)
 
     def _steps_of(self, resource: int, version: int) -> frozenset[Step]:

@@ -1,9 +1,9 @@
 """Learned tasks: what lookup learns from sessions that ended well, and from a person's labels.
 
-A quarter of the labels is held out: lookup is measured with them, and neither they nor near duplicates are learned.
-A session teaches the message that a person typed before a skill was loaded, and only where the end of that use is
-verified; `past_prompts` says what transcripts alone teach, where the person opted in. No text of a skill, a model, a
-tool or a file is ever learned.
+A quarter of the labels is held out: lookup is measured with them, and neither they nor near
+duplicates are learned. A session teaches the message that a person typed before a skill was loaded,
+and only where the end of that use is verified; `past_prompts` says what transcripts alone teach,
+where the person opted in. No text of a skill, a model, a tool or a file is ever learned.
 """
 
 import hashlib
@@ -39,7 +39,9 @@ HELD_OUT = 4
 """Of so many labels of a person one is held out, chosen by the hash of its words."""
 
 FOUND_AMONG = 5
-"""A session teaches a task only to a skill that its words alone find among so many, or that the person named."""
+"""A session teaches a task only to a skill that its words alone find among so many, or that the
+person named.
+"""
 
 _WEIGHTS = (TaskSource.PERSON, TaskSource.SESSION, TaskSource.TRANSCRIPT)
 """Sources of tasks; none overrules one before it."""
@@ -52,7 +54,10 @@ _COMMAND = re.compile(r"\A\s*[/$](?P<name>[\w:-]{1,64})(?![\w/-])")
 
 @dataclass(frozen=True, slots=True)
 class LoadedSkill:
-    """A skill that a session loaded. turn: of the first load; used: whether it was followed. In the order of loads."""
+    """A skill that a session loaded.
+
+    turn: of the first load; used: whether it was followed. In the order of loads.
+    """
 
     resource: int
     turn: int
@@ -61,7 +66,10 @@ class LoadedSkill:
 
 @dataclass(frozen=True, slots=True)
 class ListedTask:
-    """A learned task as it is listed. against: another skill was right for it. held_out: it only tests lookup."""
+    """A learned task as it is listed.
+
+    against: another skill was right for it. held_out: it only tests lookup.
+    """
 
     id: int
     ref: str
@@ -73,7 +81,9 @@ class ListedTask:
 
 
 def shorten_task(text: str) -> str:
-    """Return a task on one line without code blocks and a leading command, cut at a word after MAX_TASK characters."""
+    """Return a task on one line without code blocks and a leading command, cut at a word after
+    MAX_TASK characters.
+    """
     # Far more than a task needs, so that a large paste costs bounded time.
     plain = _COMMAND.sub("", _CODE.sub(" ", text[: 20 * MAX_TASK]))
     line = " ".join("".join(char if char.isprintable() else " " for char in plain).split())
@@ -84,14 +94,19 @@ def shorten_task(text: str) -> str:
 
 
 def learn_from_session(
-    library: Library, session: "Session", identity: str, loaded: Sequence[LoadedSkill], scopes: Collection[str]
+    library: Library,
+    session: "Session",
+    identity: str,
+    loaded: Sequence[LoadedSkill],
+    scopes: Collection[str],
 ) -> int:
-    """Store what an ingested session teaches, in place of what it taught before, and that this is done.
+    """Store what an ingested session teaches, in place of what it taught before, and that this is
+    done.
 
-    Returns how many tasks that is. loaded: what the session showed. A skill that was loaded for the same message before
-    the right one, and not followed, gets the task against it. scopes: of the session's projects and of the user; no
-    other scope's skills learn.
-    the task against it. scopes: of the session's projects and of the user; no other scope's skills learn.
+    Returns how many tasks that is. loaded: what the session showed. A skill that was loaded for the
+    same message before the right one, and not followed, gets the task against it. scopes: of the
+    session's projects and of the user; no other scope's skills learn. the task against it. scopes:
+    of the session's projects and of the user; no other scope's skills learn.
     """
     heads = library.store.backend.heads_by_id(skill.resource for skill in loaded)
     right = _verified_successes(library, identity, own_skills(library, heads.values(), scopes))
@@ -115,7 +130,9 @@ def learn_from_session(
         about = (text, attempt.at, TaskSource.SESSION, identity, attempt.link)
         tasks.append(_task(skill.resource, *about, against=False))
         # Loaded for the same message and not followed: the task counts against these.
-        before = (other.resource for other in loaded[:at] if other.turn == skill.turn and not other.used)
+        before = (
+            other.resource for other in loaded[:at] if other.turn == skill.turn and not other.used
+        )
         tasks += [_task(resource, *about, against=True) for resource in dict.fromkeys(before)]
     new = [task for task in tasks if not is_known(library, task, identity)]
     library.store.backend.observations.learn(identity, session.digest, new)
@@ -123,18 +140,31 @@ def learn_from_session(
 
 
 def _task(
-    resource: int, text: str, at: str, source: TaskSource, session: str | None, link: str | None, *, against: bool
+    resource: int,
+    text: str,
+    at: str,
+    source: TaskSource,
+    session: str | None,
+    link: str | None,
+    *,
+    against: bool,
 ) -> LearnedTask:
     return LearnedTask(resource, text, at, against, source, session, link)
 
 
 def own_skills(library: Library, heads: Iterable[Head], scopes: Collection[str]) -> set[int]:
-    """Return which of these resources learn: those of these scopes that are the person's, or their agent's.
+    """Return which of these resources learn: those of these scopes that are the person's, or their
+    agent's.
 
-    Left out: what a stranger wrote and no person approved, and what an agent made and nobody looked at.
+    Left out: what a stranger wrote and no person approved, and what an agent made and nobody looked
+    at.
     """
     here = [head.id for head in heads if head.scope in scopes and head.kind is Kind.SKILL]
-    return {resource for resource, authorship in authorships(library, here).items() if _is_own(authorship)}
+    return {
+        resource
+        for resource, authorship in authorships(library, here).items()
+        if _is_own(authorship)
+    }
 
 
 def _is_own(authorship: Authorship) -> bool:
@@ -143,8 +173,12 @@ def _is_own(authorship: Authorship) -> bool:
     return not authorship.why or authorship.kind is AuthorKind.AGENT
 
 
-def _verified_successes(library: Library, identity: str, heads: Iterable[int]) -> dict[int, Attempt]:
-    """Return the resources whose use in this session is verified to have ended well, and that somebody trusts."""
+def _verified_successes(
+    library: Library, identity: str, heads: Iterable[int]
+) -> dict[int, Attempt]:
+    """Return the resources whose use in this session is verified to have ended well, and that
+    somebody trusts.
+    """
     ids = list(heads)
     untrusted = library.store.backend.authorship.untrusted_resources(ids) if ids else set()
     return {
@@ -160,7 +194,11 @@ def _verified_successes(library: Library, identity: str, heads: Iterable[int]) -
 
 def _typed_text(session: "Session", turn: int) -> str:
     """Return what a person typed in this turn."""
-    return "\n".join(span.text for span in session.spans if span.turn == turn and span.typed and span.agent is None)
+    return "\n".join(
+        span.text
+        for span in session.spans
+        if span.turn == turn and span.typed and span.agent is None
+    )
 
 
 def is_plausible(library: Library, head: Head, typed: str, text: str) -> bool:
@@ -169,14 +207,18 @@ def is_plausible(library: Library, head: Head, typed: str, text: str) -> bool:
     Otherwise a session that loads one skill for everything would teach it everything.
     """
     command = _COMMAND.match(typed)
-    if command is not None and command["name"].rpartition(":")[2].casefold() == head.name.casefold():
+    if (
+        command is not None
+        and command["name"].rpartition(":")[2].casefold() == head.name.casefold()
+    ):
         return True
     ranking = library.index.search(text, kind=head.kind, limit=FOUND_AMONG, learned=False)
     return any(match.entry.id == head.id for match in ranking.scored)
 
 
 def is_known(library: Library, new: LearnedTask, session: str) -> bool:
-    """Return whether a near duplicate is there already, of another session; remove those of the opposite sign.
+    """Return whether a near duplicate is there already, of another session; remove those of the
+    opposite sign.
 
     A person's label takes the place of what sessions taught: it stays when those are withdrawn.
     """
@@ -206,17 +248,30 @@ def _remove(library: Library, task: LearnedTask) -> None:
         library.store.backend.learned.remove(task.id)
 
 
-def correct_task(library: Library, caller: Caller, task: str, right: Ref, wrong: Ref | None = None) -> list[ListedTask]:
-    """Store that a task is for one resource, and not for another; return what is stored, as listed.
+def correct_task(
+    library: Library, caller: Caller, task: str, right: Ref, wrong: Ref | None = None
+) -> list[ListedTask]:
+    """Store that a task is for one resource, and not for another; return what is
+    stored, as listed.
 
-    One of HELD_OUT labels is held out, by the hash of its words; near duplicates go where the first of them went.
-    Raises Refused for anybody but a person, NoSuchResource, InvalidArgument for a task that says too little.
+    One of HELD_OUT labels is held out, by the hash of its words; near duplicates go where the first
+    of them went. Raises Refused for anybody but a person, NoSuchResource, InvalidArgument for a
+    task that says too little.
     """
     check_may_decide(caller, "correct what lookup learned")
     text = shorten_task(library.redact(task))
     if len(content_terms(text)) < MIN_TERMS:
-        raise InvalidArgument("The task says too little.", f"Write it with at least {MIN_TERMS} words of its own.")
-    heads = [library.store.head(ref, caller.scopes) for ref in (right, wrong) if ref is not None]
+        raise InvalidArgument(
+            "The task says too little.", f"Write it with at least {MIN_TERMS} words of its own."
+        )
+    heads = [
+        library.store.head(
+            ref,
+            caller.scopes,
+        )
+        for ref in (right, wrong)
+        if ref is not None
+    ]
     if len({head.id for head in heads}) < len(heads):
         raise InvalidArgument(f"{right} cannot be both right and wrong.", "Name two resources.")
     if _is_held_out(library, text):
@@ -231,10 +286,12 @@ def correct_task(library: Library, caller: Caller, task: str, right: Ref, wrong:
 
 
 def reassign_task(library: Library, caller: Caller, identity: int, right: Ref) -> list[ListedTask]:
-    """Let a learned task count for another resource, and against the one that it was for; return what is stored.
+    """Let a learned task count for another resource, and against the one that it was for; return
+    what is stored.
 
-    The task becomes a label of the person, which is learned. Raises Refused for anybody but a person, NoSuchUse,
-    NoSuchResource, and InvalidArgument for a task that is held out, counts against its resource, or is for it already.
+    The task becomes a label of the person, which is learned. Raises Refused for anybody but a
+    person, NoSuchUse, NoSuchResource, and InvalidArgument for a task that is held out, counts
+    against its resource, or is for it already.
     """
     check_may_decide(caller, "correct what lookup learned")
     learned = library.store.backend.learned
@@ -242,7 +299,9 @@ def reassign_task(library: Library, caller: Caller, identity: int, right: Ref) -
     if task.held_out or task.against:
         state = "held out" if task.held_out else "against its skill"
         hint = "Remove it with --remove, and name the right skill with --task."
-        raise InvalidArgument(f"Task {identity} is {state}, so it has no other skill to count for.", hint)
+        raise InvalidArgument(
+            f"Task {identity} is {state}, so it has no other skill to count for.", hint
+        )
     head = library.store.head(right, caller.scopes)
     if head.id == task.resource:
         raise InvalidArgument(f"Task {identity} is for {head.ref} already.", "Name another skill.")
@@ -252,15 +311,23 @@ def reassign_task(library: Library, caller: Caller, identity: int, right: Ref) -
     return _store_labels(library, caller, task.task, [head, *wrong])
 
 
-def _label(library: Library, caller: Caller, head: Head, text: str, *, against: bool = False) -> LearnedTask:
+def _label(
+    library: Library, caller: Caller, head: Head, text: str, *, against: bool = False
+) -> LearnedTask:
     at = library.store.now()
     return _task(head.id, text, at, TaskSource.PERSON, caller.session, None, against=against)
 
 
-def _store_labels(library: Library, caller: Caller, text: str, heads: Sequence[Head]) -> list[ListedTask]:
-    """Store that a task is for the first of these resources and not for the others; return what is stored."""
+def _store_labels(
+    library: Library, caller: Caller, text: str, heads: Sequence[Head]
+) -> list[ListedTask]:
+    """Store that a task is for the first of these resources and not for the others; return what is
+    stored.
+    """
     # The first resource is right, the others are wrong for the task.
-    tasks = [_label(library, caller, head, text, against=bool(place)) for place, head in enumerate(heads)]
+    tasks = [
+        _label(library, caller, head, text, against=bool(place)) for place, head in enumerate(heads)
+    ]
     library.store.backend.learned.add([task for task in tasks if not is_known(library, task, "")])
     library.record(caller, "correct learned task", *(str(head.ref) for head in heads))
     ids, terms = {head.id for head in heads}, content_terms(text)
@@ -276,13 +343,19 @@ def _near_duplicates(terms: frozenset[str], tasks: Iterable[LearnedTask]) -> lis
 
 
 def _is_held_out(library: Library, text: str) -> bool:
-    """Return whether a label belongs to the test set: as its near duplicates do, else by the hash of its words.
+    """Return whether a label belongs to the test set: as its near duplicates do, else by the hash
+    of its words.
 
     Where some are learned and others held out, it is held out with all of them.
     """
     learned, terms = library.store.backend.learned, content_terms(text)
     near = _near_duplicates(
-        terms, (task for resource_tasks in learned.tasks_of(learned.resources()).values() for task in resource_tasks)
+        terms,
+        (
+            task
+            for resource_tasks in learned.tasks_of(learned.resources()).values()
+            for task in resource_tasks
+        ),
     )
     if near:
         return any(task.held_out for task in near)
@@ -293,10 +366,15 @@ def _is_held_out(library: Library, text: str) -> bool:
 def _hold_out(library: Library, new: LearnedTask) -> None:
     """Store a held-out label; it replaces its near duplicates, since a person's last word counts.
 
-    Labels that were learned are held out from now on, and what sessions taught is removed: nothing teaches and tests.
+    Labels that were learned are held out from now on, and what sessions taught is removed: nothing
+    teaches and tests.
     """
     learned = library.store.backend.learned
-    every = (task for resource_tasks in learned.tasks_of(learned.resources()).values() for task in resource_tasks)
+    every = (
+        task
+        for resource_tasks in learned.tasks_of(learned.resources()).values()
+        for task in resource_tasks
+    )
     moved = []
     for duplicate in _near_duplicates(content_terms(new.task), every):
         learned.remove(duplicate.id)
@@ -305,11 +383,15 @@ def _hold_out(library: Library, new: LearnedTask) -> None:
     learned.add([*moved, replace(new, held_out=True)])
 
 
-def list_learned(library: Library, caller: Caller, ref: Ref | None = None, *, shows: bool = False) -> list[ListedTask]:
-    """Return the learned tasks of one resource, or of all that the caller sees. Raises NoSuchResource.
+def list_learned(
+    library: Library, caller: Caller, ref: Ref | None = None, *, shows: bool = False
+) -> list[ListedTask]:
+    """Return the learned tasks of one resource, or of all that the caller sees. Raises
+    NoSuchResource.
 
-    Only the person of this account gets the text of a prompt that a transcript taught; for others it is ''. For an
-    agent's shell the text of each task is ''. shows: the caller's person reads the answer.
+    Only the person of this account gets the text of a prompt that a transcript taught; for others
+    it is ''. For an agent's shell the text of each task is ''. shows: the caller's person reads the
+    answer.
     """
     learned = library.store.backend.learned
     if ref is not None:
@@ -321,7 +403,9 @@ def list_learned(library: Library, caller: Caller, ref: Ref | None = None, *, sh
         return found
     every = caller.identity.via.startswith("client:")
     return [
-        replace(listed_task, task="") if every or listed_task.source == TaskSource.TRANSCRIPT else listed_task
+        replace(listed_task, task="")
+        if every or listed_task.source == TaskSource.TRANSCRIPT
+        else listed_task
         for listed_task in found
     ]
 
@@ -331,7 +415,13 @@ def _list_tasks(library: Library, ids: Iterable[int]) -> list[ListedTask]:
     heads = library.store.backend.heads_by_id(tasks)
     return [
         ListedTask(
-            task.id, str(heads[resource].ref), task.task, task.at, task.against, task.source.value, task.held_out
+            task.id,
+            str(heads[resource].ref),
+            task.task,
+            task.at,
+            task.against,
+            task.source.value,
+            task.held_out,
         )
         for resource, resource_tasks in tasks.items()
         for task in resource_tasks

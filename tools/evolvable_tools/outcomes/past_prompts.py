@@ -1,8 +1,10 @@
-"""Prompts that teach where the person opted in: what they typed before a skill of theirs was opened.
+"""Prompts that teach where the person opted in: what they typed before a skill of theirs was
+opened.
 
-A skill is opened by the client's tool for skills, by `load_skill`, by reading or running a file of its folder, or by
-the client, which puts its text into the context. Where a prompt goes on with the task before it ("yes, go on"), the
-prompt that began the task is taken. No end is verified: what failed by its own signals teaches nothing.
+A skill is opened by the client's tool for skills, by `load_skill`, by reading or running a file of
+its folder, or by the client, which puts its text into the context. Where a prompt goes on with the
+task before it ("yes, go on"), the prompt that began the task is taken. No end is verified: what
+failed by its own signals teaches nothing.
 """
 
 import os
@@ -41,16 +43,19 @@ MAX_ANSWER = 8
 """Words other than function words; a longer prompt is a task of its own, however it begins."""
 
 _ANSWERS = re.compile(
-    # Words that answer alone, and words that only do so at the end of a clause: "right, go on", but not "right-align
-    # it".
-    r"\W*(?:(?:yes|yeah|yep|yup|ok|okay|sure|thanks|thank you|go on|go ahead|carry on|ja|oui|sí)(?![\w-])"
-    r"|(?:no|nope|nein|non|right|correct|exactly|good|great|nice|perfect|fine|again|wait|stop|continue|proceed"
-    r"|please do|do it|do that|do so|try again|weiter|gut|danke|merci|vale|gracias)\s*(?:[,.;:!–]|$))\W*",
+    # Words that answer alone, and words that only do so at the end of a clause: "right, go on", but
+    # not "right-align it".
+    r"\W*(?:(?:yes|yeah|yep|yup|ok|okay|sure|thanks|thank you|go on|go ahead|carry "
+    r"on|ja|oui|sí)(?![\w-])|(?:no|nope|nein|non|right|correct|exactly|good|great|nice|perfect|"
+    r"fine|again|wait|stop|continue|proceed|please do|do it|do that|do so|try "
+    r"again|weiter|gut|danke|merci|vale|gracias)\s*(?:[,.;:!–]|$))\W*",
     re.IGNORECASE,
 )
 """The beginning of a prompt that answers the agent."""
 
-_NEXT = re.compile(r"(?:and\s+)?(?:now|next|then|also|another|jetzt|nun|maintenant|ahora)(?!\w)", re.IGNORECASE)
+_NEXT = re.compile(
+    r"(?:and\s+)?(?:now|next|then|also|another|jetzt|nun|maintenant|ahora)(?!\w)", re.IGNORECASE
+)
 """Words after an answer with which a new task begins."""
 
 # Tools of several clients; the keys below name a file in their arguments.
@@ -67,7 +72,10 @@ MAX_PATCH = 200_000
 
 @dataclass(frozen=True, slots=True)
 class OpenedSkill:
-    """A skill that a session opened. span: the first sign of it. last_turn: of the last sign. at: as it is stored."""
+    """A skill that a session opened.
+
+    span: the first sign of it. last_turn: of the last sign. at: as it is stored.
+    """
 
     resource: int
     span: "Span"
@@ -76,7 +84,9 @@ class OpenedSkill:
 
 
 def session_scopes(library: Library, session: "Session", home: Path | None) -> tuple[str, ...]:
-    """Return the scopes whose skills a session teaches: those of the projects that it worked in, and the user's."""
+    """Return the scopes whose skills a session teaches: those of the projects that it worked in,
+    and the user's.
+    """
     # A relative path means nothing here, and no path has a zero byte.
     if not session.project or not os.path.isabs(session.project) or "\0" in session.project:
         return (USER_SCOPE,)
@@ -85,7 +95,10 @@ def session_scopes(library: Library, session: "Session", home: Path | None) -> t
 
 @dataclass(slots=True)
 class OpenedSkills:
-    """The skills that a session opened, while it is read. What its agent changed in a turn is work on the skill."""
+    """The skills that a session opened, while it is read.
+
+    What its agent changed in a turn is work on the skill.
+    """
 
     library: Library
     places: SkillLocator
@@ -95,7 +108,8 @@ class OpenedSkills:
 
     def read(self, span: "Span", call: ToolCall | None) -> None:
         """Note what one span opens. call: the call that it is."""
-        # Copied messages teach in the session that had them first; before the first turn nobody typed.
+        # Copied messages teach in the session that had them first; before the first turn nobody
+        # typed.
         if span.copied or not span.turn:
             return
         if call is None:
@@ -107,9 +121,12 @@ class OpenedSkills:
             if found is not None:
                 self._changed.add((found[0].resource, span.turn))
         arguments, tool = span.input or {}, span.tool or ""
-        # Our tools that change a resource; the skill is work of this turn then, and not a tool for it.
+        # Our tools that change a resource; the skill is work of this turn then, and not a tool for
+        # it.
         if tool.endswith(_OUR_EDITORS):
-            self._changed.update((resource, span.turn) for resource in self._by_ref(arguments.get("ref")))
+            self._changed.update(
+                (resource, span.turn) for resource in self._by_ref(arguments.get("ref"))
+            )
         if call.has_failed:
             return
         if tool in ("Skill", "skill"):
@@ -124,13 +141,18 @@ class OpenedSkills:
     def by_prompt(self, ends: SessionEnds) -> Iterator[OpenedSkill]:
         """Yield what was opened for a prompt, in order, without what failed.
 
-        Where a prompt opens more skills than one teaches, the agent looked through them, and none of them learns it.
+        Where a prompt opens more skills than one teaches, the agent looked through them, and none
+        of them learns it.
         """
         turns = [skill.span.turn for skill in self._opened.values()]
         for skill in self._opened.values():
             signals = ends.between((skill.span.index, 0), skill.last_turn + TURNS)
             changed = (skill.resource, skill.span.turn) in self._changed
-            if turns.count(skill.span.turn) <= MAX_TAUGHT and not changed and outcome_of(signals) is not Outcome.FAILED:
+            if (
+                turns.count(skill.span.turn) <= MAX_TAUGHT
+                and not changed
+                and outcome_of(signals) is not Outcome.FAILED
+            ):
                 yield skill
 
     def _note(self, resources: Iterable[int], span: "Span") -> None:
@@ -150,7 +172,8 @@ class OpenedSkills:
         if not isinstance(text, str):
             return []
         try:
-            # `at(None)`: the scope in a ref that an agent wrote is no reason to leave the session's scopes.
+            # `at(None)`: the scope in a ref that an agent wrote is no reason to leave the session's
+            # scopes.
             ref = Ref.parse(text).at(None)
         except InvalidRef:
             return []
@@ -173,7 +196,10 @@ def _used_files(call: ToolCall) -> list[str]:
             base = os.path.join(base, simple.words[1])
         elif simple.ran(succeeded=True):
             paths = [*read_files([simple])[:20], *run_files([simple])]
-            found += [path if path.startswith(("~", "$HOME")) else os.path.join(base, path) for path in paths]
+            found += [
+                path if path.startswith(("~", "$HOME")) else os.path.join(base, path)
+                for path in paths
+            ]
     return found
 
 
@@ -181,7 +207,11 @@ def _changed_files(call: ToolCall) -> list[str]:
     if call.span.tool in _EDITORS:
         return _given_paths(call)
     if call.span.tool == "apply_patch":
-        texts = [value[:MAX_PATCH] for value in (call.span.input or {}).values() if isinstance(value, str)]
+        texts = [
+            value[:MAX_PATCH]
+            for value in (call.span.input or {}).values()
+            if isinstance(value, str)
+        ]
         return [path.strip() for text in texts for path in _PATCHED.findall(text)]
     return []
 
@@ -196,7 +226,11 @@ def _text(value: object) -> str:
 
 
 def tasks_of_prompts(
-    library: Library, session: "Session", identity: str, opened: Iterable[OpenedSkill], scopes: Collection[str]
+    library: Library,
+    session: "Session",
+    identity: str,
+    opened: Iterable[OpenedSkill],
+    scopes: Collection[str],
 ) -> list[LearnedTask]:
     """Return what the prompts of a session teach the skills that it opened, MAX_TAUGHT at most."""
     found = list(opened)
@@ -210,10 +244,13 @@ def tasks_of_prompts(
             text = shorten_task(library.redact(prompt))
             terms = content_terms(text)
             if len(terms) < MIN_TERMS or nearest(terms, held_out)[1] >= NEAR_DUPLICATE:
-                # It teaches nothing and neither does an earlier prompt, whose task would be another one.
+                # It teaches nothing and neither does an earlier prompt, whose task would be another
+                # one.
                 break
             if is_plausible(library, heads[skill.resource], prompt, text):
-                task = LearnedTask(skill.resource, text, skill.at, False, TaskSource.TRANSCRIPT, identity)
+                task = LearnedTask(
+                    skill.resource, text, skill.at, False, TaskSource.TRANSCRIPT, identity
+                )
                 tasks += [] if is_known(library, task, identity) else [task]
                 break
     return tasks[:MAX_TAUGHT]
@@ -221,14 +258,20 @@ def tasks_of_prompts(
 
 @dataclass(slots=True)
 class _Prompt:
-    """What a person typed in one turn. answers_question: whether the agent's last words before it are a question."""
+    """What a person typed in one turn.
+
+    answers_question: whether the agent's last words before it are a question.
+    """
 
     answers_question: bool
     texts: list[str] = field(default_factory=list)
 
 
 def _typed_by_turn(session: "Session") -> dict[int, _Prompt]:
-    """Return what the person typed in each turn. A command of a shell that they ran is no prompt."""
+    """Return what the person typed in each turn.
+
+    A command of a shell that they ran is no prompt.
+    """
     found, words = dict[int, _Prompt](), ""
     for span in session.spans:
         if span.agent is not None:
@@ -245,8 +288,8 @@ def _typed_by_turn(session: "Session") -> dict[int, _Prompt]:
 def _prompts_before(typed: Mapping[int, _Prompt], turn: int) -> Iterator[str]:
     """Yield the prompts that may have begun the task of a turn, the likeliest first.
 
-    That is the last that names a task of its own. Where it is short and answers a question of the agent, it may say
-    more of a task, which an earlier prompt began.
+    That is the last that names a task of its own. Where it is short and answers a question of the
+    agent, it may say more of a task, which an earlier prompt began.
     """
     for number in range(turn, max(0, turn - MAX_BACK - 1), -1):
         if number not in typed:
@@ -261,7 +304,9 @@ def _prompts_before(typed: Mapping[int, _Prompt], turn: int) -> Iterator[str]:
 
 
 def _goes_on(prompt: str) -> bool:
-    """Return whether a prompt names no task of its own: it says too little, or answers the agent in a few words."""
+    """Return whether a prompt names no task of its own: it says too little, or answers the agent in
+    a few words.
+    """
     words = len(content_terms(prompt))
     answer = _ANSWERS.match(prompt)
     if answer is None or _NEXT.match(prompt, answer.end()):

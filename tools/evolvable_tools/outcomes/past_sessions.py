@@ -1,7 +1,7 @@
 """Learn from the transcripts that clients have written: each file once, again where it has grown.
 
-The oldest is read first, so that a fork repeats what the session that it began in taught. What a killed run has read
-is stored with its end of each file, and the next run goes on there.
+The oldest is read first, so that a fork repeats what the session that it began in taught. What a
+killed run has read is stored with its end of each file, and the next run goes on there.
 """
 
 import hashlib
@@ -16,7 +16,13 @@ from evolvable_store.errors import LibraryReadOnly
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.ingest import session_name, taught_by_prompts
 from evolvable_tools.redaction import Redactor
-from evolvable_tools.sessions import NoTranscript, TranscriptNotRead, read_session, stored_state, transcript_files
+from evolvable_tools.sessions import (
+    NoTranscript,
+    TranscriptNotRead,
+    read_session,
+    stored_state,
+    transcript_files,
+)
 
 # Bounds the memory: a transcript is read whole.
 MAX_BYTES = 256 * 1024 * 1024
@@ -26,16 +32,18 @@ _PART = 1 << 20  # bytes read at once while signs are looked for
 
 # A search for bytes costs far less than reading a session, and most sessions opened no skill.
 _SIGNS = (b'"Skill"', b"SKILL.md", b"load_skill", b"skills", b"attributionSkill")
-"""One of these stands in every transcript that opens a skill, beside the names of the watched folders."""
+"""One of these stands in every transcript that opens a skill, beside the names of the watched
+folders.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PastSessions:
     """The result of a run over transcripts.
 
-    found: transcripts that clients have written. read: those of them that were new or had grown. opened: of these,
-    those whose prompts teach a skill. learned: tasks that are new. unreadable: files that are no transcript, are links,
-    or are too large.
+    found: transcripts that clients have written. read: those of them that were new or had grown.
+    opened: of these, those whose prompts teach a skill. learned: tasks that are new. unreadable:
+    files that are no transcript, are links, or are too large.
     """
 
     found: int
@@ -61,12 +69,14 @@ def learn_from_past(
 ) -> PastSessions:
     """Store what the transcripts below these folders teach, and return what that came to.
 
-    home: what `~` means in a session's commands. progress: is given how many files are done, and of how many. stop: is
-    asked before each file. Raises LibraryReadOnly, and LibraryBusy while another process writes; what was stored by
-    then stays, and the next call goes on behind it.
+    home: what `~` means in a session's commands. progress: is given how many files are done, and of
+    how many. stop: is asked before each file. Raises LibraryReadOnly, and LibraryBusy while another
+    process writes; what was stored by then stays, and the next call goes on behind it.
     """
     if library.store.read_only:
-        raise LibraryReadOnly("The library cannot be written, so nothing was read.", "Open it where it can be.")
+        raise LibraryReadOnly(
+            "The library cannot be written, so nothing was read.", "Open it where it can be."
+        )
     learned = library.store.backend.learned
     files = [path for _, path in reversed(transcript_files(places))]
     folders = library.folders()
@@ -109,7 +119,8 @@ def _hash(text: str) -> str:
 
 
 def _status(path: Path) -> str | None:
-    """Return what changes when a transcript does, None for a link, what is no file, and what is too large.
+    """Return what changes when a transcript does, None for a link, what is no file, and what is too
+    large.
 
     Raises OSError, and NoTranscript and TranscriptNotRead for a session in a database.
     """
@@ -129,7 +140,10 @@ def _files_of(path: Path) -> list[Path]:
 
 
 def _may_open(path: Path, signs: Sequence[bytes]) -> bool:
-    """Return whether a session may have opened a skill; one in a database is read to know. Raises OSError."""
+    """Return whether a session may have opened a skill; one in a database is read to know.
+
+    Raises OSError.
+    """
     return stored_state(path) is not None or any(_has_sign(file, signs) for file in _files_of(path))
 
 

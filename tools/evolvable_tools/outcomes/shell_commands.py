@@ -1,4 +1,6 @@
-"""Shell commands: parses a line into its simple commands, finds the files that they name, and normalises it."""
+"""Shell commands: parses a line into its simple commands, finds the files that they name, and
+normalises it.
+"""
 
 import re
 from collections.abc import Sequence
@@ -27,15 +29,49 @@ MAX_PARTS = 200
 
 COMMAND_TOOLS = frozenset(
     ("Bash", "shell", "shell_command", "exec_command", "local_shell", "unified_exec", "Execute")
-    + ("bash", "run_shell_command", "run_terminal_cmd", "run_in_terminal", "execute_command", "terminal")
+    + (
+        "bash",
+        "run_shell_command",
+        "run_terminal_cmd",
+        "run_in_terminal",
+        "execute_command",
+        "terminal",
+    )
 )
 """Tools of clients that run a line of shell."""
 
-READERS = frozenset(("cat", "head", "tail", "less", "more", "nl", "bat", "sed", "awk", "grep", "rg"))
-RUNNERS = frozenset(("bash", "sh", "zsh", "python", "python3", "node", "deno", "bun", "ruby", "perl", "php", "Rscript"))
+READERS = frozenset(
+    ("cat", "head", "tail", "less", "more", "nl", "bat", "sed", "awk", "grep", "rg")
+)
+RUNNERS = frozenset(
+    (
+        "bash",
+        "sh",
+        "zsh",
+        "python",
+        "python3",
+        "node",
+        "deno",
+        "bun",
+        "ruby",
+        "perl",
+        "php",
+        "Rscript",
+    )
+)
 _SHELLS = frozenset(("bash", "sh", "zsh"))
 # Programs that start another: by how many words the command comes later.
-_BEFORE = {"sudo": 1, "time": 1, "nohup": 1, "exec": 1, "env": 1, "command": 1, "timeout": 2, "npx": 1, "bunx": 1}
+_BEFORE = {
+    "sudo": 1,
+    "time": 1,
+    "nohup": 1,
+    "exec": 1,
+    "env": 1,
+    "command": 1,
+    "timeout": 2,
+    "npx": 1,
+    "bunx": 1,
+}
 _RUN_BY = frozenset(("uv", "poetry", "pipenv", "hatch", "pdm", "rye"))
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 VIEWERS = frozenset(("head", "tail", "tee", "cat", "grep", "less"))
@@ -46,9 +82,10 @@ VIEWERS = frozenset(("head", "tail", "tee", "cat", "grep", "less"))
 class SimpleCommand:
     """One simple command. words: without assignments and programs that only start another.
 
-    writes: its output goes into a file. piped: it reads the output of the command before. if_succeeded, if_failed: what
-    is known of it where the whole line succeeded or failed; None where it may not have run. is_shown: a line that
-    succeeded shows what it printed, because only viewers come after it in the pipe that decides.
+    writes: its output goes into a file. piped: it reads the output of the command before.
+    if_succeeded, if_failed: what is known of it where the whole line succeeded or failed; None
+    where it may not have run. is_shown: a line that succeeded shows what it printed, because only
+    viewers come after it in the pipe that decides.
     """
 
     words: tuple[str, ...]
@@ -91,13 +128,16 @@ def simple_commands(line: str) -> tuple[SimpleCommand, ...]:
     except ValueError:
         return ()
     found: list[SimpleCommand] = []
-    end: Status | None = None  # status of the last program of a pipe in which only viewers come after the command
+    # Status of the last program of a pipe in which only viewers come after the command.
+    end: Status | None = None
     for number in reversed(range(len(reader.commands))):
         simple = reader.commands[number]
         status = succeeded.get(number)
         end = end or status
         is_shown = end is Status.SUCCEEDED
-        found.append(replace(simple, if_succeeded=status, if_failed=failed.get(number), is_shown=is_shown))
+        found.append(
+            replace(simple, if_succeeded=status, if_failed=failed.get(number), is_shown=is_shown)
+        )
         if not (simple.piped and simple.program in VIEWERS):
             end = None
     return tuple(reversed(found))
@@ -124,8 +164,8 @@ class _LineReader:
             group = self._group(())
             if self._items:
                 raise UnclearLine
-        # The commands read so far may be parts of something else, so the line is listed once more without its
-        # structure.
+        # The commands read so far may be parts of something else, so the line is listed once more
+        # without its structure.
         except UnclearLine:
             self._list_all(begun, text)
             raise
@@ -146,7 +186,10 @@ class _LineReader:
         return self._items[0] if self._items else ""
 
     def _take(self, *expected: str) -> str:
-        """Return the next operator or keyword. Raises UnclearLine where it is none of the expected."""
+        """Return the next operator or keyword.
+
+        Raises UnclearLine where it is none of the expected.
+        """
         item = self._next()
         if not isinstance(item, str) or item not in expected:
             raise UnclearLine
@@ -179,7 +222,18 @@ class _LineReader:
         background = self._next() == "&"
         if background:
             self._take("&")
-        elif self._items and self._next() not in ("\n", ";", ")", "}", "then", "do", "done", "fi", "else", "elif"):
+        elif self._items and self._next() not in (
+            "\n",
+            ";",
+            ")",
+            "}",
+            "then",
+            "do",
+            "done",
+            "fi",
+            "else",
+            "elif",
+        ):
             raise UnclearLine
         return Chain(tuple(links), background)
 
@@ -221,7 +275,9 @@ class _LineReader:
             self._skip("\n", ";")
             names = item.words[3:]
             # Over literal words the body runs at least once; an expansion may be empty.
-            literal = any(not re.search(r"[$`*?\[{]", word) for word in names) and item.words[2:3] == ("in",)
+            literal = any(not re.search(r"[$`*?\[{]", word) for word in names) and item.words[
+                2:3
+            ] == ("in",)
             return self._loop((), at_least_once=literal)
         # `bash -c 'line'`: the line is read as part of this one.
         inner = _inner_line(started) if started else None
@@ -314,7 +370,9 @@ def run_files(commands: Sequence[SimpleCommand]) -> list[str]:
 
 
 def _edits(simple: SimpleCommand) -> bool:
-    return simple.program == "sed" and any(word.startswith(("-i", "--in-place")) for word in simple.words[1:])
+    return simple.program == "sed" and any(
+        word.startswith(("-i", "--in-place")) for word in simple.words[1:]
+    )
 
 
 _MAX_NORMALIZED = 2_000  # characters of a line
@@ -323,9 +381,11 @@ _LINE_START = re.compile(
     r"|(?:sudo|time|nohup|env|npx|poetry run|uv run|pipenv run)\s+)+"
 )
 # Of a pipe only the first command is the step; a viewer at its end differs from run to run.
-_TAIL = re.compile(r"\s*(?:2>&1|2>/dev/null|\|\s*(?:head|tail|tee|cat|grep|less)\b.*)\s*$", re.DOTALL)
-# What differs between two runs of one step: texts, here-documents, hashes, paths, numbers. In this order: a path may
-# hold a hash, and a text a path.
+_TAIL = re.compile(
+    r"\s*(?:2>&1|2>/dev/null|\|\s*(?:head|tail|tee|cat|grep|less)\b.*)\s*$", re.DOTALL
+)
+# What differs between two runs of one step: texts, here-documents, hashes, paths, numbers. In this
+# order: a path may hold a hash, and a text a path.
 _VARYING = (
     (re.compile(r"\"[^\"]*\"|'[^']*'"), "'…'"),
     (re.compile(r"<<-?\s*['\"]?(\w+).*", re.DOTALL), "<<…"),
@@ -336,11 +396,15 @@ _VARYING = (
 
 
 def normalize_command(command: str) -> str:
-    """Return what two runs of the same step have in common: program, subcommand and options, no names or numbers.
+    """Return what two runs of the same step have in common: program, subcommand and options, no
+    names or numbers.
 
-    The result is a key of stored episodes, so it follows the text of the first line and not the parsed commands.
+    The result is a key of stored episodes, so it follows the text of the first line and not the
+    parsed commands.
     """
-    text = _TAIL.sub("", _LINE_START.sub("", command.strip().split("\n")[0][:_MAX_NORMALIZED])).strip()
+    text = _TAIL.sub(
+        "", _LINE_START.sub("", command.strip().split("\n")[0][:_MAX_NORMALIZED])
+    ).strip()
     for pattern, sign in _VARYING:
         text = pattern.sub(sign, text)
     return " ".join(text.split())[:200]

@@ -1,8 +1,10 @@
-"""What the exit status of a line of shell tells about its parts: which ran, and which succeeded or failed.
+"""What the exit status of a line of shell tells about its parts: which ran, and which succeeded or
+failed.
 
-The parts are evaluated for each way in which the line can end; what holds in all of them is known. What the operators
-do not tell, such as the branch of an `if`, is unknown. A line that changes the rules (`trap`, functions) tells nothing.
-Errors and pipes are those of bash, with `set -e` and `pipefail`.
+The parts are evaluated for each way in which the line can end; what holds in all of them is known.
+What the operators do not tell, such as the branch of an `if`, is unknown. A line that changes the
+rules (`trap`, functions) tells nothing. Errors and pipes are those of bash, with `set -e` and
+`pipefail`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +29,10 @@ class UnclearLine(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One simple command. number: its place among those of the line; words: without programs that start another."""
+    """One simple command.
+
+    number: its place among those of the line; words: without programs that start another.
+    """
 
     number: int
     words: tuple[str, ...]
@@ -43,7 +48,10 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Pipelines joined by `&&` and `||`: each with the operator before it, '' of the first. background: by `&`."""
+    """Pipelines joined by `&&` and `||`: each with the operator before it, '' of the first.
+
+    background: by `&`.
+    """
 
     links: tuple[tuple[str, Pipeline], ...]
     background: bool
@@ -51,7 +59,10 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Chains one after the other. own: in a shell of its own; options: those that another process starts with."""
+    """Chains one after the other.
+
+    own: in a shell of its own; options: those that another process starts with.
+    """
 
     chains: tuple[Chain, ...]
     own: bool = False
@@ -72,13 +83,31 @@ _Ends = dict[tuple[bool, bool], _Facts]
 """What is known in each way to end: (whether it succeeded, whether the shell ended with it)."""
 
 # Commands that hardly ever fail: a line that failed is not attributed to them.
-_UNFAILING = frozenset(("cd", "export", "source", ".", "set", "pushd", "mkdir", "echo", "printf", "true", ":"))
+_UNFAILING = frozenset(
+    ("cd", "export", "source", ".", "set", "pushd", "mkdir", "echo", "printf", "true", ":")
+)
 # Commands after which the order or the status of the others cannot be followed.
-_RULES = frozenset(("trap", "eval", "alias", "return", "break", "continue", "shopt", "enable", "function", "coproc"))
+_RULES = frozenset(
+    (
+        "trap",
+        "eval",
+        "alias",
+        "return",
+        "break",
+        "continue",
+        "shopt",
+        "enable",
+        "function",
+        "coproc",
+    )
+)
 
 
 def tell_statuses(line: Group) -> tuple[_Facts, _Facts]:
-    """Return what is known of the parts of a line that succeeded, and of one that failed. Raises UnclearLine."""
+    """Return what is known of the parts of a line that succeeded, and of one that failed.
+
+    Raises UnclearLine.
+    """
     # What a line begins with is tested by nobody, so `set -e` counts.
     ends = _close(_Shell().group(line, {}, tested=False))
     return ends.get((True, False), {}), ends.get((False, False), {})
@@ -121,11 +150,16 @@ class _Shell:
         self.options = set(options)
 
     def group(self, group: Group, facts: _Facts, *, tested: bool) -> _Ends:
-        """Return how a group ends. tested: something looks at its status, so that `set -e` does not count."""
+        """Return how a group ends.
+
+        tested: something looks at its status, so that `set -e` does not count.
+        """
         if group.own:
             if group.options is not None:
-                # Another process has the options it was started with, and a caller's test does not reach into it.
-                return _close(_Shell(group.options)._chains(group, facts, tested=False))  # another process
+                # Another process has the options it was started with, and a caller's test does not
+                # reach into it.
+                # Another process.
+                return _close(_Shell(group.options)._chains(group, facts, tested=False))
             return _close(_Shell(frozenset(self.options))._chains(group, facts, tested=tested))
         return self._chains(group, facts, tested=tested)
 
@@ -138,8 +172,13 @@ class _Shell:
                 break
             before = _common_facts(alive)
             ends = {way: way_facts for way, way_facts in ends.items() if way[1]}
-            # A command in the background has no status that the line waits for, and it may not have ended.
-            after = {(True, False): before} if chain.background else self._chain(chain, before, tested=tested)
+            # A command in the background has no status that the line waits for, and it may not have
+            # ended.
+            after = (
+                {(True, False): before}
+                if chain.background
+                else self._chain(chain, before, tested=tested)
+            )
             for way, way_facts in after.items():
                 _add(ends, way, way_facts)
         return ends
@@ -148,11 +187,14 @@ class _Shell:
         ends: _Ends = {(True, False): facts}
         last = len(chain.links) - 1
         for place, (operator, pipeline) in enumerate(chain.links):
-            # After `||` a command runs if those before failed, else (`&&` or the first) if they succeeded.
+            # After `||` a command runs if those before failed, else (`&&` or the first) if they
+            # succeeded.
             entered = operator != "||"
             before = ends.pop((entered, False), None)
             if before is not None:
-                for way, way_facts in self._pipeline(pipeline, before, tested or place < last, place == 0).items():
+                for way, way_facts in self._pipeline(
+                    pipeline, before, tested or place < last, place == 0
+                ).items():
                     _add(ends, way, way_facts)
         return ends
 
@@ -164,11 +206,17 @@ class _Shell:
             ends = self._node(pipeline.stages[0], facts, tested, plain and not pipeline.negated)
         if pipeline.negated:
             return {
-                (succeeded if over else not succeeded, over): way_facts for (succeeded, over), way_facts in ends.items()
+                (succeeded if over else not succeeded, over): way_facts
+                for (succeeded, over), way_facts in ends.items()
             }
         [*_, node] = pipeline.stages
-        # `set -e` looks at the status of simple commands, pipes and subshells, not at that of compound commands.
-        simple = len(pipeline.stages) > 1 or isinstance(node, Part) or (isinstance(node, Group) and node.own)
+        # `set -e` looks at the status of simple commands, pipes and subshells, not at that of
+        # compound commands.
+        simple = (
+            len(pipeline.stages) > 1
+            or isinstance(node, Part)
+            or (isinstance(node, Group) and node.own)
+        )
         if "errexit" in self.options and not tested and simple and (False, False) in ends:
             _add(ends, (False, True), ends.pop((False, False)))
         return ends
@@ -178,7 +226,10 @@ class _Shell:
         for node in stages:
             # Each stage of a pipe runs in a subshell: its `set` and `exit` end there.
             inner = _Shell(frozenset(self.options))
-            own = {way[0]: way_facts for way, way_facts in _close(inner._node(node, {}, tested, False)).items()}
+            own = {
+                way[0]: way_facts
+                for way, way_facts in _close(inner._node(node, {}, tested, False)).items()
+            }
             joined: _Ends = {}
             for before, earlier in ends.items():
                 for succeeded, way_facts in own.items():
@@ -219,7 +270,10 @@ class _Shell:
             raise UnclearLine
         if program == "set":
             self._set(part.words[1:])
-        done, failed = {**facts, part.number: Status.SUCCEEDED}, {**facts, part.number: Status.FAILED}
+        done, failed = (
+            {**facts, part.number: Status.SUCCEEDED},
+            {**facts, part.number: Status.FAILED},
+        )
         if program == "exit":
             # `exit` without a number takes the status of the command before.
             code = part.words[1] if len(part.words) > 1 else "$?"
@@ -229,7 +283,11 @@ class _Shell:
             return {(int(code) % 256 == 0, True): facts}
         if program in _UNFAILING:
             return {(True, False): done}
-        return {(False, False): failed} if program == "false" else {(True, False): done, (False, False): failed}
+        return (
+            {(False, False): failed}
+            if program == "false"
+            else {(True, False): done, (False, False): failed}
+        )
 
     def _set(self, words: tuple[str, ...]) -> None:
         """Follow `set -e`, `set -euo pipefail`, `set +e`."""

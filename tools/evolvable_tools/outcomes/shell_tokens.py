@@ -1,10 +1,13 @@
-"""The words and operators of a line of shell: quotes, comments, redirections and here-documents are read here."""
+"""The words and operators of a line of shell: quotes, comments, redirections and here-documents are
+read here.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-# In order: blanks and comments, operators with the longest first, and words of plain, escaped and quoted pieces.
+# In order: blanks and comments, operators with the longest first, and words of plain, escaped and
+# quoted pieces.
 _TOKEN = re.compile(
     r"""[ \t\r]+|\#[^\n]*
     |(?P<sign>&&|\|\||;;|\|&|&>>?|<<<|<<-?|>>|[<>]&|<>|>\||[()<>|&;\n])
@@ -13,12 +16,17 @@ _TOKEN = re.compile(
 )
 # The three kinds of quotes; only within double ones a backslash escapes just some characters.
 _QUOTED = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)""", re.DOTALL)
-_KEYWORDS = frozenset(("{", "}", "!", "if", "then", "elif", "else", "fi", "while", "until", "do", "done"))
+_KEYWORDS = frozenset(
+    ("{", "}", "!", "if", "then", "elif", "else", "fi", "while", "until", "do", "done")
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words of one simple command in a line. hidden: it runs within a word of another one, as in `$(…)`."""
+    """The words of one simple command in a line.
+
+    hidden: it runs within a word of another one, as in `$(…)`.
+    """
 
     words: tuple[str, ...]
     writes: bool
@@ -28,7 +36,9 @@ class Words:
 LineItem = Words | str
 
 
-def line_items(tokens: Sequence[tuple[str, bool, bool]], *, hidden: bool = False) -> Iterator[LineItem]:
+def line_items(
+    tokens: Sequence[tuple[str, bool, bool]], *, hidden: bool = False
+) -> Iterator[LineItem]:
     """Yield the commands of a line, and the operators and keywords between them.
 
     tokens: each with whether it is a sign, and whether it follows the token before without a blank.
@@ -40,7 +50,13 @@ def line_items(tokens: Sequence[tuple[str, bool, bool]], *, hidden: bool = False
         token, is_sign, follows = tokens[place]
         place += 1
         # `$(…)`, and `<(…)` after a redirection: the commands within run too.
-        if not hidden and token == "(" and is_sign and follows and (skipping or (words and words[-1].endswith("$"))):
+        if (
+            not hidden
+            and token == "("
+            and is_sign
+            and follows
+            and (skipping or (words and words[-1].endswith("$")))
+        ):
             inner, place = _closing(tokens, place)
             yield from (item for item in line_items(inner, hidden=True) if isinstance(item, Words))
             skipping = False
@@ -66,7 +82,9 @@ def line_items(tokens: Sequence[tuple[str, bool, bool]], *, hidden: bool = False
         yield Words(tuple(words), writes, hidden)
 
 
-def _closing(tokens: Sequence[tuple[str, bool, bool]], place: int) -> tuple[Sequence[tuple[str, bool, bool]], int]:
+def _closing(
+    tokens: Sequence[tuple[str, bool, bool]], place: int
+) -> tuple[Sequence[tuple[str, bool, bool]], int]:
     """Return the tokens up to the parenthesis that closes, and the place after it."""
     depth = 1
     for end in range(place, len(tokens)):
@@ -80,8 +98,8 @@ def _closing(tokens: Sequence[tuple[str, bool, bool]], place: int) -> tuple[Sequ
 def read_tokens(line: str) -> Iterator[tuple[str, bool, bool]]:
     """Yield the words of a line without their quotes, and the signs between them.
 
-    Each with whether it is a sign, and whether it follows the token before without a blank. Raises ValueError for a
-    quote without an end.
+    Each with whether it is a sign, and whether it follows the token before without a blank. Raises
+    ValueError for a quote without an end.
     """
     at = last = 0
     opens, documents = False, list[str]()
@@ -98,14 +116,19 @@ def read_tokens(line: str) -> Iterator[tuple[str, bool, bool]]:
             opens = sign in ("<<", "<<-")
             last = at
         elif (word := found["word"]) is not None:
-            plain = _QUOTED.sub(_unquote, word) if "'" in word or '"' in word or "\\" in word else word
+            plain = (
+                _QUOTED.sub(_unquote, word) if "'" in word or '"' in word or "\\" in word else word
+            )
             documents += [plain] if opens else []
             yield plain, False, begun == last
             opens, last = False, at
 
 
 def _after_documents(line: str, at: int, ends: list[str]) -> int:
-    """Return the place after the here-documents that begin there. ends: the line that ends each; emptied."""
+    """Return the place after the here-documents that begin there.
+
+    ends: the line that ends each; emptied.
+    """
     for end in ends:
         while at < len(line):
             text, _, _ = line[at:].partition("\n")
@@ -118,4 +141,10 @@ def _after_documents(line: str, at: int, ends: list[str]) -> int:
 
 def _unquote(found: re.Match[str]) -> str:
     single, double, escaped = found.groups()
-    return re.sub(r'\\(["\\])', r"\1", double) if double is not None else single if single is not None else escaped
+    return (
+        re.sub(r'\\(["\\])', r"\1", double)
+        if double is not None
+        else single
+        if single is not None
+        else escaped
+    )

@@ -1,7 +1,9 @@
-"""Task types: a label for every session, from the types of the files that it touched and the first verb of its task.
+"""Task types: a label for every session, from the types of the files that it touched and the first
+verb of its task.
 
-The labels are a closed vocabulary. A library keeps its own in `environment:task-types`; without one the built-in words
-hold. A task in a language other than English gets its label from the files alone.
+The labels are a closed vocabulary. A library keeps its own in `environment:task-types`; without one
+the built-in words hold. A task in a language other than English gets its label from the files
+alone.
 """
 
 import json
@@ -35,7 +37,9 @@ MAX_SENTENCES = 8
 """Sentences of a task in which its verb is looked for."""
 
 MAX_LABEL, MAX_GROUPS, MAX_MEMBERS = 30, 60, 200
-"""Characters of a label's part, parts of each sort, and words or file types of one part: what a vocabulary may have."""
+"""Characters of a label's part, parts of each sort, and words or file types of one part: what a
+vocabulary may have.
+"""
 
 _WORD = re.compile(r"[^\W\d_]+")
 # Also at a colon: "In this repository: fix the build".
@@ -55,7 +59,10 @@ _SUFFIX = re.compile(r"[\w)\]]\.([A-Za-z][A-Za-z0-9]{0,8})(?![\w.])")
 
 @dataclass(frozen=True)
 class TaskTypes:
-    """A vocabulary. files: file type (without its dot) -> part of a label; verbs: word -> part of a label."""
+    """A vocabulary.
+
+    files: file type (without its dot) -> part of a label; verbs: word -> part of a label.
+    """
 
     files: Mapping[str, str]
     verbs: Mapping[str, str]
@@ -64,29 +71,52 @@ class TaskTypes:
     def labels(self) -> frozenset[str]:
         """Every label that there can be."""
         verbs, files = set(self.verbs.values()), set(self.files.values())
-        return frozenset({OTHER, *verbs, *files, *(f"{verb} {file}" for verb in verbs for file in files)})
+        return frozenset(
+            {
+                OTHER,
+                *verbs,
+                *files,
+                *(f"{verb} {file}" for verb in verbs for file in files),
+            }
+        )
 
     def label(self, task: str, paths: Iterable[str]) -> str:
-        """Return the label of a task in these words that touched these files: `fix python`, `python`, `fix` or `other`.
+        """Return the label of a task in these words that touched these files: `fix python`,
+        `python`, `fix` or `other`.
 
-        The part of a file type is that of most files, of several equal ones the first by name. Files that the task
-        names count as touched.
+        The part of a file type is that of most files, of several equal ones the first by name.
+        Files that the task names count as touched.
         """
         text = unquoted_text(task)
         # The verb of a task may come after a greeting or some context, but not much later.
         first_verbs = map(_first_verb, _SENTENCE.split(text.casefold())[:MAX_SENTENCES])
         verb = next((self.verbs[word] for word in first_verbs if word in self.verbs), "")
-        suffixes = [path.rpartition(".")[2].casefold() for path in paths if "." in path.rpartition("/")[2].lstrip(".")]
+        suffixes = [
+            path.rpartition(".")[2].casefold()
+            for path in paths
+            if "." in path.rpartition("/")[2].lstrip(".")
+        ]
         suffixes_in_text = [found.casefold() for found in _SUFFIX.findall(text)]
-        counts = Counter(self.files[suffix] for suffix in (suffixes or suffixes_in_text) if suffix in self.files)
+        counts = Counter(
+            self.files[suffix] for suffix in (suffixes or suffixes_in_text) if suffix in self.files
+        )
         # Of equal counts the first by name, so that a session has one label everywhere.
-        file = min(counts, key=lambda name: (-counts[name], name)) if counts else ""
+        file = (
+            min(
+                counts,
+                key=lambda name: (-counts[name], name),
+            )
+            if counts
+            else ""
+        )
         return " ".join(part for part in (verb, file) if part) or OTHER
 
 
 def _first_verb(sentence: str) -> str:
     """Return the first word of a sentence that does not only lead to its verb."""
-    return next((word for word in _WORD.findall(sentence) if word not in _BEFORE and len(word) > 1), "")
+    return next(
+        (word for word in _WORD.findall(sentence) if word not in _BEFORE and len(word) > 1), ""
+    )
 
 
 def parse_task_types(text: str) -> TaskTypes:
@@ -104,7 +134,11 @@ def _members(groups: Any) -> dict[str, str]:
     for name, words in groups.items():
         if not re.fullmatch(rf"[a-z0-9-]{{1,{MAX_LABEL}}}", name):
             raise ValueError(f"{ascii(name[:40])} is no part of a label")
-        if not isinstance(words, list) or len(words) > MAX_MEMBERS or not all(isinstance(word, str) for word in words):
+        if (
+            not isinstance(words, list)
+            or len(words) > MAX_MEMBERS
+            or not all(isinstance(word, str) for word in words)
+        ):
             raise ValueError(f"{name} is no list of at most {MAX_MEMBERS} words")
         for word in words:
             # The first part that names a word keeps it, in the order of the document.
@@ -125,13 +159,17 @@ BUILT_IN_TEXT = Path(__file__).with_name("task_types.json").read_text(encoding="
 
 
 def task_label(library: "Library", task: str) -> str:
-    """Return the label of a task by its words alone, '' where the vocabulary says nothing of them."""
+    """Return the label of a task by its words alone, '' where the vocabulary says
+    nothing of them.
+    """
     found = task_types_of(library).label(task, ())
     return found if found != OTHER else ""
 
 
 def task_types_of(library: "Library") -> TaskTypes:
-    """Return a library's vocabulary: its own where `environment:task-types` holds a valid one, else the built-in."""
+    """Return a library's vocabulary: its own where `environment:task-types` holds a valid one, else
+    the built-in.
+    """
     built_in = _parse_cached(BUILT_IN_TEXT)
     assert built_in is not None
     head = library.store.head_or_none(TASK_TYPES)
@@ -139,7 +177,8 @@ def task_types_of(library: "Library") -> TaskTypes:
         return built_in
     try:
         text = library.store.file(head, VOCABULARY_FILE).data.decode("utf-8", "replace")
-    # The library is busy: the built-in words would give this session a label for good that its own ones do not.
+    # The library is busy: the built-in words would give this session a label for good that its own
+    # ones do not.
     except TryAgain:
         raise
     except EvolvableError:
@@ -148,15 +187,23 @@ def task_types_of(library: "Library") -> TaskTypes:
 
 
 def task_type_of(library: "Library", session: "Session", calls: Iterable["ToolCall"]) -> str:
-    """Return the label of a session: the last that its own calls of the library's tools name, where they name one.
+    """Return the label of a session: the last that its own calls of the library's tools name, where
+    they name one.
 
-    Otherwise that of its first typed message, and of the files that its calls named. Words that are no label of the
-    vocabulary name none: a label reaches texts that are written by code.
+    Otherwise that of its first typed message, and of the files that its calls named. Words that are
+    no label of the vocabulary name none: a label reaches texts that are written by code.
     """
     vocabulary, calls = task_types_of(library), list(calls)
     if label := _named_label(vocabulary, calls):
         return label
-    typed = next((s.text for s in session.spans if s.origin == "user" and s.role == "user" and s.text.strip()), "")
+    typed = next(
+        (
+            s.text
+            for s in session.spans
+            if s.origin == "user" and s.role == "user" and s.text.strip()
+        ),
+        "",
+    )
     paths: list[str] = []
     for call in calls:
         arguments = call.span.input or {}
@@ -164,13 +211,21 @@ def task_type_of(library: "Library", session: "Session", calls: Iterable["ToolCa
             continue
         paths += [path for name in _PATHS if isinstance(path := arguments.get(name), str)]
         # Words of a command with a point may be files; very long ones are data.
-        paths += [word for simple in call.commands for word in simple.words[1:] if "." in word and len(word) < 300]
-    touched = [path for path in paths if not path.casefold().endswith("skill.md")]  # a skill is no file of the task
+        paths += [
+            word
+            for simple in call.commands
+            for word in simple.words[1:]
+            if "." in word and len(word) < 300
+        ]
+    # A skill is no file of the task.
+    touched = [path for path in paths if not path.casefold().endswith("skill.md")]
     return vocabulary.label(typed, touched)
 
 
 def _named_label(vocabulary: TaskTypes, calls: Iterable["ToolCall"]) -> str:
-    """Return the label that the last of these calls of the library's tools names as the task type, '' for none."""
+    """Return the label that the last of these calls of the library's tools names as the task type,
+    '' for none.
+    """
     found = ""
     for call in calls:
         words = (call.span.input or {}).get("task_type")

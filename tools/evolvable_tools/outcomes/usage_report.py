@@ -1,4 +1,6 @@
-"""The report of the library's evidence: which resources are used, which help, harm or are dead, and what to review."""
+"""The report of the library's evidence: which resources are used, which help, harm or are dead, and
+what to review.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
@@ -11,7 +13,14 @@ from typing import TypeVar
 from evolvable_store import Head, format_time
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage import Attempt, ImpressionCount, Outcome, SuccessCounts, Tally, one_of_each_connection
+from evolvable_store.storage import (
+    Attempt,
+    ImpressionCount,
+    Outcome,
+    SuccessCounts,
+    Tally,
+    one_of_each_connection,
+)
 from evolvable_tools.caller import Caller
 from evolvable_tools.executor_choice import work_by_type
 from evolvable_tools.library import Library
@@ -48,7 +57,9 @@ class Share:
 
     @property
     def is_enough(self) -> bool:
-        """Whether there are enough uses for a percentage or a bar; below that only the counts are shown."""
+        """Whether there are enough uses for a percentage or a bar; below that only the counts are
+        shown.
+        """
         return self.n >= ENOUGH
 
     def __str__(self) -> str:
@@ -67,9 +78,11 @@ class VersionShare:
 
 @dataclass(frozen=True, slots=True)
 class TaskUtility:
-    """Q for one task type, '' without one; its share of successes is the same number with its interval.
+    """Q for one task type, '' without one; its share of successes is the same number with its
+    interval.
 
-    q and share are of all rated uses; verified: of the verified ones alone, by which a search and a round go.
+    q and share are of all rated uses; verified: of the verified ones alone, by which a search and a
+    round go.
     """
 
     task_type: str
@@ -80,7 +93,9 @@ class TaskUtility:
 
 @dataclass(frozen=True, slots=True)
 class AgentUtility:
-    """Q of an agent for one task type, '' without one: how the verified sessions ended in which it worked."""
+    """Q of an agent for one task type, '' without one: how the verified sessions ended in which it
+    worked.
+    """
 
     agent: str
     task_type: str
@@ -90,13 +105,14 @@ class AgentUtility:
 
 @dataclass(frozen=True, slots=True)
 class ResourceStats:
-    """One resource. shown: times; loaded, used: attempts; helped: the share of good ends among attempts that used it.
+    """One resource. shown: times; loaded, used: attempts; helped: the share of good ends among
+    attempts that used it.
 
-    verified: the share among verified ends, one of each connection; reported: the share among the others. maturity: by
-    `verified`. not_counted: ends that are stored as history and do not count.
+    verified: the share among verified ends, one of each connection; reported: the share among the
+    others. maturity: by `verified`. not_counted: ends that are stored as history and do not count.
 
-    verdict: helps, harms, dead, or open while the evidence does not tell; why: the numbers behind it, or what is
-    missing. Times are ISO 8601 in UTC, None for never.
+    verdict: helps, harms, dead, or open while the evidence does not tell; why: the numbers behind
+    it, or what is missing. Times are ISO 8601 in UTC, None for never.
     """
 
     ref: str
@@ -118,7 +134,10 @@ class ResourceStats:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What resources are compared with. of: `sessions without any`, or `other resources` where those are too few."""
+    """What resources are compared with.
+
+    of: `sessions without any`, or `other resources` where those are too few.
+    """
 
     of: str
     share: Share
@@ -126,7 +145,10 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Opportunity:
-    """A reason for a review to look at a resource. reason: a code; numbers: the numbers behind it, in words."""
+    """A reason for a review to look at a resource.
+
+    reason: a code; numbers: the numbers behind it, in words.
+    """
 
     ref: str
     reason: str
@@ -135,10 +157,11 @@ class Opportunity:
 
 @dataclass(frozen=True)
 class Stats:
-    """The evidence on the resources that were asked for, the most used first. days: how far back `dead` looks.
+    """The evidence on the resources that were asked for, the most used first. days: how far back
+    `dead` looks.
 
-    agents: Q of the agents by task type; for one skill, of their verified work with it; for one agent, its own; for one
-    resource of another kind none.
+    agents: Q of the agents by task type; for one skill, of their verified work with it; for one
+    agent, its own; for one resource of another kind none.
     """
 
     days: int
@@ -169,7 +192,10 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
     library.impressions.flush()
     store = library.store
     since = format_time(store.clock() - timedelta(days=days))
-    seen, whole = store.backend.evidence.count_impressions(since), store.backend.evidence.list_attempts()
+    seen, whole = (
+        store.backend.evidence.count_impressions(since),
+        store.backend.evidence.list_attempts(),
+    )
     if ref is not None:
         heads = [store.head(ref, caller.scopes)]
     else:
@@ -177,20 +203,43 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
     nobody = store.backend.evidence.baseline_successes()
     ids, of = [head.id for head in heads], attrgetter("resource")
     by_version = _grouped_by(store.backend.evidence.list_attempts(ids, versions=True), of)
-    by_resource, tallies, total = _grouped_by(whole, of), library.evidence.tallies(ids), _count_successes(whole)
+    by_resource, tallies, total = (
+        _grouped_by(whole, of),
+        library.evidence.tallies(ids),
+        _count_successes(whole),
+    )
     lines, found = [], []
     for head in heads:
         mine = by_resource.get(head.id, [])
         against = _base(nobody, total, _count_successes(mine))
         history = tallies.get(head.id, Tally()).not_counted
-        line = _line(head, mine, by_version.get(head.id, []), seen.get(head.id), since, days, against, history)
+        line = _line(
+            head,
+            mine,
+            by_version.get(head.id, []),
+            seen.get(head.id),
+            since,
+            days,
+            against,
+            history,
+        )
         # A list leaves out resources of which nothing was ever seen.
         if ref is not None or line.shown or mine or history:
             lines.append(line)
             found += _opportunities(line, head)
-    base = _base(nobody, total, _count_successes(by_resource.get(heads[0].id, [])) if ref is not None else None)
+    base = _base(
+        nobody,
+        total,
+        _count_successes(by_resource.get(heads[0].id, [])) if ref is not None else None,
+    )
     lines.sort(key=lambda line: (-line.used, -line.loaded, -line.shown, line.ref))
-    return Stats(days, lines, found, base, _agents(library, heads[0] if ref is not None else None))
+    return Stats(
+        days,
+        lines,
+        found,
+        base,
+        _agents(library, heads[0] if ref is not None else None),
+    )
 
 
 def _agents(library: Library, head: Head | None) -> list[AgentUtility]:
@@ -211,7 +260,12 @@ def _agents_of_skill(library: Library, skill: Head) -> list[AgentUtility]:
     work = work_by_type(library, skill.id)
     agents = library.store.backend.heads_by_id({agent for agent, _ in work})
     rows = [
-        AgentUtility(str(agents[agent].ref), kind, good / n, share_of(SuccessCounts(n, good)))
+        AgentUtility(
+            str(agents[agent].ref),
+            kind,
+            good / n,
+            share_of(SuccessCounts(n, good)),
+        )
         for (agent, kind), (good, n) in work.items()
     ]
     return sorted(rows, key=lambda row: (row.agent, row.task_type))
@@ -222,7 +276,9 @@ def share_of_utility(utility: Utility) -> Share:
     return share_of(SuccessCounts(utility.n, round(utility.value * utility.n)))
 
 
-def _grouped_by(attempts: Iterable[Attempt], key: Callable[[Attempt], _Key]) -> dict[_Key, list[Attempt]]:
+def _grouped_by(
+    attempts: Iterable[Attempt], key: Callable[[Attempt], _Key]
+) -> dict[_Key, list[Attempt]]:
     grouped: dict[_Key, list[Attempt]] = defaultdict(list)
     for attempt in attempts:
         grouped[key(attempt)].append(attempt)
@@ -239,7 +295,9 @@ def _count_successes(some: Iterable[Attempt]) -> SuccessCounts:
 
 
 def _base(nobody: SuccessCounts, whole: SuccessCounts, but: SuccessCounts | None) -> Base | None:
-    """Return what a resource with the proof `but` is compared with; None while too little is known of anything else."""
+    """Return what a resource with the proof `but` is compared with; None while too little is known
+    of anything else.
+    """
     # Sessions without any resource are the better comparison, as soon as there are enough of them.
     if nobody.ends >= ENOUGH:
         return Base("sessions without any", share_of(nobody))
@@ -282,7 +340,9 @@ def _line(
         versions=_parts(versions),
         task_types=_task_types(mine),
         why=why,
-        reported=share_of(SuccessCounts(helped.n - verified.n, helped.successes - verified.successes)),
+        reported=share_of(
+            SuccessCounts(helped.n - verified.n, helped.successes - verified.successes)
+        ),
         verified=verified,
         not_counted=not_counted,
     )
@@ -292,7 +352,9 @@ def _verdict(helped: Share, base: Base | None, used: int, dead: str) -> tuple[st
     """Return the verdict, and why it is that. dead: why it is dead, '' when it is not."""
     if base is not None and helped.n >= ENOUGH:
         compared = base.share.successes / base.share.n
-        against = f"{helped.successes / helped.n:.0%} of its ends are good, {compared:.0%} with {base.of}"
+        against = (
+            f"{helped.successes / helped.n:.0%} of its ends are good, {compared:.0%} with {base.of}"
+        )
         # Only a whole interval on one side of the comparison tells a difference.
         if helped.high < compared:
             return "harms", against
@@ -313,7 +375,9 @@ def _parts(versions: list[Attempt]) -> list[VersionShare]:
     groups = _grouped_by(versions, lambda attempt: (attempt.version or 0, attempt.model or ""))
     return [
         VersionShare(version, model or None, share_of(_count_successes(some)))
-        for (version, model), some in sorted(groups.items(), key=lambda item: (-item[0][0], item[0][1]))
+        for (version, model), some in sorted(
+            groups.items(), key=lambda item: (-item[0][0], item[0][1])
+        )
     ]
 
 
@@ -322,7 +386,10 @@ def _task_types(mine: list[Attempt]) -> list[TaskUtility]:
     verified = {kind: utility for (_, kind), utility in verified_utilities(mine).items()}
     return [
         TaskUtility(
-            kind, q.value, share_of(_count_successes(by_type[kind])), share_of_utility(verified.get(kind, Utility()))
+            kind,
+            q.value,
+            share_of(_count_successes(by_type[kind])),
+            share_of_utility(verified.get(kind, Utility())),
         )
         for (_, kind), q in sorted(utilities(mine).items())
     ]
@@ -333,29 +400,50 @@ def _opportunities(line: ResourceStats, head: Head) -> list[Opportunity]:
     exposure = f"shown {line.shown} times, opened last: {line.last_loaded or 'never'}"
     codes = (
         (line.verdict == "dead", "shown-not-loaded", exposure),
-        (line.loaded >= 3 and not line.used, "loaded-not-used", f"loaded in {line.loaded} attempts, used in none"),
-        (line.used >= 3 and not line.shown, "used-not-shown", f"used in {line.used} attempts, shown by no search"),
+        (
+            line.loaded >= 3 and not line.used,
+            "loaded-not-used",
+            f"loaded in {line.loaded} attempts, used in none",
+        ),
+        (
+            line.used >= 3 and not line.shown,
+            "used-not-shown",
+            f"used in {line.used} attempts, shown by no search",
+        ),
         (line.verdict == "harms", "harms", str(line.helped)),
     )
-    found = [*((reason, numbers) for holds, reason, numbers in codes if holds), *_compare_versions(line, head)]
+    found = [
+        *((reason, numbers) for holds, reason, numbers in codes if holds),
+        *_compare_versions(line, head),
+    ]
     return [Opportunity(line.ref, reason, numbers) for reason, numbers in found]
 
 
 def _compare_versions(line: ResourceStats, head: Head) -> list[tuple[str, str]]:
-    """Compare versions with each other, and models on one version: only where the intervals do not meet."""
+    """Compare versions with each other, and models on one version: only where the intervals do not
+    meet.
+    """
     found = []
     totals: dict[int, SuccessCounts] = {}
     for part in line.versions:
         was = totals.get(part.version, SuccessCounts())
-        totals[part.version] = SuccessCounts(was.ends + part.share.n, was.successes + part.share.successes)
+        totals[part.version] = SuccessCounts(
+            was.ends + part.share.n, was.successes + part.share.successes
+        )
     shares = {version: share_of(proof) for version, proof in totals.items() if proof.ends >= ENOUGH}
     now = shares.get(head.latest)
     for version, share in sorted(shares.items()):
         # Intervals that meet may differ by chance alone.
         if now is not None and version < head.latest and now.high < share.low:
             found.append(("newer-is-worse", f"@{head.latest} {now}; @{version} {share}"))
-    parts = [part for part in line.versions if part.version == head.latest and part.model and part.share.n >= ENOUGH]
+    parts = [
+        part
+        for part in line.versions
+        if part.version == head.latest and part.model and part.share.n >= ENOUGH
+    ]
     for worse, better in permutations(parts, 2):
         if worse.share.high < better.share.low:
-            found.append(("model-differs", f"{worse.model} {worse.share}; {better.model} {better.share}"))
+            found.append(
+                ("model-differs", f"{worse.model} {worse.share}; {better.model} {better.share}")
+            )
     return found

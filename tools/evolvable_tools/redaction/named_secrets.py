@@ -1,7 +1,8 @@
-"""Secrets that a name or a place marks: an assignment, an option, a header, an address, a cookie, a command.
+"""Secrets that a name or a place marks: an assignment, an option, a header, an address, a cookie, a
+command.
 
-A value that is a reference, a placeholder, the name of a type or a mask is no secret. The words and the places are
-data, in `named_secrets.toml`.
+A value that is a reference, a placeholder, the name of a type or a mask is no secret. The words and
+the places are data, in `named_secrets.toml`.
 """
 
 import base64
@@ -16,17 +17,21 @@ from pathlib import Path
 from evolvable_tools.redaction.token_detection import Hit, occurrences
 
 _TABLE = tomllib.loads(Path(__file__).with_name("named_secrets.toml").read_text(encoding="utf-8"))
-_PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}
+_PATTERNS = {
+    name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()
+}
 
 _PLACEHOLDERS = frozenset(_TABLE["placeholders"].split())
 
 
 def is_secret(value: str, kind: str, *, quoted: bool, strong: bool) -> bool:
-    """Return whether a value is one to be hidden: no reference, no placeholder, no type, no word of a sentence.
+    """Return whether a value is one to be hidden: no reference, no placeholder, no type, no word of
+    a sentence.
 
     strong: its place can hold nothing but a value, as in an environment or after an option.
     """
-    # A person's password may be short; what an issuer makes is not. A value with a mark was redacted before.
+    # A person's password may be short; what an issuer makes is not. A value with a mark was
+    # redacted before.
     if "[redacted:" in value or len(value) < (4 if kind == "password" else 8):
         return False
     if not _is_value(value) or _PATTERNS["name_of_one"].fullmatch(value[:100]) or "()" in value:
@@ -38,7 +43,9 @@ def is_secret(value: str, kind: str, *, quoted: bool, strong: bool) -> bool:
         # A password in quotes may be a phrase; a longer text is a sentence.
         return quoted and kind == "password" and digit and spaces <= 8 and len(value) <= 80
     # Parts of a program, such as `config.secrets.key` or a call, lead to a secret and are none.
-    if _PATTERNS["identifier_path"].fullmatch(value[:200]) or (not quoted and ("(" in value or "[" in value)):
+    if _PATTERNS["identifier_path"].fullmatch(value[:200]) or (
+        not quoted and ("(" in value or "[" in value)
+    ):
         return False
     if kind == "password":
         if quoted or strong:
@@ -51,7 +58,8 @@ def is_secret(value: str, kind: str, *, quoted: bool, strong: bool) -> bool:
     # The less its place says, the longer a value has to be.
     if digit and letter:
         return len(value) >= (8 if strong else 10 if quoted else 12) and len(set(value)) >= 6
-    # Without a digit only a long run of different letters counts that is no name, path or hyphenated word.
+    # Without a digit only a long run of different letters counts that is no name, path or
+    # hyphenated word.
     return (
         len(value) >= 20
         and len(set(value)) >= 10
@@ -65,7 +73,9 @@ def is_secret(value: str, kind: str, *, quoted: bool, strong: bool) -> bool:
 def _is_placeholder(value: str) -> bool:
     """Return whether a value consists of placeholder words, with a number of at most two digits."""
     words = _PATTERNS["word"].findall(value[:100])
-    return all(word.lower() in _PLACEHOLDERS or (word.isdigit() and len(word) <= 2) for word in words)
+    return all(
+        word.lower() in _PLACEHOLDERS or (word.isdigit() and len(word) <= 2) for word in words
+    )
 
 
 def _is_value(value: str) -> bool:
@@ -86,14 +96,19 @@ def is_opaque(value: str) -> bool:
 def is_credential(value: str) -> bool:
     """Return whether a value is one with letters and digits, or a long one that is no name."""
     return is_opaque(value) or (
-        is_password(value) and len(value) >= 20 and _PATTERNS["type_name"].fullmatch(value[:200]) is None
+        is_password(value)
+        and len(value) >= 20
+        and _PATTERNS["type_name"].fullmatch(value[:200]) is None
     )
 
 
 def is_pair(encoded: str) -> bool:
     """Return whether a text is a user and a password in base64."""
     try:
-        pair = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True).decode()
+        pair = base64.b64decode(
+            encoded + "=" * (-len(encoded) % 4),
+            validate=True,
+        ).decode()
         return ":" in pair and pair.isprintable()
     except (binascii.Error, ValueError):
         return False
@@ -102,8 +117,8 @@ def is_pair(encoded: str) -> bool:
 # A quotation mark; JSON within JSON puts up to three backslashes before it.
 OPEN = r"\\{0,3}[\"'`]"
 
-# Between a name and its value: the end of quotes or of an element, a sign, the mark of a block in YAML, bytes in
-# Python.
+# Between a name and its value: the end of quotes or of an element, a sign, the mark of a block in
+# YAML, bytes in Python.
 _OPERATOR = re.compile(
     rf"(?P<close>{OPEN}\]?|\]|</?)?[ \t]{{0,8}}"
     rf"(?P<sign>:=|=>|==?|:(?!:)|,(?=[ \t]{{0,4}}\\{{0,3}}[\"'])|>)[ \t]{{0,8}}"
@@ -119,11 +134,15 @@ _PASSWORDS = ("passw", "passphrase", "passcode", "pass", "pwd", "psw")
 _WORDS = (*_PASSWORDS, "secret", "token", "key", "credential", "auth", "sig", "jwt", "pin")
 
 NAME_WORDS = (*_WORDS, "cookie")
-"""Words of which a name has one where `names_credential` returns a type for it; `authorization` has `auth`."""
+"""Words of which a name has one where `names_credential` returns a type for it; `authorization` has
+`auth`.
+"""
 
 
 def find_assigned(text: str, lower: str) -> Iterator[Hit]:
-    """Yield the values after a credential's name: in programs, environments, JSON, YAML, XML, addresses, options."""
+    """Yield the values after a credential's name: in programs, environments, JSON, YAML, XML,
+    addresses, options.
+    """
     seen = 0
     words = [word for word in _WORDS if word in lower]
     for at, word in sorted(_positions(lower, words)) if words else ():
@@ -133,16 +152,29 @@ def find_assigned(text: str, lower: str) -> Iterator[Hit]:
         end = at + len(word)
         name_match = _PATTERNS["name"].match(text, end)
         name_end = name_match.end() if name_match else end
-        # Neither a sign of an assignment behind the name nor an option's hyphen before it: most places end here.
-        if not (_PATTERNS["assigns"].search(text, name_end, name_end + 14) or "-" in text[max(0, at - 20) : at]):
+        # Neither a sign of an assignment behind the name nor an option's hyphen before it: most
+        # places end here.
+        if not (
+            _PATTERNS["assigns"].search(text, name_end, name_end + 14)
+            or "-" in text[max(0, at - 20) : at]
+        ):
             continue
         before = _PATTERNS["before"].search(text, max(0, at - 40), at)
         left = before[0] if before else ""
         kind = _kind(word, left, text[end:name_end])
         # "bypass", "spin": the word is only the end of another one.
-        if kind is None or (word in ("pass", "pin", "psw") and text[at].islower() and left[-1:].isalpha()):
+        if kind is None or (
+            word in ("pass", "pin", "psw") and text[at].islower() and left[-1:].isalpha()
+        ):
             continue
-        hit = _find_value(text, kind, at - len(left), left, text[at:name_end], name_end)
+        hit = _find_value(
+            text,
+            kind,
+            at - len(left),
+            left,
+            text[at:name_end],
+            name_end,
+        )
         if hit is not None:
             seen = hit[1]
             yield hit
@@ -157,9 +189,12 @@ def _kind(word: str, left: str, rest: str) -> str | None:
             return None
         kind = "password"
     elif word == "key":
-        # A key is a credential behind words such as `api`, or as a parameter of an address; "keyboard" is another
-        # word.
-        if not (_PATTERNS["key_before"].search(left) or left.endswith(("?", "&"))) or rest[:1].isalpha():
+        # A key is a credential behind words such as `api`, or as a parameter of an address;
+        # "keyboard" is another word.
+        if (
+            not (_PATTERNS["key_before"].search(left) or left.endswith(("?", "&")))
+            or rest[:1].isalpha()
+        ):
             return None
         kind = "api-key"
     elif word == "auth":
@@ -180,19 +215,32 @@ def _kind(word: str, left: str, rest: str) -> str | None:
     return None if last is not None and last[0].lower() in _HARMLESS else kind
 
 
-def _find_value(text: str, kind: str, start: int, left: str, name: str, name_end: int) -> Hit | None:
+def _find_value(
+    text: str, kind: str, start: int, left: str, name: str, name_end: int
+) -> Hit | None:
     sign = _OPERATOR.match(text, name_end)
     # `--no-password` takes no value.
-    option = (left.startswith("--") or (left.startswith("-") and kind == "password")) and not left.endswith("no-")
+    option = (
+        left.startswith("--") or (left.startswith("-") and kind == "password")
+    ) and not left.endswith("no-")
     if sign is None and option and text[name_end : name_end + 1] in (" ", "\t"):
         at = name_end + 1
     elif sign is None:
         return None
     else:
         at = sign.end()
-    # The place before the value decides where it ends: at the closing quote, at a bracket, or at a space.
+    # The place before the value decides where it ends: at the closing quote, at a bracket, or at a
+    # space.
     value = _PATTERNS["value"].match(text, at)
-    if value is None or (sign is not None and sign["sign"] == "," and not _is_argument(text, start, sign["close"])):
+    if value is None or (
+        sign is not None
+        and sign["sign"] == ","
+        and not _is_argument(
+            text,
+            start,
+            sign["close"],
+        )
+    ):
         return None
     group = next(g for g in ("c", "a", "b", "d", "u") if value[g] is not None)
     in_address = text[start - 1 : start] in ("?", "&") or left[:1] in ("?", "&")
@@ -200,9 +248,16 @@ def _find_value(text: str, kind: str, start: int, left: str, name: str, name_end
     if group == "u":
         end = _value_end(text, begin, end, in_address)
     secret = text[begin:end]
-    environment = sign is not None and sign["sign"] == "=" and not sign["close"] and name.upper() == name
+    environment = (
+        sign is not None and sign["sign"] == "=" and not sign["close"] and name.upper() == name
+    )
     # The word `pass` alone is common in reports of tests, so its value has to look like a secret.
-    if name[:5].lower().rstrip(":= ") == "pass" and not left and group == "u" and not is_opaque(secret):
+    if (
+        name[:5].lower().rstrip(":= ") == "pass"
+        and not left
+        and group == "u"
+        and not is_opaque(secret)
+    ):
         return None
     strong = option or in_address or environment or (sign is not None and sign["sign"] == ">")
     if not is_secret(secret, kind, quoted=group != "u", strong=strong):
@@ -211,13 +266,17 @@ def _find_value(text: str, kind: str, start: int, left: str, name: str, name_end
 
 
 def _is_argument(text: str, start: int, close: str | None) -> bool:
-    """Return whether a name in quotes is the first argument of a call, whose second is its value."""
+    """Return whether a name in quotes is the first argument of a call, whose second is
+    its value.
+    """
     quoted = text[max(0, start - 8) : start].rstrip("#.[\\\"'` ")
     return close is not None and quoted.endswith("(")
 
 
 def _value_end(text: str, begin: int, end: int, in_address: bool) -> int:
-    """Return where a value without quotes ends: before what closes it, or before the next parameter."""
+    """Return where a value without quotes ends: before what closes it, or before the next
+    parameter.
+    """
     value = text[begin:end]
     # Escapes of JSON and programs end a value as the characters do that they mean.
     for sign in ("\\n", "\\r", "\\t", '\\"'):
@@ -243,7 +302,11 @@ def names_credential(name: str) -> str | None:
     """Return the type of secret that a key of an object names, None where it names none."""
     lower = name.lower()
     for at, word in sorted(_positions(lower, _WORDS)):
-        kind = _kind(word, name[max(0, at - 40) : at], name[at + len(word) :])
+        kind = _kind(
+            word,
+            name[max(0, at - 40) : at],
+            name[at + len(word) :],
+        )
         if kind is not None:
             return kind
     if lower in ("authorization", "proxy-authorization"):
@@ -264,7 +327,9 @@ class _Place:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        return re.compile(self.source.replace("{open}", OPEN).replace("{password}", r"(?P<s>[^\s\"'\\]{3,200})"))
+        return re.compile(
+            self.source.replace("{open}", OPEN).replace("{password}", r"(?P<s>[^\s\"'\\]{3,200})")
+        )
 
 
 _PLACES = tuple(
@@ -275,9 +340,12 @@ _PLACES = tuple(
 
 
 def find_placed(text: str, lower: str) -> Iterator[Hit]:
-    """Yield secrets in headers, cookies, addresses, files of logins and the options of well-known commands."""
+    """Yield secrets in headers, cookies, addresses, files of logins and the options of well-known
+    commands.
+    """
     for anchor, place in _PLACES:
-        at = lower.find(anchor) if anchor in lower else -1  # `in` is twice as fast, and mostly says no
+        # `in` is twice as fast, and mostly says no.
+        at = lower.find(anchor) if anchor in lower else -1
         while at >= 0:
             found = place.pattern.match(text, at)
             if found is not None and place.fits(found["s"]):

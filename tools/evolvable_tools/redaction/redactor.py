@@ -1,7 +1,8 @@
-"""The redactor: replaces secrets in texts by their type, before a text is cut, kept, shown or sent.
+"""The redactor: replaces secrets in texts by their type, before a text is cut, kept,
+shown or sent.
 
-It also finds a secret that colour codes of a terminal interrupt, that the end of a text cuts, or that a later text
-repeats without its name.
+It also finds a secret that colour codes of a terminal interrupt, that the end of a text cuts, or
+that a later text repeats without its name.
 """
 
 import re
@@ -11,7 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evolvable_tools.redaction import secret_patterns
-from evolvable_tools.redaction.named_secrets import find_assigned, find_placed, is_secret, names_credential
+from evolvable_tools.redaction.named_secrets import (
+    find_assigned,
+    find_placed,
+    is_secret,
+    names_credential,
+)
 from evolvable_tools.redaction.secret_patterns import SecretForm, UserPatterns
 from evolvable_tools.redaction.structured_secrets import find_structured
 from evolvable_tools.redaction.token_detection import (
@@ -25,7 +31,8 @@ from evolvable_tools.redaction.token_detection import (
 
 # Sequences for colours and titles, also as JSON, Python, C or a shell writes their first byte.
 _CODE = re.compile(
-    r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e|\x9b)\[[0-9;:?]{0,24}[A-Za-z]|\x1b\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)"
+    r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e|\x9b)\[[0-9;:?]{0,24}[A-Za-z]|\x1b\][^\x07\x1b\n"
+    r"]{0,200}(?:\x07|\x1b\\)"
 )
 
 
@@ -34,7 +41,8 @@ class UncolouredText:
 
     def __init__(self, text: str) -> None:
         parts: list[str] = []
-        # Places in the plain text behind each code, and how much longer the coloured text is up to there.
+        # Places in the plain text behind each code, and how much longer the coloured text is up to
+        # there.
         self._starts: list[int] = [0]
         self._moved: list[int] = [0]
         at = length = 0
@@ -47,7 +55,9 @@ class UncolouredText:
         self.text = "".join([*parts, text[at:]])
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return where a part of the plain text stood, with the codes inside of it and none around it."""
+        """Return where a part of the plain text stood, with the codes inside of it and none around
+        it.
+        """
         first, last = (self._moved[bisect_right(self._starts, at) - 1] for at in (start, end - 1))
         return start + first, end + last
 
@@ -57,7 +67,8 @@ def has_codes(text: str) -> bool:
     return holds_any(text, _SIGNS) and _CODE.search(text) is not None
 
 
-# Each code begins with one of these; most texts have none, which `in` tells sooner than the pattern.
+# Each code begins with one of these; most texts have none, which `in` tells sooner than the
+# pattern.
 _SIGNS: Sequence[str] = ("\x1b", "\\u001b", "\\u001B", "\\x1b", "\\x1B", "\\033", "\\e", "\x9b")
 
 MAX_DEPTH = 40
@@ -67,14 +78,17 @@ MAX_KEY, MAX_KEYS = 40, 1_000
 """Characters of a key that is remembered, and how many are."""
 
 MAX_CLEAN, MOST_CLEAN = 120, 4_000
-"""Characters of a text that is remembered as one without secrets, and how many are: a session says much again."""
+"""Characters of a text that is remembered as one without secrets, and how many are: a session says
+much again.
+"""
 
 CUT_LEAST = 6
 """Characters behind the beginning of a secret that is cut by the end of a line or a text."""
 
 _LONG = 9
 """Characters of a word that may be a secret by its form."""
-# The end of a line, also as an escape, with the indentation, or the line number of a client's tool, on the next one.
+# The end of a line, also as an escape, with the indentation, or the line number of a client's tool,
+# on the next one.
 _LINE_END = re.compile(r"[ \t]{0,4}\\?(?:\r?\n|\\r\\n|\\n)(?:[ \t]{0,40}|[ \t]*\d{1,6}(?:→|\t))")
 RUN = re.compile(r"[A-Za-z0-9+/=_.~%-]{4,4000}")
 _MARK = re.compile(r"\[redacted:[a-z0-9-]{1,60}\]")
@@ -87,16 +101,19 @@ class Redactor:
     """Removes secrets from texts. Thread-safe."""
 
     def __init__(self, patterns: Mapping[str, str] | UserPatterns | None = None) -> None:
-        """Use a person's own patterns too: regular expressions of RE2, by the names that replace their matches.
+        """Use a person's own patterns too: regular expressions of RE2, by the names that replace
+        their matches.
 
-        Raises PatternsNeedRe2 where it is not installed, InvalidArgument for a pattern that it does not take.
+        Raises PatternsNeedRe2 where it is not installed, InvalidArgument for a pattern that it does
+        not take.
         """
         self._own = patterns if isinstance(patterns, UserPatterns) else UserPatterns(patterns)
         self._keys: dict[str, str | None] = {}
         self._clean: set[str] = set()
 
     def redact(self, text: str) -> tuple[str, Mapping[str, int]]:
-        """Return the text with each secret replaced by `[redacted:TYPE]`, and how many there were of each type.
+        """Return the text with each secret replaced by `[redacted:TYPE]`, and how many there were
+        of each type.
 
         Done a second time it changes nothing. Takes time linear in the text.
         """
@@ -104,7 +121,9 @@ class Redactor:
         return replace_spans(whole, self.hits(whole))
 
     def redact_value(self, value: Any) -> tuple[Any, Mapping[str, int]]:
-        """Return a JSON value with the secrets of all its texts replaced, also where only a key names them."""
+        """Return a JSON value with the secrets of all its texts replaced, also where only a key
+        names them.
+        """
         counts: Counter[str] = Counter()
         return self._redact_nested(value, counts, 0), counts
 
@@ -127,7 +146,10 @@ class Redactor:
         return self._redact_list(value, counts, depth) if isinstance(value, list | tuple) else value
 
     def _redact_key(self, key: str, counts: Counter[str]) -> str:
-        """Return a key without secrets. Short ones that hold none are remembered: in a session they are few."""
+        """Return a key without secrets.
+
+        Short ones that hold none are remembered: in a session they are few.
+        """
         text, found = self.redact(key)
         if found:
             counts.update(found)
@@ -152,17 +174,24 @@ class Redactor:
         before: str | None = None
         for word in words:
             option = before is not None and _OPTION.match(before) is not None
-            done.append(self._redact_named(before if option and before else "", word, counts, depth))
+            done.append(
+                self._redact_named(before if option and before else "", word, counts, depth)
+            )
             before = word if isinstance(word, str) else None
         return done
 
     def hits(self, text: str) -> list[Hit]:
-        """Return the places of the secrets of a text, in order, without overlaps. The text is valid UTF-8."""
+        """Return the places of the secrets of a text, in order, without overlaps.
+
+        The text is valid UTF-8.
+        """
         if text in self._clean:
             return []
         if has_codes(text):
             plain = UncolouredText(text)
-            return [(*plain.span(start, end), kind) for start, end, kind in self._find_hits(plain.text)]
+            return [
+                (*plain.span(start, end), kind) for start, end, kind in self._find_hits(plain.text)
+            ]
         return self._find_hits(text)
 
     def _find_hits(self, original: str) -> list[Hit]:
@@ -171,7 +200,9 @@ class Redactor:
         # The only letter with two characters in lower case, which would move all places behind it.
         lower = text.replace("İ", "I").lower()
         words = [word for word in text.split() if len(word) >= _LONG]
-        hits: list[Hit] = [(start, end, "private-key") for start, end, _ in secret_patterns.blocks(text, words)]
+        hits: list[Hit] = [
+            (start, end, "private-key") for start, end, _ in secret_patterns.blocks(text, words)
+        ]
         if secret_patterns.may_hold(words):
             hits += _find_formed(text)
         hits += find_placed(text, lower)
@@ -181,7 +212,8 @@ class Redactor:
         hits += find_tokens(candidate_text)
         hits += find_issued(candidate_text)
         hits += self._own.hits(original)
-        # Short texts repeat in a session. The text is kept, and not a hash, since it holds no secret.
+        # Short texts repeat in a session. The text is kept, and not a hash, since it holds no
+        # secret.
         if not hits and len(text) <= MAX_CLEAN:
             if len(self._clean) >= MOST_CLEAN:
                 self._clean.clear()
@@ -204,7 +236,9 @@ def text_or_replaced(text: str) -> str:
 
 
 def _find_formed(text: str) -> Iterator[Hit]:
-    """Yield the secrets that are known by how they begin; nearer to an end of a line less of one will do."""
+    """Yield the secrets that are known by how they begin; nearer to an end of a line less of one
+    will do.
+    """
     at = 0
     for beginning in secret_patterns.BEGINNING.finditer(text):
         if beginning.start() < at or not secret_patterns.stands_free(text, beginning.start()):
@@ -225,9 +259,18 @@ def _is_whole(text: str, form: SecretForm, rest: re.Match[str]) -> bool:
     if length >= form.least:
         # A repeated character is a placeholder.
         return len(set(rest[0])) > 3
-    cut = rest.end() == len(text) or _LINE_END.match(text, rest.end()) is not None or text[rest.end()] == "…"
+    cut = (
+        rest.end() == len(text)
+        or _LINE_END.match(text, rest.end()) is not None
+        or text[rest.end()] == "…"
+    )
     # A few words of a sentence begin like a secret; they hold no digits.
-    return cut and length >= CUT_LEAST and len(form.beginnings[0]) > 2 and any(map(str.isdigit, rest[0]))
+    return (
+        cut
+        and length >= CUT_LEAST
+        and len(form.beginnings[0]) > 2
+        and any(map(str.isdigit, rest[0]))
+    )
 
 
 def _extend_over_break(text: str, hit: Hit) -> Hit:
@@ -241,7 +284,11 @@ def _extend_over_break(text: str, hit: Hit) -> Hit:
         return hit
     after, is_word = text[rest.end() : rest.end() + 1], rest[0].isalpha()
     # A key, a call or more of a sentence follows, so this is no second half.
-    if (is_word and after in (":", "(", " ")) or after not in _AFTER_REST or "=" in rest[0].rstrip("="):
+    if (
+        (is_word and after in (":", "(", " "))
+        or after not in _AFTER_REST
+        or "=" in rest[0].rstrip("=")
+    ):
         return hit
     return start, rest.end(), kind
 
@@ -251,22 +298,40 @@ def looks_random(run: str) -> bool:
     digits = sum(map(str.isdigit, run))
     letters = sum(map(str.isalpha, run))
     # A capital at the beginning is also that of a sentence.
-    mixed = any(map(str.islower, run)) and any(map(str.isupper, run[1:]))
+    mixed = any(map(str.islower, run)) and any(
+        map(
+            str.isupper,
+            run[1:],
+        )
+    )
     # A path to a file.
     if "/" in run and "." in run:
         return False
-    # Words have no digits, names few; without two digits a run needs both cases, and a digit or some length.
+    # Words have no digits, names few; without two digits a run needs both cases, and a digit or
+    # some length.
     return letters >= 2 and (digits >= 2 or (mixed and (digits > 0 or len(run) >= 12)))
 
 
 def without_overlap(hits: Iterable[Hit]) -> list[Hit]:
-    """Return the hits in order; of those that overlap one that covers all, of the type of the first."""
+    """Return the hits in order; of those that overlap one that covers all, of the type of the
+    first.
+    """
     done: list[Hit] = []
     # Of several that begin at one place the longest comes first and covers the others.
-    for start, end, kind in sorted(hits, key=lambda hit: (hit[0], -hit[1])):
+    for start, end, kind in sorted(
+        hits,
+        key=lambda hit: (hit[0], -hit[1]),
+    ):
         if done and start < done[-1][1]:
             before = done[-1]
-            done[-1] = (before[0], max(before[1], end), before[2])
+            done[-1] = (
+                before[0],
+                max(
+                    before[1],
+                    end,
+                ),
+                before[2],
+            )
         elif end > start:
             done.append((start, end, kind))
     return done
@@ -281,7 +346,12 @@ def replace_spans(text: str, hits: list[Hit]) -> tuple[str, Counter[str]]:
     for start, end, kind in hits:
         parts += text[at:start], f"[redacted:{kind}]"
         at = end
-    return "".join([*parts, text[at:]]), Counter(kind for _, _, kind in hits)
+    return "".join(
+        [
+            *parts,
+            text[at:],
+        ]
+    ), Counter(kind for _, _, kind in hits)
 
 
 MAX_REMEMBERED = 100
@@ -292,8 +362,8 @@ _LAST_RUN = re.compile(r"([^\s\"'`=:]{6,400})[\s….]*\Z")
 class StreamRedactor:
     """Redacts the texts of one session in their order. Not for several threads.
 
-    It remembers the secrets that it saw: where one stands again without its name, or its other half stands in the
-    text that follows, it is known. Nothing of this memory leaves it.
+    It remembers the secrets that it saw: where one stands again without its name, or its other half
+    stands in the text that follows, it is known. Nothing of this memory leaves it.
     """
 
     def __init__(self, redactor: Redactor) -> None:
@@ -336,11 +406,17 @@ class StreamRedactor:
         return done
 
     def redact_known(self, text: str) -> str:
-        """Return a redacted text without what became known as a secret elsewhere, whole, or its end or beginning."""
+        """Return a redacted text without what became known as a secret elsewhere, whole, or its end
+        or beginning.
+        """
         if not self._known_secrets:
             return text
         known_secrets = self._known_secrets.items()
-        hits = [(at, at + len(secret), kind) for secret, kind in known_secrets for at in occurrences(text, secret)]
+        hits = [
+            (at, at + len(secret), kind)
+            for secret, kind in known_secrets
+            for at in occurrences(text, secret)
+        ]
         hits += self._halves(text)
         if not hits:
             return text
@@ -356,11 +432,23 @@ class StreamRedactor:
             return self.redact_known(value)
         if isinstance(value, Mapping):
             return {key: self.redact_known_in_value(each) for key, each in value.items()}
-        return [self.redact_known_in_value(each) for each in value] if isinstance(value, list) else value
+        return (
+            [self.redact_known_in_value(each) for each in value]
+            if isinstance(value, list)
+            else value
+        )
 
     def _halves(self, text: str) -> Iterator[Hit]:
-        """Yield the end of a secret that a text begins with, and the beginning of one that it ends with."""
-        first, last = RUN.match(text), _LAST_RUN.search(text, max(0, len(text) - 400))
+        """Yield the end of a secret that a text begins with, and the beginning of one that it ends
+        with.
+        """
+        first, last = (
+            RUN.match(text),
+            _LAST_RUN.search(
+                text,
+                max(0, len(text) - 400),
+            ),
+        )
         for secret, kind in self._known_secrets.items():
             # Shorter ends occur in ordinary text.
             if first is not None and len(first[0]) >= CUT_LEAST and secret.endswith(first[0]):

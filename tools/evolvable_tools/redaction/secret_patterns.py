@@ -1,6 +1,8 @@
-"""Secrets that their form marks: prefixes of issuers, blocks of private keys, and a person's own texts and patterns.
+"""Secrets that their form marks: prefixes of issuers, blocks of private keys, and a person's own
+texts and patterns.
 
-The issuers' forms are data, in `secret_patterns.toml`. A person's patterns run in RE2 alone, which takes linear time.
+The issuers' forms are data, in `secret_patterns.toml`. A person's patterns run in RE2 alone, which
+takes linear time.
 """
 
 import re
@@ -16,7 +18,9 @@ from evolvable_store.errors import EvolvableError, InvalidArgument, Refused
 from evolvable_tools.redaction.token_detection import occurrences
 
 _TABLE = tomllib.loads(Path(__file__).with_name("secret_patterns.toml").read_text(encoding="utf-8"))
-_PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}
+_PATTERNS = {
+    name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()
+}
 
 _END = r"(?![A-Za-z0-9_-])"  # a longer run is something else than a secret of this form
 _LONGEST = 4_000  # characters of a secret whose length is not fixed
@@ -24,10 +28,12 @@ _LONGEST = 4_000  # characters of a secret whose length is not fixed
 
 @dataclass(frozen=True)
 class SecretForm:
-    """The form of one issuer's secrets, for two uses: to hide each possible one, and to report only certain ones.
+    """The form of one issuer's secrets, for two uses: to hide each possible one, and to report only
+    certain ones.
 
-    chars: a character class of the rest; least: how many there are at least; whole: how many there are, None if that
-    differs. exact: a regular expression of the rest of a certain secret; None if that is not known.
+    chars: a character class of the rest; least: how many there are at least; whole: how many there
+    are, None if that differs. exact: a regular expression of the rest of a certain secret; None if
+    that is not known.
     """
 
     name: str
@@ -59,8 +65,20 @@ def _alternatives(words: list[str]) -> str:
     # A pattern with one branch for each first character fails at most places after one comparison.
     by_first: dict[str, list[str]] = {}
     for word in words:
-        by_first.setdefault(word[0], []).append(re.escape(word[1:]))
-    longest_first = {first: "|".join(sorted(rest, key=len, reverse=True)) for first, rest in by_first.items()}
+        by_first.setdefault(
+            word[0],
+            [],
+        ).append(re.escape(word[1:]))
+    longest_first = {
+        first: "|".join(
+            sorted(
+                rest,
+                key=len,
+                reverse=True,
+            )
+        )
+        for first, rest in by_first.items()
+    }
     return "|".join(f"{re.escape(first)}(?:{rest})" for first, rest in longest_first.items())
 
 
@@ -68,33 +86,52 @@ BEGINNING = re.compile(_alternatives(list(BEGINNINGS)))
 """Finds where a secret may begin; `stands_free` says whether it can."""
 
 
-_FREE = re.compile(rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=%[0-9A-F]{{2}}))(?:{BEGINNING.pattern})")
+_FREE = re.compile(
+    rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=%[0-9A-F]{{2}}))(?:{BEGINNING.pattern})"
+)
 
 
 def may_hold(words: Sequence[str]) -> bool:
-    """Return whether one of a text's words may hold a secret of these forms: far less to look at than the text."""
+    """Return whether one of a text's words may hold a secret of these forms: far less to look at
+    than the text.
+    """
     return _FREE.search(" ".join(words)) is not None
 
 
 def stands_free(text: str, at: int) -> bool:
-    """Return whether a word may begin here: in JSON in JSON a line ends with a backslash and a letter."""
-    return at == 0 or not text[at - 1].isalnum() or _PATTERNS["escaped"].search(text, max(0, at - 3), at) is not None
+    """Return whether a word may begin here: in JSON in JSON a line ends with a backslash and a
+    letter.
+    """
+    return (
+        at == 0
+        or not text[at - 1].isalnum()
+        or _PATTERNS["escaped"].search(text, max(0, at - 3), at) is not None
+    )
 
 
 MAX_BLOCK = 40_000
 """Characters of a block that are looked at."""
 
-# A single such row may be a hash or an encoded picture; rows of the same text side by side are a block.
+# A single such row may be a hash or an encoded picture; rows of the same text side by side are a
+# block.
 ROWS = 2
-"""Rows of nothing but base64 that are taken for the middle of a block of which neither end is there."""
+"""Rows of nothing but base64 that are taken for the middle of a block of which neither end is
+there.
+"""
 
 # A line end, or its escape in JSON, also in JSON in JSON.
 _BREAK = re.compile(r"\r?\n|(?:\\{1,4}[rn]){1,2}")
-# Signs of quotes, lists, comments and joined strings, which a block may have at the sides of its rows.
+# Signs of quotes, lists, comments and joined strings, which a block may have at the sides of its
+# rows.
 _AROUND = " \t\"'`,;+\\>|#*"
 # A shorter row behind the middle of a block, and one before it.
-_AFTER = re.compile(rf"(?:{_BREAK.pattern})[ \t>|+\"']{{0,12}}[A-Za-z0-9+/]{{16,76}}={{0,2}}(?![A-Za-z0-9])")
-_AHEAD = re.compile(rf"(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{{16,76}})[\"']{{0,3}}(?:{_BREAK.pattern})[ \t>|+\"']{{0,12}}\Z")
+_AFTER = re.compile(
+    rf"(?:{_BREAK.pattern})[ \t>|+\"']{{0,12}}[A-Za-z0-9+/]{{16,76}}={{0,2}}(?![A-Za-z0-9])"
+)
+_AHEAD = re.compile(
+    rf"(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{{16,76}})[\"']{{0,3}}(?:{_BREAK.pattern})[ "
+    r"\t>|+\"']{0,12}\Z"
+)
 # Characters from which a row is full, and of the shortest row.
 _LONG, _SHORT = 40, 16
 # PEM has rows of 64 characters; some programs write 60.
@@ -102,19 +139,23 @@ _ROW_LENGTH = 60
 
 
 def blocks(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
-    """Yield (start, end, unfinished) of every private key in a text; unfinished: it goes on where the text ends.
+    """Yield (start, end, unfinished) of every private key in a text; unfinished: it goes on where
+    the text ends.
 
     words: at least all the long words of the text.
     """
     at = 0
     if "PRIVATE KEY" in text or "PuTTY-User-Key" in text:
-        # The ends are found once; looking for one after each beginning would read a hostile text again and again.
+        # The ends are found once; looking for one after each beginning would read a hostile text
+        # again and again.
         ends = list(_PATTERNS["block_end"].finditer(text))
         starts = [end.start() for end in ends]
         for begin in _PATTERNS["begin"].finditer(text):
             if begin.start() >= at:
                 place = bisect_left(starts, begin.end())
-                at, unfinished = _end_of(text, begin.end(), ends[place] if place < len(ends) else None)
+                at, unfinished = _end_of(
+                    text, begin.end(), ends[place] if place < len(ends) else None
+                )
                 yield begin.start(), at, unfinished
         # An end without its beginning: a tool cut the text above.
         before = 0
@@ -127,12 +168,15 @@ def blocks(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
 
 
 def leading(text: str) -> int:
-    """Return where the block ends that a text begins within: 0 when its first line is none of a block's."""
+    """Return where the block ends that a text begins within: 0 when its first line is none of a
+    block's.
+    """
     return _end_of(text, 0, _PATTERNS["block_end"].search(text))[0]
 
 
 def _end_of(text: str, start: int, end: re.Match[str] | None) -> tuple[int, bool]:
-    """Return where the block ends whose first line ends at `start`, and whether the text ends before it.
+    """Return where the block ends whose first line ends at `start`, and whether the text ends
+    before it.
 
     end: the next last line of a block.
     """
@@ -172,7 +216,9 @@ def _start_of(text: str, floor: int, end: int) -> int:
 
 
 def _body_length(line: str) -> int | None:
-    """Return how many characters of a block a line holds, None when it is none of a block's lines."""
+    """Return how many characters of a block a line holds, None when it is none of a
+    block's lines.
+    """
     content = line.strip(_AROUND)
     numbered = _PATTERNS["number"].match(content)
     if numbered is not None:
@@ -185,11 +231,19 @@ def _body_length(line: str) -> int | None:
 def _middles(text: str) -> Iterator[tuple[int, int, bool]]:
     rows: list[re.Match[str]] = []
     for row in _PATTERNS["row"].finditer(text):
-        if rows and not _PATTERNS["between"].fullmatch(text, rows[-1].end(), row.start()):
+        if rows and not _PATTERNS["between"].fullmatch(
+            text,
+            rows[-1].end(),
+            row.start(),
+        ):
             yield from _middle(text, rows)
             rows = []
         # Rows of base64 have all three; hashes in hex and long words lack one.
-        if any(map(str.islower, row[0])) and any(map(str.isupper, row[0])) and any(map(str.isdigit, row[0])):
+        if (
+            any(map(str.islower, row[0]))
+            and any(map(str.isupper, row[0]))
+            and any(map(str.isdigit, row[0]))
+        ):
             rows.append(row)
     yield from _middle(text, rows)
 
@@ -221,9 +275,12 @@ class UserPatterns:
     """Patterns and literal texts, by the names that replace their matches."""
 
     def __init__(self, patterns: Mapping[str, str] | None = None) -> None:
-        """Raise PatternsNeedRe2, and InvalidArgument for a name or a pattern that cannot be used."""
+        """Raise PatternsNeedRe2, and InvalidArgument for a name or a pattern that
+        cannot be used.
+        """
         self._compiled = [
-            (_check_name(name), _compile_pattern(name, pattern)) for name, pattern in (patterns or {}).items()
+            (_check_name(name), _compile_pattern(name, pattern))
+            for name, pattern in (patterns or {}).items()
         ]
         self._literals = list[tuple[str, str]]()
 
@@ -231,7 +288,8 @@ class UserPatterns:
         return len(self._compiled) + len(self._literals)
 
     def add(self, line: str) -> None:
-        """Add the entry of a line: `NAME = TEXT` for a literal text, `NAME ~ PATTERN` for a pattern of RE2.
+        """Add the entry of a line: `NAME = TEXT` for a literal text, `NAME ~ PATTERN` for a pattern
+        of RE2.
 
         Raises as the constructor.
         """
@@ -249,13 +307,18 @@ class UserPatterns:
             self._literals.append((name, text))
 
     def hits(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Yield (start, end, name) of each match; of a pattern with a group `secret` only that group.
+        """Yield (start, end, name) of each match; of a pattern with a group `secret` only that
+        group.
 
         Marks of secrets that were redacted before stay as they are.
         """
         if not self._compiled and not self._literals:
             return
-        marks = [mark.span() for mark in _PATTERNS["mark"].finditer(text)] if "[redacted:" in text else []
+        marks = (
+            [mark.span() for mark in _PATTERNS["mark"].finditer(text)]
+            if "[redacted:" in text
+            else []
+        )
         for start, end, name in self._find(text):
             if not any(start < after and before < end for before, after in marks):
                 yield start, end, name
@@ -280,7 +343,10 @@ def read_patterns(lines: Sequence[str], where: str) -> tuple[UserPatterns, list[
     for number, line in enumerate(lines, 1):
         entry = line.strip()
         if number > MAX_LINES:
-            problems.append(f"{where}, line {number}: this and what follows is left out: {MAX_LINES:,} lines are read.")
+            problems.append(
+                f"{where}, line {number}: this and what follows is left out: {MAX_LINES:,} "
+                "lines are read."
+            )
             break
         if not entry or entry.startswith("#"):
             continue
@@ -300,14 +366,17 @@ def _check_name(name: str) -> str:
 
 def _compile_pattern(name: str, pattern: str) -> Any:
     if len(pattern) > MAX_PATTERN:
-        raise InvalidArgument(f"The pattern {name} is longer than {MAX_PATTERN} characters.", "Divide it.")
+        raise InvalidArgument(
+            f"The pattern {name} is longer than {MAX_PATTERN} characters.", "Divide it."
+        )
     try:
         import re2  # an optional extra
     except ImportError:
         raise PatternsNeedRe2(
-            f"The pattern {name} cannot be used: RE2 is not installed, and other engines may take exponential time.",
-            "Install it: pip install '.[re2]' in your clone. Without it, literal texts (NAME = TEXT) and the built-in "
-            "rules work.",
+            f"The pattern {name} cannot be used: RE2 is not installed, and other engines may take "
+            "exponential time.",
+            "Install it: pip install '.[re2]' in your clone. Without it, literal texts (NAME = "
+            "TEXT) and the built-in rules work.",
         ) from None
     options = re2.Options()
     # It would write errors to stderr, past our messages.
@@ -320,7 +389,9 @@ def _compile_pattern(name: str, pattern: str) -> Any:
         what = error.args[0] if error.args else error
         reason = what.decode("utf-8", "replace") if isinstance(what, bytes) else str(error)
         hint = "RE2 has no lookaround and no backreferences."
-        raise InvalidArgument(f"RE2 does not take the pattern {name}: {reason[:200]}.", hint) from None
+        raise InvalidArgument(
+            f"RE2 does not take the pattern {name}: {reason[:200]}.", hint
+        ) from None
     # A pattern that matches an empty text would match everywhere.
     if compiled.search("") is not None:
         hint = "Make it match at least one character."

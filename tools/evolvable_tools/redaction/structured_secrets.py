@@ -1,4 +1,5 @@
-"""Secrets that the structure around them marks: tables, XML attributes, shell settings, declarations, URLs.
+"""Secrets that the structure around them marks: tables, XML attributes, shell settings,
+declarations, URLs.
 
 The structures are data, in `structured_secrets.toml`.
 """
@@ -12,14 +13,30 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from evolvable_tools.redaction.named_secrets import NAME_WORDS, is_opaque, is_password, is_secret, names_credential
-from evolvable_tools.redaction.token_detection import CandidateText, Hit, holds_any, is_random, occurrences
+from evolvable_tools.redaction.named_secrets import (
+    NAME_WORDS,
+    is_opaque,
+    is_password,
+    is_secret,
+    names_credential,
+)
+from evolvable_tools.redaction.token_detection import (
+    CandidateText,
+    Hit,
+    holds_any,
+    is_random,
+    occurrences,
+)
 
-_NAMING, _HOLDING = frozenset({"key", "name", "id", "property", "k"}), frozenset({"value", "val", "v", "default"})
+_NAMING, _HOLDING = (
+    frozenset({"key", "name", "id", "property", "k"}),
+    frozenset({"value", "val", "v", "default"}),
+)
 NEAR = 240
 """Characters around a name or an id in which its secret is looked for."""
 
-# base64 of "-----BEGIN " at each of its three offsets, and of "---- BEGIN ", with which keys of ssh2 begin.
+# base64 of "-----BEGIN " at each of its three offsets, and of "---- BEGIN ", with which keys of
+# ssh2 begin.
 _PEM_STARTS = ("LS0tLS1CRUdJTi", "0tLS0tQkVHSU4g", "tLS0tLUJFR0lOI", "LS0tLSBCRUdJTi")
 
 _CELL_ENDS = ",;\t"
@@ -36,7 +53,8 @@ def find_structured(candidate_text: CandidateText) -> Iterator[Hit]:
             for at in occurrences(lower, start):
                 if (found := _SET.match(text, at)) is not None:
                     yield from _named_value(found)
-    # Without a word for a credential only those structures can have a secret that name it themselves.
+    # Without a word for a credential only those structures can have a secret that name it
+    # themselves.
     for structure in _STRUCTURES if has_name_word else _KNOWN:
         if holds_any(lower, structure.holds):
             for found in structure.pattern.finditer(text):
@@ -52,7 +70,9 @@ def find_structured(candidate_text: CandidateText) -> Iterator[Hit]:
             _PATTERNS["azure_token"].search(candidate_text.joined) is not None
             and _PATTERNS["azure"].search(text) is not None
         ):
-            yield from _near(text, _PATTERNS["azure"], _PATTERNS["azure_token"], "azure-devops-token")
+            yield from _near(
+                text, _PATTERNS["azure"], _PATTERNS["azure_token"], "azure-devops-token"
+            )
         if any(start in candidate_text.joined for start in _PEM_STARTS):
             yield from _encoded_keys(text)
     if has_name_word and holds_any(text, _CELL_ENDS) and holds_any(lower, _COLUMN_WORDS):
@@ -61,7 +81,15 @@ def find_structured(candidate_text: CandidateText) -> Iterator[Hit]:
 
 def _named_value(found: re.Match[str], *, strong: bool = True) -> Iterator[Hit]:
     """Yield the value of a match whose name is a credential's."""
-    kind = names_credential(found["name"].replace(":_", "_").rpartition("/")[2].lstrip(":"))
+    kind = names_credential(
+        found["name"]
+        .replace(
+            ":_",
+            "_",
+        )
+        .rpartition("/")[2]
+        .lstrip(":")
+    )
     if kind is not None and is_secret(found["s"], kind, quoted=True, strong=strong):
         yield *found.span("s"), kind
 
@@ -85,13 +113,21 @@ def _is_userinfo(value: str) -> bool:
 
 
 def _is_mixed(value: str) -> bool:
-    return is_random(value) and any(map(str.islower, value)) and any(map(str.isupper, value)) and is_password(value)
+    return (
+        is_random(value)
+        and any(map(str.islower, value))
+        and any(map(str.isupper, value))
+        and is_password(value)
+    )
 
 
 def _is_setting(value: str) -> bool:
     digits = sum(map(str.isdigit, value))
     return (
-        is_random(value) and is_opaque(value) and digits * 12 >= len(value) and not _PATTERNS["hash"].fullmatch(value)
+        is_random(value)
+        and is_opaque(value)
+        and digits * 12 >= len(value)
+        and not _PATTERNS["hash"].fullmatch(value)
     )
 
 
@@ -99,9 +135,16 @@ def _near(text: str, marks: re.Pattern[str], values: re.Pattern[str], kind: str)
     """Yield the values near a mark; reads every character once."""
     done = 0
     for mark in marks.finditer(text):
-        start, end = max(done, mark.start() - NEAR), mark.end() + NEAR
+        start, end = (
+            max(
+                done,
+                mark.start() - NEAR,
+            ),
+            mark.end() + NEAR,
+        )
         for value in values.finditer(text, start, min(end, len(text))):
-            # A value that reaches the end of the window may go on behind it; another mark near by finds it whole.
+            # A value that reaches the end of the window may go on behind it; another mark near by
+            # finds it whole.
             if value.end() < end or end >= len(text):
                 done = value.end()
                 if is_random(value[0]):
@@ -117,7 +160,16 @@ def _encoded_keys(text: str) -> Iterator[Hit]:
         if start < seen or not found[0].startswith(_PEM_STARTS):
             continue
         rows = [found[0]]
-        while len(rows) < MAX_ROWS and (row := _PATTERNS["base64_next"].match(text, end)) is not None:
+        while (
+            len(rows) < MAX_ROWS
+            and (
+                row := _PATTERNS["base64_next"].match(
+                    text,
+                    end,
+                )
+            )
+            is not None
+        ):
             rows.append(row["run"])
             end = row.end("run")
         seen = end
@@ -160,13 +212,25 @@ def _columns(text: str, lower: str) -> Iterator[Hit]:
 
 
 def _header(line: str) -> tuple[str, list[str | None]]:
-    """Return the separator and the type of each column, ('', []) for a line that is no header with a credential."""
+    """Return the separator and the type of each column, ('', []) for a line that is no header with
+    a credential.
+    """
     # A header is short; a long line of many cells costs time.
     if len(line) > 2_000 or _PATTERNS["no_header"].search(line) is not None:
         return "", []
     separator = next((sign for sign in _CELL_ENDS if sign in line), "")
     cells = line.split(separator)
-    names = [names_credential(cell.strip(" \"'").replace(" ", "_")) if len(cell) <= 40 else None for cell in cells]
+    names = [
+        names_credential(
+            cell.strip(" \"'").replace(
+                " ",
+                "_",
+            )
+        )
+        if len(cell) <= 40
+        else None
+        for cell in cells
+    ]
     # Every column of a header has a name.
     return (separator, names) if any(names) and all(map(str.strip, cells)) else ("", [])
 
@@ -174,13 +238,22 @@ def _header(line: str) -> tuple[str, list[str | None]]:
 def _row(cells: list[str], names: list[str | None], at: int) -> Iterator[Hit]:
     for cell, kind in zip(cells, names, strict=True):
         value = cell.strip().strip("\"'")
-        if kind is not None and is_opaque(value) and is_secret(value, kind, quoted=True, strong=True):
+        if (
+            kind is not None
+            and is_opaque(value)
+            and is_secret(value, kind, quoted=True, strong=True)
+        ):
             start = at + cell.index(value)
             yield start, start + len(value), kind
         at += len(cell) + 1
 
 
-_FITS = {"password": is_password, "userinfo": _is_userinfo, "mixed": _is_mixed, "setting": _is_setting}
+_FITS = {
+    "password": is_password,
+    "userinfo": _is_userinfo,
+    "mixed": _is_mixed,
+    "setting": _is_setting,
+}
 
 
 @dataclass(frozen=True)
@@ -208,9 +281,15 @@ class _Structure:
             yield *found.span("s"), self.kind
 
 
-_TABLE = tomllib.loads(Path(__file__).with_name("structured_secrets.toml").read_text(encoding="utf-8"))
-_PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}
+_TABLE = tomllib.loads(
+    Path(__file__).with_name("structured_secrets.toml").read_text(encoding="utf-8")
+)
+_PATTERNS = {
+    name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()
+}
 _SET = re.compile(_TABLE["set"])
-_STRUCTURES, _LONG = ([_Structure(**row) for row in _TABLE[group]] for group in ("structures", "long"))
+_STRUCTURES, _LONG = (
+    [_Structure(**row) for row in _TABLE[group]] for group in ("structures", "long")
+)
 _KNOWN = [structure for structure in _STRUCTURES if structure.kind]
 """The structures whose secret needs no credential's name."""

@@ -1,4 +1,5 @@
-"""Tokens of exact form: gitleaks' rules in time linear in the text, and rules of our own where gitleaks has none.
+"""Tokens of exact form: gitleaks' rules in time linear in the text, and rules of our own where
+gitleaks has none.
 
 Both are data: `rules.json`, made of gitleaks' configuration, and `token_detection.toml`.
 """
@@ -28,7 +29,10 @@ def occurrences(text: str, part: str) -> Iterator[int]:
 
 
 def holds_any(text: str, parts: Iterable[str]) -> bool:
-    """Return whether one of some parts occurs in a text. A loop: most texts are short, and a generator takes longer."""
+    """Return whether one of some parts occurs in a text.
+
+    A loop: most texts are short, and a generator takes longer.
+    """
     for part in parts:  # noqa: SIM110
         if part in text:
             return True
@@ -45,9 +49,11 @@ _DIGIT_BYTE = re.compile(rb"\d")
 
 
 def certain_runs(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where the runs of letters, digits, `_` and `-` are in which a secret can be that names itself.
+    """Yield where the runs of letters, digits, `_` and `-` are in which a secret can be that names
+    itself.
 
-    Each is as long as can be and has a digit. A pattern takes four times as long to find them; most files have none.
+    Each is as long as can be and has a digit. A pattern takes four times as long to find them; most
+    files have none.
     """
     runs = data.translate(_AS_RUNS)
     start = runs.find(_LEAST_RUN)
@@ -73,9 +79,13 @@ _DIGIT = re.compile(r"\d")
 
 
 class CandidateText:
-    """A text, the same in lower case with the same length, and its windows: none over another, in order."""
+    """A text, the same in lower case with the same length, and its windows: none over another, in
+    order.
+    """
 
-    def __init__(self, text: str, lower: str, words: Sequence[str] | None = None, *, certain: bool = False) -> None:
+    def __init__(
+        self, text: str, lower: str, words: Sequence[str] | None = None, *, certain: bool = False
+    ) -> None:
         """words: at least all the words of the text with LEAST characters, where they are known.
 
         certain: only for secrets that name themselves; they need no name of a provider before them.
@@ -167,7 +177,11 @@ class GitleaksRule:
         # Without a group of its own a rule's first group is the secret, as in gitleaks.
         group = self.group if self.group is not None else min(1, self.pattern.groups)
         secret = found[group]
-        if secret is None or len(secret) < LEAST or entropy(secret) < max(self.entropy, LEAST_ENTROPY):
+        if (
+            secret is None
+            or len(secret) < LEAST
+            or entropy(secret) < max(self.entropy, LEAST_ENTROPY)
+        ):
             return None
         if any(allowed.search(secret) for allowed in self.allowed_patterns):
             return None
@@ -176,8 +190,14 @@ class GitleaksRule:
 
 @cache
 def load_rules() -> tuple[GitleaksRule, ...]:
-    """Return every rule of rules.json. A pattern is compiled when a text first holds one of its anchors."""
-    return tuple(_rule(row) for row in json.loads(Path(__file__).with_name("rules.json").read_text(encoding="utf-8")))
+    """Return every rule of rules.json.
+
+    A pattern is compiled when a text first holds one of its anchors.
+    """
+    return tuple(
+        _rule(row)
+        for row in json.loads(Path(__file__).with_name("rules.json").read_text(encoding="utf-8"))
+    )
 
 
 @cache
@@ -186,7 +206,9 @@ def _rules_by_anchor() -> tuple[tuple[str, GitleaksRule], ...]:
 
 
 SHORT, START = 200, 3
-"""Characters of a text that is divided in its starts of anchors, and of such a start; every anchor has as many."""
+"""Characters of a text that is divided in its starts of anchors, and of such a start; every anchor
+has as many.
+"""
 
 
 @cache
@@ -199,20 +221,27 @@ def _places_by_start() -> Mapping[str, list[int]]:
 
 
 def _rules_for(lower: str) -> Iterator[tuple[str, GitleaksRule]]:
-    """Yield the anchors that a text in lower case holds, with their rules, in the order of the rules."""
+    """Yield the anchors that a text in lower case holds, with their rules, in the order of the
+    rules.
+    """
     rules: Sequence[tuple[str, GitleaksRule]] = _rules_by_anchor()
     if len(lower) <= SHORT:  # the starts of a short text are fewer than the anchors
         by_start = _places_by_start()
         starts = {lower[at : at + START] for at in range(len(lower) - START + 1)}
         rules = [
-            rules[place] for place in sorted(place for start in starts & by_start.keys() for place in by_start[start])
+            rules[place]
+            for place in sorted(
+                place for start in starts & by_start.keys() for place in by_start[start]
+            )
         ]
     return ((anchor, rule) for anchor, rule in rules if anchor in lower)
 
 
 def _rule(row: Mapping[str, Any]) -> GitleaksRule:
     anchors, allowed = tuple(row["anchors"]), tuple(row.get("allowed", ()))
-    return GitleaksRule(row["id"], row["pattern"], anchors, float(row["entropy"]), row.get("group"), allowed)
+    return GitleaksRule(
+        row["id"], row["pattern"], anchors, float(row["entropy"]), row.get("group"), allowed
+    )
 
 
 def find_issued(candidate_text: CandidateText) -> Iterator[Hit]:
@@ -258,8 +287,13 @@ class ExactToken:
 
 @cache
 def exact_tokens() -> tuple[ExactToken, ...]:
-    """Return the tokens of token_detection.toml. A pattern is compiled when a text first holds what the token holds."""
-    rows = tomllib.loads(Path(__file__).with_name("token_detection.toml").read_text(encoding="utf-8"))["tokens"]
+    """Return the tokens of token_detection.toml.
+
+    A pattern is compiled when a text first holds what the token holds.
+    """
+    rows = tomllib.loads(
+        Path(__file__).with_name("token_detection.toml").read_text(encoding="utf-8")
+    )["tokens"]
     return tuple(ExactToken(**row) for row in rows)
 
 
@@ -279,22 +313,34 @@ def is_random(text: str) -> bool:
     """Return whether a text has digits, and letters of both cases or many of one."""
     digits = sum(map(str.isdigit, text))
     mixed = any(map(str.islower, text)) and any(map(str.isupper, text))
-    # Two digits and different characters exclude words; 24 of one case are needed where no mix of cases tells.
-    return digits >= 2 and (mixed or len(text) >= 24) and len(set(text)) >= 9 and any(map(str.isalpha, text))
+    # Two digits and different characters exclude words; 24 of one case are needed where no mix of
+    # cases tells.
+    return (
+        digits >= 2
+        and (mixed or len(text) >= 24)
+        and len(set(text)) >= 9
+        and any(map(str.isalpha, text))
+    )
 
 
-_NOT_CERTAIN = frozenset({"vault-token", "facebook-token", "mollie-key", "voyage-key", "pagerduty-key", "api-key"})
-"""Tokens whose form other things can have: what is hidden in a session is not yet a finding in a skill."""
+_NOT_CERTAIN = frozenset(
+    {"vault-token", "facebook-token", "mollie-key", "voyage-key", "pagerduty-key", "api-key"}
+)
+"""Tokens whose form other things can have: what is hidden in a session is not yet a finding in a
+skill.
+"""
 
 _PLACEHOLDER = re.compile(
-    r"example(?![a-z0-9])|your|x{4}|\.\.\.|placeholder|dummy|fake|sample|redacted|changeme|change-me|replace|0{6}|1{6}"
-    r"|a{6}|123456|abcdef|abc123|test|mock|foobar|exposed",
+    r"example(?![a-z0-9])|your|x{4}|\.\.\.|placeholder|dummy|fake|sample|redacted|changeme|"
+    r"change-me|replace|0{6}|1{6}|a{6}|123456|abcdef|abc123|test|mock|foobar|exposed",
     re.IGNORECASE,
 )
 
 
 def find_certain(text: str) -> Iterator[Hit]:
-    """Yield the secrets of a text that name themselves, by a beginning or an exact form; placeholders are none."""
+    """Yield the secrets of a text that name themselves, by a beginning or an exact form;
+    placeholders are none.
+    """
     candidate_text = make_certain_candidates(text)
     if not candidate_text.windows:
         return
@@ -303,8 +349,11 @@ def find_certain(text: str) -> Iterator[Hit]:
         if kind not in _NOT_CERTAIN and not is_placeholder(text[start:end]):
             yield start, end, kind
     for start, end, kind in find_issued(candidate_text):
-        # Rules whose anchor is a provider's name before the secret are left out: only the secret itself is certain.
-        if candidate_text.lower.startswith(anchors[kind], start) and not is_placeholder(text[start:end]):
+        # Rules whose anchor is a provider's name before the secret are left out: only the secret
+        # itself is certain.
+        if candidate_text.lower.startswith(anchors[kind], start) and not is_placeholder(
+            text[start:end]
+        ):
             yield start, end, kind
 
 

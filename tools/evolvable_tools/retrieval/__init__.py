@@ -1,8 +1,8 @@
 """Search: the stages from the words of a task to a verdict.
 
-Begin with `search_cascade`: it asks stage after stage with the `SearchDependencies` that there are, and returns
-`SearchMatch`es; `Verdict` says what the best of them is worth. `find_near_duplicates` compares new descriptions with
-old.
+Begin with `search_cascade`: it asks stage after stage with the `SearchDependencies` that there are,
+and returns `SearchMatch`es; `Verdict` says what the best of them is worth. `find_near_duplicates`
+compares new descriptions with old.
 """
 
 from evolvable_store import late_names
@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from evolvable_tools.retrieval.cascade import break_ties, search_cascade
     from evolvable_tools.retrieval.clauses import Excerpts, cut_at_words
     from evolvable_tools.retrieval.further import MOST
-    from evolvable_tools.retrieval.near_duplicates import EACH, NearDuplicateReport, find_near_duplicates
+    from evolvable_tools.retrieval.near_duplicates import (
+        EACH,
+        NearDuplicateReport,
+        find_near_duplicates,
+    )
     from evolvable_tools.retrieval.search_types import (
         FITS,
         MODES,

@@ -1,7 +1,9 @@
-"""The cascade: stages in a row from the cheapest, merged into one order, and a judge where there is a choice.
+"""The cascade: stages in a row from the cheapest, merged into one order, and a judge where there is
+a choice.
 
-`search_evoagent` is the search of EvoAgent (arXiv 2604.20133), section 3.2: triggers as substrings, then
-the cosine of task and description, then a model's choice. It is linear in the library, as in the paper.
+`search_evoagent` is the search of EvoAgent (arXiv 2604.20133), section 3.2: triggers as substrings,
+then the cosine of task and description, then a model's choice. It is linear in the library, as in
+the paper.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
@@ -10,7 +12,15 @@ from itertools import islice
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind, parse_kind
-from evolvable_store.search import MAX_QUERY, Candidates, Index, IndexEntry, Match, PastTasks, Ranking
+from evolvable_store.search import (
+    MAX_QUERY,
+    Candidates,
+    Index,
+    IndexEntry,
+    Match,
+    PastTasks,
+    Ranking,
+)
 from evolvable_store.storage import SuccessCounts
 from evolvable_tools.llm import LanguageModel, ProviderError
 from evolvable_tools.metrics import wilson_lower_bound
@@ -26,7 +36,12 @@ from evolvable_tools.retrieval.further import (
     likely_ids,
     order_few,
 )
-from evolvable_tools.retrieval.hybrid import fuse_with_vectors, is_clear, order_by_words, report_hybrid
+from evolvable_tools.retrieval.hybrid import (
+    fuse_with_vectors,
+    is_clear,
+    order_by_words,
+    report_hybrid,
+)
 from evolvable_tools.retrieval.search_types import (
     FITS,
     MODES,
@@ -45,7 +60,9 @@ NEAR = 0.6
 """The cosine from which the nearest description is an answer."""
 
 PAPER_PATIENCE = 5.0
-"""Seconds that the paper's second stage waits for the embedder, so that a busy machine does not change the answer."""
+"""Seconds that the paper's second stage waits for the embedder, so that a busy machine does not
+change the answer.
+"""
 
 JUDGED = 0.7
 """The confidence in the model's choice."""
@@ -59,18 +76,30 @@ MOST_DESCRIPTION = 150
 # Entries of one read, so that a walk over a library of any size holds one page in memory.
 _PAGE = 1_000
 
-Choose = Callable[[str, Sequence[IndexEntry]], tuple[IndexEntry | None, str]]
-"""A model's choice for a task among all entries, and why; None when none fits. May raise an EvolvableError."""
+Choose = Callable[
+    [
+        str,
+        Sequence[IndexEntry],
+    ],
+    tuple[IndexEntry | None, str],
+]
+"""A model's choice for a task among all entries, and why; None when none fits.
+
+May raise an EvolvableError.
+"""
 
 
 def search_evoagent(
-    index: Index, query: SearchQuery, neighbours: Neighbours | None = None, choose: Choose | None = None
+    index: Index,
+    query: SearchQuery,
+    neighbours: Neighbours | None = None,
+    choose: Choose | None = None,
 ) -> Mapping[str, StageResult]:
     """Return the result of each stage that ran, in order: "keyword", "embedding", "llm".
 
-    Only the last may have a candidate, and at most one. Entries are in the order of name, kind and scope. The search
-    reads the first MAX_QUERY characters of the task. Without an embedder or a model, or when one fails, its stage has
-    no candidate and gives the reason.
+    Only the last may have a candidate, and at most one. Entries are in the order of name, kind and
+    scope. The search reads the first MAX_QUERY characters of the task. Without an embedder or a
+    model, or when one fails, its stage has no candidate and gives the reason.
     """
     task = query.task[:MAX_QUERY]
     answers = {"keyword": _run_keyword(index, query, task.lower())}
@@ -100,7 +129,9 @@ def _run_keyword(index: Index, query: SearchQuery, task: str) -> StageResult:
     return StageResult((), "no trigger is part of the task")
 
 
-def _run_embedding(index: Index, query: SearchQuery, task: str, neighbours: Neighbours | None) -> StageResult:
+def _run_embedding(
+    index: Index, query: SearchQuery, task: str, neighbours: Neighbours | None
+) -> StageResult:
     if neighbours is None:
         return StageResult((), "skipped: no embedder is installed")
     nearest = neighbours.begin(task).described(query.kind, query.scopes, within=PAPER_PATIENCE)
@@ -110,11 +141,15 @@ def _run_embedding(index: Index, query: SearchQuery, task: str, neighbours: Neig
     if cosine <= 0:  # the paper's running best starts at 0
         return StageResult((), f"no description has a cosine above 0 ({nearest.said})")
     if cosine < NEAR:
-        return StageResult((), f"the nearest description has cosine {cosine:.3f}, under {NEAR} ({nearest.said})")
+        return StageResult(
+            (), f"the nearest description has cosine {cosine:.3f}, under {NEAR} ({nearest.said})"
+        )
     entry = next((entry for entry in _all_entries(index, query) if entry.id == id_), None)
     if entry is None:
         return StageResult((), "the nearest was removed meanwhile")
-    return _single_result(entry, min(cosine, 1.0), f"cosine {cosine:.3f} between the task and its description")
+    return _single_result(
+        entry, min(cosine, 1.0), f"cosine {cosine:.3f} between the task and its description"
+    )
 
 
 def _run_llm(index: Index, query: SearchQuery, task: str, choose: Choose | None) -> StageResult:
@@ -122,7 +157,11 @@ def _run_llm(index: Index, query: SearchQuery, task: str, choose: Choose | None)
         return StageResult((), "skipped: no model is configured")
     # One more than the prompt holds tells whether the list was cut.
     entries = list(islice(_all_entries(index, query), MOST_LISTED + 1))
-    whole = "" if len(entries) <= MOST_LISTED else f" (asked about the first {MOST_LISTED:,} of the library)"
+    whole = (
+        ""
+        if len(entries) <= MOST_LISTED
+        else f" (asked about the first {MOST_LISTED:,} of the library)"
+    )
     entries = entries[:MOST_LISTED]
     if not entries:
         return StageResult((), "there is nothing to choose from")
@@ -139,7 +178,17 @@ def _run_llm(index: Index, query: SearchQuery, task: str, choose: Choose | None)
 
 
 def _single_result(entry: IndexEntry, confidence: float, why: str) -> StageResult:
-    return StageResult((Match(entry, confidence=confidence, why=why, sure=True),), f"{entry.ref}: {why}")
+    return StageResult(
+        (
+            Match(
+                entry,
+                confidence=confidence,
+                why=why,
+                sure=True,
+            ),
+        ),
+        f"{entry.ref}: {why}",
+    )
 
 
 # Bounds the work of a call: each match in an answer is explained and gets a confidence.
@@ -161,8 +210,9 @@ _AT_LEAST = 10  # candidates of each stage, so that merging can reorder the firs
 class CascadeResult:
     """Matches, best first, and the verdict on them. With `none` they are only the nearest.
 
-    `fits`: the confidence from which a match fits; one that was named or chosen has it. `rule`: what the verdict comes
-    from. `further`: with `choose`, what else may be for the task, the likely ones first.
+    `fits`: the confidence from which a match fits; one that was named or chosen has it. `rule`:
+    what the verdict comes from. `further`: with `choose`, what else may be for the task, the likely
+    ones first.
     """
 
     matches: tuple[Match, ...]
@@ -185,20 +235,26 @@ def search_cascade(
 ) -> CascadeResult:
     """Return the resources of one kind that fit a task, best first.
 
-    scopes: the visible ones, nearest first; a resource hides others of its name further away. None: all.
-    mode: a key of MODES. Raises InvalidArgument for an empty task, a limit out of 1 to MAX_LIMIT or another mode;
-    InvalidRef for another kind.
+    scopes: the visible ones, nearest first; a resource hides others of its name further away. None:
+    all. mode: a key of MODES. Raises InvalidArgument for an empty task, a limit out of 1 to
+    MAX_LIMIT or another mode; InvalidRef for another kind.
     """
     dependencies = dependencies or SearchDependencies()
     _check(task, limit, mode)
-    query = SearchQuery(task, parse_kind(kind), scopes, max(limit, _AT_LEAST), max(limit, SHORTLIST))
+    query = SearchQuery(
+        task, parse_kind(kind), scopes, max(limit, _AT_LEAST), max(limit, SHORTLIST)
+    )
     sure_from = (
         SURE if dependencies.fits is None else max(SURE, dependencies.fits)
     )  # a threshold that is given can only raise it
     if mode == "paper":
         return _search_paper(index, query, dependencies)
     # The embedder works on the task while the index is searched.
-    pending = dependencies.neighbours.begin(task) if mode == "auto" and dependencies.neighbours is not None else None
+    pending = (
+        dependencies.neighbours.begin(task)
+        if mode == "auto" and dependencies.neighbours is not None
+        else None
+    )
     results: dict[str, StageResult] = {}
     threshold, rule = (
         FITS if dependencies.fits is None else dependencies.fits,
@@ -214,23 +270,28 @@ def search_cascade(
         scopes=scopes,
         limit=query.limit,
         list_limit=LIST_ALL,
-        own=2 * query.limit + BY_ITSELF,  # the keyword and the text stage have at most so many matches
+        # The keyword and the text stage have at most so many matches.
+        own=2 * query.limit + BY_ITSELF,
     )
     ranking = signals.ranking if mode in ("auto", "text") else None
     if words is not None:
         results["keyword"] = match_exact(words, signals.phrases, query.limit)
     if ranking is not None:
         fused = order_by_words(ranking, query)
-        if pending is not None and not is_clear(fused):  # vectors change nothing where the words are clear
+        # Vectors change nothing where the words are clear.
+        if pending is not None and not is_clear(fused):
             fused = fuse_with_vectors(index, query, ranking, pending)
         nearest = fused.similar.nearest if fused.similar else ()
         threshold = fits_from(ranking.documents) if dependencies.fits is None else dependencies.fits
         rule = VerdictRule(ranking.documents, sure_from)
-        alone = "keyword" not in results or not results["keyword"].candidates  # then nothing is merged
+        # Then nothing is merged.
+        alone = "keyword" not in results or not results["keyword"].candidates
         results |= report_hybrid(fused, pending, query.first if alone else query.limit)
     merged = _apply_past_tasks(index, task, _merge_matches(results, threshold), threshold)
     rule = _adapt_rule(rule, merged, ranking, task)
-    found = CascadeResult(tuple(merged[:limit]), rule.verdict(merged), _reports(results), threshold, rule)
+    found = CascadeResult(
+        tuple(merged[:limit]), rule.verdict(merged), _reports(results), threshold, rule
+    )
     if found.verdict is not Verdict.CHOOSE or ranking is None:
         return found
     ids = _further_ids(signals, merged, nearest, dependencies)
@@ -239,11 +300,18 @@ def search_cascade(
     judge_model = (
         dependencies.judge_model if mode == "auto" else None
     )  # the other modes are fixed stages, to compare with
-    return found if judge_model is None else _apply_judge(found, task, merged, judge_model, index.answers)
+    return (
+        found
+        if judge_model is None
+        else _apply_judge(found, task, merged, judge_model, index.answers)
+    )
 
 
 def _further_ids(
-    signals: Candidates, merged: Sequence[Match], nearest: Sequence[int], dependencies: SearchDependencies
+    signals: Candidates,
+    merged: Sequence[Match],
+    nearest: Sequence[int],
+    dependencies: SearchDependencies,
 ) -> Sequence[int]:
     """Return what else may be for the task; () where every entry is known.
 
@@ -255,28 +323,46 @@ def _further_ids(
     return likely_ids(signals, merged, nearest, proven)
 
 
-def _further(signals: Candidates, merged: Sequence[Match], entries: Sequence[IndexEntry]) -> tuple[IndexEntry, ...]:
-    """Return what else may be for the task, the likely ones first. entries: of `_further_ids`, in their order."""
+def _further(
+    signals: Candidates, merged: Sequence[Match], entries: Sequence[IndexEntry]
+) -> tuple[IndexEntry, ...]:
+    """Return what else may be for the task, the likely ones first.
+
+    entries: of `_further_ids`, in their order.
+    """
     if signals.every is not None:
         return further_choices(order_few(signals.every, signals.ranking.weighed), merged, LIST_ALL)
     return further_choices(entries, merged, max(0, MOST - len(merged)))
 
 
-def _adapt_rule(rule: VerdictRule, merged: Sequence[Match], ranking: Ranking | None, task: str) -> VerdictRule:
+def _adapt_rule(
+    rule: VerdictRule, merged: Sequence[Match], ranking: Ranking | None, task: str
+) -> VerdictRule:
     """Return the rule for a task whose words may be of another language than the library's."""
     # A task without a searchable word (`asked` is empty) stays `none` in every language.
-    if rule.verdict(merged) is Verdict.NONE and ranking is not None and ranking.terms and is_foreign(task):
+    if (
+        rule.verdict(merged) is Verdict.NONE
+        and ranking is not None
+        and ranking.terms
+        and is_foreign(task)
+    ):
         return replace(rule, comparable=False)
     return rule
 
 
-def _search_paper(index: Index, query: SearchQuery, dependencies: SearchDependencies) -> CascadeResult:
-    answers = search_evoagent(index, query, dependencies.neighbours, _make_chooser(dependencies, index.answers))
+def _search_paper(
+    index: Index, query: SearchQuery, dependencies: SearchDependencies
+) -> CascadeResult:
+    answers = search_evoagent(
+        index, query, dependencies.neighbours, _make_chooser(dependencies, index.answers)
+    )
     threshold = FITS if dependencies.fits is None else dependencies.fits
     matches = tuple(_merge_matches(answers, threshold))
     verdict = Verdict.SURE if matches else Verdict.NONE
     # The paper has no threshold after its stages: what one of them returns is the answer.
-    return CascadeResult(matches, verdict, _reports(answers), threshold, VerdictRule(0, sure_from=0.0))
+    return CascadeResult(
+        matches, verdict, _reports(answers), threshold, VerdictRule(0, sure_from=0.0)
+    )
 
 
 def _check(task: str, limit: int, mode: str) -> None:
@@ -284,9 +370,13 @@ def _check(task: str, limit: int, mode: str) -> None:
         raise InvalidArgument("The task is empty.", "Say in a sentence what is to be done.")
     # `type` and not isinstance: JSON's true is an int in Python.
     if type(limit) is not int or not 1 <= limit <= MAX_LIMIT:
-        raise InvalidArgument(f"limit is {str(limit)[:40]!r}.", f"It may be a whole number from 1 to {MAX_LIMIT}.")
+        raise InvalidArgument(
+            f"limit is {str(limit)[:40]!r}.", f"It may be a whole number from 1 to {MAX_LIMIT}."
+        )
     if mode not in MODES:
-        raise InvalidArgument(f"There is no mode {str(mode)[:40]!r}.", f"The modes are {', '.join(MODES)}.")
+        raise InvalidArgument(
+            f"There is no mode {str(mode)[:40]!r}.", f"The modes are {', '.join(MODES)}."
+        )
 
 
 def _reports(results: Mapping[str, StageResult]) -> tuple[StageReport, ...]:
@@ -294,18 +384,23 @@ def _reports(results: Mapping[str, StageResult]) -> tuple[StageReport, ...]:
 
 
 def _merge_matches(results: Mapping[str, StageResult], fits: float) -> list[Match]:
-    """Return one match for each resource, in the order of confidence, those that a stage is sure of first.
+    """Return one match for each resource, in the order of confidence, those that a stage is sure of
+    first.
 
-    Stages count as independent witnesses: all are wrong only if each is. Matches keep the order of their stage where no
-    other stage found them. One that a stage is sure of fits at any threshold.
+    Stages count as independent witnesses: all are wrong only if each is. Matches keep the order of
+    their stage where no other stage found them. One that a stage is sure of fits at any threshold.
     """
     merged: dict[int, Match] = {}
-    # From the last stage to the first, so that in `_join` the earlier stage is `one`, and its reason comes first.
+    # From the last stage to the first, so that in `_join` the earlier stage is `one`, and its
+    # reason comes first.
     for stage in reversed(list(results)):
         for match in results[stage].candidates:
             match.stage, other_match = stage, merged.get(match.entry.id)
             merged[match.entry.id] = _join(match, other_match) if other_match else match
-    ordered = sorted(merged.values(), key=lambda match: (not match.sure, -match.confidence))
+    ordered = sorted(
+        merged.values(),
+        key=lambda match: (not match.sure, -match.confidence),
+    )
     for match in ordered:
         # Rounded here, so that everything below compares the numbers that the answer shows.
         match.confidence = round(match.confidence, 3)
@@ -317,8 +412,9 @@ def _merge_matches(results: Mapping[str, StageResult], fits: float) -> list[Matc
 def _apply_past_tasks(index: Index, task: str, merged: list[Match], fits: float) -> list[Match]:
     """Return the matches after what is known of nearly this task; a sure one stays.
 
-    One that was wrong for it is less likely, one that a person named is LABELLED. The best match fits when a session
-    used it for nearly this task with success: sessions change no order here, so one that is hostile gains no place.
+    One that was wrong for it is less likely, one that a person named is LABELLED. The best match
+    fits when a session used it for nearly this task with success: sessions change no order here, so
+    one that is hostile gains no place.
     """
     past = index.past_tasks(task, [match.entry.id for match in merged if not match.sure])
     # Most tasks are near to none that was learned.
@@ -359,9 +455,11 @@ def _apply_judge(
     judge_model: LanguageModel,
     memory: MutableMapping[str, str],
 ) -> CascadeResult:
-    """Return the result after the judge's choice; when the judge fails, the result with its choice for the caller.
+    """Return the result after the judge's choice; when the judge fails, the result with its choice
+    for the caller.
 
-    Where a match fits, the judge chooses among the first few by long descriptions, else among all by short ones.
+    Where a match fits, the judge chooses among the first few by long descriptions, else among all
+    by short ones.
     """
     shortlist, most, length = list(merged[:SHORTLIST]), SHORTLIST, judge_stage.MAX_DESCRIPTION
     if not any(match.confidence >= found.fits for match in merged):
@@ -369,7 +467,9 @@ def _apply_judge(
         most, length = LIST_ALL, MOST_DESCRIPTION
     choices = judge_stage.make_choices([match.entry for match in shortlist])
     try:
-        judged = judge_stage.ask_judge(task, choices, judge_model, memory, most=most, most_description=length)
+        judged = judge_stage.ask_judge(
+            task, choices, judge_model, memory, most=most, most_description=length
+        )
     # A judge without an answer costs the search nothing: the caller chooses.
     except ProviderError as error:
         return replace(found, stages=(*found.stages, StageReport("judge", error.text)))
@@ -386,7 +486,9 @@ def _apply_judge(
     return replace(found, matches=matches, verdict=Verdict.SURE, stages=stages, further=())
 
 
-def _make_chooser(dependencies: SearchDependencies, memory: MutableMapping[str, str]) -> Choose | None:
+def _make_chooser(
+    dependencies: SearchDependencies, memory: MutableMapping[str, str]
+) -> Choose | None:
     judge_model = dependencies.judge_model
     if judge_model is None:
         return None
@@ -396,13 +498,17 @@ def _make_chooser(dependencies: SearchDependencies, memory: MutableMapping[str, 
         judged = judge_stage.ask_judge(
             task, choices, judge_model, memory, most=MOST_LISTED, most_description=MOST_DESCRIPTION
         )
-        return next((entry for entry in entries if str(entry.ref) == judged.ref), None), judged.why or judged.report
+        return next(
+            (entry for entry in entries if str(entry.ref) == judged.ref), None
+        ), judged.why or judged.report
 
     return choose
 
 
 CAP = wilson_lower_bound(1, 1)
-"""The most that reported evidence, or evidence of a resource without a voucher, is worth: one success of one."""
+"""The most that reported evidence, or evidence of a resource without a voucher, is worth: one
+success of one.
+"""
 
 TIE = 0.05
 """Confidences that differ by at most this count as equal; the models are not more exact."""
@@ -417,9 +523,9 @@ def break_ties(
 ) -> tuple[Match, ...]:
     """Return the matches with near ties ordered by evidence, then by the nearer scope.
 
-    proofs: by the resource's id. scopes: nearest first. capped: resources whose evidence counts at most CAP. A match
-    that does not fit keeps its place, as does a choice of a judge or a name. No match moves past one whose confidence
-    is higher by more than TIE.
+    proofs: by the resource's id. scopes: nearest first. capped: resources whose evidence counts at
+    most CAP. A match that does not fit keeps its place, as does a choice of a judge or a name. No
+    match moves past one whose confidence is higher by more than TIE.
     """
     ordered: list[Match] = []
     rest = list(matches)
@@ -444,7 +550,9 @@ def break_ties(
 
 
 def _evidence_bound(proof: SuccessCounts | None, capped: bool) -> float:
-    """Return the value of evidence: of verified ends alone where there are any, else of reported ones up to CAP."""
+    """Return the value of evidence: of verified ends alone where there are any, else of reported
+    ones up to CAP.
+    """
     if proof is None:
         return 0.0
     if not proof.verified:

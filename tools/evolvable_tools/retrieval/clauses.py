@@ -1,4 +1,6 @@
-"""What a reader is shown of descriptions: cut at words, and of near-equal ones the clause in which they differ."""
+"""What a reader is shown of descriptions: cut at words, and of near-equal ones the clause in which
+they differ.
+"""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +11,8 @@ ALIKE = 0.6
 """Share of the words of the shorter of two descriptions from which they are near-equal."""
 
 _MOST = 1_024  # characters of a description that are compared
-# A clause with the marks that end it, of Latin and of CJK scripts. Brackets and line breaks end one as well.
+# A clause with the marks that end it, of Latin and of CJK scripts. Brackets and line breaks end one
+# as well.
 _CLAUSE = re.compile(r"[^.;:!?,()。；：！？，、\n]+[.;:!?,()。；：！？，、\n]*\s*")
 
 
@@ -21,7 +24,8 @@ def cut_at_words(text: str, length: int) -> str:
     cut = line[: max(0, length - 1)]
     if not line[len(cut)].isspace():
         begun = cut.rpartition(" ")[0]
-        cut = begun if 2 * len(begun) >= len(cut) else cut  # a text without spaces is cut between two characters
+        # A text without spaces is cut between two characters.
+        cut = begun if 2 * len(begun) >= len(cut) else cut
     cut = cut.rstrip(" ,;:")
     return f"{cut}…" if cut else ""
 
@@ -35,7 +39,8 @@ class Excerpts:
         self._starts = [_difference(at, self._lines, words) for at in range(len(texts))]
 
     def excerpt(self, at: int, length: int) -> str:
-        """Return so many characters of a description: the first ones, or from the clause that its likes lack.
+        """Return so many characters of a description: the first ones, or from the clause that its
+        likes lack.
 
         A clause that stands wholly among the first ones needs no other beginning.
         """
@@ -50,12 +55,17 @@ def _words(text: str) -> set[str]:
 
 
 def _difference(at: int, lines: Sequence[str], words: Sequence[set[str]]) -> tuple[int, int]:
-    """Return where the clause with most of the words that no near-equal description has begins and ends.
+    """Return where the clause with most of the words that no near-equal description has begins and
+    ends.
 
     (0, 0) where there is none.
     """
     own = words[at]
-    others = [other_words for other, other_words in enumerate(words) if other != at and _are_alike(own, other_words)]
+    others = [
+        other_words
+        for other, other_words in enumerate(words)
+        if other != at and _are_alike(own, other_words)
+    ]
     rest = own.difference(*others) if others else set()
     best, most = (0, 0), 0
     for clause in _CLAUSE.finditer(lines[at][:_MOST]) if rest else ():
@@ -67,4 +77,7 @@ def _difference(at: int, lines: Sequence[str], words: Sequence[set[str]]) -> tup
 
 def _are_alike(first: set[str], second: set[str]) -> bool:
     # `max`: a text without words is like no other.
-    return len(first & second) >= ALIKE * max(1, min(len(first), len(second)))
+    return len(first & second) >= ALIKE * max(
+        1,
+        min(len(first), len(second)),
+    )

@@ -1,7 +1,8 @@
 """The keyword stage: names and triggers that occur in the task, word for word.
 
-The index looks up each two neighbouring words among the beginnings of all names and triggers. The cost grows with the
-task and not with the library, and both the words read and the phrases found are bounded.
+The index looks up each two neighbouring words among the beginnings of all names and triggers. The
+cost grows with the task and not with the library, and both the words read and the phrases found are
+bounded.
 """
 
 import re
@@ -20,17 +21,20 @@ MOST_WORDS = 256
 """Words of a task that are searched for phrases. Quotes and refs count in the whole text."""
 
 LONGEST_PHRASE = 32
-"""Words of a name or trigger, pairs of characters in Han, Kana and Hangul; longer phrases never match."""
+"""Words of a name or trigger, pairs of characters in Han, Kana and Hangul; longer phrases never
+match.
+"""
 
 _READ = 12 * MOST_WORDS  # characters that hold so many words of any but the longest kind
-# In a short task a quoted name is a call. A long one may contain code, where names and single words occur by chance.
+# In a short task a quoted name is a call. A long one may contain code, where names and single words
+# occur by chance.
 _SHORT_TASK = 12  # words
 _LONG_TASK = 60
 # Bounds the work for a word that a task repeats.
 _MOST_PLACES = 16  # of one phrase
 _OPEN = "«“"  # no quote goes on over a second opening mark: reading stays linear
-# At most 200 characters, so that a mark without its partner costs bounded time. An apostrophe within a word opens no
-# quote.
+# At most 200 characters, so that a mark without its partner costs bounded time. An apostrophe
+# within a word opens no quote.
 _QUOTED = re.compile(
     rf'"([^"]{{1,200}})"|`([^`]{{1,200}})`|“([^”{_OPEN}]{{1,200}})”|«([^»{_OPEN}]{{1,200}})»'
     r"|(?<!\w)'([^']{1,200})'(?!\w)"
@@ -55,7 +59,9 @@ class _Place:
     @property
     def is_own_name(self) -> bool:
         """Whether it is the resource's own name, and not only the name in its file."""
-        return self.phrase.source == "name" and self.phrase.text == " ".join(tokenize(self.phrase.entry.name))
+        return self.phrase.source == "name" and self.phrase.text == " ".join(
+            tokenize(self.phrase.entry.name)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +79,23 @@ class TaskWords:
     def of(cls, task: str) -> "TaskWords":
         """Return the words of this text."""
         text = task[:MAX_QUERY].casefold()
-        quotes = (" ".join(tokenize(next(filter(None, match.groups())))) for match in _QUOTED.finditer(text))
+        quotes = (
+            " ".join(tokenize(next(filter(None, match.groups()))))
+            for match in _QUOTED.finditer(text)
+        )
         command = _COMMAND.match(text)
         called = {*_REF.findall(text), *([command[1]] if command else ())}
-        return cls(tokenize(text[:_READ])[:MOST_WORDS], frozenset(quotes), frozenset(called))
+        return cls(
+            tokenize(text[:_READ])[:MOST_WORDS],
+            frozenset(quotes),
+            frozenset(called),
+        )
 
     @property
     def names(self) -> set[str]:
-        """The words that may be a name by themselves: quoted, alone, called, or followed by a kind."""
+        """The words that may be a name by themselves: quoted, alone, called, or
+        followed by a kind.
+        """
         before_kinds = {word for word, after in pairwise(self.words) if after in _KINDS}
         quoted = {text for text in self.quoted if " " not in text}
         alone = self.words if len(self.words) == 1 else ()
@@ -88,7 +103,8 @@ class TaskWords:
 
 
 def match_exact(task: TaskWords, phrases: Collection[TriggerPhrase], limit: int) -> StageResult:
-    """Return the resources whose name or trigger is in the task; the longest of several phrases comes first.
+    """Return the resources whose name or trigger is in the task; the longest of several phrases
+    comes first.
 
     phrases: those of the index whose words are side by side in the task.
     """
@@ -100,10 +116,16 @@ def match_exact(task: TaskWords, phrases: Collection[TriggerPhrase], limit: int)
         # A name of one word that only occurs has the confidence 0 and is no match.
         if candidate.confidence > (earlier.confidence if earlier else 0):
             best[candidate.entry.id] = candidate
-    candidates = sorted(best.values(), key=lambda c: (-c.confidence, c.entry.name))[:limit]
+    candidates = sorted(
+        best.values(),
+        key=lambda c: (-c.confidence, c.entry.name),
+    )[:limit]
     if not candidates:
         return StageResult((), "no name and no trigger stands in the task")
-    return StageResult(tuple(candidates), f"{candidates[0].entry.ref}: {candidates[0].why}")
+    return StageResult(
+        tuple(candidates),
+        f"{candidates[0].entry.ref}: {candidates[0].why}",
+    )
 
 
 def _find_places(phrases: Collection[TriggerPhrase], task: Sequence[str]) -> Iterator[_Place]:
@@ -129,23 +151,33 @@ def _runs(task_terms: Sequence[str], length: int) -> dict[str, list[int]]:
     """Return every run of that many words, and where in the task it begins."""
     starts: dict[str, list[int]] = {}
     for at in range(len(task_terms) - length + 1):
-        starts.setdefault(" ".join(task_terms[at : at + length]), []).append(at)
+        starts.setdefault(
+            " ".join(task_terms[at : at + length]),
+            [],
+        ).append(at)
     return starts
 
 
 def _count_claims(places: Sequence[_Place]) -> list[int]:
-    """Return for each place how many resources claim its phrase; resources of exactly that name take precedence."""
+    """Return for each place how many resources claim its phrase; resources of exactly that name
+    take precedence.
+    """
     claimants: dict[str, set[int]] = {}
     namesakes: dict[str, set[int]] = {}
     for place in places:
         claimants.setdefault(place.phrase.text, set()).add(place.phrase.entry.id)
         if place.is_own_name:
             namesakes.setdefault(place.phrase.text, set()).add(place.phrase.entry.id)
-    return [len((namesakes if place.is_own_name else claimants)[place.phrase.text]) for place in places]
+    return [
+        len((namesakes if place.is_own_name else claimants)[place.phrase.text]) for place in places
+    ]
 
 
 def _keep_longest(places: list[_Place], task: TaskWords) -> list[_Place]:
-    """Return the places that do not lie inside a longer one. A name that is not called hides no trigger."""
+    """Return the places that do not lie inside a longer one.
+
+    A name that is not called hides no trigger.
+    """
     chosen: list[_Place] = []
     reach: dict[int, int] = {}
     spans: set[tuple[int, int]] = set()
@@ -156,7 +188,9 @@ def _keep_longest(places: list[_Place], task: TaskWords) -> list[_Place]:
         if span not in spans and reach.get(place.start, 0) >= place.end:
             continue
         chosen.append(place)
-        if span not in spans and (place.phrase.source != "name" or _confidence(place, task)[0] >= SURE):
+        if span not in spans and (
+            place.phrase.source != "name" or _confidence(place, task)[0] >= SURE
+        ):
             spans.add(span)
             for at in range(*span):
                 reach[at] = max(reach.get(at, 0), place.end)
@@ -165,24 +199,30 @@ def _keep_longest(places: list[_Place], task: TaskWords) -> list[_Place]:
 
 def _make_match(place: _Place, task: TaskWords, claims: int) -> Match:
     entry = place.phrase.entry
-    quoted_phrase = f'{place.phrase.source} "{entry.name if place.phrase.source == "name" else place.phrase.text}"'
+    quoted_phrase = (
+        f"{place.phrase.source} "
+        f'"{entry.name if place.phrase.source == "name" else place.phrase.text}"'
+    )
     confidence, how = _confidence(place, task)
     # A phrase of several resources distinguishes them less.
     confidence /= claims
-    return Match(entry, confidence=confidence, why=f"{quoted_phrase} {how}", sure=confidence >= SURE)
+    return Match(
+        entry, confidence=confidence, why=f"{quoted_phrase} {how}", sure=confidence >= SURE
+    )
 
 
 def _confidence(place: _Place, task: TaskWords) -> tuple[float, str]:
     """Return how likely the phrase calls for its resource, and how it occurs in the task.
 
-    Of real tasks that call a skill by its name, 97 % meant it. A name that only occurs, even quoted, adds little to the
-    text stage. In a long task, which may contain code, it adds nothing. The weight of a trigger is an estimate: the
-    measured tasks are for skills without triggers.
+    Of real tasks that call a skill by its name, 97 % meant it. A name that only occurs, even
+    quoted, adds little to the text stage. In a long task, which may contain code, it adds nothing.
+    The weight of a trigger is an estimate: the measured tasks are for skills without triggers.
     """
     length = place.end - place.start
     if not place.exact:
         how = "stands in the task in other forms"
-        # Another form of the words is weaker evidence, and a single word in another form only a hint.
+        # Another form of the words is weaker evidence, and a single word in another form only a
+        # hint.
         return (_trigger_confidence(length) - 0.04 if length > 1 else 0.4) if len(
             task.words
         ) <= _LONG_TASK else 0.1, how
@@ -199,7 +239,9 @@ def _confidence(place: _Place, task: TaskWords) -> tuple[float, str]:
     if place.phrase.text in task.quoted and (length > 1 or len(task.words) <= _LONG_TASK):
         return 0.97, "stands quoted in the task"
     if length > 1:
-        return (_trigger_confidence(length) if len(task.words) <= _LONG_TASK else 0.4), "stands in the task"
+        return (
+            _trigger_confidence(length) if len(task.words) <= _LONG_TASK else 0.4
+        ), "stands in the task"
     return (0.5 if short else 0.1), "stands in the task"
 
 
@@ -210,8 +252,17 @@ def _trigger_confidence(length: int) -> float:
 
 
 def _is_called(place: _Place, task: TaskWords) -> bool:
-    """Return whether the task names it as such: `skill:pdf`, `/pdf` or `$pdf` at its start, "the pdf skill"."""
+    """Return whether the task names it as such: `skill:pdf`, `/pdf` or `$pdf` at its start, "the
+    pdf skill".
+    """
     entry = place.phrase.entry
     name, kind = entry.name.casefold(), entry.kind.value
     after = task.words[place.end] if place.end < len(task.words) else ""
-    return after == kind or bool(task.called & {name, f"{kind}:{name}", f"{kind}:{entry.scope}/{name}"})
+    return after == kind or bool(
+        task.called
+        & {
+            name,
+            f"{kind}:{name}",
+            f"{kind}:{entry.scope}/{name}",
+        }
+    )

@@ -17,7 +17,9 @@ LIST_ALL = 60
 """Of a library of at most so many resources of a kind all can be chosen."""
 
 LISTED = 12
-"""Of a larger library: so many of the nearest, of the most proven, and of those with a word of the task."""
+"""Of a larger library: so many of the nearest, of the most proven, and of those with a word of the
+task.
+"""
 
 BY_ITSELF = 6
 """So many of the best by name, description and triggers alone: a long body can hide them."""
@@ -30,26 +32,41 @@ _LATIN_ENDS = "\u024f"
 
 
 def order_few(every: Sequence[IndexEntry], likely: Iterable[int]) -> list[IndexEntry]:
-    """Return all resources of a small library, the likely ones first. likely: their ids, the most likely first."""
+    """Return all resources of a small library, the likely ones first.
+
+    likely: their ids, the most likely first.
+    """
     places = {id_: at for at, id_ in enumerate(likely)}
     # The sort is stable: those that nothing ranks keep the order of the index at the end.
     return sorted(every, key=lambda entry: places.get(entry.id, LIST_ALL))
 
 
-def likely_ids(found: Candidates, merged: Sequence[Match], near: Sequence[int], proven: Sequence[int]) -> list[int]:
+def likely_ids(
+    found: Candidates, merged: Sequence[Match], near: Sequence[int], proven: Sequence[int]
+) -> list[int]:
     """Return the ids of what may be chosen in a larger library, the likely ones first.
 
-    near, proven: ids of what an embedder finds nearest, and of what has the most successes, of any kind.
+    near, proven: ids of what an embedder finds nearest, and of what has the most successes, of any
+    kind.
     """
     matched = {match.entry.id for match in merged}
     by_itself = [id_ for id_ in found.own if id_ not in matched][:BY_ITSELF]
     # What the score of the whole text hides comes first; the rest of that ranking fills up.
-    ids = dict.fromkeys([*by_itself, *near[:LISTED], *proven, *found.ranking.weighed])
+    ids = dict.fromkeys(
+        [
+            *by_itself,
+            *near[:LISTED],
+            *proven,
+            *found.ranking.weighed,
+        ]
+    )
     # The matches are removed afterwards, so as many more ids are read.
     return list(ids)[: len(merged) + MOST]
 
 
-def further_choices(entries: Sequence[IndexEntry], merged: Sequence[Match], most: int) -> tuple[IndexEntry, ...]:
+def further_choices(
+    entries: Sequence[IndexEntry], merged: Sequence[Match], most: int
+) -> tuple[IndexEntry, ...]:
     """Return those beside the matches, at most so many."""
     matched = {match.entry.id for match in merged}
     others = [entry for entry in entries if entry.id not in matched]
@@ -57,7 +74,8 @@ def further_choices(entries: Sequence[IndexEntry], merged: Sequence[Match], most
 
 
 def is_foreign(task: str) -> bool:
-    """Return whether a task is in another language than English, or in another script than that of Latin.
+    """Return whether a task is in another language than English, or in another script than that of
+    Latin.
 
     Most libraries are in English, and few words of such a task stand in them.
     """

@@ -1,6 +1,8 @@
-"""The text and the embedding stage: fuses the scores of words and vectors, and turns them into probabilities.
+"""The text and the embedding stage: fuses the scores of words and vectors, and turns them into
+probabilities.
 
-Scores are fused, not ranks: a rank does not distinguish a clear match from a poor one, and costs a point and more.
+Scores are fused, not ranks: a rank does not distinguish a clear match from a poor one, and costs a
+point and more.
 """
 
 import math
@@ -39,10 +41,13 @@ CLOSEST_FIRST = 5
 """Resources whose order late interaction decides together with the words and the cosine."""
 
 NEAR = 0.25
-"""Weight of a cosine of 1 in the order of the matches that were found, where the best score of the words counts 1."""
+"""Weight of a cosine of 1 in the order of the matches that were found, where the best score of the
+words counts 1.
+"""
 
 COSINE, LATE = 0.5, 0.25
-"""Weights of a cosine and of a late interaction of 1 in the order of the first CLOSEST_FIRST, in the same units.
+"""Weights of a cosine and of a late interaction of 1 in the order of the first CLOSEST_FIRST, in
+the same units.
 
 Chosen on nine families of tasks by words, together with NEAR.
 """
@@ -55,8 +60,8 @@ LEARNED, FAR = 0.45, 0.3
 class FusedRanking:
     """Hits, best first. `similar`: the answer of the embedder, None without one.
 
-    before: the ranking before the order of the first few was changed.
-    moved: places that a resource gained by a learned task near to this one, of those compared with such a task.
+    before: the ranking before the order of the first few was changed. moved: places that a resource
+    gained by a learned task near to this one, of those compared with such a task.
     """
 
     hits: tuple[Match, ...]
@@ -68,11 +73,18 @@ class FusedRanking:
     @cached_property
     def content(self) -> set[str]:
         """The words of the query that are no function words."""
-        return {term.words for term in self.ranking.terms.values() if not term.pair} - FUNCTION_WORDS
+        return {
+            term.words for term in self.ranking.terms.values() if not term.pair
+        } - FUNCTION_WORDS
 
 
-def order_by_words(ranking: Ranking, query: SearchQuery, similar: SimilarResources | None = None) -> FusedRanking:
-    """Return the first few by words alone, siblings distinguished. similar: says why the embedder has no answer."""
+def order_by_words(
+    ranking: Ranking, query: SearchQuery, similar: SimilarResources | None = None
+) -> FusedRanking:
+    """Return the first few by words alone, siblings distinguished.
+
+    similar: says why the embedder has no answer.
+    """
     best = ranking.scored[0].score if ranking.scored else 0.0
     hits = ranking.scored[: query.limit]
     for hit in hits:
@@ -81,8 +93,12 @@ def order_by_words(ranking: Ranking, query: SearchQuery, similar: SimilarResourc
     return _reorder(plain, _words_scores(plain, query), COMPARED)
 
 
-def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pending: PendingNeighbours) -> FusedRanking:
-    """Return the first few in the order of words and vectors; waits for the embedder a bounded time."""
+def fuse_with_vectors(
+    index: Index, query: SearchQuery, ranking: Ranking, pending: PendingNeighbours
+) -> FusedRanking:
+    """Return the first few in the order of words and vectors; waits for the embedder a bounded
+    time.
+    """
     weighed = dict(ranking.weighed)
     similar = pending.similar(list(weighed), kind=query.kind, scopes=query.scopes, limit=DEPTH)
     # `similar` says why the embedder has no answer; the words alone decide then.
@@ -93,9 +109,15 @@ def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pendin
     # The best score is 0 where the library has no word of the task; then the cosines alone decide.
     top = max((document_score.score for document_score in weighed.values()), default=0.0) or 1.0
     cosines = _fill_missing_cosines(similar.cosines, weighed)
-    both = {id_: document_score.score / top + MEANING * cosines[id_] for id_, document_score in weighed.items()}
+    both = {
+        id_: document_score.score / top + MEANING * cosines[id_]
+        for id_, document_score in weighed.items()
+    }
     # The id breaks ties, so that equal sums have one order in every process.
-    best = sorted(both, key=lambda id_: (-both[id_], id_))[: query.limit]
+    best = sorted(
+        both,
+        key=lambda id_: (-both[id_], id_),
+    )[: query.limit]
     matches = index.matches(ranking, {id_: weighed[id_] for id_ in best})
     hits = tuple(matches[id_] for id_ in best if id_ in matches)
     for hit in hits:
@@ -105,16 +127,18 @@ def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pendin
     return reorder_closest(fused, words)
 
 
-# Resources of one vendor share most of their words. So the first few are compared once more, by what each says of
-# itself and the others do not, and by its name.
+# Resources of one vendor share most of their words. So the first few are compared once more, by
+# what each says of itself and the others do not, and by its name.
 
 COMPARED = 10
 """Matches that are compared with each other."""
 
 NAMED, DISTINCT = 0.1, 0.3
-"""Worth of a name whose words are all in the task, and of a task whose words one match alone says of itself.
+"""Worth of a name whose words are all in the task, and of a task whose words one match alone says
+of itself.
 
-In units of the best score. Chosen on nine families of tasks: each of the nine gained or stayed the same.
+In units of the best score. Chosen on nine families of tasks: each of the nine gained or stayed the
+same.
 """
 
 _SHORT = 160  # characters: so short a task has fewer words than a query has room for
@@ -123,12 +147,14 @@ _OTHER_FIELDS = frozenset(("body", "files", "pairs", "learned"))
 
 
 def sibling_bonus(ranking: Ranking, task: str, first: Sequence[Match]) -> list[float]:
-    """Return what each of the first few matches gains by its name and by words that few of the others have.
+    """Return what each of the first few matches gains by its name and by words that few of the
+    others have.
 
     task: what the ranking was made for.
     """
     known_mass = ranking.mass - ranking.unknown
-    # Without a rival there is nothing to distinguish, and without a known word no unit to measure in.
+    # Without a rival there is nothing to distinguish, and without a known word no unit to measure
+    # in.
     if len(first) < 2 or known_mass <= 0:
         return [0.0] * len(first)
     ranking.explain(first)
@@ -139,9 +165,14 @@ def sibling_bonus(ranking: Ranking, task: str, first: Sequence[Match]) -> list[f
     having = Counter(chain.from_iterable(own))
     weight = ranking.query.weights
     # A word that all of them have weighs nothing, one that few have nearly its whole weight.
-    rare = {word: weight[word] * (1 - count / len(first)) for word, count in having.items() if word in weight}
+    rare = {
+        word: weight[word] * (1 - count / len(first))
+        for word, count in having.items()
+        if word in weight
+    }
     return [
-        NAMED * _named_share(hit, task_terms) + DISTINCT / known_mass * sum(rare.get(word, 0.0) for word in words)
+        NAMED * _named_share(hit, task_terms)
+        + DISTINCT / known_mass * sum(rare.get(word, 0.0) for word in words)
         for hit, words in zip(first, own, strict=True)
     ]
 
@@ -164,24 +195,38 @@ def _name_terms(name: str) -> frozenset[str]:
 
 
 def _words_scores(fused: FusedRanking, query: SearchQuery) -> dict[int, float]:
-    """Return the score of each hit by its words, the best 1, and what it gains over its siblings."""
+    """Return the score of each hit by its words, the best 1, and what it gains over its
+    siblings.
+    """
     best = max((hit.score for hit in fused.hits), default=0.0) or 1.0
     first = fused.ranking.scored[:COMPARED]
     gained = {
-        hit.entry.id: bonus for hit, bonus in zip(first, sibling_bonus(fused.ranking, query.task, first), strict=True)
+        hit.entry.id: bonus
+        for hit, bonus in zip(first, sibling_bonus(fused.ranking, query.task, first), strict=True)
     }
-    return {hit.entry.id: hit.score / best + gained.get(hit.entry.id, 0.0) for hit in fused.hits}
+    return {
+        hit.entry.id: hit.score / best
+        + gained.get(
+            hit.entry.id,
+            0.0,
+        )
+        for hit in fused.hits
+    }
 
 
 def reorder_closest(fused: FusedRanking, words: Mapping[int, float]) -> FusedRanking:
-    """Return the hits by words and cosine, the first few of them by late interaction and learned tasks too.
+    """Return the hits by words and cosine, the first few of them by late interaction and learned
+    tasks too.
 
-    Those that were compared token by token exchange places among themselves; all others keep theirs.
+    Those that were compared token by token exchange places among themselves; all others keep
+    theirs.
     """
     if fused.similar is None or len(fused.hits) < 2:
         return fused
     cosines = _fill_missing_cosines(fused.similar.cosines, [hit.entry.id for hit in fused.hits])
-    found = _reorder(fused, {id_: words[id_] + NEAR * cosine for id_, cosine in cosines.items()}, len(fused.hits))
+    found = _reorder(
+        fused, {id_: words[id_] + NEAR * cosine for id_, cosine in cosines.items()}, len(fused.hits)
+    )
     # Only the first few were compared token by token, so only these have a sum and exchange places.
     late = {id_: LATE * nearness for id_, nearness in fused.similar.late.items() if id_ in words}
     sums = {id_: words[id_] + COSINE * cosines[id_] + nearness for id_, nearness in late.items()}
@@ -189,7 +234,8 @@ def reorder_closest(fused: FusedRanking, words: Mapping[int, float]) -> FusedRan
 
 
 def _with_learned(fused: FusedRanking, sums: Mapping[int, float], first: int) -> FusedRanking:
-    """Return the ranking in the order of the sums and of learned tasks near the task; `moved` says how far these moved.
+    """Return the ranking in the order of the sums and of learned tasks near the task; `moved` says
+    how far these moved.
 
     first: how many places the sums alone decide; with learned tasks REORDERED.
     """
@@ -199,14 +245,27 @@ def _with_learned(fused: FusedRanking, sums: Mapping[int, float], first: int) ->
     near = {id_: learned[id_] for id_ in sums if learned.get(id_, 0.0) > FAR}
     if not near:
         return without
-    taught = _reorder(fused, {**sums, **{id_: sums[id_] + LEARNED * (near[id_] - FAR) for id_ in near}}, REORDERED)
-    before, after = ([hit.entry.id for hit in ranking.hits[:REORDERED]] for ranking in (without, taught))
-    moved = {id_: before.index(id_) - after.index(id_) for id_ in near if id_ in before and id_ in after}
+    taught = _reorder(
+        fused,
+        {
+            **sums,
+            **{id_: sums[id_] + LEARNED * (near[id_] - FAR) for id_ in near},
+        },
+        REORDERED,
+    )
+    before, after = (
+        [hit.entry.id for hit in ranking.hits[:REORDERED]] for ranking in (without, taught)
+    )
+    moved = {
+        id_: before.index(id_) - after.index(id_) for id_ in near if id_ in before and id_ in after
+    }
     return replace(taught, moved=moved)
 
 
 def _fill_missing_cosines(cosines: Mapping[int, float], ids: Collection[int]) -> dict[int, float]:
-    """Return the cosine of each resource; one without a vector yet counts as near as the median of the others."""
+    """Return the cosine of each resource; one without a vector yet counts as near as the median of
+    the others.
+    """
     known_cosines = sorted(cosines[id_] for id_ in ids if id_ in cosines)
     usual = known_cosines[len(known_cosines) // 2] if known_cosines else 0.0
     return {id_: cosines.get(id_, usual) for id_ in ids}
@@ -224,11 +283,12 @@ def _reorder(fused: FusedRanking, sums: Mapping[int, float], first: int) -> Fuse
     return replace(fused, hits=tuple(hits), before=fused.before or fused)
 
 
-# Rivals of the features `lead` and `ahead`. With `ahead`, `pairs` and `rarity` the calibration error of words alone
-# fell from .050 to .043 (benchmarks/README.md).
+# Rivals of the features `lead` and `ahead`. With `ahead`, `pairs` and `rarity` the calibration
+# error of words alone fell from .050 to .043 (benchmarks/README.md).
 _OTHERS = 4
 _MORE_OTHERS = 9
-# The logarithm of about 400 resources. It centres `lead_in_size`, so that this does not repeat `lead`.
+# The logarithm of about 400 resources. It centres `lead_in_size`, so that this does not repeat
+# `lead`.
 _MIDDLE = 6.0
 
 
@@ -257,7 +317,9 @@ class ConfidenceFeatures:
     rarity: float
     """Weight of the task for each of its words that are no function words."""
     ahead: float
-    """Score of its words minus the mean of the best nine others, as a share of the highest, -1 to 1."""
+    """Score of its words minus the mean of the best nine others, as a share of the highest, -1 to
+    1.
+    """
     meaning: float
     """Cosine of task and resource, 0 where it is not known."""
 
@@ -269,7 +331,9 @@ def confidence_features(fused: FusedRanking, at: int) -> ConfidenceFeatures:
     # A missing rival counts as 0: the only match leads by its whole score.
     others = [other.fused for place, other in enumerate(fused.hits) if place != at][:_OTHERS]
     lead, size = hit.fused - sum(others) / _OTHERS, math.log(ranking.documents + PRIOR)
-    rivals = nlargest(_MORE_OTHERS, (other.score for place, other in enumerate(fused.hits) if place != at))
+    rivals = nlargest(
+        _MORE_OTHERS, (other.score for place, other in enumerate(fused.hits) if place != at)
+    )
     highest = max(hit.score, *rivals[:1], 1e-9)
     return ConfidenceFeatures(
         # The small addends here and in `weight` keep the logarithms finite.
@@ -293,7 +357,8 @@ def known_share(ranking: Ranking) -> float:
     return 1 - ranking.unknown / ranking.mass if ranking.mass else 0.0
 
 
-# Both models are fitted on real tasks by benchmarks/lookup_confidence.py; a change of a feature needs a new fit.
+# Both models are fitted on real tasks by benchmarks/lookup_confidence.py; a change of a feature
+# needs a new fit.
 WORDS: Mapping[str, float] = {
     "constant": -6.07,
     "strength": 1.16,
@@ -331,19 +396,30 @@ MEANINGS: Mapping[str, float] = {
 def confidence(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float:
     """Return how likely the resource fits, 0 to 1, by a logistic model: WORDS or MEANINGS."""
     # Clamped: `exp` overflows for a far logit, and beyond 50 the confidence is 0 or 1 in any case.
-    return 1 / (1 + math.exp(-max(-50.0, min(50.0, logit(signals, model)))))
+    return 1 / (
+        1
+        + math.exp(
+            -max(
+                -50.0,
+                min(50.0, logit(signals, model)),
+            )
+        )
+    )
 
 
 def logit(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float:
     """Return the logit of the confidence."""
     feature_names = [field.name for field in fields(ConfidenceFeatures) if field.name in model]
-    return float(model["constant"] + sum(model[name] * getattr(signals, name) for name in feature_names))
+    return float(
+        model["constant"] + sum(model[name] * getattr(signals, name) for name in feature_names)
+    )
 
 
 def confidences(fused: FusedRanking, most: int | None = None) -> Sequence[float]:
     """Return the confidence of each hit, of at most that many. They never rise with the order.
 
-    A new order of the first few is at least as often right as the one before, so each place keeps its confidence.
+    A new order of the first few is at least as often right as the one before, so each place keeps
+    its confidence.
     """
     fused = fused.before or fused
     found: list[float] = []
@@ -356,7 +432,8 @@ def confidences(fused: FusedRanking, most: int | None = None) -> Sequence[float]
 
 
 ENOUGH = 5.0
-"""The weight of the words of the task that a match needs to be told as sure; one rare word weighs up to 9.
+"""The weight of the words of the task that a match needs to be told as sure; one rare word weighs
+up to 9.
 
 Of the 76 real tasks whose best match has less and a confidence of .5, it is right for 60 %.
 """
@@ -366,11 +443,13 @@ _FEW_WORDS = 2
 # Bounds of a reason, which agents pay for in tokens and people read as a line.
 _SHOWN_WORDS = 4
 _MOST_PASSAGE = 120
-# Splits after the closing mark, so that it stays with its sentence. A line break ends a heading or an item of a list.
+# Splits after the closing mark, so that it stays with its sentence. A line break ends a heading or
+# an item of a list.
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 SURE, CLEAR = 0.5, 0.95
-"""From this confidence the search uses no vectors, unless the second scores more than this share of the first.
+"""From this confidence the search uses no vectors, unless the second scores more than this share of
+the first.
 
 Most real tasks do not wait for the embedder then, and hardly any has another result.
 """
@@ -386,7 +465,9 @@ def is_clear(fused: FusedRanking) -> bool:
     return any(sure >= SURE for sure in confidences(fused, 1))
 
 
-def report_hybrid(fused: FusedRanking, pending: PendingNeighbours | None, most: int) -> dict[str, StageResult]:
+def report_hybrid(
+    fused: FusedRanking, pending: PendingNeighbours | None, most: int
+) -> dict[str, StageResult]:
     """Return the results of the text stage and, with an embedder, of the embedding stage.
 
     Each of the `most` first resources is in the result of the stage that contributed more to it.
@@ -407,7 +488,8 @@ def report_hybrid(fused: FusedRanking, pending: PendingNeighbours | None, most: 
 def _has_enough(hit: Match, fused: FusedRanking) -> bool:
     """Return whether the match has words enough of the task to be told as sure.
 
-    One word of the task is never enough, two are if the resource says both of itself, and common ones weigh little.
+    One word of the task is never enough, two are if the resource says both of itself, and common
+    ones weigh little.
     """
     content, weights = fused.content, fused.ranking.query.weights
     matched_words = {part.word for part in hit.parts} & content
@@ -419,13 +501,20 @@ def _has_enough(hit: Match, fused: FusedRanking) -> bool:
 def _describe_best(fused: FusedRanking) -> str:
     ranking = fused.ranking
     if not ranking.scored:
-        return "no word of the task occurs in the library" if ranking.mass else "the task has no words"
+        return (
+            "no word of the task occurs in the library" if ranking.mass else "the task has no words"
+        )
     best = ranking.scored[0]
-    return f"{best.entry.ref} is the best, {best.coverage * known_share(ranking):.0%} of the task's weight is in it"
+    return (
+        f"{best.entry.ref} is the best, {best.coverage * known_share(ranking):.0%} of the task's "
+        "weight is in it"
+    )
 
 
 def _explain(hit: Match, fused: FusedRanking) -> str:
-    """Return the words that contributed most, the sentence with them, the cosine, and the learned task that is near."""
+    """Return the words that contributed most, the sentence with them, the cosine, and the learned
+    task that is near.
+    """
     reasons = []
     if hit.parts:
         top_words = _top_words(hit.parts)
@@ -443,7 +532,9 @@ def _explain(hit: Match, fused: FusedRanking) -> str:
 
 
 def _top_words(parts: Sequence[TermScore]) -> list[tuple[str, str]]:
-    """Return the words that contributed most to a score, each with the field where it weighs most."""
+    """Return the words that contributed most to a score, each with the field where it
+    weighs most.
+    """
     sums: dict[str, float] = defaultdict(float)
     fields: dict[str, TermScore] = {}
     # The words of a pair have parts of their own.
@@ -460,7 +551,9 @@ def _top_words(parts: Sequence[TermScore]) -> list[tuple[str, str]]:
 
 
 def _passage(description: str, matched: Sequence[str]) -> str:
-    """Return the sentence of the description with most of the words, shortened; empty without any."""
+    """Return the sentence of the description with most of the words, shortened; empty
+    without any.
+    """
     wanted_terms = set(terms(matched))
     best, most = "", 0
     # Bounded, because each sentence is analyzed and a description may be long.

@@ -1,4 +1,6 @@
-"""The judge: a language model chooses among the matches of the other stages, where the caller would choose."""
+"""The judge: a language model chooses among the matches of the other stages, where the caller would
+choose.
+"""
 
 import contextlib
 import hashlib
@@ -17,8 +19,8 @@ from evolvable_tools.llm import LanguageModel, ModelAttempt, Request, WrongAnswe
 JUDGED = 0.7
 """Confidence in the judge's choice: the constant of EvoAgent's third stage, not fitted to data."""
 
-# The usual shortlist has five. A longer one costs tokens in every request, and few words are then left to one text
-# alone.
+# The usual shortlist has five. A longer one costs tokens in every request, and few words are then
+# left to one text alone.
 MAX_CHOICES = 12
 """Choices in one request; of a longer shortlist the first."""
 
@@ -45,13 +47,17 @@ not by its label."""
 _MOST_WHY = 200
 _OWN_WORDS = 6
 _NONE = "none"
-# English endings after three letters. So rough a stem is enough to compare the words of a dozen texts.
+# English endings after three letters. So rough a stem is enough to compare the words of a dozen
+# texts.
 _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|es|s)$")
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeChoice:
-    """One of the shortlist. `tells_apart`: a line with words that only its text has; '' in a long list."""
+    """One of the shortlist.
+
+    `tells_apart`: a line with words that only its text has; '' in a long list.
+    """
 
     ref: str
     version: int
@@ -97,13 +103,23 @@ def ask_judge(
 ) -> JudgeVerdict:
     """Return the model's choice among the shortlist (the first `most` of a longer one), or none.
 
-    most_description: characters of each description that the judge reads. An answer outside the list means none.
-    `memory` caches answers by the task and the versions, but not an answer that breaks the schema. A memory that fails
-    counts as empty. Raises ProviderError when there is no answer.
+    most_description: characters of each description that the judge reads. An answer outside the
+    list means none. `memory` caches answers by the task and the versions, but not an answer that
+    breaks the schema. A memory that fails counts as empty. Raises ProviderError when there is no
+    answer.
     """
     if not shortlist:
-        return JudgeVerdict(None, 0.0, "there was nothing to choose from", f"{judge_model.name} was not asked", False)
-    read = [replace(choice, description=_cut(choice.description, most_description)) for choice in shortlist[:most]]
+        return JudgeVerdict(
+            None,
+            0.0,
+            "there was nothing to choose from",
+            f"{judge_model.name} was not asked",
+            False,
+        )
+    read = [
+        replace(choice, description=_cut(choice.description, most_description))
+        for choice in shortlist[:most]
+    ]
     labelled = _label_choices(task, read)
     key = _key(task, judge_model.name, labelled.values())
     # The cache is in the index, which may be busy or damaged; the model can be asked all the same.
@@ -120,7 +136,9 @@ def ask_judge(
         # A label that is not in the list is an answer. Without any it is a failure.
         if not isinstance(error.answer.get("choice"), str):
             raise
-        return _make_verdict(*_read_choice(error.answer, labelled), _answered_by(judge_model, attempts), False)
+        return _make_verdict(
+            *_read_choice(error.answer, labelled), _answered_by(judge_model, attempts), False
+        )
     choice, why = _read_choice(answer, labelled)
     # A cache that cannot be written must not lose the answer.
     with contextlib.suppress(EvolvableError):
@@ -136,7 +154,8 @@ def _answered_by(model: LanguageModel, attempts: Sequence[ModelAttempt]) -> str:
 def _label_choices(task: str, shortlist: Iterable[JudgeChoice]) -> dict[str, JudgeChoice]:
     """Return the choices under their labels.
 
-    The task alone decides their order: labels reveal no rank, and no text can know its label in advance.
+    The task alone decides their order: labels reveal no rank, and no text can know its label in
+    advance.
     """
 
     seed = _digest(task).hex()
@@ -164,7 +183,10 @@ def _request(task: str, labelled: Mapping[str, JudgeChoice]) -> Request:
     }
     schema: dict[str, Any] = {
         "type": "object",
-        "properties": {"choice": {"type": "string", "enum": [*labelled, _NONE]}, "why": {"type": "string"}},
+        "properties": {
+            "choice": {"type": "string", "enum": [*labelled, _NONE]},
+            "why": {"type": "string"},
+        },
         "required": ["choice", "why"],
         "additionalProperties": False,
     }
@@ -173,7 +195,9 @@ def _request(task: str, labelled: Mapping[str, JudgeChoice]) -> Request:
     return Request(INSTRUCTIONS, data, schema, role="judge")
 
 
-def _read_choice(answer: Mapping[str, Any], labelled: Mapping[str, JudgeChoice]) -> tuple[JudgeChoice | None, str]:
+def _read_choice(
+    answer: Mapping[str, Any], labelled: Mapping[str, JudgeChoice]
+) -> tuple[JudgeChoice | None, str]:
     """Return the choice of an answer, and why."""
     label = answer["choice"]
     if label != _NONE and label not in labelled:
@@ -183,15 +207,28 @@ def _read_choice(answer: Mapping[str, Any], labelled: Mapping[str, JudgeChoice])
     return labelled.get(label), _cut(" ".join(why.split()), _MOST_WHY)
 
 
-def _make_verdict(choice: JudgeChoice | None, why: str, model_name: str, remembered: bool) -> JudgeVerdict:
+def _make_verdict(
+    choice: JudgeChoice | None, why: str, model_name: str, remembered: bool
+) -> JudgeVerdict:
     verdict = f"chose {choice.ref}" if choice else "says that none fits"
     report = f"{model_name} {verdict}{' (remembered)' if remembered else ''}"
-    return JudgeVerdict(choice.ref if choice else None, JUDGED if choice else 0.0, why, report, remembered)
+    return JudgeVerdict(
+        choice.ref if choice else None, JUDGED if choice else 0.0, why, report, remembered
+    )
 
 
 def _key(task: str, model_name: str, shortlist: Iterable[JudgeChoice]) -> str:
     """Return the cache key of an answer: a digest of all that it depends on."""
-    seen = sorted([c.ref, c.version, c.name, c.description, c.tells_apart] for c in shortlist)
+    seen = sorted(
+        [
+            c.ref,
+            c.version,
+            c.name,
+            c.description,
+            c.tells_apart,
+        ]
+        for c in shortlist
+    )
     return _digest([INSTRUCTIONS, model_name, task, seen]).hex()
 
 
@@ -220,10 +257,14 @@ def _digest(value: Any) -> bytes:
 def _distinguishing_lines(entries: Sequence[IndexEntry]) -> list[str]:
     """Return for each the words that only it has, as one line."""
     words_of_entries = [_entry_words(entry) for entry in entries]
-    entries_with = Counter(root for words in words_of_entries for root in {_root(word) for word in words})
+    entries_with = Counter(
+        root for words in words_of_entries for root in {_root(word) for word in words}
+    )
     lines = []
     for words in words_of_entries:
-        own = _first_of_each_root(word for word in words if entries_with[_root(word)] == 1)[:_OWN_WORDS]
+        own = _first_of_each_root(word for word in words if entries_with[_root(word)] == 1)[
+            :_OWN_WORDS
+        ]
         lines.append(f"only here: {', '.join(own)}" if own else "nothing but its name and place")
     return lines
 
@@ -231,7 +272,11 @@ def _distinguishing_lines(entries: Sequence[IndexEntry]) -> list[str]:
 def _entry_words(entry: IndexEntry) -> list[str]:
     """Return the words of an entry, once each; its name comes last, since the ref has it too."""
     text = " ".join([*entry.triggers, entry.description[:MAX_DESCRIPTION], entry.name])
-    return [word for word in dict.fromkeys(tokenize(text)) if word not in FUNCTION_WORDS and len(word) > 1]
+    return [
+        word
+        for word in dict.fromkeys(tokenize(text))
+        if word not in FUNCTION_WORDS and len(word) > 1
+    ]
 
 
 def _first_of_each_root(words: Iterable[str]) -> list[str]:

@@ -1,4 +1,6 @@
-"""Near duplicates: two resources that answer the same questions, so that no task can distinguish them."""
+"""Near duplicates: two resources that answer the same questions, so that no task can distinguish
+them.
+"""
 
 import bisect
 import math
@@ -15,33 +17,45 @@ from evolvable_store.search import FUNCTION_WORDS, Index, IndexEntry, Match, tok
 ALIKE = 0.68
 """Likeness from which two resources are reported.
 
-Chosen on 10,000 real skills by reading the reports: nine pairs of ten are copies or paraphrases. Two of one family that
-do different things mostly lie under 0.6.
+Chosen on 10,000 real skills by reading the reports: nine pairs of ten are copies or paraphrases.
+Two of one family that do different things mostly lie under 0.6.
 """
 
 EACH = 50
-"""Up to so many resources, each is searched for. Of more, only those that share enough words with another."""
+"""Up to so many resources, each is searched for.
+
+Of more, only those that share enough words with another.
+"""
 
 MOST_SEARCHED = 2_000
-"""Resources searched for in one call. Each costs a search, and up to two more with a likely duplicate."""
+"""Resources searched for in one call.
+
+Each costs a search, and up to two more with a likely duplicate.
+"""
 
 _OVERLAP = 0.45
-"""Weight of the shared words, as a share of the heavier text's, from which a resource of many is searched for.
+"""Weight of the shared words, as a share of the heavier text's, from which a resource of many is
+searched for.
 
 Of 10,000 real skills 231 pairs are reported when each is searched for; all 231 share .457 or more.
 """
 
 _UNITS = 31  # of the heaviest word's weight, in which shared words are added up
-_RARE = 32  # holders of a word up to which they are kept as a list, which takes less room than a bitmap
+# Holders of a word up to which they are kept as a list, which takes less room than a bitmap.
+_RARE = 32
 # A weight of exactly n units must not become n + 1 by a rounding error.
 _ROUNDING = 1e-9
 
-# Matches of each search that are looked at. Each of them has to be explained, which costs as much as the search.
+# Matches of each search that are looked at. Each of them has to be explained, which costs as much
+# as the search.
 _NEIGHBOURS = 20
 _CHECKED = 2  # neighbours of each whose own words are asked as well
 _LIKELY = 0.5  # likeness one way from which the other way is looked at
-_NAMED = 0.3  # share of its name that the other must say of itself: without, they only share a form letter
-_SIBLINGS = 0.85  # likeness from which two of one family are reported, each of which has a word of its own in its name
+# Share of its name that the other must say of itself: without, they only share a form letter.
+_NAMED = 0.3
+# Likeness from which two of one family are reported, each of which has a word of its own in its
+# name.
+_SIBLINGS = 0.85
 _SHOWN = 4
 _OF_ITSELF = frozenset({"name", "description", "triggers"})
 # Shorter quotes are symbols, longer ones sentences.
@@ -52,7 +66,8 @@ _QUOTED = re.compile(r'"([^"\n]{3,80})"|“([^”“\n]{3,80})”|`([^`\n]{3,80}
 class NearDuplicate:
     """Two refs that answer the same questions, the newcomer first.
 
-    `shared`: triggers and quoted phrases that both claim, else the words that weigh most. `likeness`: 0 to 1.
+    `shared`: triggers and quoted phrases that both claim, else the words that weigh most.
+    `likeness`: 0 to 1.
     """
 
     newcomer: str
@@ -69,7 +84,9 @@ class NearDuplicate:
 
 @dataclass(frozen=True, slots=True)
 class NearDuplicateReport:
-    """Pairs, the most alike first, and one line: how many there are, and how many resources were not compared."""
+    """Pairs, the most alike first, and one line: how many there are, and how many resources were
+    not compared.
+    """
 
     pairs: tuple[NearDuplicate, ...]
     summary: str
@@ -93,27 +110,38 @@ def find_near_duplicates(
     others: Sequence[IndexEntry] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> NearDuplicateReport:
-    """Return the `limit` most alike pairs of these resources and others that are visible beside them.
+    """Return the `limit` most alike pairs of these resources and others that are visible beside
+    them.
 
-    The name, description and triggers of each are a query. Another resource that scores nearly as high as the resource
-    itself, and the reverse, answers the same questions. So does one with the same trigger. Only the same kind counts,
-    in the scopes that are `seen` together with the resource's own. others: the other entries of the library, which more
-    than EACH newcomers are compared with before any is searched for. progress: called with the resources compared, and
-    all of them, then with those searched for.
+    The name, description and triggers of each are a query. Another resource that scores nearly as
+    high as the resource itself, and the reverse, answers the same questions. So does one with the
+    same trigger. Only the same kind counts, in the scopes that are `seen` together with the
+    resource's own. others: the other entries of the library, which more than EACH newcomers are
+    compared with before any is searched for. progress: called with the resources compared, and all
+    of them, then with those searched for.
     """
     searches: dict[int, dict[int, Match]] = {}
     found: dict[frozenset[str], NearDuplicate] = {}
     around = cache(seen)
-    likely = newcomers if len(newcomers) <= EACH else _overlapping(newcomers, others, around, progress)
+    likely = (
+        newcomers if len(newcomers) <= EACH else _overlapping(newcomers, others, around, progress)
+    )
     for entry in _with_progress(likely[:MOST_SEARCHED], progress):
         # A pair is found from both of its sides, and reported once.
         for pair in _find_pairs(index, entry, around(entry.scope), searches):
             found.setdefault(frozenset((pair.newcomer, pair.other)), pair)
-    pairs = sorted(found.values(), key=lambda pair: (-pair.likeness, pair.newcomer, pair.other))[:limit]
-    return NearDuplicateReport(tuple(pairs), _summarize(len(found), len(pairs), len(likely) - MOST_SEARCHED))
+    pairs = sorted(
+        found.values(),
+        key=lambda pair: (-pair.likeness, pair.newcomer, pair.other),
+    )[:limit]
+    return NearDuplicateReport(
+        tuple(pairs), _summarize(len(found), len(pairs), len(likely) - MOST_SEARCHED)
+    )
 
 
-def _with_progress(entries: Sequence[IndexEntry], progress: Callable[[int, int], None] | None) -> Iterator[IndexEntry]:
+def _with_progress(
+    entries: Sequence[IndexEntry], progress: Callable[[int, int], None] | None
+) -> Iterator[IndexEntry]:
     """Yield the entries; before each, report how many were yielded."""
     for number, entry in enumerate(entries):
         if progress is not None:
@@ -127,10 +155,14 @@ def _overlapping(
     seen: SeenScopes,
     progress: Callable[[int, int], None] | None,
 ) -> list[IndexEntry]:
-    """Return the newcomers that share a trigger, or enough of their words by weight, with another visible resource."""
+    """Return the newcomers that share a trigger, or enough of their words by weight, with another
+    visible resource.
+    """
     entries_by_id = {entry.id: entry for entry in (*newcomers, *others)}
     claims = Counter(
-        (entry.kind, " ".join(tokenize(text))) for entry in entries_by_id.values() for text in entry.triggers
+        (entry.kind, " ".join(tokenize(text)))
+        for entry in entries_by_id.values()
+        for text in entry.triggers
     )
     shared = _SharedWords(list(entries_by_id.values()))
     return [
@@ -144,8 +176,9 @@ def _overlapping(
 class _SharedWords:
     """The words of many entries as bitmaps, one bit for each entry, in order of their weight.
 
-    The weight that one entry shares with every other one is added up at once: a sum is kept in bit planes, as a counter
-    in hardware is (bit-sliced arithmetic). Among 10,000 entries one takes about 0.1 ms; pair by pair it takes 20 ms.
+    The weight that one entry shares with every other one is added up at once: a sum is kept in bit
+    planes, as a counter in hardware is (bit-sliced arithmetic). Among 10,000 entries one takes
+    about 0.1 ms; pair by pair it takes 20 ms.
     """
 
     def __init__(self, entries: Sequence[IndexEntry]) -> None:
@@ -167,28 +200,35 @@ class _SharedWords:
             for word in self._words[place]:
                 holders[word].append(place)
         self._rare = {word: places for word, places in holders.items() if 1 < len(places) <= _RARE}
-        self._common = {word: _bitmap(places) for word, places in holders.items() if len(places) > _RARE}
+        self._common = {
+            word: _bitmap(places) for word, places in holders.items() if len(places) > _RARE
+        }
         self._of_kind = {kind: _bitmap(places) for kind, places in of_kind.items()}
         self._of_scope = {scope: _bitmap(places) for scope, places in of_scope.items()}
 
     def overlaps(self, entry: IndexEntry, scopes: Sequence[str]) -> bool:
-        """Return whether an entry of these scopes shares enough of the heavier one's words by weight."""
+        """Return whether an entry of these scopes shares enough of the heavier one's words by
+        weight.
+        """
         place = self._place[entry.id]
         mass, text = self._masses[place], self._words[place]
         if not text:
             return False
-        # An entry lighter or heavier than by the factor _OVERLAP cannot share enough: the share is of the heavier
-        # text.
+        # An entry lighter or heavier than by the factor _OVERLAP cannot share enough: the share is
+        # of the heavier text.
         lightest = bisect.bisect_left(self._masses, _OVERLAP * mass)
         heaviest = bisect.bisect_right(self._masses, mass / _OVERLAP)
-        beside = self._of_kind[entry.kind] & reduce(or_, (self._of_scope.get(scope, 0) for scope in scopes), 0)
+        beside = self._of_kind[entry.kind] & reduce(
+            or_, (self._of_scope.get(scope, 0) for scope in scopes), 0
+        )
         # Entries are in order of their mass, so those in between are one run of bits.
         beside &= (1 << heaviest) - (1 << lightest)
         beside &= ~(1 << place)
-        # The bitmap holds a few that share a little less, because units are rounded up. So each is weighed exactly.
-        # where both bits are set.
+        # The bitmap holds a few that share a little less, because units are rounded up. So each is
+        # weighed exactly. where both bits are set.
         return any(
-            self._shares_enough(place, other) for other in _places(self._sharing(text, _OVERLAP * mass) & beside)
+            self._shares_enough(place, other)
+            for other in _places(self._sharing(text, _OVERLAP * mass) & beside)
         )
 
     def _sharing(self, text: Set[str], least: float) -> int:
@@ -232,7 +272,8 @@ def _places(bitmap: int) -> Iterator[int]:
 
 def _at_least(planes: Sequence[int], number: int) -> int:
     """Return which sums are not less than a number. planes: of the sums, the lowest bit first."""
-    # From the highest bit down: `more` are sums already above the number, `same` those still equal to it.
+    # From the highest bit down: `more` are sums already above the number, `same` those still equal
+    # to it.
     more, same = 0, -1
     for at in reversed(range(max(len(planes), number.bit_length()))):
         plane = planes[at] if at < len(planes) else 0
@@ -245,7 +286,11 @@ def _at_least(planes: Sequence[int], number: int) -> int:
 
 
 def _summarize(found: int, listed: int, left: int) -> str:
-    pairs = f"{found} {'pair answers' if found == 1 else 'pairs answer'} the same questions" if found else "none found"
+    pairs = (
+        f"{found} {'pair answers' if found == 1 else 'pairs answer'} the same questions"
+        if found
+        else "none found"
+    )
     parts = [pairs]
     if listed < found:
         parts.append(f"the {listed} most alike are listed")
@@ -257,26 +302,50 @@ def _summarize(found: int, listed: int, left: int) -> str:
 def _find_pairs(
     index: Index, entry: IndexEntry, scopes: Sequence[str], searches: dict[int, dict[int, Match]]
 ) -> Iterator[NearDuplicate]:
-    """Yield the near duplicates of one resource. `searches`: earlier searches of this call, by resource."""
+    """Yield the near duplicates of one resource.
+
+    `searches`: earlier searches of this call, by resource.
+    """
     # A search is the cost here, so each resource is searched for once in a call.
-    found = searches.get(entry.id) or searches.setdefault(entry.id, _search(index, entry, scopes))
+    found = searches.get(entry.id) or searches.setdefault(
+        entry.id,
+        _search(index, entry, scopes),
+    )
     own = found.get(entry.id)
     claimed = _claimants(index, entry, scopes)
-    likely = [s for s in found.values() if own and s.entry.id != entry.id and _share(s, own) >= _LIKELY]
+    likely = [
+        s for s in found.values() if own and s.entry.id != entry.id and _share(s, own) >= _LIKELY
+    ]
     checked = [s for s in likely if own and _named_share(entry, own, s) >= _NAMED][:_CHECKED]
     for other in checked:
-        back = searches.get(other.entry.id) or searches.setdefault(other.entry.id, _search(index, other.entry, scopes))
-        # Both ways, because a long text answers the questions of a short one that does not answer its own.
-        likeness = (_share(other, own) + _share(back.get(entry.id), back.get(other.entry.id))) / 2
+        back = searches.get(other.entry.id) or searches.setdefault(
+            other.entry.id, _search(index, other.entry, scopes)
+        )
+        # Both ways, because a long text answers the questions of a short one that does not answer
+        # its own.
+        likeness = (
+            _share(other, own)
+            + _share(
+                back.get(entry.id),
+                back.get(other.entry.id),
+            )
+        ) / 2
         # Removed from `claimed`, so that the loop below does not yield it again.
-        triggers = claimed.pop(other.entry.id, (other.entry, set[str]()))[1]
+        triggers = claimed.pop(
+            other.entry.id,
+            (other.entry, set[str]()),
+        )[1]
         siblings = _are_siblings(entry, other, back.get(entry.id))
         if likeness >= (_SIBLINGS if siblings else ALIKE) or triggers:
             yield _confusable(entry, other.entry, triggers, other, likeness)
     # A shared trigger alone is confusable, however different the texts are.
     for other_entry, triggers in list(claimed.values())[:_CHECKED]:
         yield _confusable(
-            entry, other_entry, triggers, found.get(other_entry.id), _share(found.get(other_entry.id), own)
+            entry,
+            other_entry,
+            triggers,
+            found.get(other_entry.id),
+            _share(found.get(other_entry.id), own),
         )
 
 
@@ -292,7 +361,14 @@ def _query(entry: IndexEntry) -> str:
 
 def _share(other: Match | None, own: Match | None) -> float:
     """Return the other's score as a share of the resource's own on the same words, 0 to 1."""
-    return min(1.0, other.score / own.score) if other and own and own.score > 0 else 0.0
+    return (
+        min(
+            1.0,
+            other.score / own.score,
+        )
+        if other and own and own.score > 0
+        else 0.0
+    )
 
 
 def _named_share(entry: IndexEntry, own: Match, other: Match) -> float:
@@ -303,11 +379,15 @@ def _named_share(entry: IndexEntry, own: Match, other: Match) -> float:
         if part.word in name:
             weights[part.word] += part.score
     own_words = _own_words(other)
-    return sum(weight for word, weight in weights.items() if word in own_words) / (sum(weights.values()) or 1.0)
+    return sum(weight for word, weight in weights.items() if word in own_words) / (
+        sum(weights.values()) or 1.0
+    )
 
 
 def _are_siblings(entry: IndexEntry, other: Match, back: Match | None) -> bool:
-    """Return whether the names have a word in common, and each has one that the other's own words lack."""
+    """Return whether the names have a word in common, and each has one that the other's own words
+    lack.
+    """
     ours, theirs = _name(entry), _name(other.entry)
     return bool(ours & theirs and ours - _own_words(other) and back and theirs - _own_words(back))
 
@@ -321,28 +401,46 @@ def _own_words(scored: Match) -> set[str]:
     return {part.word for part in scored.parts if part.field in _OF_ITSELF}
 
 
-def _claimants(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, tuple[IndexEntry, set[str]]]:
+def _claimants(
+    index: Index, entry: IndexEntry, scopes: Sequence[str]
+) -> dict[int, tuple[IndexEntry, set[str]]]:
     """Return the other resources with one of its triggers, each with those triggers, as words."""
     triggers = {" ".join(tokenize(trigger)) for trigger in entry.triggers} - {""}
     claimed: dict[int, tuple[IndexEntry, set[str]]] = {}
     for trigger in sorted(triggers):
         for phrase in index.phrases(trigger.split(" "), kind=entry.kind, scopes=scopes):
-            if phrase.source == "trigger" and phrase.text == trigger and phrase.entry.id != entry.id:
-                claimed.setdefault(phrase.entry.id, (phrase.entry, set()))[1].add(trigger)
+            if (
+                phrase.source == "trigger"
+                and phrase.text == trigger
+                and phrase.entry.id != entry.id
+            ):
+                claimed.setdefault(
+                    phrase.entry.id,
+                    (phrase.entry, set()),
+                )[1].add(trigger)
     return claimed
 
 
 def _confusable(
     entry: IndexEntry, other: IndexEntry, triggers: Set[str], scored: Match | None, likeness: float
 ) -> NearDuplicate:
-    phrases = sorted(triggers | (_quoted_phrases(entry.description) & _quoted_phrases(other.description)))
+    phrases = sorted(
+        triggers | (_quoted_phrases(entry.description) & _quoted_phrases(other.description))
+    )
     shared = phrases or _heaviest(scored)
-    return NearDuplicate(str(entry.ref), str(other.ref), tuple(shared[:_SHOWN]), round(likeness, 3))
+    return NearDuplicate(
+        str(entry.ref),
+        str(other.ref),
+        tuple(shared[:_SHOWN]),
+        round(likeness, 3),
+    )
 
 
 def _quoted_phrases(description: str) -> set[str]:
     """Return the quoted phrases, as words between single spaces."""
-    return {" ".join(tokenize(next(filter(None, m.groups())))) for m in _QUOTED.finditer(description)} - {""}
+    return {
+        " ".join(tokenize(next(filter(None, m.groups())))) for m in _QUOTED.finditer(description)
+    } - {""}
 
 
 def _heaviest(scored: Match | None) -> list[str]:
@@ -354,4 +452,7 @@ def _heaviest(scored: Match | None) -> list[str]:
 
 
 def _list_shared(pair: NearDuplicate) -> str:
-    return ", ".join(f'"{text}"' if " " in text else text for text in pair.shared) or "nearly the same text"
+    return (
+        ", ".join(f'"{text}"' if " " in text else text for text in pair.shared)
+        or "nearly the same text"
+    )

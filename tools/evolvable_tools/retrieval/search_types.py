@@ -1,4 +1,6 @@
-"""Search: the types that the stages share, from the query to their results, and what a search may use."""
+"""Search: the types that the stages share, from the query to their results, and what a search may
+use.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -56,19 +58,29 @@ class StageReport:
 
 
 class PendingNeighbours(Protocol):
-    """A pending query of an embedder. Never raises; after a bounded wait it reports why it has no answer."""
+    """A pending query of an embedder.
+
+    Never raises; after a bounded wait it reports why it has no answer.
+    """
 
     @property
     def trouble(self) -> str:
         """Why no answer will come, as far as that is known at once; otherwise empty."""
         ...
 
-    def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
+    def similar(
+        self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int
+    ) -> SimilarResources:
         """Return the cosines of these resources and the `limit` nearest of all."""
         ...
 
-    def described(self, kind: Kind, scopes: Sequence[str] | None, *, within: float | None = None) -> NearestDescription:
-        """Return the resource with the nearest description. within: seconds to wait, instead of the usual ones."""
+    def described(
+        self, kind: Kind, scopes: Sequence[str] | None, *, within: float | None = None
+    ) -> NearestDescription:
+        """Return the resource with the nearest description.
+
+        within: seconds to wait, instead of the usual ones.
+        """
         ...
 
 
@@ -81,20 +93,23 @@ class Neighbours(Protocol):
 
 
 FITS, FITS_FEW = 0.38, 0.24
-"""From this confidence a match counts as fitting, in a library of MANY resources and more, and in one of at most FEW.
+"""From this confidence a match counts as fitting, in a library of MANY resources and more, and in
+one of at most FEW.
 
-It decides what is noted as shown to an agent and among which matches evidence breaks ties. The verdict has thresholds
-of its own.
+It decides what is noted as shown to an agent and among which matches evidence breaks ties. The
+verdict has thresholds of its own.
 """
 
-# Sizes up to which and from which the thresholds were chosen; in between the logarithm of the size decides.
+# Sizes up to which and from which the thresholds were chosen; in between the logarithm of the size
+# decides.
 FEW, MANY = 1_000, 3_000
 
 
 def fits_from(resources: int) -> float:
     """Return the confidence from which a match fits in a library of so many resources.
 
-    In a small one a poor match is the right one more often than in a large one, which has a word for everything.
+    In a small one a poor match is the right one more often than in a large one, which has a word
+    for everything.
     """
     share = math.log(max(resources, FEW) / FEW) / math.log(MANY / FEW)
     return round(FITS_FEW + min(1.0, share) * (FITS - FITS_FEW), 3)
@@ -104,10 +119,10 @@ def fits_from(resources: int) -> float:
 class SearchDependencies:
     """The dependencies of a search other than the index.
 
-    neighbours: the embedder. judge_model: the judge, asked where the caller would choose. uses_client_model: without
-    one, the client's model is asked, by sampling. fits: the threshold of a match that fits, and the least confidence of
-    a sure one, None for the usual ones. proven: returns the ids of so many resources of any kind with the most
-    successes.
+    neighbours: the embedder. judge_model: the judge, asked where the caller would choose.
+    uses_client_model: without one, the client's model is asked, by sampling. fits: the threshold of
+    a match that fits, and the least confidence of a sure one, None for the usual ones. proven:
+    returns the ids of so many resources of any kind with the most successes.
     """
 
     neighbours: "Neighbours | None" = None
@@ -122,7 +137,9 @@ if TYPE_CHECKING:
 
 
 class Verdict(StrEnum):
-    """What a search says: one match is for the task, one of several may be, nothing in the library is."""
+    """What a search says: one match is for the task, one of several may be, nothing in the library
+    is.
+    """
 
     SURE = "sure"
     CHOOSE = "choose"
@@ -131,29 +148,47 @@ class Verdict(StrEnum):
 
 VERDICTS: Mapping[Verdict, str] = {
     Verdict.SURE: "The first fits this task.",
-    Verdict.CHOOSE: "Does one of these fit? The likely ones come first; if none does, go on without.",
+    Verdict.CHOOSE: (
+        "Does one of these fit? The likely ones come first; if none does, go on without."
+    ),
     Verdict.NONE: "Nothing in the library fits this task.",
 }
 """Each verdict as a sentence for a person."""
 
 SURE, LEAD = 0.5, 0.1
-"""The confidence from which the first is told as sure in a library of any size, and how far the others are behind."""
+"""The confidence from which the first is told as sure in a library of any size, and how far the
+others are behind.
+"""
 
 SUMMED = 5
-"""Matches whose confidences are summed up to tell that nothing fits: good siblings share the probability."""
+"""Matches whose confidences are summed up to tell that nothing fits: good siblings share the
+probability.
+"""
 
-NONE_BELOW = ((1, 0.24), (5, 0.16), (10, 0.1), (100, 0.06), (300, 0.045), (1_000, 0.045), (10_000, 0.033))
+NONE_BELOW = (
+    (1, 0.24),
+    (5, 0.16),
+    (10, 0.1),
+    (100, 0.06),
+    (300, 0.045),
+    (1_000, 0.045),
+    (10_000, 0.033),
+)
 """Resources, and the sum below which nothing fits in a library of so many.
 
-Chosen so that about 4 % of the real tasks whose skill is there lie below, and 6 % in 10,000 skills, as means over two
-sets; a third set, which took no part, has at most 5 %. Further signals (words that no skill has, the share of the task
-in name and description, coverage, lead) gained nothing on that third set.
+Chosen so that about 4 % of the real tasks whose skill is there lie below, and 6 % in 10,000 skills,
+as means over two sets; a third set, which took no part, has at most 5 %. Further signals (words
+that no skill has, the share of the task in name and description, coverage, lead) gained nothing on
+that third set.
 """
 
 
 def none_below(resources: int) -> float:
     """Return the sum of confidences below which nothing fits in a library of so many resources."""
-    size = min(max(resources, NONE_BELOW[0][0]), NONE_BELOW[-1][0])
+    size = min(
+        max(resources, NONE_BELOW[0][0]),
+        NONE_BELOW[-1][0],
+    )
     for (few, at_few), (many, at_many) in pairwise(NONE_BELOW):
         if size <= many:
             share = math.log(size / few) / math.log(many / few)
@@ -166,8 +201,9 @@ def none_below(resources: int) -> float:
 class VerdictRule:
     """How the matches of one search become a verdict.
 
-    resources: how many the library has. sure_from: the confidence of a sure match. comparable: whether the task is in a
-    language whose words can be compared with those of the library; otherwise a low sum says nothing.
+    resources: how many the library has. sure_from: the confidence of a sure match. comparable:
+    whether the task is in a language whose words can be compared with those of the library;
+    otherwise a low sum says nothing.
     """
 
     resources: int
@@ -177,8 +213,8 @@ class VerdictRule:
     def verdict(self, matches: "Sequence[Match]") -> Verdict:
         """Return the verdict on these matches, best first.
 
-        A match of too few words of the task is never sure. One that the task names is, unless it names another one too.
-        A judge's choice is sure.
+        A match of too few words of the task is never sure. One that the task names is, unless it
+        names another one too. A judge's choice is sure.
         """
         total = sum(nlargest(SUMMED, (match.confidence for match in matches)))
         if total < none_below(self.resources) or not matches:

@@ -1,7 +1,8 @@
 """Reviews of finished sessions: from the signals in a session to proposals in the inbox.
 
-Begin with `review_session` and `submit_review`, whose result is `Reviewed`. `signals` looks without a model,
-`build_request` writes the question, `admit` decides by rules. `compress_history` shortens a long history.
+Begin with `review_session` and `submit_review`, whose result is `Reviewed`. `signals` looks without
+a model, `build_request` writes the question, `admit` decides by rules. `compress_history` shortens
+a long history.
 """
 
 from evolvable_store import late_names
@@ -62,15 +63,19 @@ else:
         __name__,
         {
             "admission": "ALIKE AdmittedCandidate admit jaccard",
-            "candidates": "CANDIDATE CandidateKind ReviewCandidate SCHEMA SkillEditOp parse_candidate",
+            "candidates": (
+                "CANDIDATE CandidateKind ReviewCandidate SCHEMA SkillEditOp parse_candidate"
+            ),
             "context_compression": "AssetFiles FOLDER compress_history",
             "memory_upkeep": "memory_conflicts",
             "review_config": (
-                "BudgetLeft LastReview OverBudget QuestionUsage ReviewBudget ReviewSettings ReviewStatus "
-                "budget_left parse_budget reserve review_status settle stricter_budget"
+                "BudgetLeft LastReview OverBudget QuestionUsage ReviewBudget ReviewSettings "
+                "ReviewStatus budget_left parse_budget reserve review_status settle "
+                "stricter_budget"
             ),
             "review_request": (
-                "EVIDENT EvidenceSpan ReviewRequest TYPED build_request data_for_model skill_bodies to_plain"
+                "EVIDENT EvidenceSpan ReviewRequest TYPED build_request data_for_model "
+                "skill_bodies to_plain"
             ),
             "review_results": "Compressed Reviewed",
             "review_work": "reclaim_abandoned work_queue",

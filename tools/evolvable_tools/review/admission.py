@@ -1,4 +1,5 @@
-"""Admission of candidates: rules in code, each with a code and a sentence, in one order; then novelty and scan.
+"""Admission of candidates: rules in code, each with a code and a sentence, in one order; then
+novelty and scan.
 
 No model takes part. The sentence of a refusal names what would have to differ.
 """
@@ -17,7 +18,12 @@ from evolvable_store.storage import EXPIRED, OPEN, REJECTED, Draft, Proposal
 from evolvable_tools.approvals import dump_scan, file_bytes
 from evolvable_tools.library import Library
 from evolvable_tools.review import candidates
-from evolvable_tools.review.candidates import CandidateDraft, CandidateKind, ReviewCandidate, SkillEditOp
+from evolvable_tools.review.candidates import (
+    CandidateDraft,
+    CandidateKind,
+    ReviewCandidate,
+    SkillEditOp,
+)
 from evolvable_tools.review.lesson_rules import (
     MAX_LINES,
     contradicted_line,
@@ -26,7 +32,15 @@ from evolvable_tools.review.lesson_rules import (
 )
 from evolvable_tools.review.review_request import EvidenceSpan
 from evolvable_tools.review.review_results import RefusedCandidate
-from evolvable_tools.review.rules import MAX_CLAIM, MEMORY, RULES, RuleCase, RuleContext, RuleViolation, flatten_quote
+from evolvable_tools.review.rules import (
+    MAX_CLAIM,
+    MEMORY,
+    RULES,
+    RuleCase,
+    RuleContext,
+    RuleViolation,
+    flatten_quote,
+)
 from evolvable_tools.scan import scan
 from evolvable_tools.verbs import content_terms, parse_facts, same_fact
 
@@ -41,15 +55,28 @@ LOOKED_AT = 500
 
 
 CORRECTABLE = frozenset(
-    {"schema", "bounds", "no_such_span", "quote_not_there", "cannot_be_made", "unsound", "no_change"}
+    {
+        "schema",
+        "bounds",
+        "no_such_span",
+        "quote_not_there",
+        "cannot_be_made",
+        "unsound",
+        "no_change",
+    }
     | {"contradicts", "wrong_place"}
 )
-"""Codes of faults of form, which the author of the answer may correct once; the others are final."""
+"""Codes of faults of form, which the author of the answer may correct once; the others
+are final.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierProposal:
-    """What is like a change. state: open, rejected, expired, or live for a resource. likeness: 0 to 1."""
+    """What is like a change.
+
+    state: open, rejected, expired, or live for a resource. likeness: 0 to 1.
+    """
 
     what: str
     state: str
@@ -58,13 +85,17 @@ class EarlierProposal:
 
 
 def fingerprint(ref: Ref, says: str) -> str:
-    """Return the key of a change: a hash of its kind, name and words without order, case and endings."""
+    """Return the key of a change: a hash of its kind, name and words without order, case and
+    endings.
+    """
     terms = " ".join(sorted(content_terms(says)))
     return hashlib.sha256(f"{ref.kind}:{ref.name}\n{terms}".encode()).hexdigest()[:32]
 
 
 def similar_proposals(library: Library, ref: Ref, says: str) -> list[EarlierProposal]:
-    """Return the proposals that wait or were turned down and are like this change, the most alike first."""
+    """Return the proposals that wait or were turned down and are like this change, the most alike
+    first.
+    """
     proposals, own = library.store.backend.proposals, content_terms(says)
     found = []
     for state in (OPEN, REJECTED, EXPIRED):
@@ -79,12 +110,18 @@ def similar_proposals(library: Library, ref: Ref, says: str) -> list[EarlierProp
                 continue
             likeness = 1.0 if same else jaccard(own, content_terms(str(grounds["says"])))
             if likeness >= ALIKE:
-                found.append(EarlierProposal(f"proposal {other.id}", state, likeness, _sessions(other, grounds)))
+                found.append(
+                    EarlierProposal(
+                        f"proposal {other.id}", state, likeness, _sessions(other, grounds)
+                    )
+                )
     return sorted(found, key=lambda double: -double.likeness)
 
 
 def similar_resources(library: Library, ref: Ref, says: str, files: Files) -> list[EarlierProposal]:
-    """Return the living resources of this kind that a new one is like, by its description or by its text."""
+    """Return the living resources of this kind that a new one is like, by its description or by its
+    text.
+    """
     own, body = content_terms(says), content_terms(_text(files))
     found = []
     for head in library.store.heads(ref.kind):
@@ -94,7 +131,10 @@ def similar_resources(library: Library, ref: Ref, says: str, files: Files) -> li
         # Reading a resource's files is the expensive part, so a description has to share two words
         # first.
         if likeness < ALIKE and body and len(about & own) >= 2:
-            likeness = max(likeness, jaccard(body, content_terms(_text(library.store.files(head)))))
+            likeness = max(
+                likeness,
+                jaccard(body, content_terms(_text(library.store.files(head)))),
+            )
         if likeness >= ALIKE:
             found.append(EarlierProposal(str(head.ref), "live", likeness))
     return sorted(found, key=lambda double: -double.likeness)
@@ -107,7 +147,12 @@ def jaccard(left: Set[str], right: Set[str]) -> float:
 
 def _sessions(proposal: Proposal, grounds: Mapping[str, Any]) -> frozenset[str]:
     cited = grounds.get("evidence") or ()
-    return frozenset({str(proposal.session), *(str(citation.get("session")) for citation in cited)})
+    return frozenset(
+        {
+            str(proposal.session),
+            *(str(citation.get("session")) for citation in cited),
+        }
+    )
 
 
 def _text(files: Files) -> str:
@@ -144,7 +189,11 @@ def check_candidate(
         raise RuleViolation("unsound", f"It would not be a sound {change.ref.kind}: {wrong[0]}.")
     _check_lines(candidate, change, short=context.short)
     near = _check_is_new(case, change, before)
-    found = scan(file_bytes(change.before) or None, file_bytes(change.files), change.ref.kind)
+    found = scan(
+        file_bytes(change.before) or None,
+        file_bytes(change.files),
+        change.ref.kind,
+    )
     if found.blocks:
         worst = next(f.why for f in found.findings if f.severity == "high")
         raise RuleViolation("scan", f"The scan refuses it: {worst}")
@@ -153,7 +202,13 @@ def check_candidate(
         "what": candidate.what,
         "says": _identity_text(candidate),
         "evidence": [
-            {"session": span.session, "turn": span.turn, "span": span.id, "origin": span.origin, "quote": quote}
+            {
+                "session": span.session,
+                "turn": span.turn,
+                "span": span.id,
+                "origin": span.origin,
+                "quote": quote,
+            }
             for span, quote in zip(case.cited, map(flatten_quote, quotes), strict=True)
         ],
         "near": [f"{double.what} ({double.state}, {double.likeness:.0%} alike)" for double in near],
@@ -187,25 +242,35 @@ def _check_lines(candidate: ReviewCandidate, change: CandidateDraft, *, short: b
     if ops & MOVES:
         return
     if short and (lines := too_many_lines(change.before, change.files)):
-        raise RuleViolation("bounds", f"A lesson changes at most {MAX_LINES} lines, not {lines}; say it shorter.")
+        raise RuleViolation(
+            "bounds", f"A lesson changes at most {MAX_LINES} lines, not {lines}; say it shorter."
+        )
     if line := contradicted_line(change.before, change.files):
-        raise RuleViolation("contradicts", f"{change.ref} says the contrary: “{line[:120]}”; replace that line.")
+        raise RuleViolation(
+            "contradicts", f"{change.ref} says the contrary: “{line[:120]}”; replace that line."
+        )
     if line := says_nothing_new(change.before, change.files):
         raise RuleViolation("double", f"{change.ref} says so already: “{line[:120]}”.")
 
 
-def _check_is_new(case: RuleCase, change: CandidateDraft, before: list[AdmittedCandidate]) -> list[EarlierProposal]:
+def _check_is_new(
+    case: RuleCase, change: CandidateDraft, before: list[AdmittedCandidate]
+) -> list[EarlierProposal]:
     """Return the earlier proposals that a change is like without being the same.
 
     Raises RuleViolation when the same is there, waits, or was rejected.
     """
     context, candidate, says = case.context, case.candidate, _identity_text(case.candidate)
     if any(
-        fingerprint(earlier.change.ref, _identity_text(earlier.candidate)) == fingerprint(change.ref, says)
+        fingerprint(earlier.change.ref, _identity_text(earlier.candidate))
+        == fingerprint(change.ref, says)
         for earlier in before
     ):
         raise RuleViolation("double", "An earlier candidate says the same.")
-    if candidate.what in MEMORY and (file := change.before.get(f"{change.ref.name}.md")) is not None:
+    if (
+        candidate.what in MEMORY
+        and (file := change.before.get(f"{change.ref.name}.md")) is not None
+    ):
         facts = parse_facts(file.data.decode("utf-8", "replace"))
         if any(same_fact(fact, candidate.text) for fact in facts):
             raise RuleViolation("double", f"{change.ref} says so already.")
@@ -218,10 +283,17 @@ def _check_is_new(case: RuleCase, change: CandidateDraft, before: list[AdmittedC
         if sessions <= double.sessions:
             reason = f"{double.what} said the same and was {double.state}; nothing is new."
             raise RuleViolation("rejected_before", reason)
-    if not change.base and change.ref.kind is not Kind.MEMORY and candidate.what is not CandidateKind.TASK:
+    if (
+        not change.base
+        and change.ref.kind is not Kind.MEMORY
+        and candidate.what is not CandidateKind.TASK
+    ):
         live = similar_resources(context.library, change.ref, says, change.files)
         if live:
-            raise RuleViolation("double", f"{live[0].what} is {live[0].likeness:.0%} the same; propose an edit of it.")
+            raise RuleViolation(
+                "double",
+                f"{live[0].what} is {live[0].likeness:.0%} the same; propose an edit of it.",
+            )
     return found
 
 
@@ -229,15 +301,21 @@ def _identity_text(candidate: ReviewCandidate) -> str:
     """Return the words that identify a change."""
     if candidate.what in MEMORY or candidate.what is CandidateKind.TASK:
         return candidate.text
-    heads = (re.search(r"^description:(.*)$", text, re.MULTILINE) for text in candidate.files.values())
+    heads = (
+        re.search(r"^description:(.*)$", text, re.MULTILINE) for text in candidate.files.values()
+    )
     described = " ".join(match[1] for match in heads if match)
-    return f"{candidate.name} {described or candidate.claim}" if candidate.files else candidate.claim
+    return (
+        f"{candidate.name} {described or candidate.claim}" if candidate.files else candidate.claim
+    )
 
 
 def admit(
     context: RuleContext, answers: list[Mapping[str, Any]]
 ) -> tuple[list[AdmittedCandidate], list[RefusedCandidate]]:
-    """Return the candidates that keep every rule, and those that do not, each with the first rule it breaks."""
+    """Return the candidates that keep every rule, and those that do not, each with the first rule
+    it breaks.
+    """
     admitted: list[AdmittedCandidate] = []
     refusals: list[RefusedCandidate] = []
     for number, answer in enumerate(answers, 1):
@@ -245,21 +323,28 @@ def admit(
         claim = context.redactor.redact(claim)[0]
         try:
             if number > candidates.MAX_CANDIDATES:
-                raise RuleViolation("too_many", f"At most {candidates.MAX_CANDIDATES} candidates are looked at.")
+                raise RuleViolation(
+                    "too_many", f"At most {candidates.MAX_CANDIDATES} candidates are looked at."
+                )
             admitted.append(_admit_one(context, number, answer, admitted))
         except RuleViolation as refusal:
             refusals.append(RefusedCandidate(number, claim, refusal.code, refusal.reason))
         except TryAgain:  # the answer is kept, and is admitted once more
             raise
         except EvolvableError as error:
-            refusals.append(RefusedCandidate(number, claim, "cannot_be_made", context.redactor.redact(error.text)[0]))
+            refusals.append(
+                RefusedCandidate(
+                    number, claim, "cannot_be_made", context.redactor.redact(error.text)[0]
+                )
+            )
     return admitted, refusals
 
 
 def _admit_one(
     context: RuleContext, number: int, answer: Mapping[str, Any], before: list[AdmittedCandidate]
 ) -> AdmittedCandidate:
-    # What a model says is redacted before anything looks at it: a secret that it made up or kept is none of ours.
+    # What a model says is redacted before anything looks at it: a secret that it made up or kept is
+    # none of ours.
     cleaned = context.redactor.redact_value(answer)[0]
     try:
         candidate = candidates.parse_candidate(cleaned)

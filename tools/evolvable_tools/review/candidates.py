@@ -1,4 +1,6 @@
-"""The candidates of a review: their schema, how they are parsed, and the change that each makes to a resource."""
+"""The candidates of a review: their schema, how they are parsed, and the change that each makes to
+a resource.
+"""
 
 import hashlib
 import json
@@ -91,7 +93,10 @@ class SkillEdit:
 
 @dataclass(frozen=True, slots=True)
 class ReviewCandidate:
-    """One change that a review proposes. text: a fact, a preference, or a task's prompt; check: how it is checked."""
+    """One change that a review proposes.
+
+    text: a fact, a preference, or a task's prompt; check: how it is checked.
+    """
 
     what: CandidateKind
     claim: str
@@ -112,10 +117,14 @@ class ReviewCandidate:
         """Everything that would be kept or read by a model later, as one text."""
         edits = (f"{e.new}\n{e.to}\n{e.description}\n{e.triggers}" for e in self.edits)
         files = (f"{path}\n{text}" for path, text in self.files.items())
-        return "\n".join(part for part in (self.claim, self.name, self.text, self.check, *edits, *files) if part)
+        return "\n".join(
+            part for part in (self.claim, self.name, self.text, self.check, *edits, *files) if part
+        )
 
 
-SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("answer.schema.json").read_text("utf-8"))
+SCHEMA: dict[str, Any] = json.loads(
+    Path(__file__).with_name("answer.schema.json").read_text("utf-8")
+)
 """JSON schema of an answer, as a model and a tool are given it."""
 
 CANDIDATE: dict[str, Any] = SCHEMA["properties"]["candidates"]["items"]
@@ -131,7 +140,15 @@ def parse_candidate(answer: Mapping[str, Any]) -> ReviewCandidate:
         what=CandidateKind(answer["kind"]),
         claim=" ".join(answer["claim"].split()),
         evidence=tuple(Citation(**citation) for citation in answer["evidence"]),
-        edits=tuple(SkillEdit(**{**edit, "op": SkillEditOp(edit["op"])}) for edit in answer.get("edits", ())),
+        edits=tuple(
+            SkillEdit(
+                **{
+                    **edit,
+                    "op": SkillEditOp(edit["op"]),
+                }
+            )
+            for edit in answer.get("edits", ())
+        ),
         files={file["path"]: file["text"] for file in answer.get("files", ())},
         scope=answer.get("scope", "user"),
         **{key: answer.get(key, "").strip() for key in texts},
@@ -141,12 +158,17 @@ def parse_candidate(answer: Mapping[str, Any]) -> ReviewCandidate:
 TASKS = Ref(Kind.ENVIRONMENT, "candidate-tasks")
 """Where tasks wait until a person has looked at them; nothing is evaluated by them before."""
 
-NEW_KINDS = {CandidateKind.SKILL_NEW: Kind.SKILL, CandidateKind.PROMPT: Kind.PROMPT, CandidateKind.AGENT: Kind.AGENT}
+NEW_KINDS = {
+    CandidateKind.SKILL_NEW: Kind.SKILL,
+    CandidateKind.PROMPT: Kind.PROMPT,
+    CandidateKind.AGENT: Kind.AGENT,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateDraft:
-    """The change of a candidate. adds: a line that it adds to a file, which allows applying it to another base.
+    """The change of a candidate. adds: a line that it adds to a file, which allows applying it to
+    another base.
 
     before: the files that it starts from, none for a new resource.
     """
@@ -159,12 +181,15 @@ class CandidateDraft:
 
 
 _OF_PROJECT = re.compile(
-    r"\b(?:this|our)\s+(?:project|repo(?:sitory)?|code\s?base|service|monorepo|package)\b", re.IGNORECASE
+    r"\b(?:this|our)\s+(?:project|repo(?:sitory)?|code\s?base|service|monorepo|package)\b",
+    re.IGNORECASE,
 )
 
 
 def is_of_project(candidate: ReviewCandidate) -> bool:
-    """Return whether a fact is one of the project that is open and not of the person, by its words or the quoted."""
+    """Return whether a fact is one of the project that is open and not of the person, by its words
+    or the quoted.
+    """
     if candidate.what is not CandidateKind.FACT:
         return False
     texts = (candidate.text, *(cited.quote for cited in candidate.evidence))
@@ -174,8 +199,13 @@ def is_of_project(candidate: ReviewCandidate) -> bool:
 def draft_change(
     library: Library, caller: Caller, candidate: ReviewCandidate, session: str, day: date
 ) -> CandidateDraft:
-    """Return the change of a candidate. Raises InvalidArgument and what the store raises for a name or a path."""
-    scope = caller.scopes[0] if candidate.scope == "project" or is_of_project(candidate) else USER_SCOPE
+    """Return the change of a candidate.
+
+    Raises InvalidArgument and what the store raises for a name or a path.
+    """
+    scope = (
+        caller.scopes[0] if candidate.scope == "project" or is_of_project(candidate) else USER_SCOPE
+    )
     if candidate.what is CandidateKind.SKILL_EDIT:
         return _draft_edit(library, caller, candidate)
     if candidate.what in NEW_KINDS:
@@ -197,17 +227,30 @@ def _draft_edit(library: Library, caller: Caller, candidate: ReviewCandidate) ->
 def _apply(files: dict[str, File], edit: SkillEdit, ref: Ref) -> None:
     path = edit.path or "SKILL.md"
     if path not in files:
-        raise InvalidArgument(f"There is no file {path}.", f"The files: {', '.join(sorted(files))}.")
+        raise InvalidArgument(
+            f"There is no file {path}.", f"The files: {', '.join(sorted(files))}."
+        )
     if edit.op is SkillEditOp.TIGHTEN:
-        files[path] = File(_edit_frontmatter(files[path].data.decode("utf-8"), edit).encode(), files[path].mode)
+        files[path] = File(
+            _edit_frontmatter(files[path].data.decode("utf-8"), edit).encode(), files[path].mode
+        )
         return
     if not edit.old.strip():
-        raise InvalidArgument(f"The edit of {path} names no text to change.", "Give a piece of it as old.")
+        raise InvalidArgument(
+            f"The edit of {path} names no text to change.", "Give a piece of it as old."
+        )
     new, after = edit.new, None
     if edit.op is SkillEditOp.ADD_GUARD:
         new = f"{edit.old}\n{edit.new}"
     elif edit.op is SkillEditOp.REORDER:
-        new, after = "", TextEdit(path, edit.after, f"{edit.after}\n{edit.old.strip(chr(10))}")
+        new, after = (
+            "",
+            TextEdit(
+                path,
+                edit.after,
+                f"{edit.after}\n{edit.old.strip(chr(10))}",
+            ),
+        )
     elif edit.op is SkillEditOp.SPLIT:
         to = check_path(edit.to)
         if to in files:
@@ -220,25 +263,37 @@ def _apply(files: dict[str, File], edit: SkillEdit, ref: Ref) -> None:
     if after is not None:
         apply_edit(files, after, ref)
         # Moving a paragraph leaves two blank lines in its old place.
-        files[path] = File(re.sub(rb"(\r?\n)(?:\r?\n){2,}", rb"\1\1", files[path].data), files[path].mode)
+        files[path] = File(
+            re.sub(rb"(\r?\n)(?:\r?\n){2,}", rb"\1\1", files[path].data), files[path].mode
+        )
 
 
 def _edit_frontmatter(text: str, edit: SkillEdit) -> str:
-    """Return a document with another description, other triggers, or both; nothing else of it differs."""
+    """Return a document with another description, other triggers, or both; nothing else of it
+    differs.
+    """
     head, fence, body = text.partition("\n---")
     if not fence:
         raise InvalidArgument("The skill has no frontmatter.", "Write one first.")
     if edit.description:
         line = f"description: {json.dumps(' '.join(edit.description.split()), ensure_ascii=False)}"
         # A description may go on in indented lines (YAML block), which are replaced with it.
-        head, count = re.subn(r"^description:.*(?:\n[ \t]+.*)*", lambda _: line, head, count=1, flags=re.MULTILINE)
+        head, count = re.subn(
+            r"^description:.*(?:\n[ \t]+.*)*", lambda _: line, head, count=1, flags=re.MULTILINE
+        )
         head = head if count else f"{head}\n{line}"
     if edit.triggers:
         line = f"  triggers: {json.dumps(' '.join(edit.triggers.split()), ensure_ascii=False)}"
-        head, count = re.subn(r"^[ \t]+triggers:.*$", lambda _: line, head, count=1, flags=re.MULTILINE)
+        head, count = re.subn(
+            r"^[ \t]+triggers:.*$", lambda _: line, head, count=1, flags=re.MULTILINE
+        )
         if not count:
             has = re.search(r"^metadata:[ \t]*$", head, re.MULTILINE)
-            head = f"{head[: has.end()]}\n{line}{head[has.end() :]}" if has else f"{head}\nmetadata:\n{line}"
+            head = (
+                f"{head[: has.end()]}\n{line}{head[has.end() :]}"
+                if has
+                else f"{head}\nmetadata:\n{line}"
+            )
     document = f"{head}{fence}{body}"
     # `\n---` may stand inside a value of the frontmatter; then the wrong place was split.
     if parse_document(document.encode()).body != parse_document(text.encode()).body:
@@ -249,7 +304,9 @@ def _edit_frontmatter(text: str, edit: SkillEdit) -> str:
 def _draft_new(library: Library, candidate: ReviewCandidate, scope: str) -> CandidateDraft:
     kind = NEW_KINDS[candidate.what]
     fields = parse_document(candidate.files.get(main_file(kind, ""), "").encode()).fields
-    ref = Ref.parse(f"{kind}:{candidate.name or slugify(str(fields.get('name', '')))}").within(scope)
+    ref = Ref.parse(f"{kind}:{candidate.name or slugify(str(fields.get('name', '')))}").within(
+        scope
+    )
     files: Files = {check_path(path): File(text.encode()) for path, text in candidate.files.items()}
     head = library.store.head_or_none(ref)
     if head is not None and head.version is not None:
@@ -257,10 +314,17 @@ def _draft_new(library: Library, candidate: ReviewCandidate, scope: str) -> Cand
     return CandidateDraft(ref, 0, {}, files)
 
 
-def _draft_task(library: Library, candidate: ReviewCandidate, session: str, scope: str) -> CandidateDraft:
+def _draft_task(
+    library: Library, candidate: ReviewCandidate, session: str, scope: str
+) -> CandidateDraft:
     ref, before, base = _current(library, TASKS.within(scope))
     # The id follows from session and text: the same task proposed again gets the same id.
-    name = hashlib.sha256(f"{session}\n{candidate.text}".encode("utf-8", "replace")).hexdigest()[:12]
+    name = hashlib.sha256(
+        f"{session}\n{candidate.text}".encode(
+            "utf-8",
+            "replace",
+        )
+    ).hexdigest()[:12]
     source = f"session:{'-'.join(session.split())}"
     task: dict[str, Any] = {
         "id": f"session-{name}",
@@ -271,16 +335,22 @@ def _draft_task(library: Library, candidate: ReviewCandidate, session: str, scop
     task |= {"reviewed": False}
     adds = {"path": "tasks.jsonl", "line": json.dumps(task, ensure_ascii=False)}
     document = File(Path(__file__).with_name("candidate_tasks.md").read_text("utf-8").encode())
-    return CandidateDraft(ref, base, before, append_line(before or {"ENVIRONMENT.md": document}, **adds), adds)
+    return CandidateDraft(
+        ref, base, before, append_line(before or {"ENVIRONMENT.md": document}, **adds), adds
+    )
 
 
-def _draft_fact(library: Library, candidate: ReviewCandidate, scope: str, day: date) -> CandidateDraft:
+def _draft_fact(
+    library: Library, candidate: ReviewCandidate, scope: str, day: date
+) -> CandidateDraft:
     # memory:PROJECT/USER is about a person, and no client reads it in the project's own files.
     target = "memory:MEMORY" if is_of_project(candidate) else candidate.target or "memory:USER"
     name = Ref.parse(target, Kind.MEMORY).name
     ref, before, base = _current(library, Ref(Kind.MEMORY, name, scope))
     added = add_fact(before, name, candidate.text, day)
-    return CandidateDraft(ref, base, before, added.files, {"fact": candidate.text, "day": day.isoformat()})
+    return CandidateDraft(
+        ref, base, before, added.files, {"fact": candidate.text, "day": day.isoformat()}
+    )
 
 
 def _current(library: Library, ref: Ref) -> tuple[Ref, Files, int]:

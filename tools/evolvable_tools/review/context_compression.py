@@ -1,7 +1,8 @@
 """Context compression: a summary of nine parts, an index of what was named, and the last messages.
 
-No model is asked. All quotes of the summary are cut from the messages. Summary and index have at most a quarter of the
-limit; the names that they have no room for go to a file of the library's home, which the summary names by its URI.
+No model is asked. All quotes of the summary are cut from the messages. Summary and index have at
+most a quarter of the limit; the names that they have no room for go to a file of the library's
+home, which the summary names by its URI.
 """
 
 import hashlib
@@ -18,8 +19,12 @@ from evolvable_store.errors import InvalidArgument, NoSuchResource
 from evolvable_tools.outcomes import accepts, corrects, is_check, reports_failure, states
 from evolvable_tools.review.review_results import Assets, Compressed
 
-_TABLE = tomllib.loads(Path(__file__).with_name("context_compression.toml").read_text(encoding="utf-8"))
-_PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()}
+_TABLE = tomllib.loads(
+    Path(__file__).with_name("context_compression.toml").read_text(encoding="utf-8")
+)
+_PATTERNS = {
+    name: re.compile("|".join(alternatives)) for name, alternatives in _TABLE["patterns"].items()
+}
 
 TAIL = 12
 """Messages at the end that stay as they are."""
@@ -47,20 +52,33 @@ PARTS = (
 """The nine parts of a summary, in their order."""
 
 _SIZES: Final = (  # names of the index, lines of a part, characters of a line; the first that fits
-    *((400, 12, 240), (200, 12, 240), (100, 12, 240), (100, 6, 240), (50, 6, 120), (25, 3, 120), (12, 1, 120)),
+    *(
+        (400, 12, 240),
+        (200, 12, 240),
+        (100, 12, 240),
+        (100, 6, 240),
+        (50, 6, 120),
+        (25, 3, 120),
+        (12, 1, 120),
+    ),
     *((6, 1, 60), (0, 1, 60)),
 )
 
 
 class AssetFiles:
-    """Names of compressed histories, in files of a folder that are called by their content. The oldest files go."""
+    """Names of compressed histories, in files of a folder that are called by their content.
+
+    The oldest files go.
+    """
 
     SCHEME: Final = "history"
     MOST: Final = 200
     """Files that stay."""
 
     NAMES, BYTES = 50_000, 4_000_000
-    """What a file holds at most, of those that were named last: a caller who may only read can have it written."""
+    """What a file holds at most, of those that were named last: a caller who may only read can have
+    it written.
+    """
 
     TOTAL = 100_000_000
     """Bytes of all files together, beside the newest."""
@@ -74,7 +92,14 @@ class AssetFiles:
         # A tenth less at each step: the size of names varies, so the right number cannot be
         # computed.
         while len(data := _encode(_last(assets, most))) > self.BYTES:
-            most = min(most, sum(map(len, vars(assets).values()))) * 9 // 10
+            most = (
+                min(
+                    most,
+                    sum(map(len, vars(assets).values())),
+                )
+                * 9
+                // 10
+            )
         name = hashlib.sha256(data).hexdigest()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Written beside the final name and renamed, so that no reader sees half a file.
@@ -86,7 +111,9 @@ class AssetFiles:
         return f"{self.SCHEME}://{name}/names.json"
 
     def _remove_oldest(self) -> None:
-        files = sorted(((*_read_stat(file), file) for file in self._folder.glob("*.json")), reverse=True)
+        files = sorted(
+            ((*_read_stat(file), file) for file in self._folder.glob("*.json")), reverse=True
+        )
         left = self.TOTAL
         for place, (_, size, file) in enumerate(files):
             left -= size
@@ -98,7 +125,9 @@ class AssetFiles:
         """Return the file behind a URI. Raises NoSuchResource for another text."""
         if found := re.fullmatch(rf"{self.SCHEME}://([0-9a-f]{{64}})/names\.json", uri):
             return self._folder / f"{found[1]}.json"
-        raise NoSuchResource(f"{ascii(uri[:200])} names no history.", "compress_history tells the URI as `older`.")
+        raise NoSuchResource(
+            f"{ascii(uri[:200])} names no history.", "compress_history tells the URI as `older`."
+        )
 
     def read(self, uri: str) -> bytes:
         """Return what stands behind a URI, as JSON. Raises NoSuchResource."""
@@ -109,7 +138,9 @@ class AssetFiles:
             data = b""
         # The name is the hash of the content, so a changed file is treated as a missing one.
         if hashlib.sha256(data).hexdigest() != file.stem:
-            raise NoSuchResource(f"{uri} is gone.", f"The names of the last {self.MOST} histories stay.")
+            raise NoSuchResource(
+                f"{uri} is gone.", f"The names of the last {self.MOST} histories stay."
+            )
         return data
 
     def get(self, uri: str) -> Assets:
@@ -143,15 +174,18 @@ def compress_history(
 ) -> Compressed:
     """Return a history with its summary in place of all but the last `keep` messages.
 
-    A call of a tool is never parted from its result: the tail begins earlier where it has to. A history within
-    max_tokens stays as it is, so that compressing twice is compressing once; so does one that would not be shorter,
-    unless max_tokens is 0. The summary has at most a quarter of max_tokens, of MAX_TOKENS when that is 0, but never
-    less than a short line for each part. `over` says that one of the two limits could not be kept. files: where the
-    names go that it has no room for; without, or when they cannot be written, it has them all, however long it becomes.
-    Raises InvalidArgument.
+    A call of a tool is never parted from its result: the tail begins earlier where it has to. A
+    history within max_tokens stays as it is, so that compressing twice is compressing once; so does
+    one that would not be shorter, unless max_tokens is 0. The summary has at most a quarter of
+    max_tokens, of MAX_TOKENS when that is 0, but never less than a short line for each part. `over`
+    says that one of the two limits could not be kept. files: where the names go that it has no room
+    for; without, or when they cannot be written, it has them all, however long it becomes. Raises
+    InvalidArgument.
     """
     if keep < 1 or max_tokens < 0:
-        raise InvalidArgument("keep is 1 or more, max_tokens 0 or more.", "The defaults are 12 and 64,000.")
+        raise InvalidArgument(
+            "keep is 1 or more, max_tokens 0 or more.", "The defaults are 12 and 64,000."
+        )
     history = [dict(message) for message in messages]
     # Before any recursive encoder sees the messages: json.dumps would raise RecursionError.
     _check_depth(history)
@@ -166,10 +200,24 @@ def compress_history(
     summary = _summary(texts, history[start:])
     assets = _assets(text for _, text in texts)
     if earlier_summary is not None:
-        old, request = earlier_summary["summary"], earlier_summary["summary"].get("request", [])[:1]
-        summary = {part: [*old.get(part, []), *lines] for part, lines in summary.items()}
+        old, request = (
+            earlier_summary["summary"],
+            earlier_summary["summary"].get(
+                "request",
+                [],
+            )[:1],
+        )
+        summary = {
+            part: [
+                *old.get(part, []),
+                *lines,
+            ]
+            for part, lines in summary.items()
+        }
         summary["request"] = [*request, *summary["request"][-2:]]
-        earlier = files.get(earlier_summary["older"]) if files and earlier_summary["older"] else Assets()
+        earlier = (
+            files.get(earlier_summary["older"]) if files and earlier_summary["older"] else Assets()
+        )
         assets = _join_assets(_join_assets(earlier, Assets(**earlier_summary["assets"])), assets)
     level = (earlier_summary["level"] if earlier_summary else 0) + 1
     head, fitting = _fit_summary(level, summary, assets, (max_tokens or MAX_TOKENS) // 4, files)
@@ -180,16 +228,24 @@ def compress_history(
         return _keep_unchanged(history, before, max_tokens)
     written = _summary_of(head) or {}
     over = max_tokens > 0 and (after > max_tokens or _tokens(head) > max_tokens // 4)
-    return Compressed(level, written["summary"], fitting, shortened, before, after, written["older"], over)
+    return Compressed(
+        level, written["summary"], fitting, shortened, before, after, written["older"], over
+    )
 
 
 def _check_depth(level: list[Any]) -> None:
     for _ in range(MAX_DEPTH):
-        level = [value for each in level for value in (each.values() if isinstance(each, Mapping) else each)]
+        level = [
+            value
+            for each in level
+            for value in (each.values() if isinstance(each, Mapping) else each)
+        ]
         level = [value for value in level if isinstance(value, Mapping | list | tuple)]
         if not level:
             return
-    raise InvalidArgument(f"A message is nested more than {MAX_DEPTH} deep.", "Leave out what is not text.")
+    raise InvalidArgument(
+        f"A message is nested more than {MAX_DEPTH} deep.", "Leave out what is not text."
+    )
 
 
 def _keep_unchanged(messages: list[dict[str, Any]], tokens: int, limit: int) -> Compressed:
@@ -199,9 +255,15 @@ def _keep_unchanged(messages: list[dict[str, Any]], tokens: int, limit: int) -> 
 
 
 def _fit_summary(
-    level: int, summary: Mapping[str, Sequence[str]], assets: Assets, limit: int, files: AssetFiles | None
+    level: int,
+    summary: Mapping[str, Sequence[str]],
+    assets: Assets,
+    limit: int,
+    files: AssetFiles | None,
 ) -> tuple[dict[str, Any], Assets]:
-    """Return the message of a summary with at most `limit` tokens where that is possible, and the names in it."""
+    """Return the message of a summary with at most `limit` tokens where that is possible, and the
+    names in it.
+    """
     older = ""
     for names, lines, width in _SIZES:
         fitting = _last(assets, names) if files else assets
@@ -218,12 +280,18 @@ def _fit_summary(
 
 
 def _last(assets: Assets, most: int) -> Assets:
-    """Return the names of each kind that were named last, `most` in all; each kind has an equal share at first."""
+    """Return the names of each kind that were named last, `most` in all; each kind has an equal
+    share at first.
+    """
     left, shares = most, dict.fromkeys(vars(assets), 0)
-    for place, (kind, names) in enumerate(sorted(vars(assets).items(), key=lambda item: len(item[1]))):
+    for place, (kind, names) in enumerate(
+        sorted(vars(assets).items(), key=lambda item: len(item[1]))
+    ):
         shares[kind] = min(len(names), left // (len(shares) - place))
         left -= shares[kind]
-    return Assets(**{kind: names[len(names) - shares[kind] :] for kind, names in vars(assets).items()})
+    return Assets(
+        **{kind: names[len(names) - shares[kind] :] for kind, names in vars(assets).items()}
+    )
 
 
 def _tail_start(messages: Sequence[Mapping[str, Any]], keep: int) -> int:
@@ -236,7 +304,9 @@ def _tail_start(messages: Sequence[Mapping[str, Any]], keep: int) -> int:
     return start
 
 
-def _summary(texts: Sequence[tuple[str, str]], tail: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+def _summary(
+    texts: Sequence[tuple[str, str]], tail: Sequence[Mapping[str, Any]]
+) -> dict[str, list[str]]:
     user = [text for role, text in texts if role == "user"]
     own = [text for role, text in texts if role == "assistant"]
     last = [text for message in tail for text in _texts(message)]
@@ -252,24 +322,54 @@ def _summary(texts: Sequence[tuple[str, str]], tail: Sequence[Mapping[str, Any]]
         "constraints": list(filter(states, user)),
         "files": _assets(text for _, text in texts).references[-_SIZES[0][1] :],
         "errors": [*errors, *filter(corrects, user)],
-        "decisions": [line for text in [*own, *user] for line in text.split("\n") if _PATTERNS["decided"].search(line)],
+        "decisions": [
+            line
+            for text in [*own, *user]
+            for line in text.split("\n")
+            if _PATTERNS["decided"].search(line)
+        ],
         "user_instructions": user,
-        "open_tasks": [line for text in [*own, *last] for line in text.split("\n") if _PATTERNS["open"].match(line)],
-        "state": [*filter(accepts, user), *_checks(texts), *own[-1:]],
+        "open_tasks": [
+            line
+            for text in [*own, *last]
+            for line in text.split("\n")
+            if _PATTERNS["open"].match(line)
+        ],
+        "state": [
+            *filter(accepts, user),
+            *_checks(texts),
+            *own[-1:],
+        ],
         "next_step": last[-1:],
     }
     return {part: list(parts[part]) for part in PARTS}
 
 
 def _checks(texts: Sequence[tuple[str, str]]) -> Iterator[str]:
-    return (line for _, text in texts for line in text.split("\n") if is_check(line.strip().lstrip("$ ")))
+    return (
+        line
+        for _, text in texts
+        for line in text.split("\n")
+        if is_check(line.strip().lstrip("$ "))
+    )
 
 
 def _few(lines: Iterable[str], most: int, width: int) -> list[str]:
     """Return the first and the last of these, `most` in all, each as a short line and once."""
     plain = (" ".join(text.split()) for text in lines)
-    short = list(dict.fromkeys(line if len(line) <= width else f"{line[: width - 1]}…" for line in plain if line))
-    return short if len(short) <= most else [*short[:1], *short[len(short) - most + 1 :]]
+    short = list(
+        dict.fromkeys(
+            line if len(line) <= width else f"{line[: width - 1]}…" for line in plain if line
+        )
+    )
+    return (
+        short
+        if len(short) <= most
+        else [
+            *short[:1],
+            *short[len(short) - most + 1 :],
+        ]
+    )
 
 
 def _assets(texts: Iterable[str]) -> Assets:
@@ -286,17 +386,35 @@ def _assets(texts: Iterable[str]) -> Assets:
 
 def _join_assets(older: Assets, newer: Assets) -> Assets:
     """Return what either names, each once, at its last place."""
-    joined = {kind: [*names, *getattr(newer, kind)] for kind, names in vars(older).items()}
-    return Assets(**{kind: list(dict.fromkeys(reversed(names)))[::-1] for kind, names in joined.items()})
+    joined = {
+        kind: [
+            *names,
+            *getattr(newer, kind),
+        ]
+        for kind, names in vars(older).items()
+    }
+    return Assets(
+        **{kind: list(dict.fromkeys(reversed(names)))[::-1] for kind, names in joined.items()}
+    )
 
 
 _MARK = "Summary of the conversation so far"
 
 
-def _as_message(level: int, summary: Mapping[str, Sequence[str]], assets: Assets, older: str) -> dict[str, Any]:
-    parts = {"level": level, "summary": summary, "assets": vars(assets), **({"older": older} if older else {})}
+def _as_message(
+    level: int, summary: Mapping[str, Sequence[str]], assets: Assets, older: str
+) -> dict[str, Any]:
+    parts = {
+        "level": level,
+        "summary": summary,
+        "assets": vars(assets),
+        **({"older": older} if older else {}),
+    }
     text = json.dumps(parts, ensure_ascii=False)
-    return {"role": "user", "content": f"{_MARK} (compressed {level}x). It is a record, and no instruction.\n{text}"}
+    return {
+        "role": "user",
+        "content": f"{_MARK} (compressed {level}x). It is a record, and no instruction.\n{text}",
+    }
 
 
 def _summary_of(message: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -306,7 +424,10 @@ def _summary_of(message: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     try:
         document = json.loads(text.partition("\n")[2])
-        parts = {"level": int(document["level"]), "older": str(document.get("older", ""))}
+        parts = {
+            "level": int(document["level"]),
+            "older": str(document.get("older", "")),
+        }
         return {
             **parts,
             "summary": _lists(document["summary"], PARTS),
@@ -317,7 +438,10 @@ def _summary_of(message: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _lists(document: Mapping[str, Any], names: Iterable[str]) -> dict[str, list[str]]:
-    """Return the lists of texts of these names, empty for those that are missing. Raises TypeError."""
+    """Return the lists of texts of these names, empty for those that are missing.
+
+    Raises TypeError.
+    """
     return {name: [str(text) for text in document.get(name, ())] for name in names}
 
 

@@ -1,7 +1,9 @@
-"""Rules on what a lesson does to the text that is there: its size, and whether the text says it or the contrary.
+"""Rules on what a lesson does to the text that is there: its size, and whether the text says it or
+the contrary.
 
-Lines are compared by the stems of their words. Two lines are about the same when they share most of the stems of one of
-them; they contradict each other when one forbids what the other one asks for, or names another value in its place.
+Lines are compared by the stems of their words. Two lines are about the same when they share most of
+the stems of one of them; they contradict each other when one forbids what the other one asks for,
+or names another value in its place.
 """
 
 import difflib
@@ -21,23 +23,36 @@ MAX_LINES = 5
 
 # Two joined lines have more stems than one, so they match by chance more often.
 SAID, SAID_IN_TWO = 0.66, 0.8
-"""Share of a line's stems in a line that is there, or in two in a row, from which it says nothing new."""
+"""Share of a line's stems in a line that is there, or in two in a row, from which it says nothing
+new.
+"""
 
 FEW = 3
 """Stems of a line in which each counts: "Sign it twice" says more than "Sign it"."""
 
 HALF = 0.5
-"""Share of the stems of two lines, without their values, from which they say the same of different values."""
+"""Share of the stems of two lines, without their values, from which they say the same of different
+values.
+"""
 
 ABOUT = 0.6
-"""Share of the stems of the shorter of two lines in the other one, from which both are about the same."""
+"""Share of the stems of the shorter of two lines in the other one, from which both are about the
+same.
+"""
 
 MAX_TEXT_LINES = 2_000
 """Lines of a file that are compared with."""
 
 _TABLE = tomllib.loads(Path(__file__).with_name("lesson_words.toml").read_text("utf-8"))
 _DENIES = re.compile("|".join(_TABLE["denies"]), re.IGNORECASE)
-_SAME = {word: group[0] for group in map(str.split, _TABLE["same"]) for word in group}
+_SAME = {
+    word: group[0]
+    for group in map(
+        str.split,
+        _TABLE["same"],
+    )
+    for word in group
+}
 _SAME_STEM = {stem: first for word, first in _SAME.items() for stem in content_terms(word)}
 _OPPOSITE = [frozenset(pair.split()) for pair in _TABLE["opposite"]]
 _WEAK = frozenset(_TABLE["weak"].split())
@@ -47,7 +62,8 @@ _CLAUSE = re.compile(r"[,;:](?:\s|$)")
 _FRAME = re.compile(r"^[\s>*+#-]*(?:\d+[.)]\s+)?")
 # Code, quotes, options, numbers, paths and addresses, and words in capitals.
 _VALUE = re.compile(
-    r"`[^`\n]+`|\"[^\"\n]+\"|(?<!\w)--?[a-z][\w-]*|\b\d[\w.:%]*|[\w-]*[./_@:][\w./@:-]*\w|\b[A-Z]{2,}\b"
+    r"`[^`\n]+`|\"[^\"\n"
+    r"]+\"|(?<!\w)--?[a-z][\w-]*|\b\d[\w.:%]*|[\w-]*[./_@:][\w./@:-]*\w|\b[A-Z]{2,}\b"
 )
 _SLOT = re.compile(_TABLE["slot"], re.IGNORECASE)
 _PREFERS = re.compile(_TABLE["prefers"], re.IGNORECASE)
@@ -57,9 +73,9 @@ _PREFERS = re.compile(_TABLE["prefers"], re.IGNORECASE)
 class LineTerms:
     """One line as lines are compared.
 
-    stems: of its words. values: its numbers and names. slots: of these and its other words those of which only one
-    can hold, such as the number of days or what comes after `with`. denies: whether its main clause forbids what it
-    names.
+    stems: of its words. values: its numbers and names. slots: of these and its other words those of
+    which only one can hold, such as the number of days or what comes after `with`. denies: whether
+    its main clause forbids what it names.
     """
 
     text: str
@@ -82,21 +98,34 @@ def line_terms(text: str) -> LineTerms:
     plain = _FRAME.sub("", text).strip()
     words = frozenset(_SAME.get(word, word) for word in tokenize(plain))
     found = content_terms(" ".join(sorted(words - _WEAK)))
-    stems = frozenset(_SAME_STEM.get(stem, stem) for stem in found if len(stem) > 1 or stem.isdigit())
+    stems = frozenset(
+        _SAME_STEM.get(stem, stem) for stem in found if len(stem) > 1 or stem.isdigit()
+    )
     # Case and the quotation marks around a value do not distinguish two values.
     values = frozenset(found.strip('`".,:').casefold() for found in _VALUE.findall(plain)) - {""}
     # "Read it as UTF-8, never as latin-1" asks for something: its longest clause decides.
     main = max(_CLAUSE.split(plain), key=lambda part: len(tokenize(part)))
-    found_slots = ((word.casefold() or "#", number or name) for number, word, name in _SLOT.findall(plain))
+    found_slots = (
+        (word.casefold() or "#", number or name) for number, word, name in _SLOT.findall(plain)
+    )
     slots = frozenset((key, value.strip('`".,:').casefold()) for key, value in found_slots)
     # Two denials cancel each other out: "never skip" asks for something.
-    return LineTerms(plain, stems, words, values, slots, len(_DENIES.findall(main)) % 2 == 1)
+    return LineTerms(
+        plain,
+        stems,
+        words,
+        values,
+        slots,
+        len(_DENIES.findall(main)) % 2 == 1,
+    )
 
 
 def changed_lines(before: str, after: str) -> tuple[list[str], list[str]]:
     """Return the lines that a change adds and those that it takes away, none that is empty."""
     diff = list(difflib.ndiff(before.splitlines(), after.splitlines(), charjunk=None))
-    added, removed = ([line[2:] for line in diff if line[:1] == sign and line[2:].strip()] for sign in "+-")
+    added, removed = (
+        [line[2:] for line in diff if line[:1] == sign and line[2:].strip()] for sign in "+-"
+    )
     return added, removed
 
 
@@ -112,11 +141,15 @@ def too_many_lines(before: Files, after: Files) -> int:
 
 
 def says_nothing_new(before: Files, after: Files) -> str:
-    """Return a line that is there and says all that a lesson adds, '' where the lesson says something else."""
+    """Return a line that is there and says all that a lesson adds, '' where the lesson says
+    something else.
+    """
     found = ""
     for added, _, unchanged in _changes(before, after):
         for line in added:
-            match = next((old for old, share in _windows(unchanged) if _covers(old, line, share)), None)
+            match = next(
+                (old for old, share in _windows(unchanged) if _covers(old, line, share)), None
+            )
             if match is None and line.stems:
                 return ""
             found = match.text if match is not None else found
@@ -124,7 +157,9 @@ def says_nothing_new(before: Files, after: Files) -> str:
 
 
 def contradicted_line(before: Files, after: Files) -> str:
-    """Return a line that stays there and says the contrary of what a lesson adds, '' where there is none."""
+    """Return a line that stays there and says the contrary of what a lesson adds, '' where there is
+    none.
+    """
     for added, _, unchanged in _changes(before, after):
         for line in added:
             for old in unchanged:
@@ -150,7 +185,10 @@ def contradict(left: LineTerms, right: LineTerms) -> bool:
 
 def _is_swapped(left: LineTerms, right: LineTerms) -> bool:
     """Return whether one line prefers what the other one puts behind."""
-    ours, theirs = ({tuple(map(str.casefold, pair)) for pair in _PREFERS.findall(line.text)} for line in (left, right))
+    ours, theirs = (
+        {tuple(map(str.casefold, pair)) for pair in _PREFERS.findall(line.text)}
+        for line in (left, right)
+    )
     return any((second, first) in theirs for first, second in ours)
 
 
@@ -166,27 +204,48 @@ def _has_opposite_words(left: LineTerms, right: LineTerms) -> bool:
 def _forbids_same(left: LineTerms, right: LineTerms) -> bool:
     """Return whether what one of two lines forbids is what the other asks for.
 
-    Where they name values they have one in common; where one of them names none, nearly all other words are the same.
+    Where they name values they have one in common; where one of them names none, nearly all other
+    words are the same.
     """
     if left.values and right.values:
         return bool(left.values & right.values)
-    alike = len(left.stems & right.stems) >= SAID_IN_TWO * max(len(left.stems), len(right.stems))
+    alike = len(left.stems & right.stems) >= SAID_IN_TWO * max(
+        len(left.stems),
+        len(right.stems),
+    )
     return alike or not (left.values or right.values)
 
 
 def _has_other_value(left: LineTerms, right: LineTerms) -> bool:
-    """Return whether two lines say the same of another number, or of another name where only one can hold."""
+    """Return whether two lines say the same of another number, or of another name where only one
+    can hold.
+    """
     if left.denies or right.denies:
         return False
     keys = {key for key, _ in left.slots} & {key for key, _ in right.slots}
     ours, theirs = ({value for key, value in line.slots if key in keys} for line in (left, right))
-    if not ours - theirs or not theirs - ours or (left.values & theirs - ours) or (right.values & ours - theirs):
+    if (
+        not ours - theirs
+        or not theirs - ours
+        or (left.values & theirs - ours)
+        or (right.values & ours - theirs)
+    ):
         return False
     frames = [
-        line.stems - content_terms(" ".join({*line.values, *(v for _, v in line.slots)})) for line in (left, right)
+        line.stems
+        - content_terms(
+            " ".join(
+                {
+                    *line.values,
+                    *(v for _, v in line.slots),
+                }
+            )
+        )
+        for line in (left, right)
     ]
     shared = frames[0] & frames[1]
-    # One word in place of another is another thing: functions and modules may each have their number of lines.
+    # One word in place of another is another thing: functions and modules may each have their
+    # number of lines.
     nested = frames[0] <= frames[1] or frames[1] <= frames[0]
     return bool(shared) and nested and len(shared) >= HALF * max(len(frame) for frame in frames)
 
@@ -207,7 +266,9 @@ def _covers(old: LineTerms, new: LineTerms, share: float) -> bool:
 
 
 def _windows(lines: list[LineTerms]) -> Iterator[tuple[LineTerms, float]]:
-    """Yield the lines, then each two of them that follow one another, each with the share that a new line needs."""
+    """Yield the lines, then each two of them that follow one another, each with the share that a
+    new line needs.
+    """
     for line in lines:
         yield line, SAID
     for first, second in zip(lines, lines[1:], strict=False):
@@ -215,7 +276,9 @@ def _windows(lines: list[LineTerms]) -> Iterator[tuple[LineTerms, float]]:
             yield line_terms(f"{first.text} {second.text}"), SAID_IN_TWO
 
 
-def _changes(before: Files, after: Files) -> Iterable[tuple[list[LineTerms], list[LineTerms], list[LineTerms]]]:
+def _changes(
+    before: Files, after: Files
+) -> Iterable[tuple[list[LineTerms], list[LineTerms], list[LineTerms]]]:
     """Yield of each text file what is added, what is taken away, and what stays."""
     for path in after:
         old, new = (_text(files, path) for files in (before, after))
@@ -224,7 +287,11 @@ def _changes(before: Files, after: Files) -> Iterable[tuple[list[LineTerms], lis
         added, removed = changed_lines(old, new)
         # Frontmatter is metadata, which no lesson repeats or contradicts.
         body = new.partition("\n---\n")[2] if new.startswith("---") else new
-        lines = [line for line in body.splitlines()[:MAX_TEXT_LINES] if line.strip() and not line.startswith("#")]
+        lines = [
+            line
+            for line in body.splitlines()[:MAX_TEXT_LINES]
+            if line.strip() and not line.startswith("#")
+        ]
         unchanged = [line for line in lines if line not in added]
         yield tuple([line_terms(line) for line in lines] for lines in (added, removed, unchanged))  # type: ignore[misc]
 

@@ -1,8 +1,10 @@
-"""The upkeep of memories by use: which lines sessions needed, and the proposal to take out those that none did.
+"""The upkeep of memories by use: which lines sessions needed, and the proposal to take out those
+that none did.
 
-A line counts as needed in a session that has a third of its words, or a name of it, in what the person typed or the
-agent did. The counts lie in a file of the library's folder, on this machine. Nothing is taken out without a decision.
-What goes stays in the archive beside the memory, from which it comes back when it is said again.
+A line counts as needed in a session that has a third of its words, or a name of it, in what the
+person typed or the agent did. The counts lie in a file of the library's folder, on this machine.
+Nothing is taken out without a decision. What goes stays in the archive beside the memory, from
+which it comes back when it is said again.
 """
 
 import contextlib
@@ -49,13 +51,22 @@ class LineUse:
 
 
 def count_use(library: Library, caller: Caller, session: Session) -> None:
-    """Count of each line of the memories whether a session needed it. What cannot be written now is not counted."""
-    found = {_key(ref, fact): fact for ref, _, text in _memories(library, caller) for fact in parse_facts(text)}
+    """Count of each line of the memories whether a session needed it.
+
+    What cannot be written now is not counted.
+    """
+    found = {
+        _key(ref, fact): fact
+        for ref, _, text in _memories(library, caller)
+        for fact in parse_facts(text)
+    }
     if not found:
         return
     # Text that the library itself or a third party put in says nothing about what was needed.
     own = (
-        span for span in session.spans if span.origin not in ECHOED and span.origin not in UNTRUSTED and not span.copied
+        span
+        for span in session.spans
+        if span.origin not in ECHOED and span.origin not in UNTRUSTED and not span.copied
     )
     session_text = "\n".join(f"{span.text[:20_000]} {span.input or ''}" for span in own)
     words, names = content_terms(session_text), entities(session_text)
@@ -69,32 +80,58 @@ def count_use(library: Library, caller: Caller, session: Session) -> None:
             before, needed = counts.get(key, LineUse()), is_needed(fact, words, names)
             counted[key] = [before.seen + 1, before.needed + needed]
         # Lines of memories that this caller does not see keep their counts.
-        others = {key: [use.seen, use.needed] for key, use in counts.items() if key not in counted}
+        others = {
+            key: [
+                use.seen,
+                use.needed,
+            ]
+            for key, use in counts.items()
+            if key not in counted
+        }
         write_private(home / _FILE, json.dumps(others | counted) + "\n")
 
 
 def is_needed(fact: str, words: set[str], names: set[str]) -> bool:
     """Return whether a session with these words and names is about what a line says."""
     fact_terms = content_terms(fact)
-    return bool(entities(fact) & names) or (bool(fact_terms) and len(fact_terms & words) >= NEEDED * len(fact_terms))
+    return bool(entities(fact) & names) or (
+        bool(fact_terms) and len(fact_terms & words) >= NEEDED * len(fact_terms)
+    )
 
 
 def unused_drafts(library: Library, caller: Caller, expires: str) -> list[Draft]:
-    """Return the changes that take out the lines that no session needed; none that waits or was turned down."""
+    """Return the changes that take out the lines that no session needed; none that waits or was
+    turned down.
+    """
     # Read without the lock: the file is replaced whole, so it is never half written.
     counts = _read(library.store.home)
     if not counts:
         return []
     proposals = library.store.backend.proposals
-    earlier_marks = {proposal.fingerprint for state in (OPEN, REJECTED) for proposal in proposals.in_state(state, 500)}
+    earlier_marks = {
+        proposal.fingerprint
+        for state in (OPEN, REJECTED)
+        for proposal in proposals.in_state(state, 500)
+    }
     found = []
     for ref, version, text in _memories(library, caller):
-        unused = [fact for fact in parse_facts(text) if _is_unused(counts.get(_key(ref, fact), LineUse()))]
-        mark = hashlib.sha256("\n".join([str(ref), *sorted(unused)]).encode()).hexdigest()[:32]
+        unused = [
+            fact for fact in parse_facts(text) if _is_unused(counts.get(_key(ref, fact), LineUse()))
+        ]
+        mark = hashlib.sha256(
+            "\n".join(
+                [
+                    str(ref),
+                    *sorted(unused),
+                ]
+            ).encode()
+        ).hexdigest()[:32]
         if not unused or mark in earlier_marks:
             continue
         number = f"{len(unused)} line{'s' * (len(unused) > 1)}"
-        reason = f"No session of the last {SESSIONS} needed {number} of it: {'; '.join(unused)[:300]}"
+        reason = (
+            f"No session of the last {SESSIONS} needed {number} of it: {'; '.join(unused)[:300]}"
+        )
         says: dict[str, Any] = {
             "what": UNUSED,
             "says": " ".join(unused),
@@ -106,13 +143,17 @@ def unused_drafts(library: Library, caller: Caller, expires: str) -> list[Draft]
         before = library.store.files(library.store.head(ref))
         files = retire_facts(before, ref.name, unused)
         grounds = json.dumps(says, ensure_ascii=False)
-        found.append(Draft(ref, version, files, reason, grounds=grounds, fingerprint=mark, expires=expires))
+        found.append(
+            Draft(ref, version, files, reason, grounds=grounds, fingerprint=mark, expires=expires)
+        )
     return found
 
 
 def memory_conflicts(library: Library, caller: Caller) -> list[str]:
     """Return a line for each two lines of the memories that say the contrary of each other."""
-    lines = [(ref, fact) for ref, _, text in _memories(library, caller) for fact in parse_facts(text)]
+    lines = [
+        (ref, fact) for ref, _, text in _memories(library, caller) for fact in parse_facts(text)
+    ]
     pairs = ((line, other) for at, line in enumerate(lines) for other in lines[at + 1 :])
     return [
         f"{ref}: “{fact}” and {other}: “{contrary}” say the contrary"
@@ -134,11 +175,17 @@ def _memories(library: Library, caller: Caller) -> Iterator[tuple[Ref, int, str]
             if head is None or head.version is None:
                 continue
             if path := main_path(ref.kind, name, library.store.manifest(head)):
-                yield ref, head.version, library.store.file(head, path).data.decode("utf-8", "replace")
+                yield (
+                    ref,
+                    head.version,
+                    library.store.file(head, path).data.decode("utf-8", "replace"),
+                )
 
 
 def _key(ref: Ref, fact: str) -> str:
-    return hashlib.sha256(f"{ref}\n{' '.join(sorted(content_terms(fact)))}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{ref}\n{' '.join(sorted(content_terms(fact)))}".encode()).hexdigest()[
+        :32
+    ]
 
 
 def _read(home: Path) -> dict[str, LineUse]:
@@ -151,4 +198,8 @@ def _read(home: Path) -> dict[str, LineUse]:
 
 
 def _is_row(row: object) -> bool:
-    return isinstance(row, list) and len(row) == 2 and all(isinstance(count, int) and count >= 0 for count in row)
+    return (
+        isinstance(row, list)
+        and len(row) == 2
+        and all(isinstance(count, int) and count >= 0 for count in row)
+    )

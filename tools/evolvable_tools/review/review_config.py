@@ -1,7 +1,7 @@
 """The configuration of reviews, their status, and the budget of a day.
 
-Before a call the library reserves its highest cost, and the actual cost replaces it afterwards. A process that dies in
-between leaves its reservation, so no number of processes passes the limit.
+Before a call the library reserves its highest cost, and the actual cost replaces it afterwards. A
+process that dies in between leaves its reservation, so no number of processes passes the limit.
 """
 
 import json
@@ -44,10 +44,20 @@ class ReviewBudget:
 
 
 def stricter_budget(floor: ReviewBudget, other: ReviewBudget) -> ReviewBudget:
-    """Return the budget that allows no more than either of two. The prices are the floor's, where it has any."""
-    money = min((budget.money for budget in (floor, other) if budget.money is not None), default=None)
+    """Return the budget that allows no more than either of two.
+
+    The prices are the floor's, where it has any.
+    """
+    money = min(
+        (budget.money for budget in (floor, other) if budget.money is not None), default=None
+    )
     priced = floor if floor.price_in is not None else other
-    return replace(priced, calls=min(floor.calls, other.calls), tokens=min(floor.tokens, other.tokens), money=money)
+    return replace(
+        priced,
+        calls=min(floor.calls, other.calls),
+        tokens=min(floor.tokens, other.tokens),
+        money=money,
+    )
 
 
 def parse_budget(text: str, floor: ReviewBudget | None = None) -> ReviewBudget:
@@ -66,7 +76,10 @@ def parse_budget(text: str, floor: ReviewBudget | None = None) -> ReviewBudget:
             else:
                 raise ValueError
         except ValueError:
-            hint = "Write calls=10,tokens=200000,money=2,price=3/15: price is of a million tokens in and out."
+            hint = (
+                "Write calls=10,tokens=200000,money=2,price=3/15: price is of a million tokens "
+                "in and out."
+            )
             raise InvalidArgument(f"{part[:40]!r} is no limit of a budget.", hint) from None
     whole = {name: int(limits.pop(name)) for name in ("calls", "tokens") if name in limits}
     return replace(floor or ReviewBudget(), **whole, **limits)  # type: ignore[arg-type]
@@ -89,20 +102,39 @@ class BudgetReservation:
 
 
 def reserve(
-    reviews: Reviews, budget: ReviewBudget, day: str, review: str, model: LanguageModel, request: Request
+    reviews: Reviews,
+    budget: ReviewBudget,
+    day: str,
+    review: str,
+    model: LanguageModel,
+    request: Request,
 ) -> BudgetReservation:
-    """Reserve the most that a question can cost. Raises OverBudget, which says which limit it would pass."""
+    """Reserve the most that a question can cost.
+
+    Raises OverBudget, which says which limit it would pass.
+    """
     priced = getattr(model, "price", None) is not None
     # Without any price the cost of a call is unknown, so a limit of money could not be kept.
-    if budget.money is not None and not priced and (budget.price_in is None or budget.price_out is None):
-        hint = "Give the model a price (`evolvable role model add --price`), or add price=IN/OUT, of a million tokens."
+    if (
+        budget.money is not None
+        and not priced
+        and (budget.price_in is None or budget.price_out is None)
+    ):
+        hint = (
+            "Give the model a price (`evolvable role model add --price`), or add price=IN/OUT, of "
+            "a million tokens."
+        )
         raise OverBudget("A limit of money is set and no price.", hint)
     most = _highest_cost(budget, request, model)
-    limit = Spending(budget.calls, budget.tokens, float("inf") if budget.money is None else budget.money)
+    limit = Spending(
+        budget.calls, budget.tokens, float("inf") if budget.money is None else budget.money
+    )
     reserved = reviews.reserve(day, review, model.name, most, limit)
     if reserved is None:
         spent = reviews.spending_of(day)
-        used = f"{spent.calls} of {budget.calls} calls, {spent.tokens:,} of {budget.tokens:,} tokens"
+        used = (
+            f"{spent.calls} of {budget.calls} calls, {spent.tokens:,} of {budget.tokens:,} tokens"
+        )
         money = f", {spent.money:.2f} of {budget.money:.2f}" if budget.money is not None else ""
         why = f"{used}{money} are spent, and it may take {most.tokens:,} tokens."
         hint = "It goes on tomorrow (UTC), or with a larger budget in the person's configuration."
@@ -112,8 +144,9 @@ def reserve(
 
 @dataclass(slots=True)
 class QuestionUsage:
-    """What one question cost, as its model reports. attempts: of a model behind an API. paid: US dollars that a command
-    reported."""
+    """What one question cost, as its model reports. attempts: of a model behind an API. paid: US
+    dollars that a command reported.
+    """
 
     tokens: list[tuple[int, int]] = field(default_factory=list)
     attempts: list[ModelAttempt] = field(default_factory=list)
@@ -133,16 +166,26 @@ class QuestionUsage:
         return bool(self.tokens or self.attempts)
 
     def spending(self, budget: ReviewBudget) -> Spending:
-        """Return what it took. An attempt that was refused is no call; a price of the model's own counts first."""
+        """Return what it took.
+
+        An attempt that was refused is no call; a price of the model's own counts first.
+        """
         spent: list[tuple[int, int, float | None]] = [(*each, None) for each in self.tokens]
-        spent += [(attempt.input_tokens, attempt.output_tokens, attempt.cost) for attempt in self.attempts]
+        spent += [
+            (attempt.input_tokens, attempt.output_tokens, attempt.cost) for attempt in self.attempts
+        ]
         money = sum(
-            _money(budget, tokens_in, tokens_out) if cost is None else cost for tokens_in, tokens_out, cost in spent
+            _money(budget, tokens_in, tokens_out) if cost is None else cost
+            for tokens_in, tokens_out, cost in spent
         )
         # A command reports dollars itself; attempts behind an API are counted one by one.
         money = sum(self.paid) if self.paid and not self.attempts else money
         tokens = sum(tokens_in + tokens_out for tokens_in, tokens_out, _ in spent)
-        return Spending(max(1, sum(tokens_in + tokens_out > 0 for tokens_in, tokens_out, _ in spent)), tokens, money)
+        return Spending(
+            max(1, sum(tokens_in + tokens_out > 0 for tokens_in, tokens_out, _ in spent)),
+            tokens,
+            money,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the attempts as the record of a review or a round holds them, nothing without any.
@@ -150,12 +193,15 @@ class QuestionUsage:
         Without the seconds: the state of a round is the same however long its models took.
         """
         attempts = [
-            {name: value for name, value in asdict(attempt).items() if name != "seconds"} for attempt in self.attempts
+            {name: value for name, value in asdict(attempt).items() if name != "seconds"}
+            for attempt in self.attempts
         ]
         return {"attempts": attempts} if attempts else {}
 
 
-def settle(reviews: Reviews, budget: ReviewBudget, reserved: BudgetReservation, usage: QuestionUsage) -> Spending:
+def settle(
+    reviews: Reviews, budget: ReviewBudget, reserved: BudgetReservation, usage: QuestionUsage
+) -> Spending:
     """Note what a question did cost instead of what was reserved for it, and return that."""
     cost = usage.spending(budget)
     reviews.settle(reserved.id, cost)
@@ -165,7 +211,9 @@ def settle(reviews: Reviews, budget: ReviewBudget, reserved: BudgetReservation, 
 def _highest_cost(budget: ReviewBudget, request: Request, model: LanguageModel) -> Spending:
     # A model that may try several times is reserved for all of them.
     tries = getattr(model, "tries", 1)
-    tokens_in, tokens_out = (each * tries for each in most_tokens(request, getattr(model, "beyond", 0)))
+    tokens_in, tokens_out = (
+        each * tries for each in most_tokens(request, getattr(model, "beyond", 0))
+    )
     price = getattr(model, "price", None)
     money = _money(budget, tokens_in, tokens_out)
     if price is not None:
@@ -179,11 +227,13 @@ def _money(budget: ReviewBudget, tokens_in: int, tokens_out: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ReviewSettings:
-    """on: whether there are reviews at all. reviewer_model: the language model; without one the caller answers.
+    """on: whether there are reviews at all. reviewer_model: the language model; without one the
+    caller answers.
 
-    boot: of a project's folder, the texts that a client reads there at its start. transcript: of a session, its file.
-    home: what `~` means in a session's commands. learns: whether the prompts in a transcript teach, see `past_prompts`.
-    auto_refs: the skills whose lessons are made without a question, where the scan has none.
+    boot: of a project's folder, the texts that a client reads there at its start. transcript: of a
+    session, its file. home: what `~` means in a session's commands. learns: whether the prompts in
+    a transcript teach, see `past_prompts`. auto_refs: the skills whose lessons are made without a
+    question, where the scan has none.
     """
 
     redactor: Redactor
@@ -218,7 +268,10 @@ class PendingReview:
 
 @dataclass(frozen=True, slots=True)
 class LastReview:
-    """The review that was done last. why: why nothing came of it, '' when something did. refused: codes of rules."""
+    """The review that was done last.
+
+    why: why nothing came of it, '' when something did. refused: codes of rules.
+    """
 
     review_id: str
     session: str
@@ -244,7 +297,8 @@ class BudgetLeft:
 
 @dataclass(frozen=True)
 class ReviewStatus:
-    """The status of reviews. thinker: the model, `handoff` for the caller. queued: sessions that hooks have queued.
+    """The status of reviews. thinker: the model, `handoff` for the caller. queued: sessions that
+    hooks have queued.
 
     proposals: how many wait for a person.
     """
@@ -283,8 +337,21 @@ def review_status(library: Library, settings: ReviewSettings, home: Path) -> Rev
 def budget_left(reviews: Reviews, budget: ReviewBudget, day: str) -> BudgetLeft:
     """Return what a day in UTC may still cost."""
     spent = reviews.spending_of(day)
-    calls, tokens = max(0, budget.calls - spent.calls), max(0, budget.tokens - spent.tokens)
-    money = None if budget.money is None else max(0.0, round(budget.money - spent.money, 6))
+    calls, tokens = (
+        max(
+            0,
+            budget.calls - spent.calls,
+        ),
+        max(0, budget.tokens - spent.tokens),
+    )
+    money = (
+        None
+        if budget.money is None
+        else max(
+            0.0,
+            round(budget.money - spent.money, 6),
+        )
+    )
     return BudgetLeft(day, calls, budget.calls, tokens, budget.tokens, money, budget.money)
 
 

@@ -1,6 +1,8 @@
-"""The review request: signals, the most relevant spans of a session, earlier evidence, and what it may be about.
+"""The review request: signals, the most relevant spans of a session, earlier evidence, and what it
+may be about.
 
-The origin of a span decides what may follow from it. A request has a budget of spans, each with its reasons.
+The origin of a span decides what may follow from it. A request has a budget of spans, each with its
+reasons.
 """
 
 import base64
@@ -41,7 +43,9 @@ MAX_CHARS = 40_000
 """Characters of all the evidence of a review."""
 
 MAX_SPAN = 1_200
-"""Characters of one span: of a longer one two thirds are of its beginning and the rest of its end."""
+"""Characters of one span: of a longer one two thirds are of its beginning and the rest
+of its end.
+"""
 
 MAX_TYPED = 4_000
 """Characters of what a person typed at once: it is what everything rests on."""
@@ -69,7 +73,8 @@ EVIDENT = LEARNABLE | {"commit"}
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSpan:
-    """One piece of evidence. id: `s` and its index in the session, or `e` and the number of an earlier episode.
+    """One piece of evidence. id: `s` and its index in the session, or `e` and the number of an
+    earlier episode.
 
     session: whose it is. reasons: the codes of its signals. settled: whether its outcome is known.
     """
@@ -99,23 +104,31 @@ def select_evidence(
     contradicted = {signal.turn - 1 for signal in found if signal.code == "correction"}
     chosen: list[EvidenceSpan] = []
     room = MAX_CHARS
-    for span in sorted(session.spans, key=lambda span: (_worth(span, reasons[span.index], evident), span.index)):
+    for span in sorted(
+        session.spans, key=lambda span: (_worth(span, reasons[span.index], evident), span.index)
+    ):
         codes = reasons[span.index]
         # The spans are sorted, so every later one is worth less.
         if _worth(span, codes, evident) > 4:
             break
-        text = _short(_PRIVATE.sub("[private]", span.text) or _input(span), MAX_TYPED if span.typed else MAX_SPAN)
+        text = _short(
+            _PRIVATE.sub("[private]", span.text) or _input(span),
+            MAX_TYPED if span.typed else MAX_SPAN,
+        )
         if text and len(text) <= room:
             room -= len(text)
             why = tuple(dict.fromkeys(codes)) or ("said_by_user",)
             about = (f"s{span.index}", session.session_id, span.turn, span.origin)
-            # A correction says how work is done, whatever became of that work; unless the next one takes it back.
+            # A correction says how work is done, whatever became of that work; unless the next one
+            # takes it back.
             says = span.typed and not SAYS_HOW.isdisjoint(codes) and span.turn not in contradicted
             chosen.append(EvidenceSpan(*about, why, text, span.turn in settled or says))
     return tuple(sorted(chosen, key=lambda piece: int(piece.id[1:])))
 
 
-def settled_turns(session: Session, found: Sequence[SessionSignal], now: datetime) -> frozenset[int]:
+def settled_turns(
+    session: Session, found: Sequence[SessionSignal], now: datetime
+) -> frozenset[int]:
     """Return the turns whose outcome is known to be good: the last that is heard of them is good.
 
     Of which nothing is heard are settled a day after the session's end.
@@ -123,20 +136,36 @@ def settled_turns(session: Session, found: Sequence[SessionSignal], now: datetim
     ended = max((span.at for span in session.spans if span.at), default=session.started)
     aged = ended is not None and now - ended >= SETTLED_AFTER
     # A correction or an acceptance judges the turn before the one it is typed in.
-    judged = [(s.turn - (s.code in ("correction", "acceptance")), s.code) for s in found if s.code in _GOOD | _BAD]
+    judged = [
+        (s.turn - (s.code in ("correction", "acceptance")), s.code)
+        for s in found
+        if s.code in _GOOD | _BAD
+    ]
     turns = {span.turn for span in session.spans}
-    last = {turn: next((code for at, code in reversed(judged) if at >= turn), None) for turn in turns}
-    return frozenset(turn for turn, code in last.items() if code in _GOOD or (code is None and aged))
+    last = {
+        turn: next((code for at, code in reversed(judged) if at >= turn), None) for turn in turns
+    }
+    return frozenset(
+        turn for turn, code in last.items() if code in _GOOD or (code is None and aged)
+    )
 
 
 def worth(code: str, usual: int) -> int:
-    """Return how telling a signal is, the least number the most; of one that nothing is said of, the usual."""
+    """Return how telling a signal is, the least number the most; of one that nothing is said of,
+    the usual.
+    """
     return _WORTH.get(code, usual)
 
 
 def telling(piece: EvidenceSpan) -> int:
     """Return how telling a piece of evidence is, the least number the most."""
-    return min(worth(code, 3 if piece.origin == Origin.USER else 4) for code in piece.reasons)
+    return min(
+        worth(
+            code,
+            3 if piece.origin == Origin.USER else 4,
+        )
+        for code in piece.reasons
+    )
 
 
 def _worth(span: Span, codes: Sequence[str], evident: Set[str]) -> int:
@@ -149,7 +178,9 @@ def _worth(span: Span, codes: Sequence[str], evident: Set[str]) -> int:
 
 
 def _input(span: Span) -> str:
-    return " ".join(f"{key}: {value}" for key, value in (span.input or {}).items() if isinstance(value, str))
+    return " ".join(
+        f"{key}: {value}" for key, value in (span.input or {}).items() if isinstance(value, str)
+    )
 
 
 def _short(text: str, most: int) -> str:
@@ -162,7 +193,9 @@ def _short(text: str, most: int) -> str:
 
 
 def untrusted_shingles(spans: Iterable[Span]) -> frozenset[int]:
-    """Return marks of every run of words that third parties wrote; text copied from them has the same marks."""
+    """Return marks of every run of words that third parties wrote; text copied from them has the
+    same marks.
+    """
     found: set[int] = set()
     for span in spans:
         if span.origin in UNTRUSTED and len(found) <= MAX_SHINGLES:
@@ -193,7 +226,8 @@ class NearbyResource:
 class ReviewRequest:
     """What is known of one session. verified: ids of the evidence of a verified outcome.
 
-    foreign, echoed: marks of what third parties wrote, and of what the library itself put in (see `shingles`).
+    foreign, echoed: marks of what third parties wrote, and of what the library itself put in (see
+    `shingles`).
     """
 
     session: str
@@ -212,7 +246,11 @@ class ReviewRequest:
 
     def to_json(self) -> str:
         """Return the request as the JSON text that is stored."""
-        document = {**_fields(self), "foreign": _pack_marks(self.foreign), "echoed": _pack_marks(self.echoed)}
+        document = {
+            **_fields(self),
+            "foreign": _pack_marks(self.foreign),
+            "echoed": _pack_marks(self.echoed),
+        }
         for name in ("signals", "evidence", "near"):
             document[name] = [_fields(item) for item in document[name]]
         return json.dumps(document, ensure_ascii=False)
@@ -221,16 +259,31 @@ class ReviewRequest:
     def from_json(cls, text: str) -> "ReviewRequest":
         """Return what to_json wrote."""
         document = json.loads(text)
-        document["signals"] = [SessionSignal(**{**item, "spans": tuple(item["spans"])}) for item in document["signals"]]
+        document["signals"] = [
+            SessionSignal(**{**item, "spans": tuple(item["spans"])}) for item in document["signals"]
+        ]
         document["evidence"] = [
-            EvidenceSpan(**{**item, "reasons": tuple(item["reasons"])}) for item in document["evidence"]
+            EvidenceSpan(**{**item, "reasons": tuple(item["reasons"])})
+            for item in document["evidence"]
         ]
         document["near"] = [NearbyResource(**item) for item in document["near"]]
-        return cls(**{**document, **{name: _unpack_marks(document[name]) for name in ("foreign", "echoed")}})
+        return cls(
+            **{
+                **document,
+                **{name: _unpack_marks(document[name]) for name in ("foreign", "echoed")},
+            }
+        )
 
 
-_LIMITS = {"MAX_FACT": MAX_FACT, "MAX_EDITS": MAX_EDITS, "MAX_CANDIDATES": MAX_CANDIDATES, "MAX_LINES": MAX_LINES}
-INSTRUCTIONS = Path(__file__).with_name("instructions.txt").read_text("utf-8").strip().format(**_LIMITS)
+_LIMITS = {
+    "MAX_FACT": MAX_FACT,
+    "MAX_EDITS": MAX_EDITS,
+    "MAX_CANDIDATES": MAX_CANDIDATES,
+    "MAX_LINES": MAX_LINES,
+}
+INSTRUCTIONS = (
+    Path(__file__).with_name("instructions.txt").read_text("utf-8").strip().format(**_LIMITS)
+)
 """Instructions for the model. They are the same for every session, so that they are cached."""
 
 
@@ -245,7 +298,10 @@ MAX_LOADED, MAX_BODY, MAX_BODIES = 6_000, 2_500, 14_000
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass. Nothing in them is copied as asdict would do: there may be thousands."""
+    """Return the fields of a dataclass.
+
+    Nothing in them is copied as asdict would do: there may be thousands.
+    """
     return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
@@ -258,22 +314,34 @@ def skill_bodies(library: Library, packet: ReviewRequest, redactor: Redactor) ->
             continue
         files = library.store.manifest(head, head.version)
         if main := main_path(head.kind, head.name, files):
-            text = redactor.redact(library.store.file(head, main).data.decode("utf-8", "replace"))[0]
+            text = redactor.redact(
+                library.store.file(head, main).data.decode(
+                    "utf-8",
+                    "replace",
+                )
+            )[0]
             most = MAX_LOADED if near.why == LOADED else MAX_BODY
             room = min(most, MAX_BODIES - sum(map(len, found.values())))
             if room > 200:
                 found[near.ref] = (
-                    text if len(text) <= room else f"{text[:room]}\n[… {len(text) - room:,} characters more]"
+                    text
+                    if len(text) <= room
+                    else f"{text[:room]}\n[… {len(text) - room:,} characters more]"
                 )
     return found
 
 
 def data_for_model(packet: ReviewRequest, bodies: Mapping[str, str]) -> dict[str, Any]:
-    """Return the part of a review request that a model gets: the most relevant spans, in their order.
+    """Return the part of a review request that a model gets: the most relevant spans, in their
+    order.
 
     bodies: of the skills near it, by their refs.
     """
-    document = {key: value for key, value in _fields(packet).items() if key not in ("foreign", "echoed", "redactions")}
+    document = {
+        key: value
+        for key, value in _fields(packet).items()
+        if key not in ("foreign", "echoed", "redactions")
+    }
     document["near"] = [_fields(resource) for resource in packet.near]
     for row in document["near"]:
         if row["ref"] in bodies and row["version"]:
@@ -284,14 +352,18 @@ def data_for_model(packet: ReviewRequest, bodies: Mapping[str, str]) -> dict[str
     room = MAX_SHOWN - len(to_plain(document).encode("utf-8", "replace"))
     chosen: list[EvidenceSpan] = []
     # Of equal worth, evidence of other sessions first: it is short and shows a repetition.
-    for piece in sorted(packet.evidence, key=lambda span: (telling(span), span.session == packet.session)):
+    for piece in sorted(
+        packet.evidence, key=lambda span: (telling(span), span.session == packet.session)
+    ):
         size = len(to_plain(_piece(packet, piece)).encode("utf-8", "replace")) + 1
         if size <= room:
             room -= size
             chosen.append(piece)
     chosen_ids = {piece.id for piece in chosen}
     # Chosen by worth, given in the order of the session.
-    document["evidence"] = [_piece(packet, piece) for piece in packet.evidence if piece.id in chosen_ids]
+    document["evidence"] = [
+        _piece(packet, piece) for piece in packet.evidence if piece.id in chosen_ids
+    ]
     document["verified"] = [identity for identity in packet.verified if identity in chosen_ids]
     left = len(packet.evidence) - len(chosen_ids)
     return {**document, "left_out": left} if left else document
@@ -302,7 +374,12 @@ def _signal_rows(packet: ReviewRequest) -> list[dict[str, Any]]:
     news = [signal for signal in packet.signals if signal.code not in ("procedure", "check_passed")]
     first = sorted(news, key=lambda signal: worth(signal.code, 4))[:MOST_SIGNALS]
     return [
-        {"code": signal.code, "turn": signal.turn, "said": signal.said, "spans": [f"s{i}" for i in signal.spans[:8]]}
+        {
+            "code": signal.code,
+            "turn": signal.turn,
+            "said": signal.said,
+            "spans": [f"s{i}" for i in signal.spans[:8]],
+        }
         for signal in news
         if signal in first
     ]
@@ -317,17 +394,27 @@ def _piece(packet: ReviewRequest, piece: EvidenceSpan) -> dict[str, Any]:
 
 
 def work_packet(review_id: str, packet: ReviewRequest, bodies: Mapping[str, str]) -> dict[str, Any]:
-    """Return the review request for a caller that answers by itself: instructions, data, and the schema."""
+    """Return the review request for a caller that answers by itself: instructions, data, and the
+    schema.
+    """
     return {
         "instructions": INSTRUCTIONS,
         "data": data_for_model(packet, bodies),
         "answer_schema": SCHEMA,
-        "how_to_answer": f"Call submit_review with review_id {review_id} and candidates; an empty list closes it.",
+        "how_to_answer": (
+            f"Call submit_review with review_id {review_id} and candidates; an empty list "
+            "closes it."
+        ),
     }
 
 
 def _pack_marks(marks: frozenset[int]) -> str:
-    return base64.b64encode(zlib.compress(array("I", sorted(marks)).tobytes(), 1)).decode("ascii")
+    return base64.b64encode(
+        zlib.compress(
+            array("I", sorted(marks)).tobytes(),
+            1,
+        )
+    ).decode("ascii")
 
 
 def _unpack_marks(text: str) -> frozenset[int]:
@@ -362,7 +449,9 @@ def build_request(
     evident: as of `select_evidence`.
     """
     found = list(signals(session))
-    before = library.store.backend.reviews.episodes({s.key for s in found if s.key}, session.session_id)
+    before = library.store.backend.reviews.episodes(
+        {s.key for s in found if s.key}, session.session_id
+    )
     found += _find_repeated(found, before)
     pieces = select_evidence(session, found, now, evident)
     settled = settled_turns(session, found, now)
@@ -381,7 +470,9 @@ def build_request(
         verified=sorted(verified & {piece.id for piece in pieces}),
         asked_for_skill=any(s.code == "asked_for_skill" for s in found),
         foreign=untrusted_shingles(session.spans),
-        echoed=frozenset(m for span in session.spans if span.origin in ECHOED for m in shingles(span.text)),
+        echoed=frozenset(
+            m for span in session.spans if span.origin in ECHOED for m in shingles(span.text)
+        ),
     )
     return packet, _episodes(session, found, pieces, settled, now)
 
@@ -389,19 +480,28 @@ def build_request(
 def worth_thinking(packet: ReviewRequest) -> str:
     """Return why no model needs to be asked, '' when one does."""
     if not {signal.code for signal in packet.signals} & LEARNABLE:
-        return "Nothing went wrong, nothing was repeated, and the user stated nothing that is to hold."
+        return (
+            "Nothing went wrong, nothing was repeated, and the user stated nothing that is to hold."
+        )
     if not any(piece.origin == TYPED for piece in packet.evidence) and not packet.verified:
         return "Nothing that the user typed and no verified outcome is in the evidence."
     return ""
 
 
-def _find_repeated(found: Sequence[SessionSignal], before: Sequence[Episode]) -> list[SessionSignal]:
+def _find_repeated(
+    found: Sequence[SessionSignal], before: Sequence[Episode]
+) -> list[SessionSignal]:
     """Return a signal for each procedure that enough other sessions had too."""
     others: dict[str, set[str]] = defaultdict(set)
     for episode in before:
         others[episode.key].add(episode.session)
     return [
-        SessionSignal("repeated_procedure", s.turn, s.spans, f"{s.said} (in {len(others[s.key]) + 1} sessions)")
+        SessionSignal(
+            "repeated_procedure",
+            s.turn,
+            s.spans,
+            f"{s.said} (in {len(others[s.key]) + 1} sessions)",
+        )
         for s in found
         if s.code == "procedure" and len(others[s.key]) + 1 >= REPEATED_IN
     ]
@@ -409,7 +509,15 @@ def _find_repeated(found: Sequence[SessionSignal], before: Sequence[Episode]) ->
 
 def _earlier(episode: Episode) -> EvidenceSpan:
     e = episode
-    return EvidenceSpan(f"e{e.id}", e.session, e.turn, e.origin, (e.signal,), e.quote, e.settled)
+    return EvidenceSpan(
+        f"e{e.id}",
+        e.session,
+        e.turn,
+        e.origin,
+        (e.signal,),
+        e.quote,
+        e.settled,
+    )
 
 
 def _episodes(
@@ -424,33 +532,61 @@ def _episodes(
     episodes: dict[tuple[int, str], Episode] = {}
     for signal in found:
         piece = next((texts[f"s{i}"] for i in signal.spans if f"s{i}" in texts), None)
-        quote, origin = (signal.said, "command") if signal.key else (piece.text, piece.origin) if piece else ("", "")
-        key = signal.key or f"{signal.code}:{' '.join(unquoted_text(quote).casefold().split()[:12])}"
+        quote, origin = (
+            (signal.said, "command")
+            if signal.key
+            else (piece.text, piece.origin)
+            if piece
+            else ("", "")
+        )
+        key = (
+            signal.key or f"{signal.code}:{' '.join(unquoted_text(quote).casefold().split()[:12])}"
+        )
         if quote and signal.code not in _QUIET:
             about = (session.session_id, signal.turn, at, signal.code, key[:400], quote[:MAX_QUOTE])
             episodes[signal.turn, key] = Episode(*about, origin, signal.turn in settled)
     return list(episodes.values())
 
 
-def _near(library: Library, caller: Caller, session: Session, pieces: Sequence[EvidenceSpan]) -> list[NearbyResource]:
-    """Return the skills that were loaded or fit what was asked, and what waits or was rejected for them."""
+def _near(
+    library: Library, caller: Caller, session: Session, pieces: Sequence[EvidenceSpan]
+) -> list[NearbyResource]:
+    """Return the skills that were loaded or fit what was asked, and what waits or was rejected for
+    them.
+    """
     found: dict[str, NearbyResource] = {}
-    for name in dict.fromkeys(span.skill for span in session.spans if span.skill and slugify(span.skill) == span.skill):
+    for name in dict.fromkeys(
+        span.skill for span in session.spans if span.skill and slugify(span.skill) == span.skill
+    ):
         head = library.store.head_or_none(Ref(Kind.SKILL, name), caller.scopes)
         entry = library.index.entry(head) if head and head.version else None
         if head and entry:
             about = (str(head.ref), head.version, entry.description[:300])
             found[str(head.ref)] = NearbyResource(*about, LOADED)
     dependencies = replace(library.dependencies, judge_model=None, uses_client_model=False)
-    # Neither a session nor a connection: no trial counts a review among those that it served. It is the review that
-    # asks: what only a person calls can be improved too.
+    # Neither a session nor a connection: no trial counts a review among those that it served. It is
+    # the review that asks: what only a person calls can be improved too.
     reviewer = replace(caller, session=None, connection=None, actor=Actor.REVIEW)
     for piece in [piece for piece in pieces if piece.origin == TYPED][:4]:
-        result = find_skill(library, reviewer, piece.text[:1_000], limit=3, dependencies=dependencies)
+        result = find_skill(
+            library, reviewer, piece.text[:1_000], limit=3, dependencies=dependencies
+        )
         for match in result.matches:
             if match.confidence >= result.fits / 2 and len(found) < MOST_NEAR:
                 near = NearbyResource(match.ref, match.version, match.description[:300], match.why)
                 found.setdefault(match.ref, near)
-    waiting = [proposal for proposal in library.store.backend.proposals.waiting(200) if str(proposal.ref) in found]
-    pending = [NearbyResource(str(p.ref), None, p.reason[:300], f"proposal {p.id} waits") for p in waiting]
+    waiting = [
+        proposal
+        for proposal in library.store.backend.proposals.waiting(200)
+        if str(proposal.ref) in found
+    ]
+    pending = [
+        NearbyResource(
+            str(p.ref),
+            None,
+            p.reason[:300],
+            f"proposal {p.id} waits",
+        )
+        for p in waiting
+    ]
     return [*found.values(), *pending[:MOST_NEAR]]

@@ -26,11 +26,13 @@ class ProposedChange:
 
 @dataclass(frozen=True)
 class Reviewed:
-    """The progress of a review. state: off, begun (the caller has to answer `packet`), waits, or done.
+    """The progress of a review. state: off, begun (the caller has to answer `packet`), waits, or
+    done.
 
-    why: the reason when nothing is proposed, or what to do next. signals: how many of each code. cost: the name of
-    the model, the tokens and the money that it reported; of one that reports none, the tokens that stay reserved for
-    it. redacted: how many secrets of each type were removed.
+    why: the reason when nothing is proposed, or what to do next. signals: how many of each code.
+    cost: the name of the model, the tokens and the money that it reported; of one that reports
+    none, the tokens that stay reserved for it. redacted: how many secrets of each type were
+    removed.
     """
 
     review_id: str | None
@@ -57,11 +59,13 @@ class Assets:
 
 @dataclass(frozen=True)
 class Compressed:
-    """A history made short. level: how often it was; messages: all of the new history, the summary first.
+    """A history made short. level: how often it was; messages: all of the new history, the summary
+    first.
 
-    When there was nothing to do, the messages are those that were given and `summary` is empty. older: the URI of the
-    resource with all the names that the summary has no room for, '' when it has them all. over: the result
-    has more tokens than the limit, or its summary more than a quarter of it.
+    When there was nothing to do, the messages are those that were given and `summary` is empty.
+    older: the URI of the resource with all the names that the summary has no room for, '' when it
+    has them all. over: the result has more tokens than the limit, or its summary more than a
+    quarter of it.
     """
 
     level: int

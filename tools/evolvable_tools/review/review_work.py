@@ -1,4 +1,6 @@
-"""The queue of sessions that wait for a review, worked off by one process at a time, each session once."""
+"""The queue of sessions that wait for a review, worked off by one process at a time, each session
+once.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -51,10 +53,11 @@ def work_queue(
 ) -> Iterator[Reviewed]:
     """Review the sessions that wait, the oldest first, and yield the result of each.
 
-    One that cannot be thought about now (no budget, no answer, a library that cannot be written) waits again, and no
-    further one is tried; a failed answer is counted in its entry. One whose transcript cannot be read now waits again
-    too, and the next one is tried. Only what will never be a transcript is struck off. Nothing happens while another
-    process works the queue. choose: for automatic reviews, in place of `settings`: which sessions, and how.
+    One that cannot be thought about now (no budget, no answer, a library that cannot be written)
+    waits again, and no further one is tried; a failed answer is counted in its entry. One whose
+    transcript cannot be read now waits again too, and the next one is tried. Only what will never
+    be a transcript is struck off. Nothing happens while another process works the queue. choose:
+    for automatic reviews, in place of `settings`: which sessions, and how.
     """
     if (settings is not None and not settings.on) or not (home / "reviews").is_dir():
         return
@@ -62,7 +65,13 @@ def work_queue(
         with FileLock(home / "reviews" / "working.lock", timeout=0, mode=0o600):
             reclaim(home, 0)  # the process that took it held this lock, and is gone
             for waiting in waiting_sessions(home)[:limit]:
-                how = choose(waiting) if choose is not None else (caller, settings) if settings is not None else None
+                how = (
+                    choose(waiting)
+                    if choose is not None
+                    else (caller, settings)
+                    if settings is not None
+                    else None
+                )
                 if how is None or (entry := take_session(home, waiting.session)) is None:
                     continue
                 result, blocks = _work_entry(ReviewWork(library, *how), home, entry)
@@ -74,7 +83,8 @@ def work_queue(
 
 
 def reclaim_abandoned(home: Path) -> int:
-    """Give back what a process took from the queue and did not finish, as it was killed; return how many.
+    """Give back what a process took from the queue and did not finish, as it was killed; return how
+    many.
 
     Nothing happens while a process works the queue.
     """
@@ -88,7 +98,8 @@ def reclaim_abandoned(home: Path) -> int:
 
 
 def _work_entry(work: ReviewWork, home: Path, entry: QueuedSession) -> tuple[Reviewed, bool]:
-    """Review one session that was taken from the queue; return what became of it, and whether the next would wait too.
+    """Review one session that was taken from the queue; return what became of it, and whether the
+    next would wait too.
 
     Whatever happens, its entry is finished or given back.
     """
@@ -102,7 +113,11 @@ def _work_entry(work: ReviewWork, home: Path, entry: QueuedSession) -> tuple[Rev
         finish_session(entry)  # what is no transcript will not become one
         return Reviewed(None, entry.session, "done", error.text), False
     except (EvolvableError, OSError) as error:
-        text = error.text if isinstance(error, EvolvableError) else f"It cannot be read: {error.strerror}."
+        text = (
+            error.text
+            if isinstance(error, EvolvableError)
+            else f"It cannot be read: {error.strerror}."
+        )
         give_back(home, entry, text if isinstance(error, ProviderError) else "")
         return Reviewed(None, entry.session, "waits", text), isinstance(
             error, ProviderError | OverBudget | LibraryError
@@ -117,7 +132,9 @@ def _work_entry(work: ReviewWork, home: Path, entry: QueuedSession) -> tuple[Rev
 
 def _review_entry(work: ReviewWork, entry: QueuedSession) -> Reviewed:
     if work.library.store.read_only:  # nothing of it could be kept
-        raise LibraryReadOnly(f"{work.library.store.home} cannot be written.", "The review waits until it can.")
+        raise LibraryReadOnly(
+            f"{work.library.store.home} cannot be written.", "The review waits until it can."
+        )
     session = work.read(Path(entry.transcript))
     why = too_small(session)
     return Reviewed(None, entry.session, "done", why) if why else work.review(session, "auto")
@@ -128,6 +145,10 @@ def too_small(session: Session) -> str:
     if session.turns < FEWEST_TURNS:
         return f"It has fewer than {FEWEST_TURNS} messages of a person."
     times = [span.at for span in session.spans if span.at is not None]
-    if not times or max(times) - min(times) >= SHORTEST or any(signal.code in TELLING for signal in signals(session)):
+    if (
+        not times
+        or max(times) - min(times) >= SHORTEST
+        or any(signal.code in TELLING for signal in signals(session))
+    ):
         return ""
     return "It took less than a minute, and nobody corrected it."

@@ -1,6 +1,8 @@
-"""The rules that a review's candidates keep, each with a code, a sentence and a test. No model takes part.
+"""The rules that a review's candidates keep, each with a code, a sentence and a test. No model
+takes part.
 
-They cover what is never stored, and whether a change follows from the words and names that it quotes.
+They cover what is never stored, and whether a change follows from the words and names that it
+quotes.
 """
 
 import re
@@ -17,13 +19,23 @@ from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.redaction import Redactor
 from evolvable_tools.review import candidates
-from evolvable_tools.review.review_request import ECHOED, TYPED, UNTRUSTED, EvidenceSpan, ReviewRequest, shingles
+from evolvable_tools.review.review_request import (
+    ECHOED,
+    TYPED,
+    UNTRUSTED,
+    EvidenceSpan,
+    ReviewRequest,
+    shingles,
+)
 from evolvable_tools.verbs import content_terms, says_already
 
 
 @dataclass(frozen=True, slots=True)
 class NeverStoreRule:
-    """One class. everywhere: its words mean it in a whole skill too, not only in a claim or a fact."""
+    """One class.
+
+    everywhere: its words mean it in a whole skill too, not only in a claim or a fact.
+    """
 
     code: str
     reason: str
@@ -33,15 +45,29 @@ class NeverStoreRule:
 
 _TABLE = tomllib.loads(Path(__file__).with_name("never_kept.toml").read_text("utf-8"))
 NEVER_KEPT = tuple(
-    NeverStoreRule(row.pop("code"), row.pop("said"), re.compile("|".join(row.pop("patterns")), re.IGNORECASE), **row)
+    NeverStoreRule(
+        row.pop("code"),
+        row.pop("said"),
+        re.compile("|".join(row.pop("patterns")), re.IGNORECASE),
+        **row,
+    )
     for row in _TABLE["class"]
 )
-"""Every class. Those that are not `everywhere` are looked for in the claim, the fact and the description."""
+"""Every class.
+
+Those that are not `everywhere` are looked for in the claim, the fact and the description.
+"""
 
 
 def find_never_store_rule(short: str, whole: str) -> NeverStoreRule | None:
-    """Return the first class that a change belongs to. short: its claim and fact; whole: all its text."""
-    return next((rule for rule in NEVER_KEPT if rule.pattern.search(whole if rule.everywhere else short)), None)
+    """Return the first class that a change belongs to.
+
+    short: its claim and fact; whole: all its text.
+    """
+    return next(
+        (rule for rule in NEVER_KEPT if rule.pattern.search(whole if rule.everywhere else short)),
+        None,
+    )
 
 
 # With so few words a second shared one cannot be expected.
@@ -65,19 +91,24 @@ def shared_terms(quotes: str, candidate: candidates.ReviewCandidate) -> tuple[se
 def follows(quotes: str, candidate: candidates.ReviewCandidate) -> bool:
     """Return whether a change shares enough with the words that it rests on.
 
-    A shared name, number or path is enough, as are two shared content words; one is enough for a short quote, and where
-    most of what the change adds is in the quotes.
+    A shared name, number or path is enough, as are two shared content words; one is enough for a
+    short quote, and where most of what the change adds is in the quotes.
     """
     names, terms = shared_terms(quotes, candidate)
     if names or len(terms) >= (1 if len(content_stems(quotes)) <= FEW else 2):
         return True
-    new, old = (content_stems("\n".join(getattr(e, side) for e in candidate.edits)) for side in ("new", "old"))
+    new, old = (
+        content_stems("\n".join(getattr(e, side) for e in candidate.edits))
+        for side in ("new", "old")
+    )
     added = new - old
     return bool(terms & added) and len(terms & added) >= MOSTLY * len(added)
 
 
 def changed_text(candidate: candidates.ReviewCandidate) -> str:
-    """Return what a candidate puts in or takes out, without its claim: a model says of that what it likes."""
+    """Return what a candidate puts in or takes out, without its claim: a model says of that what it
+    likes.
+    """
     edits = (f"{e.old}\n{e.new}\n{e.after}\n{e.description}\n{e.triggers}" for e in candidate.edits)
     fields = (candidate.name, candidate.target.partition(":")[2], candidate.text, candidate.check)
     return "\n".join((*fields, *edits, *candidate.files.values()))
@@ -90,7 +121,11 @@ def entities(text: str) -> set[str]:
 
 def content_stems(text: str) -> set[str]:
     """Return the stems of the words that a text is about."""
-    return content_terms(text) - content_terms(_EMPTY) - {word for word in tokenize(text) if len(word) < 2}
+    return (
+        content_terms(text)
+        - content_terms(_EMPTY)
+        - {word for word in tokenize(text) if len(word) < 2}
+    )
 
 
 EPISODES = 3
@@ -124,14 +159,20 @@ class RuleContext:
     boot: tuple[str, ...] = ()
     cost: Mapping[str, Any] | None = None
     judge: Callable[[str, candidates.ReviewCandidate], bool] | None = None
-    """A model that says whether a change follows from the quoted words; asked when they share too little."""
+    """A model that says whether a change follows from the quoted words; asked when they share too
+    little.
+    """
     short: bool = True
-    """Whether a lesson is at most a few lines, which a person decides at a glance; a round holds longer changes."""
+    """Whether a lesson is at most a few lines, which a person decides at a glance; a round holds
+    longer changes.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RuleCase:
-    """One candidate before the rules, with the pieces of evidence that it cites, in the order of its quotes."""
+    """One candidate before the rules, with the pieces of evidence that it cites, in the order of
+    its quotes.
+    """
 
     context: RuleContext
     candidate: candidates.ReviewCandidate
@@ -157,16 +198,26 @@ def within_bounds(case: RuleCase) -> None:
     c = case.candidate
     if not c.claim or len(c.claim) > MAX_CLAIM:
         raise RuleViolation("bounds", f"A claim has 1 to {MAX_CLAIM} characters.")
-    if c.what is candidates.CandidateKind.SKILL_EDIT and not 1 <= len(c.edits) <= candidates.MAX_EDITS:
-        raise RuleViolation("bounds", f"A skill is changed by 1 to {candidates.MAX_EDITS} edits, not {len(c.edits)}.")
-    if any(len(e.new) > candidates.MAX_EDIT or len(e.old) > candidates.MAX_EDIT * 2 for e in c.edits):
+    if (
+        c.what is candidates.CandidateKind.SKILL_EDIT
+        and not 1 <= len(c.edits) <= candidates.MAX_EDITS
+    ):
+        raise RuleViolation(
+            "bounds",
+            f"A skill is changed by 1 to {candidates.MAX_EDITS} edits, not {len(c.edits)}.",
+        )
+    if any(
+        len(e.new) > candidates.MAX_EDIT or len(e.old) > candidates.MAX_EDIT * 2 for e in c.edits
+    ):
         raise RuleViolation("bounds", f"An edit brings at most {candidates.MAX_EDIT:,} characters.")
     if c.what in MEMORY and not 1 <= len(c.text) <= candidates.MAX_FACT:
         raise RuleViolation("bounds", f"A fact has 1 to {candidates.MAX_FACT} characters.")
     if c.what in candidates.NEW_KINDS and not 1 <= len(c.files) <= candidates.MAX_FILES:
         raise RuleViolation("bounds", f"A new resource has 1 to {candidates.MAX_FILES} files.")
     if c.what is candidates.CandidateKind.TASK and not (c.text and c.check):
-        raise RuleViolation("bounds", "A task has a prompt (text) and a way to check its result (check).")
+        raise RuleViolation(
+            "bounds", "A task has a prompt (text) and a way to check its result (check)."
+        )
     if any(e.op is candidates.SkillEditOp.ADD_GUARD and not e.new.strip() for e in c.edits):
         raise RuleViolation("bounds", "A guard that is added has a text.")
 
@@ -179,26 +230,43 @@ def quotes_are_there(case: RuleCase) -> None:
         quote, text = flatten_quote(cited.quote), flatten_quote(span.text)
         # A very short quote stands in nearly every text and proves nothing.
         if len(quote) < min(MIN_QUOTE, len(text)) or quote not in text:
-            raise RuleViolation("quote_not_there", f"The words quoted from {cited.span} do not stand in it.")
+            raise RuleViolation(
+                "quote_not_there", f"The words quoted from {cited.span} do not stand in it."
+            )
 
 
 def somebody_vouches(case: RuleCase) -> None:
-    """Refuse what cites text of third parties, and what neither the user typed nor a check verified."""
+    """Refuse what cites text of third parties, and what neither the user typed nor a check
+    verified.
+    """
     if any(span.origin in UNTRUSTED or span.origin in ECHOED for span in case.cited):
-        raise RuleViolation("untrusted", "It rests on text of a third party or of the library itself.")
+        raise RuleViolation(
+            "untrusted", "It rests on text of a third party or of the library itself."
+        )
     for cited in case.candidate.evidence:
         marks = set(shingles(cited.quote))
         # A person may paste text of a third party: a quote is foreign when most of its runs of
         # words are.
         if marks and len(marks & case.context.packet.foreign) * 2 > len(marks):
-            raise RuleViolation("untrusted", f"The words quoted from {cited.span} are a third party's, repeated.")
-    if not case.typed_quotes and not any(span.id in case.context.packet.verified for span in case.cited):
-        raise RuleViolation("nobody_vouches", "Neither did the user say so, nor did a check that failed pass later.")
+            raise RuleViolation(
+                "untrusted", f"The words quoted from {cited.span} are a third party's, repeated."
+            )
+    if not case.typed_quotes and not any(
+        span.id in case.context.packet.verified for span in case.cited
+    ):
+        raise RuleViolation(
+            "nobody_vouches", "Neither did the user say so, nor did a check that failed pass later."
+        )
 
 
 def change_follows(case: RuleCase) -> None:
-    """Refuse a change about something else than its quotes, unless the user asked for a new skill."""
-    if case.candidate.what is candidates.CandidateKind.SKILL_NEW and case.context.packet.asked_for_skill:
+    """Refuse a change about something else than its quotes, unless the user asked for a
+    new skill.
+    """
+    if (
+        case.candidate.what is candidates.CandidateKind.SKILL_NEW
+        and case.context.packet.asked_for_skill
+    ):
         return
     verified = [span.text for span in case.cited if span.id in case.context.packet.verified]
     quotes = "\n".join([*(cited.quote for cited in case.candidate.evidence), *verified])
@@ -212,14 +280,23 @@ def change_follows(case: RuleCase) -> None:
 def nothing_foreign(case: RuleCase) -> None:
     """Refuse text that was copied from third parties."""
     if any(mark in case.context.packet.foreign for mark in shingles(case.candidate.content)):
-        raise RuleViolation("copied", "It has words of a third party's text, which never become an instruction.")
+        raise RuleViolation(
+            "copied", "It has words of a third party's text, which never become an instruction."
+        )
 
 
 def not_of_a_class(case: RuleCase) -> None:
     """Refuse what belongs to a class of things that are never stored."""
     c = case.candidate
     heads = [text.partition("\n---")[0] for text in c.files.values()]
-    short = "\n".join([c.claim, c.text if c.what in MEMORY else "", *(e.description for e in c.edits), *heads])
+    short = "\n".join(
+        [
+            c.claim,
+            c.text if c.what in MEMORY else "",
+            *(e.description for e in c.edits),
+            *heads,
+        ]
+    )
     found = find_never_store_rule(short, c.content)
     if found is not None:
         raise RuleViolation(found.code, found.reason)
@@ -233,25 +310,40 @@ def belongs_into_a_skill(case: RuleCase) -> None:
     added = "\n".join(edit.new for edit in c.edits)
     before = "\n".join(edit.old for edit in c.edits)
     if OF_PERSON.search(added) and not OF_PERSON.search(before):
-        reason = "It says who the person is or what they like: propose it as a preference for memory:USER."
+        reason = (
+            "It says who the person is or what they like: propose it as a preference for "
+            "memory:USER."
+        )
         raise RuleViolation("wrong_place", reason)
 
 
 def facts_were_stated(case: RuleCase) -> None:
-    """Refuse a fact that the user did not type, that the library put in, or that is known anyway."""
+    """Refuse a fact that the user did not type, that the library put in, or that is
+    known anyway.
+    """
     c, packet = case.candidate, case.context.packet
     if c.what not in MEMORY:
         return
     target = Ref.parse(c.target or "memory:USER", Kind.MEMORY)
     if target.kind is not Kind.MEMORY or target.name not in ("USER", "MEMORY"):
-        raise RuleViolation("target", "Facts go to memory:USER or memory:MEMORY; SOUL is a person's alone.")
+        raise RuleViolation(
+            "target", "Facts go to memory:USER or memory:MEMORY; SOUL is a person's alone."
+        )
     fact_terms, typed_terms = content_terms(c.text), content_terms(" ".join(case.typed_quotes))
-    if not case.typed_quotes or not fact_terms or len(fact_terms & typed_terms) / len(fact_terms) < STATED:
-        raise RuleViolation("not_stated", "The user did not type this; what is inferred is not kept.")
+    if (
+        not case.typed_quotes
+        or not fact_terms
+        or len(fact_terms & typed_terms) / len(fact_terms) < STATED
+    ):
+        raise RuleViolation(
+            "not_stated", "The user did not type this; what is inferred is not kept."
+        )
     if any(mark in packet.echoed for mark in shingles(c.text)):
         raise RuleViolation("echo", "The library itself put these words into the session.")
     if says_already(c.text, case.context.boot):
-        raise RuleViolation("known_at_start", "A file that the client reads at its start says so already.")
+        raise RuleViolation(
+            "known_at_start", "A file that the client reads at its start says so already."
+        )
 
 
 def outcome_is_settled(case: RuleCase) -> None:
@@ -267,7 +359,10 @@ def outcome_is_settled(case: RuleCase) -> None:
 
 def a_new_skill_was_earned(case: RuleCase) -> None:
     """Refuse a new skill from too few episodes or sessions, unless the user asked for it."""
-    if case.candidate.what is not candidates.CandidateKind.SKILL_NEW or case.context.packet.asked_for_skill:
+    if (
+        case.candidate.what is not candidates.CandidateKind.SKILL_NEW
+        or case.context.packet.asked_for_skill
+    ):
         return
     episodes = {(span.session, span.turn) for span in case.cited}
     sessions = {span.session for span in case.cited}

@@ -1,7 +1,7 @@
 """The verbs of a review: review a session, and submit a model's answer.
 
-Each step is stored before the next begins. A killed review resumes where it was: it asks no paid question again, and
-writes proposals and result together.
+Each step is stored before the next begins. A killed review resumes where it was: it asks no paid
+question again, and writes proposals and result together.
 """
 
 import contextlib
@@ -37,7 +37,13 @@ from evolvable_tools.outcomes import record_uses
 from evolvable_tools.review import memory_upkeep, review_request
 from evolvable_tools.review.admission import CORRECTABLE, AdmittedCandidate, admit
 from evolvable_tools.review.candidates import SCHEMA
-from evolvable_tools.review.review_config import OverBudget, QuestionUsage, ReviewSettings, reserve, settle
+from evolvable_tools.review.review_config import (
+    OverBudget,
+    QuestionUsage,
+    ReviewSettings,
+    reserve,
+    settle,
+)
 from evolvable_tools.review.review_request import ReviewRequest
 from evolvable_tools.review.review_results import ProposedChange, RefusedCandidate, Reviewed
 from evolvable_tools.review.rules import RuleContext
@@ -52,9 +58,11 @@ _was_on = False
 
 @contextlib.contextmanager
 def pause_gc() -> Iterator[None]:
-    """Turn the cyclic garbage collector off while the block runs: it takes a quarter of the time of a session.
+    """Turn the cyclic garbage collector off while the block runs: it takes a quarter of the time of
+    a session.
 
-    Blocks of several threads may overlap; the last one to end turns it on again, if it was on before.
+    Blocks of several threads may overlap; the last one to end turns it on again, if it was on
+    before.
     """
     global _holding, _was_on
     with _gc_lock:
@@ -81,9 +89,8 @@ MODES = ("auto", "handoff")
 """auto: the model of the settings answers; handoff: the caller answers."""
 
 _AGAIN = (
-    "Two answers had faults of form, and a third is not asked for. The review waits: `evolvable learn review"
-    " {session}` asks"
-    " the reviewer afresh, and submit_review takes another answer."
+    "Two answers had faults of form, and a third is not asked for. The review waits: `evolvable "
+    "learn review {session}` asks the reviewer afresh, and submit_review takes another answer."
 )
 _OFF = "Reviews are off here (EVOLVABLE_REVIEW=off). Nothing was read and nothing was written."
 
@@ -98,16 +105,20 @@ def review_session(
     session: str | None = None,
     mode: str = "auto",
 ) -> Reviewed:
-    """Review a session once: by its file, by its messages, or by its name where clients keep their transcripts.
+    """Review a session once: by its file, by its messages, or by its name where clients keep their
+    transcripts.
 
-    Without any it goes on with the oldest review that waits for a model. Returns the proposals, or a review request
-    for the caller to think about, or why there is nothing. Raises InvalidArgument, NotFound, NoTranscript,
-    ProviderError, OverBudget; the review is kept and goes on with the next call.
+    Without any it goes on with the oldest review that waits for a model. Returns the proposals, or
+    a review request for the caller to think about, or why there is nothing. Raises InvalidArgument,
+    NotFound, NoTranscript, ProviderError, OverBudget; the review is kept and goes on with the next
+    call.
     """
     if not settings.on:
         return Reviewed(None, session, "off", _OFF)
     if mode not in MODES:
-        raise InvalidArgument(f"{ascii(mode[:40])} is no mode.", f"It is one of {', '.join(MODES)}.")
+        raise InvalidArgument(
+            f"{ascii(mode[:40])} is no mode.", f"It is one of {', '.join(MODES)}."
+        )
     # Several sources could name different sessions, and one of them would be dropped silently.
     sources = [source for source in (transcript_path, transcript, session) if source is not None]
     if len(sources) > 1:
@@ -115,9 +126,13 @@ def review_session(
         raise InvalidArgument("Several sessions were named.", hint)
     work = ReviewWork(library, caller, settings)
     if not sources:
-        waiting = [review for review in work.reviews.newest(500) if review.state is not ReviewState.DONE]
+        waiting = [
+            review for review in work.reviews.newest(500) if review.state is not ReviewState.DONE
+        ]
         if not waiting:
-            return Reviewed(None, None, "done", "No review waits. Name a session, or a transcript's path.")
+            return Reviewed(
+                None, None, "done", "No review waits. Name a session, or a transcript's path."
+            )
         return work.resume(waiting[-1], mode)
     source = transcript_path if transcript_path is not None else transcript
     if session is not None:
@@ -126,7 +141,10 @@ def review_session(
         if source is None and (reviews := work.reviews.of(session)):
             return work.resume(reviews[-1], mode)
     if source is None:
-        raise NotFound(f"No transcript of session {ascii(str(session)[:80])} was found.", "Name the transcript's file.")
+        raise NotFound(
+            f"No transcript of session {ascii(str(session)[:80])} was found.",
+            "Name the transcript's file.",
+        )
     return work.review(work.read(source), mode)
 
 
@@ -138,10 +156,11 @@ def submit_review(
     candidates: Sequence[Mapping[str, Any]],
     why_none: str = "",
 ) -> Reviewed:
-    """Submit the answer to a review request: each candidate is admitted or refused, with the reason.
+    """Submit the answer to a review request: each candidate is admitted or refused, with the
+    reason.
 
-    An answer with faults of form may be corrected once; after a second such answer the review waits for a new one. A
-    review that is done stays as it is and is returned. Raises NotFound.
+    An answer with faults of form may be corrected once; after a second such answer the review waits
+    for a new one. A review that is done stays as it is and is returned. Raises NotFound.
     """
     if not settings.on:
         return Reviewed(None, None, "off", _OFF)
@@ -150,7 +169,9 @@ def submit_review(
     answer = {"candidates": list(candidates), "why_none": why_none, "cost": {"thinker": "caller"}}
     if review.state is ReviewState.BEGUN:
         review = work.keep_answer(review, answer)
-    elif review.state is ReviewState.ANSWERED and "refused" in (first := json.loads(review.answer or "{}")):
+    elif review.state is ReviewState.ANSWERED and "refused" in (
+        first := json.loads(review.answer or "{}")
+    ):
         review = work.keep_correction(review, first, answer)
     return work.resume(review, "handoff")
 
@@ -163,11 +184,16 @@ def ask_model(
     day: str,
     data: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return an answer and what it cost (see Reviewed). Raises OverBudget before the call, ProviderError after."""
+    """Return an answer and what it cost (see Reviewed).
+
+    Raises OverBudget before the call, ProviderError after.
+    """
     # Once more, as it leaves: the parts of the request were redacted piece by piece.
     plain = review_request.to_plain(settings.redactor.redact_value(data)[0])
     used = QuestionUsage()
-    request = Request(review_request.INSTRUCTIONS, plain, SCHEMA, MAX_TOKENS, role="reviewer", **used.hooks())
+    request = Request(
+        review_request.INSTRUCTIONS, plain, SCHEMA, MAX_TOKENS, role="reviewer", **used.hooks()
+    )
     # Reserved before the call: two processes cannot both spend the last of the budget.
     reserved = reserve(reviews, settings.budget, day, review.id, reviewer_model, request)
     try:
@@ -176,7 +202,8 @@ def ask_model(
         candidates = error.answer.get("candidates")
         answer = {"candidates": candidates if isinstance(candidates, list) else [error.answer]}
     except ProviderError:
-        # Some failures are answers that were paid for; only what is known to have cost less is given back.
+        # Some failures are answers that were paid for; only what is known to have cost less is
+        # given back.
         if used.is_reported:
             settle(reviews, settings.budget, reserved, used)
         raise
@@ -184,7 +211,12 @@ def ask_model(
         return answer, {"thinker": reviewer_model.name, "reserved": reserved.most.tokens}
     cost = settle(reviews, settings.budget, reserved, used)
     model_name = used.attempts[-1].model if used.attempts else reviewer_model.name
-    return answer, {"thinker": model_name, "tokens": cost.tokens, "money": round(cost.money, 6), **used.to_json()}
+    return answer, {
+        "thinker": model_name,
+        "tokens": cost.tokens,
+        "money": round(cost.money, 6),
+        **used.to_json(),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,25 +241,39 @@ class ReviewWork:
     def review(self, session: Session, mode: str) -> Reviewed:
         """Review a session that was read."""
         if session.reviewing:
-            return Reviewed(None, session.session_id, "done", "It is itself a review, of which nothing is learned.")
+            return Reviewed(
+                None,
+                session.session_id,
+                "done",
+                "It is itself a review, of which nothing is learned.",
+            )
         # A resumed or forked session would count the same episodes twice.
         if session.is_copy:
-            why = "Other sessions, which were read before, had all of it first; what they taught counts there."
+            why = (
+                "Other sessions, which were read before, had all of it first; what they taught "
+                "counts there."
+            )
             return Reviewed(None, session.session_id, "done", why)
         verbs.expire(self.library)
         now = self.library.store.clock()
-        identity_text = "\n".join((session.client, session.session_id, session.digest, str(REVIEWER)))
+        identity_text = "\n".join(
+            (session.client, session.session_id, session.digest, str(REVIEWER))
+        )
         # The same session with the same content has the same review, whichever process begins it.
         identity = f"review-{hashlib.sha256(identity_text.encode()).hexdigest()[:16]}"
         try:
             review = self.reviews.get(identity)
         except NotFound:
             with pause_gc():
-                packet, episodes = review_request.build_request(self.library, self.caller, session, now)
+                packet, episodes = review_request.build_request(
+                    self.library, self.caller, session, now
+                )
             # Reviews that were begun and not answered in time go, with the text that they hold.
             self.reviews.forget(format_time(now - WAITS))
             about = (identity, session.session_id, session.digest, REVIEWER, format_time(now))
-            review = self.reviews.begin(Review(*about, ReviewState.BEGUN, packet.to_json()), episodes)
+            review = self.reviews.begin(
+                Review(*about, ReviewState.BEGUN, packet.to_json()), episodes
+            )
             memory_upkeep.count_use(self.library, self.caller, session)
         return self.resume(review, mode)
 
@@ -249,26 +295,35 @@ class ReviewWork:
         return self.admit_or_return(review, packet, mode)
 
     def admit_or_return(self, review: Review, packet: ReviewRequest, mode: str) -> Reviewed:
-        """Admit an answer. One with faults of form goes back once to its author, with what is wrong."""
+        """Admit an answer.
+
+        One with faults of form goes back once to its author, with what is wrong.
+        """
         answer = json.loads(review.answer or "{}")
         if "refused" not in answer and not answer.get("corrected"):
             admitted, refused = self.admit_answer(packet, answer)
             faults = [candidate for candidate in refused if candidate.code in CORRECTABLE]
-            # An agent is asked again only when nothing of its answer could be used: it has gone on meanwhile.
+            # An agent is asked again only when nothing of its answer could be used: it has gone on
+            # meanwhile.
             by_caller = (answer.get("cost") or {}).get("thinker") == "caller"
             if faults and not (by_caller and admitted):
                 answer = {**answer, "refused": [asdict(fault) for fault in faults]}
-                self.reviews.replace_answer(review.id, json.dumps(answer, ensure_ascii=False, default=str))
+                self.reviews.replace_answer(
+                    review.id, json.dumps(answer, ensure_ascii=False, default=str)
+                )
                 review = self.reviews.get(review.id)
         if "refused" in answer:
             reviewer_model = self.settings.reviewer_model
             if mode == "handoff" or reviewer_model is None:
-                return self.request_answer(review, packet, [RefusedCandidate(**fault) for fault in answer["refused"]])
+                return self.request_answer(
+                    review, packet, [RefusedCandidate(**fault) for fault in answer["refused"]]
+                )
             earlier = {"refused": answer["refused"], "your_answer": answer.get("candidates", [])}
             try:
                 again, cost = self.ask(reviewer_model, review, {**self.data(packet), **earlier})
             except (ProviderError, OverBudget):
-                if len(answer["refused"]) == len(answer.get("candidates", ())):  # there is nothing else to keep
+                # There is nothing else to keep.
+                if len(answer["refused"]) == len(answer.get("candidates", ())):
                     raise
                 again, cost = {"candidates": []}, {}
             review = self.keep_correction(review, answer, {**again, "cost": cost})
@@ -287,14 +342,29 @@ class ReviewWork:
             packet, review_request.skill_bodies(self.library, packet, self.settings.redactor)
         )
 
-    def keep_correction(self, review: Review, first: Mapping[str, Any], second: Mapping[str, Any]) -> Review:
-        """Keep an answer with the corrected candidates in place of those that had faults; it is not returned again."""
+    def keep_correction(
+        self, review: Review, first: Mapping[str, Any], second: Mapping[str, Any]
+    ) -> Review:
+        """Keep an answer with the corrected candidates in place of those that had faults; it is not
+        returned again.
+        """
         faulty = {refusal["number"] for refusal in first["refused"]}
-        good = [candidate for number, candidate in enumerate(first.get("candidates", ()), 1) if number not in faulty]
+        good = [
+            candidate
+            for number, candidate in enumerate(first.get("candidates", ()), 1)
+            if number not in faulty
+        ]
         cost = dict(first.get("cost") or {})
         for name, amount in (second.get("cost") or {}).items():
-            cost[name] = amount if isinstance(amount, str) else cost.get(name, type(amount)()) + amount
-        answer = {**second, "candidates": [*good, *second.get("candidates", ())], "cost": cost, "corrected": True}
+            cost[name] = (
+                amount if isinstance(amount, str) else cost.get(name, type(amount)()) + amount
+            )
+        answer = {
+            **second,
+            "candidates": [*good, *second.get("candidates", ())],
+            "cost": cost,
+            "corrected": True,
+        }
         clean = self.settings.redactor.redact_value(answer)[0]
         self.reviews.replace_answer(review.id, json.dumps(clean, ensure_ascii=False, default=str))
         return self.reviews.get(review.id)
@@ -312,12 +382,20 @@ class ReviewWork:
         """
         redactor = self.settings.redactor
         admitted, refused = self.admit_answer(packet, answer)
-        if answer.get("corrected") and not admitted and any(candidate.code in CORRECTABLE for candidate in refused):
+        if (
+            answer.get("corrected")
+            and not admitted
+            and any(candidate.code in CORRECTABLE for candidate in refused)
+        ):
             self.reviews.reopen(review.id, self.library.store.now())
             why = _AGAIN.format(session=review.session)
-            return replace(self.request_answer(review, packet, refused), why=why, cost=answer["cost"])
+            return replace(
+                self.request_answer(review, packet, refused), why=why, cost=answer["cost"]
+            )
         off = [
-            candidate for candidate in admitted if self.settings.policy(candidate.draft.ref.kind) is ApprovalPolicy.OFF
+            candidate
+            for candidate in admitted
+            if self.settings.policy(candidate.draft.ref.kind) is ApprovalPolicy.OFF
         ]
         admitted = [candidate for candidate in admitted if candidate not in off]
         refused += [_refuse_by_policy(candidate) for candidate in off]
@@ -329,7 +407,10 @@ class ReviewWork:
             "why": redactor.redact("" if admitted else _why_none(answer, refused))[0],
             "signals": _counts(packet),
             "claims": [[str(draft.ref), draft.reason] for draft in drafts],
-            "refused": [asdict(candidate) for candidate in sorted(refused, key=lambda candidate: candidate.number)],
+            "refused": [
+                asdict(candidate)
+                for candidate in sorted(refused, key=lambda candidate: candidate.number)
+            ],
             "cost": answer.get("cost") or {},
             "redacted": packet.redactions,
         }
@@ -349,7 +430,16 @@ class ReviewWork:
         now, redactor = self.library.store.clock(), self.settings.redactor
         day = datetime.fromisoformat(packet.started).date() if packet.started else now.date()
         boot, cost = self.settings.boot(packet.project), answer.get("cost") or {}
-        about = (self.library, self.caller, packet, redactor, day, format_time(now + WAITS), boot, cost)
+        about = (
+            self.library,
+            self.caller,
+            packet,
+            redactor,
+            day,
+            format_time(now + WAITS),
+            boot,
+            cost,
+        )
         return admit(RuleContext(*about), list(answer.get("candidates", ())))
 
     def request_answer(
@@ -358,7 +448,10 @@ class ReviewWork:
         """Return a review that waits for its caller's answer."""
         why = "Answer the request of `packet`, and call submit_review."
         if refused:
-            why = "No candidate was admitted. Correct those in `refused`, and call submit_review once more."
+            why = (
+                "No candidate was admitted. Correct those in `refused`, and call submit_review "
+                "once more."
+            )
         return Reviewed(
             review.id,
             review.session,
@@ -367,23 +460,31 @@ class ReviewWork:
             _counts(packet),
             refused=list(refused),
             packet=review_request.work_packet(
-                review.id, packet, review_request.skill_bodies(self.library, packet, self.settings.redactor)
+                review.id,
+                packet,
+                review_request.skill_bodies(self.library, packet, self.settings.redactor),
             ),
             redacted=packet.redactions,
         )
 
     def make_at_once(self, review: Review, ids: Sequence[int]) -> None:
-        """Make the changes that the policy lets happen without a person; what cannot be made, or is decided, stays.
+        """Make the changes that the policy lets happen without a person; what cannot be made, or is
+        decided, stays.
 
         Raises TryAgain: the review is called up once more, and makes what is left.
         """
-        if ApprovalPolicy.AUTO not in self.settings.policies.values() and not self.settings.auto_refs:
+        if (
+            ApprovalPolicy.AUTO not in self.settings.policies.values()
+            and not self.settings.auto_refs
+        ):
             return
         reviewer = Caller(Actor.REVIEW, review.session)
         for identity in ids:
             if how := self.automatic_reason(self.library.store.backend.proposals.get(identity)):
                 try:
-                    verbs.approve_together(self.library, reviewer, [identity], "", how, by_policy=True)
+                    verbs.approve_together(
+                        self.library, reviewer, [identity], "", how, by_policy=True
+                    )
                 # TryAgain is an EvolvableError, so this branch has to stand first.
                 except TryAgain:
                     raise
@@ -391,9 +492,11 @@ class ReviewWork:
                     continue
 
     def automatic_reason(self, proposal: Proposal) -> str:
-        """Return the setting by which a proposal is applied without a question, '' where the person is asked.
+        """Return the setting by which a proposal is applied without a question, '' where the person
+        is asked.
 
-        A lesson of a skill that the person named is made where the scan has no question and nothing locks approvals.
+        A lesson of a skill that the person named is made where the scan has no question and nothing
+        locks approvals.
         """
         if json.loads(proposal.grounds or "{}").get("what") == memory_upkeep.UNUSED:
             return ""

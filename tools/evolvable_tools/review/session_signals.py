@@ -1,4 +1,6 @@
-"""Session signals: each has a code, a turn and its spans, found without a model among the steps of a session."""
+"""Session signals: each has a code, a turn and its spans, found without a model among the steps of
+a session.
+"""
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +16,8 @@ from evolvable_tools.sessions import Origin, Session, Span, command_line
 
 @dataclass(frozen=True, slots=True)
 class SessionStep:
-    """One call. result: None when the session ends before it. key: what two like calls have in common.
+    """One call. result: None when the session ends before it. key: what two like calls have in
+    common.
 
     checks, looks, undoes, commits: what `detection` says of its command.
     """
@@ -31,8 +34,12 @@ class SessionStep:
 
 
 def session_steps(spans: Sequence[Span]) -> list[SessionStep]:
-    """Return the calls of a session in order, each with its result; none that was refused before it ran."""
-    return [_step(call, result) for call, result in outcomes.pair_calls(spans) if not is_refused(result)]
+    """Return the calls of a session in order, each with its result; none that was refused before it
+    ran.
+    """
+    return [
+        _step(call, result) for call, result in outcomes.pair_calls(spans) if not is_refused(result)
+    ]
 
 
 def is_refused(result: Span | None) -> bool:
@@ -56,7 +63,17 @@ def _step(call: Span, result: Span | None) -> SessionStep:
 def _subject(arguments: Mapping[str, Any]) -> str:
     """Return what a call is about: a file, a question, an address."""
     names = ("file_path", "path", "notebook_path", "pattern", "url", "query", "skill", "ref")
-    return next((value[:200] for name in names if isinstance(value := arguments.get(name), str)), "")
+    return next(
+        (
+            value[:200]
+            for name in names
+            if isinstance(
+                value := arguments.get(name),
+                str,
+            )
+        ),
+        "",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +87,9 @@ class FileEdit:
 
 
 def file_edits(all_steps: Sequence[SessionStep]) -> Iterator[FileEdit]:
-    """Yield the replacements that succeeded, in order: of Edit and MultiEdit, and the hunks of an applied patch."""
+    """Yield the replacements that succeeded, in order: of Edit and MultiEdit, and the hunks of an
+    applied patch.
+    """
     for step in all_steps:
         arguments: Mapping[str, Any] = step.call.input or {}
         if step.failed:
@@ -79,9 +98,19 @@ def file_edits(all_steps: Sequence[SessionStep]) -> Iterator[FileEdit]:
         several = arguments.get("edits")
         for edit in several if isinstance(several, list) else [arguments]:
             if isinstance(edit, Mapping) and isinstance(edit.get("old_string"), str):
-                yield FileEdit(step, path, str(edit["old_string"]), str(edit.get("new_string", "")))
+                yield FileEdit(
+                    step,
+                    path,
+                    str(edit["old_string"]),
+                    str(edit.get("new_string", "")),
+                )
         patch = next(
-            (arguments[name] for name in ("patch", "input") if isinstance(arguments.get(name), str)), step.command
+            (
+                arguments[name]
+                for name in ("patch", "input")
+                if isinstance(arguments.get(name), str)
+            ),
+            step.command,
         )
         if "*** Begin Patch" in patch:
             yield from _hunks(step, patch)
@@ -130,7 +159,10 @@ MOST = 400
 
 @dataclass(frozen=True, slots=True)
 class SessionSignal:
-    """One thing that happened. spans: their indexes. key: by which the same is known in another session."""
+    """One thing that happened.
+
+    spans: their indexes. key: by which the same is known in another session.
+    """
 
     code: str
     turn: int
@@ -155,8 +187,18 @@ def signals(session: Session) -> tuple[SessionSignal, ...]:
     """
     typed = [span for span in session.spans if span.typed and span.text.strip()]
     context = SignalContext(session, session_steps(session.spans), typed)
-    found = [signal for finder in FINDERS for signal in finder(context) if not session.spans[max(signal.spans)].copied]
-    return tuple(sorted(found, key=lambda signal: (signal.turn, signal.spans))[:MOST])
+    found = [
+        signal
+        for finder in FINDERS
+        for signal in finder(context)
+        if not session.spans[max(signal.spans)].copied
+    ]
+    return tuple(
+        sorted(
+            found,
+            key=lambda signal: (signal.turn, signal.spans),
+        )[:MOST]
+    )
 
 
 def _signal(code: str, steps: Sequence[SessionStep], text: str, key: str = "") -> SessionSignal:
@@ -174,10 +216,14 @@ def user_signals(context: SignalContext) -> Iterator[SessionSignal]:
         if outcomes.states(span.text):
             yield SessionSignal("user_statement", *at, f"The user stated: {excerpt}")
         before = context.session.spans[span.index - 1] if span.index else None
-        is_answer = before is not None and before.role == "assistant" and before.text.rstrip().endswith("?")
+        is_answer = (
+            before is not None and before.role == "assistant" and before.text.rstrip().endswith("?")
+        )
         # Clients end the refusal of a call so, and the person's own words follow as the next
         # message.
-        instead = is_refused(before) and str(before and before.text).rstrip().endswith(("said:", "how to proceed."))
+        instead = is_refused(before) and str(before and before.text).rstrip().endswith(
+            ("said:", "how to proceed.")
+        )
         if instead or (number and outcomes.corrects(span.text, is_answer)):
             yield SessionSignal("correction", *at, f"The user corrected the work: {excerpt}")
         elif number and outcomes.accepts(span.text):
@@ -200,34 +246,51 @@ def retry_chains(context: SignalContext) -> Iterator[SessionSignal]:
 
 def error_loops(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield the same tool, or the same program of a shell, failing several times in a row."""
-    for (tool, bad), group in groupby(_patient(context.steps), key=lambda step: (_tool(step), step.failed)):
+    for (tool, bad), group in groupby(
+        _patient(context.steps), key=lambda step: (_tool(step), step.failed)
+    ):
         row = list(group)
         if bad and len(row) >= LOOP:
-            yield replace(_signal("error_loop", row, f"{tool} failed {len(row)} times in a row"), turn=row[0].call.turn)
+            yield replace(
+                _signal("error_loop", row, f"{tool} failed {len(row)} times in a row"),
+                turn=row[0].call.turn,
+            )
 
 
 def _patient(all_steps: Sequence[SessionStep]) -> Iterator[SessionStep]:
-    """Yield the steps; of one that was repeated unchanged until it worked, the last: the agent waited."""
-    for _, group in groupby(all_steps, key=lambda step: (step.call.turn, step.key, step.command or step.call.index)):
+    """Yield the steps; of one that was repeated unchanged until it worked, the last: the agent
+    waited.
+    """
+    for _, group in groupby(
+        all_steps, key=lambda step: (step.call.turn, step.key, step.command or step.call.index)
+    ):
         row = list(group)
         yield from row if row[-1].failed else row[-1:]
 
 
 def reverted_edits(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield edits that were taken back later, by an edit or by git."""
-    first_edits: dict[tuple[str, str, str], SessionStep] = {}  # the first edit of a file from one text to another
+    # The first edit of a file from one text to another.
+    first_edits: dict[tuple[str, str, str], SessionStep] = {}
     for edit in file_edits(context.steps):
         before = first_edits.get((edit.path, edit.new, edit.old)) if edit.old != edit.new else None
         if before is not None and (edit.old.strip() or edit.new.strip()):
-            yield _signal("edit_reverted", [before, edit.step], f"{edit.path}: an edit was taken back")
+            yield _signal(
+                "edit_reverted", [before, edit.step], f"{edit.path}: an edit was taken back"
+            )
         first_edits.setdefault((edit.path, edit.old, edit.new), edit.step)
     edited = {path.rpartition("/")[2] for path, _, _ in first_edits}
     worked = next((n for n, step in enumerate(context.steps) if not step.looks), 0)
-    for step in context.steps[worked + 1 :]:  # before anything was done there is nothing of it to take back
+    # Before anything was done there is nothing of it to take back.
+    for step in context.steps[worked + 1 :]:
         if step.failed or not step.undoes:
             continue
         # Where edits are known, `git checkout FILE` counts only for an edited file.
-        if not edited or "--hard" in step.command or any(name in step.command for name in edited if name):
+        if (
+            not edited
+            or "--hard" in step.command
+            or any(name in step.command for name in edited if name)
+        ):
             yield _signal("edit_reverted", [step], "changes were taken back with git")
 
 
@@ -240,7 +303,11 @@ def fail_then_pass(context: SignalContext) -> Iterator[SessionSignal]:
         if step.failed:
             failing.setdefault(step.key, step)
         elif step.key in failing:
-            yield _signal("fail_then_pass", [failing.pop(step.key), step], f"{step.key[2:90]} failed, and passes now")
+            yield _signal(
+                "fail_then_pass",
+                [failing.pop(step.key), step],
+                f"{step.key[2:90]} failed, and passes now",
+            )
         else:
             yield _signal("check_passed", [step], f"{step.key[2:90]} passes")
     for step in failing.values():
@@ -255,11 +322,19 @@ def commits(context: SignalContext) -> Iterator[SessionSignal]:
 
 
 def procedures(context: SignalContext) -> Iterator[SessionSignal]:
-    """Yield each run of steps that changed something, by which the same procedure is known in another session."""
+    """Yield each run of steps that changed something, by which the same procedure is known in
+    another session.
+    """
     found = 0
     for _, group in groupby(context.steps, key=lambda step: step.call.turn):
         done = [step for step in group if step.command and not step.failed and not step.looks]
-        plain = [next(same) for _, same in groupby(done, key=lambda step: step.key)]
+        plain = [
+            next(same)
+            for _, same in groupby(
+                done,
+                key=lambda step: step.key,
+            )
+        ]
         for start in range(len(plain) - SEQUENCE + 1):
             part = plain[start : start + SEQUENCE]
             if len({step.key for step in part}) == SEQUENCE and found < MOST_SEQUENCES:
@@ -272,19 +347,30 @@ def ignored_skills(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield skills that were loaded and that nothing after their first load has to do with."""
     first: dict[str, Span] = {}
     for span in context.session.spans:
-        if span.skill and span.origin is Origin.SKILL and not span.is_error and len(first) < MOST_SKILLS:
+        if (
+            span.skill
+            and span.origin is Origin.SKILL
+            and not span.is_error
+            and len(first) < MOST_SKILLS
+        ):
             first.setdefault(span.skill, span)
     for span in first.values():
         later = [other for other in context.session.spans if other.index > span.index]
-        if not later or any(other.skill == span.skill and other.origin is Origin.ASSISTANT for other in later):
+        if not later or any(
+            other.skill == span.skill and other.origin is Origin.ASSISTANT for other in later
+        ):
             continue
         agent_text = " ".join(
-            f"{other.text[:2_000]} {other.input or ''}" for other in later if other.role == "assistant"
+            f"{other.text[:2_000]} {other.input or ''}"
+            for other in later
+            if other.role == "assistant"
         )
         marks = named_files(" ".join(span.text[:20_000].split())) | {str(span.skill)}
         if not any(mark in agent_text for mark in marks):
             text = f"{span.skill} was loaded and not used"
-            yield SessionSignal("skill_ignored", span.turn, (span.index,), text, f"ignored:{span.skill}")
+            yield SessionSignal(
+                "skill_ignored", span.turn, (span.index,), text, f"ignored:{span.skill}"
+            )
 
 
 def cost(context: SignalContext) -> Iterator[SessionSignal]:
@@ -292,7 +378,9 @@ def cost(context: SignalContext) -> Iterator[SessionSignal]:
     tokens = context.session.tokens or 0
     if tokens >= COSTLY and context.typed:
         last = context.typed[-1]
-        yield SessionSignal("costly", last.turn, (last.index,), f"the session took {tokens:,} tokens")
+        yield SessionSignal(
+            "costly", last.turn, (last.index,), f"the session took {tokens:,} tokens"
+        )
 
 
 FINDERS: tuple[Callable[[SignalContext], Iterator[SessionSignal]], ...] = (

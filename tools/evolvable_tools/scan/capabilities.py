@@ -1,7 +1,9 @@
-"""What a resource has the means to do, read from its files: a set, so that a change is a difference of sets.
+"""What a resource has the means to do, read from its files: a set, so that a change is a difference
+of sets.
 
-Which of the means that a change adds a person shall see first, and what a change of the head of a main file gives a
-resource: tools, programs, a model, more occasions of use. The lists and patterns are data, in `capabilities.toml`.
+Which of the means that a change adds a person shall see first, and what a change of the head of a
+main file gives a resource: tools, programs, a model, more occasions of use. The lists and patterns
+are data, in `capabilities.toml`.
 """
 
 import itertools
@@ -32,23 +34,33 @@ _NAMESPACE = re.compile(r"xmlns(?::[\w-]{1,20})?\s?=\s?[\"']$")
 """Before the name of a vocabulary in XML, which nobody reaches."""
 _NEAR = frozenset(("localhost", "127.0.0.1", "0.0.0.0"))
 # Addresses of documentation and placeholders.
-_NO_HOST = re.compile(r"(?:^|\.)(?:example\.(?:com|org|net)|example|localhost)$|^(?:your|my)|^x{2,}")
+_NO_HOST = re.compile(
+    r"(?:^|\.)(?:example\.(?:com|org|net)|example|localhost)$|^(?:your|my)|^x{2,}"
+)
 
 _TABLE = PatternTable("capabilities.toml")
 _REACHES, _ENVIRONMENT, _CREDENTIALS, _WRITES = (
     _TABLE.compile(name) for name in ("reaches", "environment", "credentials", "writes")
 )
-_PLACES, _OUTSIDE, _KNOWN = (frozenset(_TABLE.data[name]) for name in ("places", "outside", "known_hosts"))
+_PLACES, _OUTSIDE, _KNOWN = (
+    frozenset(_TABLE.data[name]) for name in ("places", "outside", "known_hosts")
+)
 _WHYS: Mapping[str, str] = _TABLE.data["whys"]
 _POWERS: Mapping[str, str] = _TABLE.data["powers"]
 _RUNS = [
-    (row["what"], frozenset(row["anchors"]), re.compile(_TABLE.join(row["pattern"]))) for row in _TABLE.data["runs"]
+    (row["what"], frozenset(row["anchors"]), re.compile(_TABLE.join(row["pattern"])))
+    for row in _TABLE.data["runs"]
 ]
 _GRANTS = {what: what.lower() for what in _TABLE.data["grants"]}
-# Here and in `_ANCHORS`: a pattern runs only over a text with one of its anchors, which are all found in one pass.
+# Here and in `_ANCHORS`: a pattern runs only over a text with one of its anchors, which are all
+# found in one pass.
 _ENVIRONMENT_ANCHORS = frozenset(("$", "os.environ", "os.getenv", "process.env", "env["))
 _ANCHORS = PartFinder(
-    tuple({"://", *_GRANTS.values()}.union(_ENVIRONMENT_ANCHORS, _PLACES, _OUTSIDE, *(row[1] for row in _RUNS)))
+    tuple(
+        {"://", *_GRANTS.values()}.union(
+            _ENVIRONMENT_ANCHORS, _PLACES, _OUTSIDE, *(row[1] for row in _RUNS)
+        )
+    )
 )
 _HARMLESS = frozenset(_TABLE.data["harmless_tools"].split())
 _TOOLS = re.compile(r"[A-Za-z_*][\w*.:-]{0,80}(?:\([^()\n]{0,200}\))?")
@@ -58,18 +70,23 @@ MAX_NAMED = 200
 
 
 KnownTexts = dict[int, frozenset[Capability]]
-"""What texts have the means to do, by the identity of the view: two versions share the views of equal files."""
+"""What texts have the means to do, by the identity of the view: two versions share the views of
+equal files.
+"""
 
 
-def capabilities(views: Mapping[str, TextView], main: str, cache: KnownTexts) -> frozenset[Capability]:
-    """Return everything that the text files of a resource, of which `main` is the main one, have the means to do.
+def capabilities(
+    views: Mapping[str, TextView], main: str, cache: KnownTexts
+) -> frozenset[Capability]:
+    """Return everything that the text files of a resource, of which `main` is the main one, have
+    the means to do.
 
     cache: what was found in views that are still in use; added to.
     """
     found: set[Capability] = set()
     for path, view in views.items():
-        # Views are known by identity: to hash a text takes a pass over it. The caller holds them, so no id is used
-        # again.
+        # Views are known by identity: to hash a text takes a pass over it. The caller holds them,
+        # so no id is used again.
         if id(view) not in cache:
             cache[id(view)] = frozenset(_text_capabilities(view))
         found.update(cache[id(view)])
@@ -94,7 +111,9 @@ def _text_capabilities(view: TextView) -> Iterator[Capability]:
         names = {match[1].upper() for match in _ENVIRONMENT.finditer(view.text)}
         yield from (Capability(ENVIRONMENT, name) for name in names)
     if not _PLACES.isdisjoint(anchors):
-        places = {next(part for part in match.groups() if part) for match in _CREDENTIALS.finditer(low)}
+        places = {
+            next(part for part in match.groups() if part) for match in _CREDENTIALS.finditer(low)
+        }
         yield from (Capability(CREDENTIALS, place) for place in places)
     if not _OUTSIDE.isdisjoint(anchors):
         yield from (Capability(WRITES, match[1]) for match in _WRITES.finditer(low))
@@ -105,12 +124,15 @@ def _text_capabilities(view: TextView) -> Iterator[Capability]:
 
 
 def _hosts(view: TextView) -> set[str]:
-    """Return the hosts that are reached: named in a program, or on a line with a command that reaches."""
+    """Return the hosts that are reached: named in a program, or on a line with a command that
+    reaches.
+    """
     hosts: set[str] = set()
     low = view.plain
     for match in _HOST.finditer(low):
         host = match[1]
-        # The name of an XML namespace looks like an address and is never asked. The name of the attribute is short.
+        # The name of an XML namespace looks like an address and is never asked. The name of the
+        # attribute is short.
         if low[match.start() - 1 : match.start()] in "\"'" and _NAMESPACE.search(
             low, max(0, match.start() - 40), match.start()
         ):
@@ -133,7 +155,10 @@ def _frontmatter_capabilities(view: TextView) -> Iterator[Capability]:
     for key in ("allowedtools", "tools"):
         yield from (Capability(TOOL, tool) for tool in _tools(fields.get(key)))
     if hooks := fields.get("hooks"):
-        yield from (Capability(HOOK, str(name)[:80]) for name in (hooks if isinstance(hooks, dict) else ["hooks"]))
+        yield from (
+            Capability(HOOK, str(name)[:80])
+            for name in (hooks if isinstance(hooks, dict) else ["hooks"])
+        )
     if servers := fields.get("mcpservers"):
         yield from (Capability(MCP, name) for name in _names(servers))
     mode = fields.get("permissionmode")
@@ -152,7 +177,9 @@ def _names(value: object) -> list[str]:
     if isinstance(value, dict):
         return [str(name)[:80] for name in value]
     if isinstance(value, list):
-        return [str(next(iter(item), "") if isinstance(item, dict) else item)[:80] for item in value]
+        return [
+            str(next(iter(item), "") if isinstance(item, dict) else item)[:80] for item in value
+        ]
     return [str(value)[:80]]
 
 
@@ -182,13 +209,18 @@ _HINT = "Approve it if the resource needs that; otherwise leave it out."
 
 
 def capability_findings(added: Iterable[Capability], *, is_new: bool) -> Iterator[Finding]:
-    """Yield a finding for each means that was added. is_new: there was nothing before, so all of them are."""
+    """Yield a finding for each means that was added.
+
+    is_new: there was nothing before, so all of them are.
+    """
     added = tuple(added)
     kinds = {capability.kind for capability in added}
     # Secrets without a network stay here, and a network without secrets takes nothing along.
     way_out = not is_new and NETWORK in kinds and bool(kinds & {ENVIRONMENT, CREDENTIALS})
     for capability in added:
-        severity = _severity_in_new(capability) if is_new else _severity_in_change(capability, way_out)
+        severity = (
+            _severity_in_new(capability) if is_new else _severity_in_change(capability, way_out)
+        )
         why = _WHYS[capability.kind].format(what=capability.what[:100])
         why = why.replace(" now", "", 1) if is_new else why
         yield Finding(f"capability.{capability.kind}", severity, "", 0, "", why, _HINT)
@@ -202,7 +234,10 @@ def _severity_in_new(capability: Capability) -> FindingSeverity:
 
 
 def _severity_in_change(capability: Capability, way_out: bool) -> FindingSeverity:
-    """Return what a means leads to that the resource did not have before. way_out: secrets came with the network."""
+    """Return what a means leads to that the resource did not have before.
+
+    way_out: secrets came with the network.
+    """
     if capability.kind == NETWORK:
         return _M if way_out or capability.what not in _KNOWN else _L
     if capability.kind == ENVIRONMENT:
@@ -214,17 +249,26 @@ def _severity_in_change(capability: Capability, way_out: bool) -> FindingSeverit
 
 
 _DELEGATES = frozenset(("delegate", "delegates"))
-_AGENT_POWERS = _DELEGATES | {"tools", "model", "permissionmode", "hooks", "mcpservers", "env", "autoapprove"}
+_AGENT_POWERS = _DELEGATES | {
+    "tools",
+    "model",
+    "permissionmode",
+    "hooks",
+    "mcpservers",
+    "env",
+    "autoapprove",
+}
 """What a new agent that no person wrote waits for."""
 
 _KEYS = {plain_key(key): what for key, what in _POWERS.items()}
 
 
 def frontmatter_findings(before: TextView | None, after: TextView, kind: Kind) -> Iterator[Finding]:
-    """Yield a finding for each thing that the head of a main file gives the resource and did not before.
+    """Yield a finding for each thing that the head of a main file gives the resource and did not
+    before.
 
-    before: None for a new resource. For a new agent everything that its head grants is reported, for another new
-    resource only a delegate: the rest is reported as its capabilities.
+    before: None for a new resource. For a new agent everything that its head grants is reported,
+    for another new resource only a delegate: the rest is reported as its capabilities.
     """
     # A head that stays as it is grants nothing new.
     if before is not None and head_text(before.text) == head_text(after.text):
@@ -235,20 +279,34 @@ def frontmatter_findings(before: TextView | None, after: TextView, kind: Kind) -
     if before is None:
         granted = [("tools", tool) for tool in grants.tools - {ALL_TOOLS}] + sorted(grants.grants)
         granted += [("permissionmode", grants.mode)] if grants.mode else []
-        gained = [grant for grant in granted if grant[0] in (_AGENT_POWERS if kind is Kind.AGENT else _DELEGATES)]
+        gained = [
+            grant
+            for grant in granted
+            if grant[0] in (_AGENT_POWERS if kind is Kind.AGENT else _DELEGATES)
+        ]
     else:
         # Many skills of others have a head that YAML breaks in; it grants what can be read of it.
         gained = grants.list_added_grants(read_grants(was))
         if kind is not Kind.AGENT:
             gained = [
-                grant for grant in gained if grant[0] != "head" and not (grant[0] == "tools" and grant[1] in _HARMLESS)
+                grant
+                for grant in gained
+                if grant[0] != "head" and not (grant[0] == "tools" and grant[1] in _HARMLESS)
             ]
     for key, what in gained:
         yield _grant_finding(after.path, key, what)
     before_triggers = _items_of(was.fields.get("triggers"))
     for trigger in _items_of(now.fields.get("triggers")) if before is not None else ():
-        if trigger.strip().casefold() in _TABLE.data["everything"] and trigger not in before_triggers:
-            yield _finding("front.trigger", after.path, f"triggers: {trigger}", "claims every occasion as a trigger")
+        if (
+            trigger.strip().casefold() in _TABLE.data["everything"]
+            and trigger not in before_triggers
+        ):
+            yield _finding(
+                "front.trigger",
+                after.path,
+                f"triggers: {trigger}",
+                "claims every occasion as a trigger",
+            )
 
 
 def _grant_finding(path: str, key: str, what: str) -> Finding:
@@ -257,11 +315,20 @@ def _grant_finding(path: str, key: str, what: str) -> Finding:
         why = "every tool" if what == ALL_TOOLS else what[:80]
         return _finding("front.tools", path, f"tools: {what}", f"allows more tools: {why}")
     if key == "head":
-        return _finding("front.unclear", path, what, "has a head that clients may read in different ways")
+        return _finding(
+            "front.unclear", path, what, "has a head that clients may read in different ways"
+        )
     if what.startswith("no longer: "):
-        return _finding("front.limit", path, f"{key} {what}", f"takes a limit away or changes it ({key})")
+        return _finding(
+            "front.limit", path, f"{key} {what}", f"takes a limit away or changes it ({key})"
+        )
     power = _KEYS.get(key, "something that it did not have")
-    return _finding("front.power", path, f"{key}: {what}", f"gives it {power} ({key})")
+    return _finding(
+        "front.power",
+        path,
+        f"{key}: {what}",
+        f"gives it {power} ({key})",
+    )
 
 
 def _items_of(value: object) -> list[str]:
@@ -279,4 +346,6 @@ def _document(view: TextView) -> Document:
 
 
 def _finding(rule: str, path: str, excerpt: str, why: str) -> Finding:
-    return Finding(rule, FindingSeverity.MEDIUM, path, 1, escape_unprintable(excerpt[:120]), why, _HINT)
+    return Finding(
+        rule, FindingSeverity.MEDIUM, path, 1, escape_unprintable(excerpt[:120]), why, _HINT
+    )

@@ -1,10 +1,12 @@
-"""A linear classifier of single sentences: how much one reads like a hostile instruction and not like work.
+"""A linear classifier of single sentences: how much one reads like a hostile instruction and not
+like work.
 
-The weights stand in `classifier.bin`: one signed byte for each of 2^17 places of a sentence's words, pairs of words,
-beginnings of words, concepts and pairs of concepts. `benchmarks/scan/train.py` makes the file. Pure: the same sentence
-has the same score everywhere.
+The weights stand in `classifier.bin`: one signed byte for each of 2^17 places of a sentence's
+words, pairs of words, beginnings of words, concepts and pairs of concepts.
+`benchmarks/scan/train.py` makes the file. Pure: the same sentence has the same score everywhere.
 
-Also text that a model reads and a person who reads the page does not see: comments and hidden elements.
+Also text that a model reads and a person who reads the page does not see: comments and hidden
+elements.
 """
 
 import itertools
@@ -39,15 +41,21 @@ SIZE = PLACES
 _MASK = SIZE - 1
 DATA = "classifier.bin"
 HEAD = struct.Struct("<ffffff")
-"""Of the data file: one step of a weight, the score without features, and four limits (see `Limits`)."""
+"""Of the data file: one step of a weight, the score without features, and four limits (see
+`Limits`).
+"""
 
 _STEM = 5  # characters: the beginning of a longer word is a feature of its own, whatever the ending
 _PAIR, _GAP, _JOINED = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35
-"""Odd factors by which the place of two features that stand together follows from the hashes of both."""
+"""Odd factors by which the place of two features that stand together follows from the hashes of
+both.
+"""
 
 
 def is_foreign(text: str) -> bool:
-    """Return whether a sentence is in a language of which there are few examples to learn its words."""
+    """Return whether a sentence is in a language of which there are few examples to learn its
+    words.
+    """
     foreign = not text.isascii() and _FOREIGN.search(text) is not None
     # A sentence with a foreign name or two in it is still English if it has English function words.
     return foreign and len(_COMMON.findall(text)) < 2
@@ -56,7 +64,8 @@ def is_foreign(text: str) -> bool:
 class _Word(NamedTuple):
     """A word with what its features need.
 
-    That is its hash, its own places and the concepts that it names; what those weigh by themselves; the word.
+    That is its hash, its own places and the concepts that it names; what those weigh by themselves;
+    the word.
     """
 
     hash: int
@@ -71,7 +80,9 @@ _MOST_WORDS = 32768
 
 
 class _Words(dict[str, _Word]):
-    """The words met so far with their features; a dict with `__missing__` is faster than a function with a cache."""
+    """The words met so far with their features; a dict with `__missing__` is faster than a function
+    with a cache.
+    """
 
     def __missing__(self, word: str) -> _Word:
         if len(self) >= _MOST_WORDS:
@@ -90,9 +101,11 @@ def _new_word(word: str) -> _Word:
     weight = sum(map(weight_of.__getitem__, own))
     if named_concepts:  # most words name nothing
         hashes = (_hashes_of_concepts(foreign, named_concepts) for foreign in (False, True))
-        # Whether the sentence is foreign is not known yet. The greater weight keeps the sum in `_reached` from being
-        # too low.
-        weight += max(sum(weight_of[concept_hash & _MASK] for concept_hash in some) for some in hashes)
+        # Whether the sentence is foreign is not known yet. The greater weight keeps the sum in
+        # `_reached` from being too low.
+        weight += max(
+            sum(weight_of[concept_hash & _MASK] for concept_hash in some) for some in hashes
+        )
     return _Word(number, own, named_concepts, weight, word)
 
 
@@ -121,7 +134,9 @@ def places(text: str) -> set[int]:
 
 
 def _concept_places(text: str, words: list[_Word]) -> tuple[int, ...]:
-    named_concepts = concepts_of_words(text, [word[4] for word in words], {word[2] for word in words})
+    named_concepts = concepts_of_words(
+        text, [word[4] for word in words], {word[2] for word in words}
+    )
     return _places_of_concepts(is_foreign(text), named_concepts)
 
 
@@ -143,12 +158,16 @@ def _hashes_of_concepts(foreign: bool, named_concepts: frozenset[str]) -> list[i
 
 
 def features(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the features of a sentence as a person reads them, each with its place; '' for those that say nothing."""
+    """Yield the features of a sentence as a person reads them, each with its place; '' for those
+    that say nothing.
+    """
     foreign, named_concepts = is_foreign(text), sorted(concepts(text))
     hashes = _hashes_of_concepts(foreign, frozenset(named_concepts))
     for number, (name, concept_hash) in enumerate(zip(named_concepts, hashes, strict=True)):
         yield _NAMES.get(name, name), concept_hash & _MASK
-        for other_name, other in zip(named_concepts[number + 1 :], hashes[number + 1 :], strict=True):
+        for other_name, other in zip(
+            named_concepts[number + 1 :], hashes[number + 1 :], strict=True
+        ):
             yield (
                 f"{_NAMES.get(name, name)} with {_NAMES.get(other_name, other_name)}",
                 (concept_hash * _JOINED + other) & _MASK,
@@ -159,8 +178,21 @@ def features(text: str) -> Iterator[tuple[str, int]]:
         yield _quote_words(word), own[0]
         if len(own) > 1:
             yield "", own[1]
-        yield _quote_words(last[0], word), (last[1] * _PAIR + number) & _MASK
-        yield _quote_words(before[0], "…", word), (before[1] * _GAP + number) & _MASK
+        yield (
+            _quote_words(
+                last[0],
+                word,
+            ),
+            (last[1] * _PAIR + number) & _MASK,
+        )
+        yield (
+            _quote_words(
+                before[0],
+                "…",
+                word,
+            ),
+            (before[1] * _GAP + number) & _MASK,
+        )
         before, last = last, (word, number)
     yield "", (last[1] * _PAIR + _EDGE) & _MASK
 
@@ -200,33 +232,48 @@ def weights() -> Weights:
     """Return the weights; they are read once."""
     data = (files("evolvable_tools.scan") / DATA).read_bytes()
     step, base, *limits = HEAD.unpack_from(data)
-    return Weights(step, base, Limits(*limits[:2]), Limits(*limits[2:]), memoryview(data)[HEAD.size :].cast("b"))
+    return Weights(
+        step,
+        base,
+        Limits(*limits[:2]),
+        Limits(*limits[2:]),
+        memoryview(data)[HEAD.size :].cast("b"),
+    )
 
 
 def score(text: str) -> float:
-    """Return how much a sentence in lower case reads like a hostile instruction; most work lies far below 0."""
+    """Return how much a sentence in lower case reads like a hostile instruction; most work lies far
+    below 0.
+    """
     return _score(text, _read_words(text))
 
 
 def _score(text: str, words: list[_Word]) -> float:
     model = weights()
-    return model.base + model.step * sum_places(words, _concept_places(text, words), model.of, _EDGE, _PAIR, _GAP)
+    return model.base + model.step * sum_places(
+        words, _concept_places(text, words), model.of, _EDGE, _PAIR, _GAP
+    )
 
 
 def _score_or_lowest(text: str) -> float:
-    """Return the score of a sentence; _LOWEST if its words by themselves weigh less than 0, as in most work.
+    """Return the score of a sentence; _LOWEST if its words by themselves weigh less than 0, as in
+    most work.
 
-    In languages without spaces between words each sign is a word, so their sentences always get their score.
+    In languages without spaces between words each sign is a word, so their sentences always get
+    their score.
     """
     # Each word once, because a place counts once in the score.
     words = _read_words(text)
-    if (text.isascii() or WIDE.search(text) is None) and sum({word[4]: word[3] for word in words}.values()) < 0:
+    if (text.isascii() or WIDE.search(text) is None) and sum(
+        {word[4]: word[3] for word in words}.values()
+    ) < 0:
         return _LOWEST
     return _score(text, words)
 
 
 def find_resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
-    """Yield a finding for each sentence that reads like a hostile instruction, with the words that make it so.
+    """Yield a finding for each sentence that reads like a hostile instruction, with the words that
+    make it so.
 
     In a new resource the limit is higher, but for what takes secrets away or tells the user less.
     """
@@ -244,11 +291,13 @@ def find_resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -
             continue
         family = _family(text)
         if not is_new or family != _OTHER or sentence_score > limits.new:
-            yield report(path, sentence, family, FindingSeverity.MEDIUM, _explain(text, model), _READ_IT)
+            yield report(
+                path, sentence, family, FindingSeverity.MEDIUM, _explain(text, model), _READ_IT
+            )
 
 
-# Characters. In a script that writes a word in one or two signs a shorter sentence can instruct, so only ASCII
-# counts.
+# Characters. In a script that writes a word in one or two signs a shorter sentence can instruct, so
+# only ASCII counts.
 MIN_CHARACTERS = 9
 _LOWEST = 0.0
 """Below every limit."""
@@ -264,7 +313,8 @@ _OTHER = "wording.model"
 
 
 def _family(text: str) -> str:
-    """Return the rule that a reported sentence falls under, by its concepts: stealing, concealing, or neither.
+    """Return the rule that a reported sentence falls under, by its concepts: stealing, concealing,
+    or neither.
 
     An address alone makes no theft: "send the metrics to https://..." is work of many owners.
     """
@@ -292,7 +342,9 @@ def _explain(text: str, model: Weights) -> str:
 
 _MIN_WORDS = 4  # of a hidden text: most shorter ones are marks of tools
 _LOWEST_HIDDEN = -3.0
-"""Score of a hidden text that may be an order: there is less reason to hide one than to write it."""
+"""Score of a hidden text that may be an order: there is less reason to hide one than to
+write it.
+"""
 
 
 def _highest_score(sentence: Sentence) -> float:
@@ -310,9 +362,18 @@ def find_unseen(path: str, sentences: Iterable[Sentence]) -> Iterator[Finding]:
         long = sentence.text.count(" ") + 1 >= _MIN_WORDS or not sentence.text.isascii()
         if not long or (_MARK.match(sentence.text) and not addressed):
             continue
-        orders = addressed or sentence.part is TextPart.UNSHOWN or _highest_score(sentence) > _LOWEST_HIDDEN
+        orders = (
+            addressed
+            or sentence.part is TextPart.UNSHOWN
+            or _highest_score(sentence) > _LOWEST_HIDDEN
+        )
         severity = FindingSeverity.MEDIUM if orders else FindingSeverity.LOW
         why = "hides text that can instruct from whoever reads the page"
         yield report(
-            path, sentence, "hidden.comment", severity, why, "Write it where a person sees it, or leave it out."
+            path,
+            sentence,
+            "hidden.comment",
+            severity,
+            why,
+            "Write it where a person sees it, or leave it out.",
         )

@@ -1,7 +1,8 @@
 """What commands and programs do that a person should see first.
 
-The hosts that commands of any tool reach, and the options that weaken a check. What a program does with secrets, files
-and the network is read from its statements as sources and sinks. The patterns are data, in `code_flows.toml`.
+The hosts that commands of any tool reach, and the options that weaken a check. What a program does
+with secrets, files and the network is read from its statements as sources and sinks. The patterns
+are data, in `code_flows.toml`.
 """
 
 import re
@@ -16,9 +17,12 @@ from evolvable_tools.scan.text_loops import PartFinder
 _TABLE = PatternTable("code_flows.toml")
 # Patterns that are iterated over or fully matched, which `Alternatives` does not offer.
 _WHOLE = {
-    name: _TABLE.compile(name) for name in ("url_host", "remote", "ip", "registry", "bare", "linked", "namespace")
+    name: _TABLE.compile(name)
+    for name in ("url_host", "remote", "ip", "registry", "bare", "linked", "namespace")
 }
-_PATTERNS = {name: _TABLE.alternatives(name) for name in _TABLE.data["patterns"].keys() - _WHOLE.keys()}
+_PATTERNS = {
+    name: _TABLE.alternatives(name) for name in _TABLE.data["patterns"].keys() - _WHOLE.keys()
+}
 
 WELL_KNOWN = frozenset(_TABLE.data["well_known"].split())
 """Hosts that developers' machines talk to every day. What they serve may still be anybody's."""
@@ -32,7 +36,9 @@ _WAYS_TO_HOST = {
     "upload": ("upload", "it sends to {} or connects to it"),
     "tool": ("tool", "it reaches {}"),
 }
-"""How a command reaches a host, the most serious first: the pattern that says so, and what is said of it."""
+"""How a command reaches a host, the most serious first: the pattern that says so, and what is said
+of it.
+"""
 
 
 def _has(text: str, name: str) -> bool:
@@ -66,7 +72,8 @@ def _may_name_a_host(text: str) -> bool:
 def _find_hosts(text: str, how: str) -> set[str]:
     hosts = {match[1] for match in _WHOLE["url_host"].finditer(text)}
     hosts |= {match[1] or match[2] for match in _WHOLE["remote"].finditer(text)}
-    # Numbers with points are versions in most texts, so they need another sign that the line reaches a machine.
+    # Numbers with points are versions in most texts, so they need another sign that the line
+    # reaches a machine.
     if how in ("upload", "push") or hosts:
         hosts |= {match[1] for match in _WHOLE["ip"].finditer(text) if _is_machine(text, match)}
     hosts |= {match[1] for match in _WHOLE["registry"].finditer(text)}
@@ -78,15 +85,16 @@ def _find_hosts(text: str, how: str) -> set[str]:
 def _is_machine(text: str, match: re.Match[str]) -> bool:
     """Return whether four numbers are the address of a machine, and no version of something."""
     # "v1.2.3.4" and the like stand right behind a word for versions.
-    return all(int(number) < 256 for number in match[1].split(".")) and not _PATTERNS["versioned"].search(
-        text, max(0, match.start() - 20), match.start()
-    )
+    return all(int(number) < 256 for number in match[1].split(".")) and not _PATTERNS[
+        "versioned"
+    ].search(text, max(0, match.start() - 20), match.start())
 
 
 def find_new_hosts(
     path: str, sentences: Iterable[Sentence], known_text: Container[str], *, is_new: bool
 ) -> Iterator[Finding]:
-    """Yield a finding for each host that commands of added lines reach, in code, in prose or in a table.
+    """Yield a finding for each host that commands of added lines reach, in code, in prose or in a
+    table.
 
     known_text: the text that was there before.
     """
@@ -94,12 +102,24 @@ def find_new_hosts(
     for sentence in sentences:
         how = _way_to_host(sentence.text) if _may_name_a_host(sentence.text) else ""
         for host in sorted(_find_hosts(sentence.text, how)) if how else ():
-            if host in reported or host in known_text or _needs_no_question(host, how, sentence, is_new):
+            if (
+                host in reported
+                or host in known_text
+                or _needs_no_question(host, how, sentence, is_new)
+            ):
                 continue
             reported.add(host)
-            # In a new resource no host is more than shown, but for the source of packages and the target of a copy.
+            # In a new resource no host is more than shown, but for the source of packages and the
+            # target of a copy.
             severity = _M if not is_new or how in ("index", "push") else _L
-            yield report(path, sentence, f"host.{how}", severity, _WAYS_TO_HOST[how][1].format(host), _KNOWN_ADDRESS)
+            yield report(
+                path,
+                sentence,
+                f"host.{how}",
+                severity,
+                _WAYS_TO_HOST[how][1].format(host),
+                _KNOWN_ADDRESS,
+            )
 
 
 def _needs_no_question(host: str, how: str, sentence: Sentence, is_new: bool) -> bool:
@@ -112,14 +132,22 @@ def _needs_no_question(host: str, how: str, sentence: Sentence, is_new: bool) ->
     return sentence.part is TextPart.PROSE and how == "tool" and forbids(sentence.text)
 
 
-def find_new_addresses(path: str, sentences: Iterable[Sentence], known_text: Container[str]) -> Iterator[Finding]:
-    """Yield a finding for each address in a sentence that also asks for something to be sent, loaded or run."""
+def find_new_addresses(
+    path: str, sentences: Iterable[Sentence], known_text: Container[str]
+) -> Iterator[Finding]:
+    """Yield a finding for each address in a sentence that also asks for something to be sent,
+    loaded or run.
+    """
     for sentence in sentences:
         if sentence.part is TextPart.CODE or "://" not in sentence.text:
             continue
         # The name of an XML namespace looks like an address and is never asked.
         text = _WHOLE["namespace"].sub("", sentence.text)
-        unknown_hosts = {host for host in _WHOLE["url_host"].findall(text) if "." in host and host not in known_text}
+        unknown_hosts = {
+            host
+            for host in _WHOLE["url_host"].findall(text)
+            if "." in host and host not in known_text
+        }
         hosts = {host for host in unknown_hosts - WELL_KNOWN if not _has(host, "local")}
         # A list of links asks for nothing.
         if not hosts or _WHOLE["linked"].fullmatch(sentence.text.strip()):
@@ -129,21 +157,33 @@ def find_new_addresses(path: str, sentences: Iterable[Sentence], known_text: Con
             yield report(path, sentence, "host.address", _M, why, _KNOWN_ADDRESS)
 
 
-def find_weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
-    """Yield a finding for each option that turns a check off, but for those that a sentence forbids."""
+def find_weak_options(
+    path: str, sentences: Iterable[Sentence], *, is_new: bool
+) -> Iterator[Finding]:
+    """Yield a finding for each option that turns a check off, but for those that a sentence
+    forbids.
+    """
     for sentence in sentences:
         match = _PATTERNS["weak"].search(sentence.text)
         if match is None or (
-            sentence.part is not TextPart.CODE and forbids(sentence.text) and not is_excused(sentence.text)
+            sentence.part is not TextPart.CODE
+            and forbids(sentence.text)
+            and not is_excused(sentence.text)
         ):
             continue
         why = f"turns a check off: {escape_unprintable(match[0].strip()[:60])}"
         is_recommended = (
-            _has(sentence.text, "recommends") and not _has(sentence.text, "cautions") and not forbids(sentence.text)
+            _has(sentence.text, "recommends")
+            and not _has(sentence.text, "cautions")
+            and not forbids(sentence.text)
         )
-        is_listed = sentence.part is TextPart.CODE or sentence.program or sentence.text.startswith("|")
+        is_listed = (
+            sentence.part is TextPart.CODE or sentence.program or sentence.text.startswith("|")
+        )
         is_only_shown = not is_recommended or is_listed or "dangerously" in match[0]
-        unchecked = _PATTERNS["unchecked_peer"].search(match[0]) is not None and _reaches_others(sentence.text)
+        unchecked = _PATTERNS["unchecked_peer"].search(match[0]) is not None and _reaches_others(
+            sentence.text
+        )
         # Without the option: its own name must not count as the caution.
         warned = (
             sentence.part is TextPart.PROSE
@@ -156,24 +196,37 @@ def find_weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool)
 
 def _reaches_others(text: str) -> bool:
     """Return whether a line names an address of another machine, which is then not checked."""
-    return any(not _PATTERNS["local"].search(match[1]) for match in _WHOLE["url_host"].finditer(text))
+    return any(
+        not _PATTERNS["local"].search(match[1]) for match in _WHOLE["url_host"].finditer(text)
+    )
 
 
 def is_excused(text: str) -> bool:
-    """Return whether a sentence that forbids one thing still asks for another: 'do not wait, use --insecure'."""
-    return re.search(r"(?:,|;|instead|use|always|pass|set|add)\s+[^.]{0,40}--", text) is not None and not re.search(
-        r"(?:never|do not|don't|must not|avoid|without)\s+(?:\w+\s+){0,4}[`'\"]?(?:\w+\s+){0,3}--?", text
+    """Return whether a sentence that forbids one thing still asks for another: 'do not wait, use
+    --insecure'.
+    """
+    return re.search(
+        r"(?:,|;|instead|use|always|pass|set|add)\s+[^.]{0,40}--", text
+    ) is not None and not re.search(
+        r"(?:never|do not|don't|must not|avoid|without)\s+(?:\w+\s+){0,4}[`'\"]?(?:\w+\s+){0,3}--?",
+        text,
     )
 
 
 def find_flows(
-    view: TextView, text: str, *, is_file: bool, changed: str | None = None, known_programs: str = ""
+    view: TextView,
+    text: str,
+    *,
+    is_file: bool,
+    changed: str | None = None,
+    known_programs: str = "",
 ) -> Iterator[Finding]:
     """Yield what a program does that a person should see first.
 
-    text: the program in lower case, whole. is_file: it is a file and not a code block of a document. changed: only the
-    statements that a change brings; None for a new program. known_programs: the programs that were there before. A
-    finding needs a statement of the change in it.
+    text: the program in lower case, whole. is_file: it is a file and not a code block of a
+    document. changed: only the statements that a change brings; None for a new program.
+    known_programs: the programs that were there before. A finding needs a statement of the change
+    in it.
     """
     new = text if changed is None else changed
     found = (
@@ -183,10 +236,14 @@ def find_flows(
     )
     for rule, why in found:
         excerpt = escape_unprintable(new.strip()[:120])
-        yield Finding(rule, _M, view.path, 0, excerpt, why, "Read the program before you approve it.")
+        yield Finding(
+            rule, _M, view.path, 0, excerpt, why, "Read the program before you approve it."
+        )
 
 
-def _flows_of_file(text: str, new: str, known_programs: str, is_change: bool) -> Iterator[tuple[str, str]]:
+def _flows_of_file(
+    text: str, new: str, known_programs: str, is_change: bool
+) -> Iterator[tuple[str, str]]:
     sends, sends_now = _has(text, "sends"), _has(new, "sends")
     yield from _flows_of_any(text, new, sends, sends_now)
     # Of the two halves of a flow one has to be new; the other may have been there.
@@ -195,7 +252,10 @@ def _flows_of_file(text: str, new: str, known_programs: str, is_change: bool) ->
     if _has(text, "opaque") and _has(text, "runs") and (_has(new, "opaque") or _has(new, "runs")):
         yield "program.opaque", "it decodes a text and can run it"
     if _has(new, "hidden_name"):
-        yield "program.hidden-name", "it puts together the name of what it calls, so that nobody can read it"
+        yield (
+            "program.hidden-name",
+            "it puts together the name of what it calls, so that nobody can read it",
+        )
     if _has(new, "library"):
         yield "program.library", "it touches this library or an agent's configuration"
     if _has(new, "weakens"):
@@ -217,7 +277,11 @@ def _flows_of_block(new: str, is_change: bool) -> Iterator[tuple[str, str]]:
     sends = _has(new, "sends")
     whole = _PATTERNS["whole_environment"].search(new)
     # A code block may show unrelated commands, so both have to stand near each other.
-    if whole and _PATTERNS["sends"].search(new, max(0, whole.start() - 200), whole.end() + 200):
+    if whole and _PATTERNS["sends"].search(
+        new,
+        max(0, whole.start() - 200),
+        whole.end() + 200,
+    ):
         yield "program.environment", "it reads the whole environment and reaches the network"
     if not is_change:
         return
@@ -231,7 +295,9 @@ def _flows_of_block(new: str, is_change: bool) -> Iterator[tuple[str, str]]:
 
 
 def _flows_of_any(text: str, new: str, sends: bool, sends_now: bool) -> Iterator[tuple[str, str]]:
-    if (sends and _has(new, "whole_environment")) or (sends_now and _has(text, "whole_environment")):
+    if (sends and _has(new, "whole_environment")) or (
+        sends_now and _has(text, "whole_environment")
+    ):
         yield "program.environment", "it reads the whole environment and reaches the network"
     if not sends and not sends_now:
         return
@@ -242,5 +308,7 @@ def _flows_of_any(text: str, new: str, sends: bool, sends_now: bool) -> Iterator
 
 
 def _is_pointed(text: str) -> bool:
-    """Return whether a program sends with a raw protocol, or posts to an address that is written in it."""
+    """Return whether a program sends with a raw protocol, or posts to an address that is written in
+    it.
+    """
     return _has(text, "raw") or (_has(text, "address") and _has(text, "post"))

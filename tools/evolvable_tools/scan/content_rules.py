@@ -1,7 +1,8 @@
-"""What a file is beyond its words: hidden code points, kinds of files that nobody can read, and secrets by their form.
+"""What a file is beyond its words: hidden code points, kinds of files that nobody can read, and
+secrets by their form.
 
-The kinds of files and the forms of secrets are data, in `content_rules.toml`; the forms of issuers are those of the
-redaction.
+The kinds of files and the forms of secrets are data, in `content_rules.toml`; the forms of issuers
+are those of the redaction.
 """
 
 import base64
@@ -24,11 +25,16 @@ _H, _M, _L = FindingSeverity.HIGH, FindingSeverity.MEDIUM, FindingSeverity.LOW
 _TABLE = PatternTable("content_rules.toml")
 _PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
 _ENDINGS = {kind: tuple(names) for kind, names in _TABLE.data["endings"].items()}
-_BEGINNINGS = {kind: tuple(text.encode("latin-1") for text in some) for kind, some in _TABLE.data["beginnings"].items()}
+_BEGINNINGS = {
+    kind: tuple(text.encode("latin-1") for text in some)
+    for kind, some in _TABLE.data["beginnings"].items()
+}
 
 
 _GARBLED = frozenset("âÂÃãäåæçèéðïÅÎÐ")
-"""What the first byte of a character becomes where UTF-8 was taken for Latin-1; the next ones become controls."""
+"""What the first byte of a character becomes where UTF-8 was taken for Latin-1; the next ones
+become controls.
+"""
 
 
 # Cyrillic letters with the shape of Latin ones.
@@ -50,7 +56,9 @@ def find_hidden(view: TextView) -> Iterator[Finding]:
             rule_counts[rule] += 1
             if rule_counts[rule] <= MAX_FOUND:
                 excerpt = view.excerpt(run.start(), run.end())
-                yield Finding(rule, severity, view.path, view.line(run.start()), excerpt, why, _CLEAR)
+                yield Finding(
+                    rule, severity, view.path, view.line(run.start()), excerpt, why, _CLEAR
+                )
     yield from _lookalikes(view)
 
 
@@ -59,9 +67,14 @@ _HARMLESS = bytes(range(32, 127)) + b"\n\t"
 
 
 def _has_special(text: str) -> bool:
-    """Return whether one of the special characters stands in a text: most of it is passed over as bytes."""
+    """Return whether one of the special characters stands in a text: most of it is passed over as
+    bytes.
+    """
     rest = text.encode("utf-8", "surrogatepass").translate(None, _HARMLESS)
-    return bool(rest) and _PATTERNS["special"].search(rest.decode("utf-8", "surrogatepass")) is not None
+    return (
+        bool(rest)
+        and _PATTERNS["special"].search(rest.decode("utf-8", "surrogatepass")) is not None
+    )
 
 
 def _judge_special(text: str, run: re.Match[str]) -> Iterator[tuple[str, FindingSeverity, str]]:
@@ -71,7 +84,11 @@ def _judge_special(text: str, run: re.Match[str]) -> Iterator[tuple[str, Finding
     if _PATTERNS["selectors"].search(special):
         yield "hidden.selectors", _H, "a row of variation selectors can carry any text unseen"
     if _PATTERNS["overrides"].search(special):
-        yield "hidden.override", _H, "a direction override shows the text in another order than it has"
+        yield (
+            "hidden.override",
+            _H,
+            "a direction override shows the text in another order than it has",
+        )
     elif _PATTERNS["embeddings"].search(special):
         yield "hidden.direction", _M, "an embedded direction can show the text in another order"
     # In garbled text control characters follow these letters, and steer nothing.
@@ -96,14 +113,24 @@ def _judge_special(text: str, run: re.Match[str]) -> Iterator[tuple[str, Finding
 def _is_flag(text: str, run: re.Match[str]) -> bool:
     """Return whether the tags spell a flag, such as England's: the one thing they are for."""
     start = run.start()
-    return text[start - 1 : start] == "\U0001f3f4" and _PATTERNS["flag"].fullmatch(run[0]) is not None
+    return (
+        text[start - 1 : start] == "\U0001f3f4" and _PATTERNS["flag"].fullmatch(run[0]) is not None
+    )
 
 
 def _are_harmless_joiners(text: str, run: re.Match[str]) -> bool:
-    """Return whether joiners part no word: they stand beside a sign that is no Latin letter, or of a script that needs
-    them.
+    """Return whether joiners part no word: they stand beside a sign that is no Latin letter, or of
+    a script that needs them.
     """
-    before, after = text[max(0, run.start() - 1) : run.start()], text[run.end() : run.end() + 1]
+    before, after = (
+        text[
+            max(
+                0,
+                run.start() - 1,
+            ) : run.start()
+        ],
+        text[run.end() : run.end() + 1],
+    )
     if not (before.isalnum() and after.isalnum()):
         return True
     # Scripts from Hebrew on (U+0590) shape their letters with joiners.
@@ -116,11 +143,14 @@ def _lookalikes(view: TextView) -> Iterator[Finding]:
         return
     for match in _PATTERNS["mixed"].finditer(view.text):
         strange = [char for char in match[0] if char >= "\u0400"]
-        # Fewer than half: a Latin word with some Cyrillic letters is a disguise, the reverse mostly a typing error.
+        # Fewer than half: a Latin word with some Cyrillic letters is a disguise, the reverse mostly
+        # a typing error.
         if len(strange) < len(match[0]) / 2 and _LIKE_LATIN.issuperset(strange):
             why = "a word mixes letters of two alphabets that look the same"
             excerpt = escape_unprintable(ascii(match[0])[1:-1])
-            yield Finding("hidden.lookalike", _M, view.path, view.line(match.start()), excerpt, why, _CLEAR)
+            yield Finding(
+                "hidden.lookalike", _M, view.path, view.line(match.start()), excerpt, why, _CLEAR
+            )
             # One word is enough for a person to look at the file.
             return
 
@@ -130,13 +160,23 @@ _FOLD = 60  # blank lines, more than a screen shows
 
 def _find_gaps(view: TextView) -> Iterator[Finding]:
     """Yield text pushed out of sight by blank lines or spaces."""
-    gaps = (match for match in _PATTERNS["blank_lines"].finditer(view.text) if match[0].count("\n") > _FOLD)
+    gaps = (
+        match
+        for match in _PATTERNS["blank_lines"].finditer(view.text)
+        if match[0].count("\n") > _FOLD
+    )
     if match := next(gaps, None):
         rest = view.text[match.end() : match.end() + 4000].strip()
         why = f"more than {_FOLD} blank lines push what follows out of sight"
         severity, hidden_text = _M if rest else _L, escape_unprintable(rest[:80])
         yield Finding(
-            "hidden.blank-lines", severity, view.path, view.line(match.end()), hidden_text, why, "Close the gap."
+            "hidden.blank-lines",
+            severity,
+            view.path,
+            view.line(match.end()),
+            hidden_text,
+            why,
+            "Close the gap.",
         )
     # A substring is found much sooner than the pattern, and stands in each of its matches.
     if " " * 100 in view.text and (match := _PATTERNS["blank_line"].search(view.text)):
@@ -145,7 +185,9 @@ def _find_gaps(view: TextView) -> Iterator[Finding]:
         # So short a rest holds no order.
         if len(excerpt) < 10:
             return
-        yield Finding("hidden.spaces", _M, view.path, view.line(match.start()), excerpt, why, "Close the gap.")
+        yield Finding(
+            "hidden.spaces", _M, view.path, view.line(match.start()), excerpt, why, "Close the gap."
+        )
 
 
 # Signs in a decoded text of commands, of code that runs text, and of injections.
@@ -167,7 +209,9 @@ def shape_of_bytes(path: str, data: bytes) -> Iterator[Finding]:
         # The newer formats of office documents are archives too.
         if not name.endswith(_ENDINGS["documents"]):
             why = "it is an archive, and nobody looked into it"
-            yield Finding("shape.archive", _M, path, 0, "", why, "Keep its files in the resource instead.")
+            yield Finding(
+                "shape.archive", _M, path, 0, "", why, "Keep its files in the resource instead."
+            )
     elif name.endswith(_ENDINGS["texts"]):
         why = "it is named like a text and is none, so nobody looked into it"
         yield Finding("shape.not-text", _M, path, 0, "", why, "Save it as UTF-8.")
@@ -178,7 +222,8 @@ def shape_of_bytes(path: str, data: bytes) -> Iterator[Finding]:
 
 def is_program(path: str, data: bytes) -> bool:
     """Return whether a file is a compiled program, by its beginning or its name."""
-    # Programs for Windows begin with MZ and have zero bytes right after it; a text may begin with MZ.
+    # Programs for Windows begin with MZ and have zero bytes right after it; a text may begin with
+    # MZ.
     if data.startswith(b"MZ") and b"\0" not in data[:64]:
         return False
     has_program_ending = path.lower().endswith(_ENDINGS["programs"])
@@ -189,8 +234,16 @@ def shape_of_text(view: TextView) -> Iterator[Finding]:
     """Yield encoded texts in a file that hold orders."""
     if "\\x" in view.text and (match := _PATTERNS["hex"].search(view.text)):
         why = "it holds a long text in escapes that nobody can read"
-        severity, excerpt = _M if view.is_code else _L, view.excerpt(match.start(), match.end())
-        yield Finding("shape.escapes", severity, view.path, view.line(match.start()), excerpt, why, _READABLE)
+        severity, excerpt = (
+            _M if view.is_code else _L,
+            view.excerpt(
+                match.start(),
+                match.end(),
+            ),
+        )
+        yield Finding(
+            "shape.escapes", severity, view.path, view.line(match.start()), excerpt, why, _READABLE
+        )
     # A pattern takes four times as long to find that there is none, as in most files.
     letters = view.text.encode("ascii", "replace").translate(_AS_BLOB)
     for match in _PATTERNS["blob"].finditer(view.text) if _LEAST_BLOB in letters else ():
@@ -199,11 +252,22 @@ def shape_of_text(view: TextView) -> Iterator[Finding]:
             start = max(0, found.start() - 20)
             excerpt = escape_unprintable(decoded[start : start + 80].decode("utf-8", "replace"))
             severity, why = _H if view.is_code else _M, "an encoded text in it holds orders"
-            yield Finding("shape.encoded", severity, view.path, view.line(match.start()), excerpt, why, _READABLE)
+            yield Finding(
+                "shape.encoded",
+                severity,
+                view.path,
+                view.line(match.start()),
+                excerpt,
+                why,
+                _READABLE,
+            )
 
 
 # Maps each character of base64 to "a" and every other to zero, so that `in` finds a run of 64.
-_AS_BLOB = bytes(ord("a") if chr(code) in f"{string.ascii_letters}{string.digits}+/" else 0 for code in range(256))
+_AS_BLOB = bytes(
+    ord("a") if chr(code) in f"{string.ascii_letters}{string.digits}+/" else 0
+    for code in range(256)
+)
 _LEAST_BLOB = b"a" * 64
 
 
@@ -211,17 +275,25 @@ def _decode_base64(text: str) -> bytes:
     """Return the bytes that a text stands for when they are readable, else b''."""
     try:
         # A group has four characters; an incomplete last one is cut.
-        data = base64.b64decode(text[: len(text) // 4 * 4].encode("ascii"), validate=True)
+        data = base64.b64decode(
+            text[: len(text) // 4 * 4].encode("ascii"),
+            validate=True,
+        )
     except (binascii.Error, ValueError):
         return b""
     start = data[:64]
     # Compressed and random bytes stay far below 95 % of printable ones.
-    return data if sum(32 <= byte < 127 or byte in (9, 10, 13) for byte in start) > 0.95 * len(start) else b""
+    return (
+        data
+        if sum(32 <= byte < 127 or byte in (9, 10, 13) for byte in start) > 0.95 * len(start)
+        else b""
+    )
 
 
 @dataclass(frozen=True)
 class SecretRule:
-    """How one type of secret looks. `anchors`: one of them, in lower case, stands in every text that has one.
+    """How one type of secret looks. `anchors`: one of them, in lower case, stands in every text
+    that has one.
 
     core: what stands in each match and is found sooner than the match.
     """
@@ -245,7 +317,8 @@ def _issuer_rule(form: SecretForm) -> SecretRule:
     # `re` finds letters sooner than the border before them.
     begins = (re.escape(beginning) for beginning in form.beginnings)
     beginnings = "|".join(
-        rf"{beginning}(?:(?<![A-Za-z0-9_-]{beginning})|(?<=\\[nrt]{beginning}))" for beginning in begins
+        rf"{beginning}(?:(?<![A-Za-z0-9_-]{beginning})|(?<=\\[nrt]{beginning}))"
+        for beginning in begins
     )
     anchors = frozenset(beginning.lower() for beginning in form.beginnings)
     severity = _M if form.name in _OFTEN_HARMLESS else _H
@@ -270,7 +343,9 @@ _ANCHORS = PartFinder(tuple({anchor for secret_rule in RULES for anchor in secre
 # Rules whose form is so certain that a placeholder is reported too.
 _SHAPED = frozenset({"private-key"})
 _WHY = "a secret would be kept in every version of it"
-_HINT = "Take it out, name an environment variable instead, and replace the secret where it was issued."
+_HINT = (
+    "Take it out, name an environment variable instead, and replace the secret where it was issued."
+)
 
 
 def find_secret_forms(view: TextView) -> Iterator[Finding]:
@@ -288,23 +363,38 @@ def find_secret_forms(view: TextView) -> Iterator[Finding]:
                 continue
             reported_spans.append(match.span())
             rule = f"secret.{secret_rule.name}"
-            yield Finding(rule, secret_rule.severity, view.path, view.line(match.start()), match[0], _WHY, _HINT)
+            yield Finding(
+                rule,
+                secret_rule.severity,
+                view.path,
+                view.line(match.start()),
+                match[0],
+                _WHY,
+                _HINT,
+            )
     for start, end, name in find_certain(view.text):
         # A secret that a rule above found is not reported twice.
         if not any(start < after and before < end for before, after in reported_spans):
             reported_spans.append((start, end))
-            yield Finding(f"secret.{name}", _H, view.path, view.line(start), view.text[start:end], _WHY, _HINT)
+            yield Finding(
+                f"secret.{name}", _H, view.path, view.line(start), view.text[start:end], _WHY, _HINT
+            )
 
 
 def cut_secrets(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings with every secret cut to its beginning, and none in the excerpts beside it."""
+    """Return the findings with every secret cut to its beginning, and none in the excerpts beside
+    it.
+    """
     # The excerpt of another finding on that line could show the secret.
-    secret_lines = {(finding.path, finding.line) for finding in findings if finding.rule.startswith("secret.")}
+    secret_lines = {
+        (finding.path, finding.line) for finding in findings if finding.rule.startswith("secret.")
+    }
     safe = []
     for shown_finding in findings:
         if shown_finding.rule.startswith("secret."):
             shown_finding = replace(
-                shown_finding, excerpt=f"{shown_finding.excerpt[:4]}... ({len(shown_finding.excerpt)} characters)"
+                shown_finding,
+                excerpt=f"{shown_finding.excerpt[:4]}... ({len(shown_finding.excerpt)} characters)",
             )
         elif (shown_finding.path, shown_finding.line) in secret_lines:
             shown_finding = replace(shown_finding, excerpt="[there is a secret on this line]")

@@ -1,4 +1,6 @@
-"""Files that lie in a resource's folder and belong to no version, and that its text tells an agent to use."""
+"""Files that lie in a resource's folder and belong to no version, and that its text tells an agent
+to use.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,19 +16,36 @@ _AT_ONCE = 200
 
 
 def find_left_out(files: Mapping[str, bytes], left_out: Iterable[str]) -> Iterator[Finding]:
-    """Yield a finding for each text that names a file that is left out: no scan read it, and an agent can run it.
+    """Yield a finding for each text that names a file that is left out: no scan read it, and an
+    agent can run it.
 
     left_out: paths; a folder ends with a slash, and counts where a text names something in it.
     """
-    paths = [path for path in left_out if path.strip("/").rpartition("/")[2] not in _VERSION_CONTROL]
+    paths = [
+        path for path in left_out if path.strip("/").rpartition("/")[2] not in _VERSION_CONTROL
+    ]
     # All of them: a stranger who can put one file there can put others before it.
     patterns = sorted(set(map(_pattern, paths)))
-    groups = [patterns[start : start + _AT_ONCE] for start in range(0, len(patterns), _AT_ONCE)]
+    groups = [
+        patterns[start : start + _AT_ONCE]
+        for start in range(
+            0,
+            len(patterns),
+            _AT_ONCE,
+        )
+    ]
     expressions = [re.compile("|".join(group), re.IGNORECASE) for group in groups]
     for path, data in files.items() if expressions else ():
         view = view_of(path, data)
         match = (
-            next((candidate for expression in expressions if (candidate := expression.search(view.text))), None)
+            next(
+                (
+                    candidate
+                    for expression in expressions
+                    if (candidate := expression.search(view.text))
+                ),
+                None,
+            )
             if view is not None
             else None
         )
@@ -41,5 +60,6 @@ def find_left_out(files: Mapping[str, bytes], left_out: Iterable[str]) -> Iterat
 def _pattern(path: str) -> str:
     name = re.escape(path.rstrip("/").rpartition("/")[2])
     ending = r"[/\\][\w.@-]" if path.endswith("/") else r"(?![\w-])"
-    # The name alone is enough: a text gives a path from where it lies, or from where the agent works.
+    # The name alone is enough: a text gives a path from where it lies, or from where the agent
+    # works.
     return rf"(?<![\w.-]){name}{ending}"

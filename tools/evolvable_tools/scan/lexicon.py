@@ -1,7 +1,7 @@
 """The words of a sentence and the concepts that they name, in any language of the lexicon.
 
-The words of the concepts are data, in `lexicon.toml`. A concept is a feature of the classifier, and other rules ask for
-a few of them. Pure, and one pass over the words: what a word names is kept.
+The words of the concepts are data, in `lexicon.toml`. A concept is a feature of the classifier, and
+other rules ask for a few of them. Pure, and one pass over the words: what a word names is kept.
 """
 
 import re
@@ -14,7 +14,9 @@ _TABLE = PatternTable("lexicon.toml")
 LEXICON = _TABLE.data
 """The words of each concept; the head of the file says what they look like."""
 
-_TOKEN, _MAIL, _ADDRESS, _NAMED_HOST = (_TABLE.compile(name) for name in ("token", "mail", "address", "named_host"))
+_TOKEN, _MAIL, _ADDRESS, _NAMED_HOST = (
+    _TABLE.compile(name) for name in ("token", "mail", "address", "named_host")
+)
 WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 """A sign of a script that is written without blanks, or whose words have endings."""
 _CLITICS = frozenset(LEXICON["clitics"].split())
@@ -25,11 +27,15 @@ _SHARED: dict[_Concepts, _Concepts] = {}
 
 
 def _share_set(concepts: _Concepts) -> _Concepts:
-    """Return one of the equal sets: thousands of words name the same few, and a set takes 200 bytes."""
+    """Return one of the equal sets: thousands of words name the same few, and a set takes 200
+    bytes.
+    """
     return _SHARED.setdefault(concepts, concepts)
 
 
-def _entries() -> tuple[dict[str, _Concepts], dict[str, _Concepts], dict[str, list[tuple[tuple[str, ...], str]]]]:
+def _entries() -> tuple[
+    dict[str, _Concepts], dict[str, _Concepts], dict[str, list[tuple[tuple[str, ...], str]]]
+]:
     words: dict[str, _Concepts] = {}
     stems: dict[str, _Concepts] = {}
     phrases: dict[str, list[tuple[tuple[str, ...], str]]] = {}
@@ -40,7 +46,13 @@ def _entries() -> tuple[dict[str, _Concepts], dict[str, _Concepts], dict[str, li
                 parts = tuple(entry.split("_"))
                 phrases.setdefault(parts[0], []).append((parts[1:], concept))
             elif entry.endswith("*"):
-                stems[entry[:-1]] = _share_set(stems.get(entry[:-1], frozenset()) | {concept})
+                stems[entry[:-1]] = _share_set(
+                    stems.get(
+                        entry[:-1],
+                        frozenset(),
+                    )
+                    | {concept}
+                )
             else:
                 words[entry] = _share_set(words.get(entry, frozenset()) | {concept})
     return words, stems, phrases
@@ -65,7 +77,8 @@ def _read_unspaced() -> dict[str, _Concepts]:
 _UNSPACED = _read_unspaced()
 _UNSPACED_ENTRIES = PartFinder(tuple(_UNSPACED))
 _STRUCTURE = tuple(
-    (row["concept"], re.compile(_TABLE.join(row["pattern"])), frozenset(row["anchors"])) for row in LEXICON["structure"]
+    (row["concept"], re.compile(_TABLE.join(row["pattern"])), frozenset(row["anchors"]))
+    for row in LEXICON["structure"]
 )
 _ANCHORS = PartFinder(tuple({anchor for _, _, anchors in _STRUCTURE for anchor in anchors}))
 
@@ -90,7 +103,9 @@ def without_addresses(text: str) -> str:
 
 
 def concepts_of_word(word: str) -> frozenset[str]:
-    """Return the concepts of one word: by itself, by how it begins, and without what is joined to it."""
+    """Return the concepts of one word: by itself, by how it begins, and without what is joined to
+    it.
+    """
     found = _concepts_of_form(word)
     # The part after an apostrophe counts if it is long enough for a word.
     if "'" in word and len(bare := word.partition("'")[2]) > 3:
@@ -118,17 +133,26 @@ def concepts(text: str) -> frozenset[str]:
     return concepts_of_words(text, words, set(map(concepts_of_word, words)))
 
 
-def concepts_of_words(text: str, words: list[str], word_concepts: set[frozenset[str]]) -> frozenset[str]:
-    """Return the concepts of a sentence. words: its words; named: what they name, each by itself."""
+def concepts_of_words(
+    text: str, words: list[str], word_concepts: set[frozenset[str]]
+) -> frozenset[str]:
+    """Return the concepts of a sentence.
+
+    words: its words; named: what they name, each by itself.
+    """
     found = set[str]().union(*word_concepts)
     if not _BEGIN_PHRASES.isdisjoint(words):
         for number, word in enumerate(words[:-1]):
             if word in _BEGIN_PHRASES:
                 following = words[number + 1]
                 for rest, concept in _PHRASES[word]:
-                    # Three characters exclude most phrases before any words are compared; they are as many as the
-                    # shortest entry has.
-                    if rest[0][:3] == following[:3] and _continues(words, number + 1, rest):
+                    # Three characters exclude most phrases before any words are compared; they are
+                    # as many as the shortest entry has.
+                    if rest[0][:3] == following[:3] and _continues(
+                        words,
+                        number + 1,
+                        rest,
+                    ):
                         found.add(concept)
     if not text.isascii() and WIDE.search(text):
         found.update(*map(_UNSPACED.__getitem__, _UNSPACED_ENTRIES.find(text)))
@@ -144,6 +168,11 @@ def _continues(words: list[str], start: int, rest: tuple[str, ...]) -> bool:
     if len(following) < len(rest):
         return False
     last = rest[-1]
-    return all(a == b for a, b in zip(following[:-1], rest[:-1], strict=True)) and (
-        following[-1].startswith(last[:-1]) if last.endswith("*") else following[-1] == last
-    )
+    return all(
+        a == b
+        for a, b in zip(
+            following[:-1],
+            rest[:-1],
+            strict=True,
+        )
+    ) and (following[-1].startswith(last[:-1]) if last.endswith("*") else following[-1] == last)

@@ -1,4 +1,6 @@
-"""The findings of a scan, the capabilities that a change adds and takes away, and the pattern tables of the rules."""
+"""The findings of a scan, the capabilities that a change adds and takes away, and the pattern
+tables of the rules.
+"""
 
 import itertools
 import re
@@ -30,9 +32,9 @@ class FindingSeverity(StrEnum):
 class Finding:
     """One thing that a rule found.
 
-    rule: its name, as docs/scan.md lists it. path, line: where, counted from 1; '' and 0 for the resource as a whole.
-    excerpt: one line of what stands there, with everything invisible written out and every secret cut. why: what it
-    could do. hint: what to do about it.
+    rule: its name, as docs/scan.md lists it. path, line: where, counted from 1; '' and 0 for the
+    resource as a whole. excerpt: one line of what stands there, with everything invisible written
+    out and every secret cut. why: what it could do. hint: what to do about it.
     """
 
     rule: str
@@ -50,7 +52,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Capability:
-    """One thing that a resource has the means to do: `kind` is what, such as network, `what` with whom or where."""
+    """One thing that a resource has the means to do: `kind` is what, such as network, `what` with
+    whom or where.
+    """
 
     kind: str
     what: str
@@ -89,7 +93,12 @@ def order_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings worst first, then by place; equal ones once."""
     places = {severity: place for place, severity in enumerate(FindingSeverity)}
     once = dict.fromkeys(findings)
-    return tuple(sorted(once, key=lambda f: (places[f.severity], f.path, f.line, f.rule, f.excerpt)))
+    return tuple(
+        sorted(
+            once,
+            key=lambda f: (places[f.severity], f.path, f.line, f.rule, f.excerpt),
+        )
+    )
 
 
 _PART = re.compile(r"\{([a-z_]+)\}")
@@ -99,15 +108,17 @@ _EACH = re.compile(r"\{([a-z_]+)\*\}")
 class PatternTable:
     """A data file of the scan, in TOML. Its patterns are lists of alternatives.
 
-    `{name}` in an alternative stands for an entry of [parts]: a piece of a pattern, or a list of alternatives.
-    `{name*}` makes one alternative of each entry of such a list.
+    `{name}` in an alternative stands for an entry of [parts]: a piece of a pattern, or a list of
+    alternatives. `{name*}` makes one alternative of each entry of such a list.
     """
 
     def __init__(self, name: str) -> None:
         self.data = tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
         self._parts: dict[str, str] = {}
         for part, source in self.data.get("parts", {}).items():
-            self._parts[part] = self.join([source]) if isinstance(source, str) else f"(?:{self.join(source)})"
+            self._parts[part] = (
+                self.join([source]) if isinstance(source, str) else f"(?:{self.join(source)})"
+            )
 
     def join(self, alternatives: Iterable[str]) -> str:
         """Return the pattern of any of the alternatives."""
@@ -132,8 +143,14 @@ class PatternTable:
         ]
 
     def core(self, row: Mapping[str, Any]) -> "Alternatives | None":
-        """Return the part that stands in each match of a row's pattern, None if the row names none."""
-        return Alternatives([self.join([alternative]) for alternative in row["core"]]) if "core" in row else None
+        """Return the part that stands in each match of a row's pattern, None if the row
+        names none.
+        """
+        return (
+            Alternatives([self.join([alternative]) for alternative in row["core"]])
+            if "core" in row
+            else None
+        )
 
     def compile(self, name: str) -> re.Pattern[str]:
         """Return the pattern of this name in [patterns]."""
@@ -146,7 +163,8 @@ _LEAST_LITERAL = 2  # characters: a single letter stands in nearly every text
 class Alternatives:
     """Alternatives of which a text is searched only for those whose plain letters stand in it.
 
-    `re` tries every alternative at every character; a text has the letters of few of them, which `in` finds at once.
+    `re` tries every alternative at every character; a text has the letters of few of them, which
+    `in` finds at once.
     """
 
     def __init__(self, sources: Iterable[str]) -> None:
@@ -167,7 +185,9 @@ class Alternatives:
             pattern = self._compiled.get(source)
             if pattern is None:
                 # Compiled when first needed: most alternatives have no text that needs them.
-                pattern = self._compiled[source] = re.compile(literal_first(source) if literal else source)
+                pattern = self._compiled[source] = re.compile(
+                    literal_first(source) if literal else source
+                )
             match = pattern.search(text, start, end)
             # The earliest match, as one pattern of all alternatives would find it.
             if match is not None and (found is None or match.start() < found.start()):
@@ -175,15 +195,17 @@ class Alternatives:
         return found
 
 
-# A border, `\b` or a negative look-behind of one character, and the letters after it that nothing repeats.
+# A border, `\b` or a negative look-behind of one character, and the letters after it that nothing
+# repeats.
 _BORDER = re.compile(r"(\\b|\(\?<!(?:\[[^\]]+\]|\\w)\))((?:[a-z0-9_/-]|\\[.(/-]){2,}+)(?![?*+{|])")
 
 
 def literal_first(source: str) -> str:
-    """Return an equal pattern that begins with its letters and looks back for the border before them.
+    """Return an equal pattern that begins with its letters and looks back for the border before
+    them.
 
-    `re` looks for the letters that a pattern begins with five times as fast as it tries a border at every character.
-    source: without alternatives outside of groups.
+    `re` looks for the letters that a pattern begins with five times as fast as it tries a border at
+    every character. source: without alternatives outside of groups.
     """
     match = _BORDER.match(source)
     if match is None:
@@ -193,8 +215,8 @@ def literal_first(source: str) -> str:
     return f"{letters}{before}{source[match.end() :]}"
 
 
-# In this order: each removes a construct whose letters do not have to stand in every match. Escaped brackets go
-# first, so that the brackets that are left are those of groups and classes.
+# In this order: each removes a construct whose letters do not have to stand in every match. Escaped
+# brackets go first, so that the brackets that are left are those of groups and classes.
 _BRACKET = re.compile(r"\\[()|\[\]]")
 _GROUP = re.compile(r"\((?:[^()\\\[\]]|\\.|\[(?:[^\]\\]|\\.)*\])*\)(?:[?*+]|\{[\d,]*\})?\??")
 _CLASS = re.compile(r"\[(?:[^\]\\]|\\.)*\](?:[?*+]|\{[\d,]*\})?\??")
@@ -203,7 +225,9 @@ _OTHER = re.compile(r"\\[a-zA-Z0-9]\+?|[\^$.|+]")
 
 
 def literal_of(source: str) -> str:
-    """Return letters that stand in all that a pattern matches: its longest plain run, '' where it has none."""
+    """Return letters that stand in all that a pattern matches: its longest plain run, '' where it
+    has none.
+    """
     rest = _CLASS.sub("\0", _BRACKET.sub("\0", source))
     # Groups nest, so the innermost go first.
     while (shorter := _GROUP.sub("\0", rest)) != rest:

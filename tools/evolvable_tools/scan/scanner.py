@@ -1,4 +1,5 @@
-"""The rules that judge the difference: what a change adds and takes away, by its structure first and then its words.
+"""The rules that judge the difference: what a change adds and takes away, by its structure first
+and then its words.
 
 The scan of one change: every rule over every file that is new or has another content.
 """
@@ -14,7 +15,12 @@ from evolvable_store.resource import Kind, main_file
 from evolvable_tools.scan import capabilities as means
 from evolvable_tools.scan.capabilities import capability_findings, frontmatter_findings
 from evolvable_tools.scan.classifier import find_resembling, find_unseen
-from evolvable_tools.scan.code_flows import find_flows, find_new_addresses, find_new_hosts, find_weak_options
+from evolvable_tools.scan.code_flows import (
+    find_flows,
+    find_new_addresses,
+    find_new_hosts,
+    find_weak_options,
+)
 from evolvable_tools.scan.content_rules import (
     cut_secrets,
     find_hidden,
@@ -23,7 +29,13 @@ from evolvable_tools.scan.content_rules import (
     shape_of_bytes,
     shape_of_text,
 )
-from evolvable_tools.scan.scan_findings import Capability, CapabilityDiff, Finding, Scan, order_findings
+from evolvable_tools.scan.scan_findings import (
+    Capability,
+    CapabilityDiff,
+    Finding,
+    Scan,
+    order_findings,
+)
 from evolvable_tools.scan.sentence_rules import find_phrases, find_weakened
 from evolvable_tools.scan.text_analysis import (
     Sentence,
@@ -39,7 +51,9 @@ from evolvable_tools.scan.text_analysis import (
 def judge_difference(
     before: Mapping[str, TextView], after: Mapping[str, TextView], kind: Kind, *, is_new: bool
 ) -> Iterator[Finding]:
-    """Yield a finding for each thing in a change of the text files that a person should see first."""
+    """Yield a finding for each thing in a change of the text files that a person should
+    see first.
+    """
     known_text = _KnownText(before)
     # File systems without case open `skill.md` as the main file too.
     main = main_file(kind, "").casefold()
@@ -52,7 +66,9 @@ def judge_difference(
         if removed and old is not None and _is_document(path):
             yield from find_weakened(old, added, removed, [view])
         if path.casefold() == main:
-            was = next((old_view for name, old_view in before.items() if name.casefold() == main), None)
+            was = next(
+                (old_view for name, old_view in before.items() if name.casefold() == main), None
+            )
             yield from frontmatter_findings(was if not is_new else None, view, kind)
     for path in before.keys() - after.keys():
         if _is_document(path):
@@ -64,7 +80,9 @@ def _is_document(path: str) -> bool:
 
 
 class _KnownText:
-    """The text of the files before a change, in lower case; read when a rule asks for it, which few changes need."""
+    """The text of the files before a change, in lower case; read when a rule asks for it, which few
+    changes need.
+    """
 
     def __init__(self, views: Mapping[str, TextView]) -> None:
         self._views = views
@@ -79,7 +97,11 @@ class _KnownText:
 
 
 def _judge(
-    view: TextView, old: TextView | None, added: list[Sentence], known_text: _KnownText, is_new: bool
+    view: TextView,
+    old: TextView | None,
+    added: list[Sentence],
+    known_text: _KnownText,
+    is_new: bool,
 ) -> Iterator[Finding]:
     yield from find_unseen(view.path, added)
     yield from find_resembling(view.path, added, is_new=is_new)
@@ -93,7 +115,11 @@ def _judge(
     new = "\n".join(sentence.text for sentence in code)
     if view.is_code:
         yield from find_flows(
-            view, view.plain, is_file=True, changed=None if is_new else new, known_programs=known_text.text
+            view,
+            view.plain,
+            is_file=True,
+            changed=None if is_new else new,
+            known_programs=known_text.text,
         )
     else:
         yield from find_flows(view, new, is_file=False, changed=None if is_new else new)
@@ -102,26 +128,40 @@ def _judge(
 _RULES = (find_hidden, find_secret_forms, find_phrases, shape_of_text)
 
 MAX_FINDINGS = 200
-"""Findings of one scan, worst first. More would only make an answer long: one is enough to hold the change."""
+"""Findings of one scan, worst first.
+
+More would only make an answer long: one is enough to hold the change.
+"""
 
 MAX_REPORTED = 3
 """Findings of one rule in one file that are reported."""
 
 
 def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: Kind) -> Scan:
-    """Return what is found in a change from `before` (None: the resource is new) to `after`, path -> bytes.
+    """Return what is found in a change from `before` (None: the resource is new) to `after`, path
+    -> bytes.
 
-    What stood there before counts as known: a finding is told only of text that the change brings. Says the same of
-    the same files everywhere, reads nothing else, never raises for content, and takes time in proportion to it.
+    What stood there before counts as known: a finding is told only of text that the change brings.
+    Says the same of the same files everywhere, reads nothing else, never raises for content, and
+    takes time in proportion to it.
     """
     before = before or {}
-    views = {path: view for path, data in after.items() if (view := view_of(path, data)) is not None}
+    views = {
+        path: view for path, data in after.items() if (view := view_of(path, data)) is not None
+    }
     # Two versions share the bytes of equal files; those that are no text have no view.
-    old = {path: views.get(path) if data is after.get(path) else view_of(path, data) for path, data in before.items()}
+    old = {
+        path: views.get(path) if data is after.get(path) else view_of(path, data)
+        for path, data in before.items()
+    }
     known_views = {path: view for path, view in old.items() if view is not None}
     found: list[Finding] = []
     changed = [path for path, data in after.items() if before.get(path) != data]
-    parts = {path: changed_lines_of(known_views.get(path), views[path]) for path in changed if path in views}
+    parts = {
+        path: changed_lines_of(known_views.get(path), views[path])
+        for path in changed
+        if path in views
+    }
     for path in changed:
         if path not in views:
             found += shape_of_bytes(path, after[path])
@@ -141,18 +181,25 @@ _MOST_PASSED = 4096  # files; at the bound the set starts again
 _PASSED: set[tuple[Kind, str, bytes]] = set()
 """Files of new resources in which nothing was found, by the resource's kind, path and digest.
 
-The kind decides which file is the main one: the AGENT.md of a skill grants nothing, that of an agent does.
+The kind decides which file is the main one: the AGENT.md of a skill grants nothing, that of an
+agent does.
 
-Skills of one author share schemas and licences. What was found in a file is not kept, since it may be a secret.
+Skills of one author share schemas and licences. What was found in a file is not kept, since it may
+be a secret.
 """
 
 
 def _findings_of_new_file(view: TextView, data: bytes, kind: Kind) -> Iterator[Finding]:
-    """Yield what is found in a text file of a new resource; a file that passed before is not read again."""
+    """Yield what is found in a text file of a new resource; a file that passed before is not read
+    again.
+    """
     key = kind, view.path, hashlib.sha256(data).digest()
     if key not in _PASSED:
         files = {view.path: view}
-        found = [*_findings_of_text(view, None, view), *judge_difference({}, files, kind, is_new=True)]
+        found = [
+            *_findings_of_text(view, None, view),
+            *judge_difference({}, files, kind, is_new=True),
+        ]
         yield from found
         if not found and view.path.casefold() != main_file(kind, "").casefold():
             if len(_PASSED) >= _MOST_PASSED:
@@ -161,14 +208,20 @@ def _findings_of_new_file(view: TextView, data: bytes, kind: Kind) -> Iterator[F
             _PASSED.add(key)
 
 
-def _findings_of_text(view: TextView, old_view: TextView | None, part: TextView) -> Iterator[Finding]:
+def _findings_of_text(
+    view: TextView, old_view: TextView | None, part: TextView
+) -> Iterator[Finding]:
     """Yield at most MAX_TOLD findings of each rule, and none that the known content has as often.
 
     part: the lines that are new. Only a rule that finds something there reads both texts whole.
     """
     for rule in _RULES:
-        # `find_hidden` needs the whole file: the emptied lines of the part would be a gap of blank lines.
-        if old_view is not None and next(iter(rule(part if rule is not find_hidden else view)), None) is None:
+        # `find_hidden` needs the whole file: the emptied lines of the part would be a gap of blank
+        # lines.
+        if (
+            old_view is not None
+            and next(iter(rule(part if rule is not find_hidden else view)), None) is None
+        ):
             continue
         # A finding that the old text had as often is not new.
         was = (
@@ -189,8 +242,8 @@ def _findings_of_text(view: TextView, old_view: TextView | None, part: TextView)
 class _Change:
     """A change of a resource's files, by path.
 
-    before, after: their bytes. known_views, views: those that are text, before and after. parts: of the texts that are
-    new or changed, the lines that the change brings.
+    before, after: their bytes. known_views, views: those that are text, before and after. parts: of
+    the texts that are new or changed, the lines that the change brings.
     """
 
     kind: Kind
@@ -202,22 +255,33 @@ class _Change:
 
 
 def _difference(change: _Change) -> CapabilityDiff:
-    """Return the capabilities that a change adds and takes away; both texts are read only if they may differ."""
+    """Return the capabilities that a change adds and takes away; both texts are read only if they
+    may differ.
+    """
     if change.before and not _may_differ(change):
         return CapabilityDiff()
     texts: means.KnownTexts = {}
     was = _capabilities(change.before, change.known_views, change.kind, texts)
     has = _capabilities(change.after, change.views, change.kind, texts)
-    return CapabilityDiff(tuple(sorted(has - was)), tuple(sorted(was - has)))
+    return CapabilityDiff(
+        tuple(sorted(has - was)),
+        tuple(sorted(was - has)),
+    )
 
 
 def _may_differ(change: _Change) -> bool:
-    """Return whether the capabilities may differ: a line that comes or goes has one, or no line alone can tell.
+    """Return whether the capabilities may differ: a line that comes or goes has one, or no line
+    alone can tell.
 
-    No line can tell for a head, a file of settings, and a file that is no text. A file that did not change has the same
-    capabilities on both sides.
+    No line can tell for a head, a file of settings, and a file that is no text. A file that did not
+    change has the same capabilities on both sides.
     """
-    before, after, known_views, views = change.before, change.after, change.known_views, change.views
+    before, after, known_views, views = (
+        change.before,
+        change.after,
+        change.known_views,
+        change.views,
+    )
     gone, new = before.keys() - after.keys(), after.keys() - before.keys()
     both = [path for path in after.keys() & before.keys() if before[path] != after[path]]
     if not known_views.keys() >= {*gone, *both} or not views.keys() >= {*new, *both}:
@@ -226,11 +290,19 @@ def _may_differ(change: _Change) -> bool:
     # Settings count as a whole, and the name of a main file decides what its head grants.
     if any(path.endswith(".json") or path.casefold() == main for path in gone | new):
         return True
-    if any(path.endswith(".json") or head_text(known_views[path].text) != head_text(views[path].text) for path in both):
+    if any(
+        path.endswith(".json") or head_text(known_views[path].text) != head_text(views[path].text)
+        for path in both
+    ):
         return True
     left = (changed_lines_of(views[path], known_views[path]) for path in both)
     return (
-        next(means.capabilities_of_texts([*change.parts.values(), *left, *(known_views[path] for path in gone)]), None)
+        next(
+            means.capabilities_of_texts(
+                [*change.parts.values(), *left, *(known_views[path] for path in gone)]
+            ),
+            None,
+        )
         is not None
     )
 
@@ -239,5 +311,9 @@ def _capabilities(
     files: Mapping[str, bytes], views: Mapping[str, TextView], kind: Kind, cache: means.KnownTexts
 ) -> frozenset[Capability]:
     main = next((path for path in files if path.casefold() == main_file(kind, "").casefold()), "")
-    programs = (path for path, data in files.items() if path not in views and is_program(path, data))
-    return means.capabilities(views, main, cache) | {Capability(means.PROGRAM, path) for path in programs}
+    programs = (
+        path for path, data in files.items() if path not in views and is_program(path, data)
+    )
+    return means.capabilities(views, main, cache) | {
+        Capability(means.PROGRAM, path) for path in programs
+    }

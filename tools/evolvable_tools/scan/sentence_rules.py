@@ -1,4 +1,5 @@
-"""Prohibitions that a change takes away or weakens, and phrases that a person should see before anybody follows them.
+"""Prohibitions that a change takes away or weakens, and phrases that a person should see before
+anybody follows them.
 
 The patterns are data, in `sentence_rules.toml` and `phrase_rules.toml`.
 """
@@ -24,16 +25,19 @@ from evolvable_tools.scan.text_loops import PartFinder
 
 _TABLE = PatternTable("sentence_rules.toml")
 _FORBIDS, _NO, _ROMANCE, _ASKS, _SAFETY, _SENSITIVE, _HARD, _SOFTER = (
-    _TABLE.compile(name) for name in ("forbids", "no", "romance", "asks", "safety", "sensitive", "hard", "softer")
+    _TABLE.compile(name)
+    for name in ("forbids", "no", "romance", "asks", "safety", "sensitive", "hard", "softer")
 )
 _FUNCTION = frozenset(_TABLE.data["function_words"].split())
 _WORD = re.compile(r"\.?[^\W_][\w'’-]*")
 _SMALL = 3
-"""Sentences that a change takes away at most, so that every rule among them counts and not only sensitive ones."""
+"""Sentences that a change takes away at most, so that every rule among them counts and not only
+sensitive ones.
+"""
 _NUMBER = re.compile(r"\d[\d.,]*")
 _WIDE_LETTERS = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-# Characters of a stem; shares of a rule's words that another sentence has, from which that is its new wording
-# (_ALIKE) or the same rule at another place (_MOVED).
+# Characters of a stem; shares of a rule's words that another sentence has, from which that is its
+# new wording (_ALIKE) or the same rule at another place (_MOVED).
 _STEM = 5
 _ALIKE = 0.5
 _MOVED = 0.6
@@ -49,7 +53,15 @@ def report(
     hint: str = "Approve it if it should be so.",
 ) -> Finding:
     """Return the finding of a rule in a sentence of a file."""
-    return Finding(rule, severity, path, sentence.line, escape_unprintable(sentence.text[:MAX_EXCERPT]), why, hint)
+    return Finding(
+        rule,
+        severity,
+        path,
+        sentence.line,
+        escape_unprintable(sentence.text[:MAX_EXCERPT]),
+        why,
+        hint,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +71,35 @@ class _Rule:
 
 
 def find_weakened(
-    before: TextView, added: Sequence[Sentence], removed: Sequence[Sentence], after: Iterable[TextView]
+    before: TextView,
+    added: Sequence[Sentence],
+    removed: Sequence[Sentence],
+    after: Iterable[TextView],
 ) -> Iterator[Finding]:
-    """Yield a finding for each prohibition, question or safety heading that goes away or becomes weaker.
+    """Yield a finding for each prohibition, question or safety heading that goes away or becomes
+    weaker.
 
-    before: the text that the sentences are removed from. after: the new texts; a rule that stands elsewhere in them is
-    not taken away.
+    before: the text that the sentences are removed from. after: the new texts; a rule that stands
+    elsewhere in them is not taken away.
     """
     if not any(map(_is_rule, removed)):
         return
     lost = _removed_rules(before, removed)
-    # Of a larger change only sensitive rules count, because rules go along with what they are about.
+    # Of a larger change only sensitive rules count, because rules go along with what they are
+    # about.
     if sum(sentence.part is not TextPart.CODE for sentence in removed) > _SMALL:
-        lost = [sentence for sentence in lost if sentence.part is TextPart.HEADING or _SENSITIVE.search(sentence.text)]
+        lost = [
+            sentence
+            for sentence in lost
+            if sentence.part is TextPart.HEADING or _SENSITIVE.search(sentence.text)
+        ]
     if not lost:
         return
-    new = [_Rule(sentence, sentence_content(sentence.text)) for sentence in added if sentence.part is not TextPart.CODE]
+    new = [
+        _Rule(sentence, sentence_content(sentence.text))
+        for sentence in added
+        if sentence.part is not TextPart.CODE
+    ]
     whole = [sentence for view in after for sentence in parts(view)]
     headings = [sentence for sentence in whole if sentence.part is TextPart.HEADING]
     every = [
@@ -97,13 +122,16 @@ def find_weakened(
 def _removed_rules(before: TextView, removed: Sequence[Sentence]) -> list[Sentence]:
     """Return the rules that a change takes out of their text, and not together with it.
 
-    Of sentences that go and stand next to each other, at least half have to be rules: a section that is rewritten or
-    dropped takes its rules along.
+    Of sentences that go and stand next to each other, at least half have to be rules: a section
+    that is rewritten or dropped takes its rules along.
     """
     gone = Counter((sentence.part, sentence.text) for sentence in removed)
     lost: list[Sentence] = []
     run: list[Sentence] = []
-    for sentence in (*(sentence for sentence in parts(before) if sentence.part is not TextPart.CODE), None):
+    for sentence in (
+        *(sentence for sentence in parts(before) if sentence.part is not TextPart.CODE),
+        None,
+    ):
         if sentence is not None and gone[sentence.part, sentence.text] > 0:
             gone[sentence.part, sentence.text] -= 1
             run.append(sentence)
@@ -123,28 +151,42 @@ def _is_rule(sentence: Sentence) -> bool:
 
 
 def forbids(text: str) -> bool:
-    """Return whether a sentence in lower case forbids something, or asks for a question or an approval first."""
+    """Return whether a sentence in lower case forbids something, or asks for a question or an
+    approval first.
+    """
     return _FORBIDS.search(text) is not None or _ASKS.search(text) is not None or _says_no(text)
 
 
 def _says_no(text: str) -> bool:
-    """Return whether a sentence forbids with the word that says `no` in English: only where it is not English."""
+    """Return whether a sentence forbids with the word that says `no` in English: only where it is
+    not English.
+    """
     return _NO.search(text) is not None and _ROMANCE.search(text) is not None
 
 
 def _judge_rule(
-    sentence: Sentence, words: frozenset[str], new: list[_Rule], every: list[_Rule], headings: list[Sentence]
+    sentence: Sentence,
+    words: frozenset[str],
+    new: list[_Rule],
+    every: list[_Rule],
+    headings: list[Sentence],
 ) -> tuple[str, str] | None:
     if sentence.part is TextPart.HEADING:
         has_heading = any(_SAFETY.search(other.text) for other in headings)
         return None if has_heading else ("prohibition.heading", "removes a heading on safety")
-    if any(_likeness(words, other.words) >= _MOVED and not _is_weaker(sentence, other.sentence) for other in every):
+    if any(
+        _likeness(words, other.words) >= _MOVED and not _is_weaker(sentence, other.sentence)
+        for other in every
+    ):
         return None
     best = max(new, key=lambda other: _likeness(words, other.words), default=None)
     if best is None or _likeness(words, best.words) < _ALIKE:
         return "prohibition.removed", "removes a prohibition"
     if _is_weaker(sentence, best.sentence):
-        return "prohibition.weakened", f"weakens a prohibition to '{escape_unprintable(best.sentence.text[:80])}'"
+        return (
+            "prohibition.weakened",
+            f"weakens a prohibition to '{escape_unprintable(best.sentence.text[:80])}'",
+        )
     return None
 
 
@@ -165,7 +207,9 @@ def _numbers(text: str) -> set[str]:
 
 
 def sentence_content(text: str) -> frozenset[str]:
-    """Return the stems of the words that carry meaning, and pairs of characters where words are not spaced."""
+    """Return the stems of the words that carry meaning, and pairs of characters where words are not
+    spaced.
+    """
     stems = {
         word[:_STEM]
         for word in _WORD.findall(text.replace("’", "'"))
@@ -196,7 +240,8 @@ MAX_FOUND = 200
 
 @dataclass(frozen=True)
 class PhraseRule:
-    """What a rule looks for in lower case. `anchors`: every text that has it has one of these words.
+    """What a rule looks for in lower case. `anchors`: every text that has it has one of these
+    words.
 
     core: what stands in each match and is found sooner than the match.
     """
@@ -219,9 +264,13 @@ _PHRASE_TABLE = PatternTable("phrase_rules.toml")
 
 
 def _phrase(row: Mapping[str, Any]) -> PhraseRule:
-    # A blank of a pattern is such a gap, and " ?" one that may be missing. The bound keeps a search linear in the
-    # text.
-    source = _PHRASE_TABLE.join(row["pattern"]).replace(" ?", _GAP + "{0,8}").replace(" ", _GAP + "{1,8}")
+    # A blank of a pattern is such a gap, and " ?" one that may be missing. The bound keeps a search
+    # linear in the text.
+    source = (
+        _PHRASE_TABLE.join(row["pattern"])
+        .replace(" ?", _GAP + "{0,8}")
+        .replace(" ", _GAP + "{1,8}")
+    )
     severity = FindingSeverity(row.get("severity", "medium"))
     return PhraseRule(
         row["rule"],
@@ -234,15 +283,23 @@ def _phrase(row: Mapping[str, Any]) -> PhraseRule:
     )
 
 
-COMMANDS, QUOTES = (tuple(map(_phrase, _PHRASE_TABLE.data[group])) for group in ("commands", "quotes"))
-_ANCHORS = PartFinder(tuple({anchor for phrase in (*COMMANDS, *QUOTES) for anchor in phrase.anchors}))
+COMMANDS, QUOTES = (
+    tuple(map(_phrase, _PHRASE_TABLE.data[group])) for group in ("commands", "quotes")
+)
+_ANCHORS = PartFinder(
+    tuple({anchor for phrase in (*COMMANDS, *QUOTES) for anchor in phrase.anchors})
+)
 
 
-def _match_phrases(phrases: Sequence[PhraseRule], view: TextView, anchors: list[str]) -> Iterator[Finding]:
+def _match_phrases(
+    phrases: Sequence[PhraseRule], view: TextView, anchors: list[str]
+) -> Iterator[Finding]:
     """Yield what the phrases find in a file. anchors: those that stand in it."""
     text = view.plain
     for phrase in phrases:
-        if phrase.anchors.isdisjoint(anchors) or (phrase.core is not None and phrase.core.search(text) is None):
+        if phrase.anchors.isdisjoint(anchors) or (
+            phrase.core is not None and phrase.core.search(text) is None
+        ):
             continue
         for match in islice(phrase.pattern.finditer(text), MAX_FOUND):
             excerpt = view.excerpt(match.start(), match.end(), text)
@@ -260,11 +317,16 @@ def _match_phrases(phrases: Sequence[PhraseRule], view: TextView, anchors: list[
 def find_phrases(view: TextView) -> Iterator[Finding]:
     """Yield the commands and marks in a file that are refused or that somebody should see first.
 
-    A document may talk about any command, such as one on how attacks look: there, somebody sees it first.
+    A document may talk about any command, such as one on how attacks look: there, somebody sees it
+    first.
     """
     anchors = _ANCHORS.find(view.plain)
     for finding in _match_phrases(COMMANDS, view, anchors):
         # In a document a command may be an example, in a program it runs.
         refused = finding.severity is FindingSeverity.HIGH
-        yield replace(finding, severity=FindingSeverity.MEDIUM) if refused and not view.is_code else finding
+        yield (
+            replace(finding, severity=FindingSeverity.MEDIUM)
+            if refused and not view.is_code
+            else finding
+        )
     yield from _match_phrases(QUOTES, view, anchors)

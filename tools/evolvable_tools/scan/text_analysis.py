@@ -1,6 +1,8 @@
-"""A file as the rules read it: as written, and as a reader takes it, without what hides words from a search.
+"""A file as the rules read it: as written, and as a reader takes it, without what hides words from
+a search.
 
-The structure of a text file: its sentences, headings, code lines and comments, and which of them a change brings.
+The structure of a text file: its sentences, headings, code lines and comments, and which of them a
+change brings.
 """
 
 import itertools
@@ -19,8 +21,8 @@ from evolvable_tools.scan.text_loops import PartFinder
 _TABLE = PatternTable("text_analysis.toml")
 _PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
 
-# Code points without a shape: soft hyphen, joiners, fillers and marks of direction; then variation selectors, the
-# byte order mark and tags.
+# Code points without a shape: soft hyphen, joiners, fillers and marks of direction; then variation
+# selectors, the byte order mark and tags.
 INVISIBLE = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
 _MORE_INVISIBLE = "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
 
@@ -29,18 +31,24 @@ def _characters(ranges: str) -> Iterator[str]:
     """Yield the characters of a class of a pattern, but for those beyond 16 bits."""
     for match in re.finditer("(.)-(.)|(.)", ranges):
         first, last = (match[1], match[2]) if match[1] else (match[3], match[3])
-        yield from map(chr, range(ord(first), min(ord(last), 0xFFFF) + 1))
+        yield from map(
+            chr,
+            range(ord(first), min(ord(last), 0xFFFF) + 1),
+        )
 
 
 _HIDDEN = re.compile(f"[{INVISIBLE}{_MORE_INVISIBLE}]+")
 
 _HIDDEN_PARTS = PartFinder(tuple(_characters(f"{INVISIBLE}{_MORE_INVISIBLE}")))
 _TAGS = re.compile("[\U000e0000-\U000e0fff]")
-_MOST_PARTS = 8  # different characters, from which on one pass of the pattern is faster than a pass for each
+# Different characters, from which on one pass of the pattern is faster than a pass for each.
+_MOST_PARTS = 8
 
 
 def _without_hidden(text: str) -> str:
-    """Return a text without invisible characters; those that most texts have, a few different ones, are soon out."""
+    """Return a text without invisible characters; those that most texts have, a few different ones,
+    are soon out.
+    """
     hidden_parts = _HIDDEN_PARTS.find(text)
     if len(hidden_parts) > _MOST_PARTS or _TAGS.search(text) is not None:
         return _HIDDEN.sub("", text)
@@ -53,21 +61,32 @@ _LOOKALIKES = str.maketrans(_TABLE.data["lookalikes"])
 
 
 def _replace_lookalikes(line: str) -> str:
-    """Return a line with Latin letters for those that look like them, unless it is written in another alphabet."""
+    """Return a line with Latin letters for those that look like them, unless it is written in
+    another alphabet.
+    """
     if line.isascii() or _PATTERNS["alphabets"].search(line) is None:
         return line
     words = _PATTERNS["foreign_word"].findall(line)
-    # A word that stays foreign after the replacement shows a text in that alphabet; only mixed words are disguised
-    # then.
+    # A word that stays foreign after the replacement shows a text in that alphabet; only mixed
+    # words are disguised then.
     if any(
-        _PATTERNS["alphabets"].search(word.translate(_LOOKALIKES)) for word in words if word.isalpha() and len(word) > 2
+        _PATTERNS["alphabets"].search(word.translate(_LOOKALIKES))
+        for word in words
+        if word.isalpha() and len(word) > 2
     ):
         return _PATTERNS["foreign_word"].sub(_replace_if_mixed, line)
     return line.translate(_LOOKALIKES)
 
 
 def _replace_if_mixed(word: re.Match[str]) -> str:
-    return word[0].translate(_LOOKALIKES) if re.search("[a-zA-Z]", word[0]) else word[0]
+    return (
+        word[0].translate(_LOOKALIKES)
+        if re.search(
+            "[a-zA-Z]",
+            word[0],
+        )
+        else word[0]
+    )
 
 
 _AROUND = 4
@@ -96,7 +115,10 @@ class TextView:
     @property
     def is_code(self) -> bool:
         """Whether the file is a program, by its name or its first line."""
-        return self.text.startswith("#!") or self.path.rpartition("/")[2].rpartition(".")[2].lower() in _CODE
+        return (
+            self.text.startswith("#!")
+            or self.path.rpartition("/")[2].rpartition(".")[2].lower() in _CODE
+        )
 
     @property
     def is_data(self) -> bool:
@@ -105,7 +127,9 @@ class TextView:
 
     @cached_property
     def plain(self) -> str:
-        """The text in lower case, without invisible characters, with Latin letters for those that look like them."""
+        """The text in lower case, without invisible characters, with Latin letters for those that
+        look like them.
+        """
         if self.is_ascii:
             return self.text.lower()
         # NFKC makes plain letters of full-width and styled ones.
@@ -116,10 +140,20 @@ class TextView:
 
     def line(self, position: int, view: str | None = None) -> int:
         """Return the number of the line that a position of a view (default: the text) lies in."""
-        return self.lines_before + (self.text if view is None else view).count("\n", 0, position) + 1
+        return (
+            self.lines_before
+            + (self.text if view is None else view).count(
+                "\n",
+                0,
+                position,
+            )
+            + 1
+        )
 
     def excerpt(self, start: int, end: int, view: str | None = None) -> str:
-        """Return what stands from `start` to `end` of a view, with what is on the line around it, on one line."""
+        """Return what stands from `start` to `end` of a view, with what is on the line around it,
+        on one line.
+        """
         whole = self.text if view is None else view
         end = min(end, start + MAX_EXCERPT)
         room = (MAX_EXCERPT - (end - start)) // 2
@@ -143,7 +177,9 @@ def view_of(path: str, data: bytes) -> TextView | None:
 
 
 def changed_lines_of(before: TextView | None, after: TextView) -> TextView:
-    """Return a file with the lines that a change brings and those around them; all others are empty."""
+    """Return a file with the lines that a change brings and those around them; all others are
+    empty.
+    """
     if before is None:
         return after
     old_lines = Counter(before.text.split("\n"))
@@ -152,7 +188,10 @@ def changed_lines_of(before: TextView | None, after: TextView) -> TextView:
     for number, line in enumerate(lines):
         old_lines[line] -= 1
         if old_lines[line] < 0:
-            for near in range(max(0, number - _AROUND), min(len(lines), number + _AROUND + 1)):
+            for near in range(
+                max(0, number - _AROUND),
+                min(len(lines), number + _AROUND + 1),
+            ):
                 keep[near] = True
     # The first line may tell that the file is a program.
     if lines[0].startswith("#!"):
@@ -162,9 +201,14 @@ def changed_lines_of(before: TextView | None, after: TextView) -> TextView:
 
 
 def escape_unprintable(text: str) -> str:
-    """Return the text on one line, with every character that is not printable written as an escape."""
+    """Return the text on one line, with every character that is not printable written
+    as an escape.
+    """
     line = " ".join(text.split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in line)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
+        for c in line
+    )
 
 
 class TextPart(StrEnum):
@@ -200,11 +244,17 @@ def parts(view: TextView) -> tuple[Sentence, ...]:
 
 
 MAX_SENTENCE, _OVERLAP = 1_200, 300
-"""Characters that the rules on meaning look at together, and by which two pieces of a long sentence overlap."""
+"""Characters that the rules on meaning look at together, and by which two pieces of a long sentence
+overlap.
+"""
 
 
-def sentence_diff(before: TextView | None, after: TextView) -> tuple[list[Sentence], list[Sentence]]:
-    """Return the sentences that a change adds and those that it takes away; all are added without a `before`."""
+def sentence_diff(
+    before: TextView | None, after: TextView
+) -> tuple[list[Sentence], list[Sentence]]:
+    """Return the sentences that a change adds and those that it takes away; all are added without a
+    `before`.
+    """
     if before is None:
         return list(parts(after)), []
     alike = before.is_code == after.is_code and not before.is_data and not after.is_data
@@ -213,35 +263,77 @@ def sentence_diff(before: TextView | None, after: TextView) -> tuple[list[Senten
 
 
 def _changed_parts(before: TextView, after: TextView) -> tuple[list[Sentence], list[Sentence]]:
-    """Return the sentences of the lines that differ, and of those around them up to where both are divided alike.
+    """Return the sentences of the lines that differ, and of those around them up to where both are
+    divided alike.
 
-    Both texts have the same sentences elsewhere, so that the difference of the results is that of the whole texts.
+    Both texts have the same sentences elsewhere, so that the difference of the results is that of
+    the whole texts.
     """
     old, new = before.plain.split("\n"), after.plain.split("\n")
-    alike = sum(1 for _ in itertools.takewhile(lambda two: two[0] == two[1], zip(old, new, strict=False)))
+    alike = sum(
+        1
+        for _ in itertools.takewhile(
+            lambda two: two[0] == two[1],
+            zip(old, new, strict=False),
+        )
+    )
     most = min(len(old), len(new)) - alike
     tail = zip(reversed(old), reversed(new), strict=False)
     # Lines of the common beginning must not count again at the end.
-    alike_last = sum(1 for _ in itertools.takewhile(lambda two: two[0] == two[1], itertools.islice(tail, most)))
+    alike_last = sum(
+        1
+        for _ in itertools.takewhile(
+            lambda two: two[0] == two[1],
+            itertools.islice(tail, most),
+        )
+    )
     if before.is_code:
-        divides_old, divides_new = [not line.strip() for line in old], [not line.strip() for line in new]
+        divides_old, divides_new = (
+            [not line.strip() for line in old],
+            [not line.strip() for line in new],
+        )
     else:
         divides_old, divides_new = _divides(old), _divides(new)
-    start = next((number for number in range(alike - 1, -1, -1) if divides_new[number]), 0)
-    rest = next((n for n in range(alike_last, 0, -1) if divides_old[len(old) - n] and divides_new[len(new) - n]), 0)
+    start = next(
+        (
+            number
+            for number in range(
+                alike - 1,
+                -1,
+                -1,
+            )
+            if divides_new[number]
+        ),
+        0,
+    )
+    rest = next(
+        (
+            n
+            for n in range(alike_last, 0, -1)
+            if divides_old[len(old) - n] and divides_new[len(new) - n]
+        ),
+        0,
+    )
     return _parts_of_lines(before, old, start, rest), _parts_of_lines(after, new, start, rest)
 
 
 def _parts_of_lines(view: TextView, lines: list[str], start: int, rest: int) -> list[Sentence]:
-    """Return the sentences from the line `start` to the last `rest` lines, and what the whole source hides."""
+    """Return the sentences from the line `start` to the last `rest` lines, and what the whole
+    source hides.
+    """
     text = "\n".join(lines[start : len(lines) - rest])
     if view.is_code:
         return list(_sentences_of_program(text, view.lines_before + start))
-    return [*_find_unseen(view.plain, view.lines_before), *_blocks(text, view.lines_before + start)]
+    return [
+        *_find_unseen(view.plain, view.lines_before),
+        *_blocks(text, view.lines_before + start),
+    ]
 
 
 def _divides(lines: list[str]) -> list[bool]:
-    """Return for each line of a document whether it is blank and outside of code and front matter."""
+    """Return for each line of a document whether it is blank and outside of code and
+    front matter.
+    """
     fence, front, found = "", lines[0] == "---" and len(lines) > 1, []
     for number, line in enumerate(lines):
         bare = line.strip()
@@ -292,7 +384,11 @@ def _comment_text(line: str) -> str | None:
     """Return the words of a comment or of a line of plain words, None for a statement."""
     if _BEFORE_NOTE.find(line) and (match := _PATTERNS["note"].search(line)):
         return match[1]
-    return line.strip("\"' ") if line.count(" ") >= 3 and _PATTERNS["plain_line"].fullmatch(line) else None
+    return (
+        line.strip("\"' ")
+        if line.count(" ") >= 3 and _PATTERNS["plain_line"].fullmatch(line)
+        else None
+    )
 
 
 _BEFORE_NOTE = PartFinder(("#", "//", "--", "*", ";", "rem"))
@@ -310,7 +406,9 @@ def _fence(line: str) -> re.Match[str] | None:
 
 
 def _fence_after(fence: str, match: re.Match[str]) -> str:
-    """Return the fence that is open after a line with one; `fence`: the one that is open before it, or ''."""
+    """Return the fence that is open after a line with one; `fence`: the one that is open before it,
+    or ''.
+    """
     return match[1] if not fence else "" if match[1].startswith(fence) else fence
 
 
@@ -369,9 +467,11 @@ def _finish_block(block: list[str], start: int) -> Iterator[Sentence]:
 
 
 def windows(sentence: Sentence) -> Iterator[Sentence]:
-    """Yield a sentence in pieces of at most MAX_SENTENCE characters, which overlap; most sentences are one piece.
+    """Yield a sentence in pieces of at most MAX_SENTENCE characters, which overlap; most sentences
+    are one piece.
 
-    The rules compare the places of words with one another, so an endless sentence would take them endless time.
+    The rules compare the places of words with one another, so an endless sentence would take them
+    endless time.
     """
     text = sentence.text
     if len(text) <= MAX_SENTENCE:
@@ -382,7 +482,8 @@ def windows(sentence: Sentence) -> Iterator[Sentence]:
 
 
 def _split(part: TextPart, text: str, line: int, program: bool = False) -> Iterator[Sentence]:
-    # Most blocks of an update are those of the version before; an endless one is not worth its memory.
+    # Most blocks of an update are those of the version before; an endless one is not worth its
+    # memory.
     for piece in _pieces(text) if len(text) <= MAX_SENTENCE else _pieces.__wrapped__(text):
         yield Sentence(part, piece, line, program)
 
@@ -394,7 +495,10 @@ _LONGEST_ABBREVIATION = 12
 def _is_abbreviated(piece: str) -> bool:
     if not piece.rstrip().endswith((".", ":")):
         return False
-    return _PATTERNS["abbreviation"].search(piece, max(0, len(piece) - _LONGEST_ABBREVIATION)) is not None
+    return (
+        _PATTERNS["abbreviation"].search(piece, max(0, len(piece) - _LONGEST_ABBREVIATION))
+        is not None
+    )
 
 
 @lru_cache(maxsize=512)
@@ -424,12 +528,24 @@ def _find_unseen(text: str, lines_before: int) -> Iterator[Sentence]:
         return
     # What a code block shows is seen. Its line breaks stay, so that line numbers are right.
     if "`" in text or "~~~" in text:
-        text = _PATTERNS["shown"].sub(lambda match: "\n" * match[0].count("\n"), text)
+        text = _PATTERNS["shown"].sub(
+            lambda match: "\n" * match[0].count("\n"),
+            text,
+        )
     for pattern, part, may_match in _SOURCE_ONLY:
         for match in pattern.finditer(text) if may_match(text) else ():
-            hidden_text = " ".join(_PATTERNS["tag"].sub(" ", match[match.lastindex or 0]).split())
+            hidden_text = " ".join(
+                _PATTERNS["tag"]
+                .sub(
+                    " ",
+                    match[match.lastindex or 0],
+                )
+                .split()
+            )
             if hidden_text:
-                yield Sentence(part, hidden_text, lines_before + text.count("\n", 0, match.start()) + 1)
+                yield Sentence(
+                    part, hidden_text, lines_before + text.count("\n", 0, match.start()) + 1
+                )
 
 
 _HIDES = Alternatives(_TABLE.join([source]) for source in _TABLE.data["parts"]["hides"])
@@ -447,4 +563,6 @@ _SOURCE_ONLY: tuple[tuple[re.Pattern[str], TextPart, Callable[[str], object]], .
     (_PATTERNS["unseen"], TextPart.UNSHOWN, lambda text: "<" in text and _HIDES.search(text)),
     (_PATTERNS["inert"], TextPart.UNSHOWN, _INERT.find),
 )
-"""Patterns, what they find, and whether a text has the letters of a match: that is soon known, and most have none."""
+"""Patterns, what they find, and whether a text has the letters of a match: that is soon known, and
+most have none.
+"""

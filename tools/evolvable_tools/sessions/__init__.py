@@ -1,7 +1,7 @@
 """The session: a client's transcript as redacted spans, each with the origin of its text.
 
-Begin with `read_session`, which gives a `Session` of `Span`s, and `list_sessions`. `Origin` says who wrote a span;
-code that decides anything by a text asks it first. A transcript is hostile input.
+Begin with `read_session`, which gives a `Session` of `Span`s, and `list_sessions`. `Origin` says
+who wrote a span; code that decides anything by a text asks it first. A transcript is hostile input.
 """
 
 from evolvable_store import late_names
@@ -40,11 +40,12 @@ else:
             "opencode": "stored_state",
             "parser": "read_session",
             "session": (
-                "NoTranscript Origin SKILL_TOOL SUBAGENT_TOOLS Session Span TranscriptNotRead UNTRUSTED "
-                "UnreadableMessages"
+                "NoTranscript Origin SKILL_TOOL SUBAGENT_TOOLS Session Span TranscriptNotRead "
+                "UNTRUSTED UnreadableMessages"
             ),
             "session_list": (
-                "ListedSession SessionPage find_transcript is_transcript_path list_sessions transcript_files"
+                "ListedSession SessionPage find_transcript is_transcript_path list_sessions "
+                "transcript_files"
             ),
             "taint": "command_line",
         },

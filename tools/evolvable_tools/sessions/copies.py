@@ -1,7 +1,8 @@
-"""Copies of a session's lines in other files: a client that resumes or forks a session writes its lines again.
+"""Copies of a session's lines in other files: a client that resumes or forks a session writes its
+lines again.
 
-A typed message and a call have a key in every file that has them; the first session that was read with a key owns it.
-What stands between two of them belongs to the first.
+A typed message and a call have a key in every file that has them; the first session that was read
+with a key owns it. What stands between two of them belongs to the first.
 """
 
 import hashlib
@@ -12,7 +13,10 @@ from dataclasses import replace
 from evolvable_tools.sessions.session import RawPiece, Session
 
 MIN_UNIQUE = 16
-"""Characters of a name that no two sessions share by chance. A shorter one, such as `call_1`, counts in its file."""
+"""Characters of a name that no two sessions share by chance.
+
+A shorter one, such as `call_1`, counts in its file.
+"""
 
 MAX_ROW = 200
 """Characters of a line's name that is remembered."""
@@ -23,10 +27,11 @@ _KEY_BYTES = 6
 
 
 def row_key(piece: RawPiece, row: str | None) -> int | None:
-    """Return the key of a typed message or of a call, None for another piece and where no name is unique.
+    """Return the key of a typed message or of a call, None for another piece and where no name is
+    unique.
 
-    row: the name of its line. The text belongs to the key: a line with the name of another one and other words is no
-    copy, so that no file can take a session's lines away by naming them.
+    row: the name of its line. The text belongs to the key: a line with the name of another one and
+    other words is no copy, so that no file can take a session's lines away by naming them.
     """
     name = row
     if piece.input is not None and piece.call_id and len(piece.call_id) >= MIN_UNIQUE:
@@ -35,7 +40,9 @@ def row_key(piece: RawPiece, row: str | None) -> int | None:
         return None
     arguments = json.dumps(piece.input, sort_keys=True, default=str)
     text = "\0".join((name, piece.tool or "", piece.text, arguments))
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=_KEY_BYTES).digest(), "big")
+    return int.from_bytes(
+        hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=_KEY_BYTES).digest(), "big"
+    )
 
 
 def keys_of(session: Session) -> list[int]:
@@ -44,14 +51,18 @@ def keys_of(session: Session) -> list[int]:
 
 
 def mark_copies(session: Session, foreign: Collection[int]) -> Session:
-    """Return a session with the spans marked that another session had first. foreign: their keys."""
+    """Return a session with the spans marked that another session had first.
+
+    foreign: their keys.
+    """
     if not foreign:
         return session
     copied: dict[str | None, bool] = {}
     # From the end, so that the first key of each agent is what remains in `copied`.
     for span in reversed(session.spans):
         if span.key is not None:
-            copied[span.agent] = span.key in foreign  # what comes before the first key of an agent goes with it
+            # What comes before the first key of an agent goes with it.
+            copied[span.agent] = span.key in foreign
     spans, before = [], copied.get(None, False)
     for span in session.spans:
         if span.key is not None:
@@ -59,4 +70,8 @@ def mark_copies(session: Session, foreign: Collection[int]) -> Session:
         before = copied.get(span.agent, before)
         spans.append(replace(span, copied=True) if before else span)
     paid = sum(span.tokens for span in spans if span.copied)
-    return replace(session, spans=tuple(spans), tokens=None if session.tokens is None else session.tokens - paid)
+    return replace(
+        session,
+        spans=tuple(spans),
+        tokens=None if session.tokens is None else session.tokens - paid,
+    )

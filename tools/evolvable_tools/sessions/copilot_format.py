@@ -3,22 +3,40 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evolvable_tools.sessions.session import Origin, RawPiece, as_list, as_mapping, as_text, parse_moment
+from evolvable_tools.sessions.session import (
+    Origin,
+    RawPiece,
+    as_list,
+    as_mapping,
+    as_text,
+    parse_moment,
+)
 from evolvable_tools.sessions.taint import TABLES, command_line
-from evolvable_tools.sessions.transcript_formats import TranscriptFormat, parse_arguments, split_typed, typed_once
+from evolvable_tools.sessions.transcript_formats import (
+    TranscriptFormat,
+    parse_arguments,
+    split_typed,
+    typed_once,
+)
 
 COPILOT_TYPES = frozenset(TABLES["types"]["copilot"].split())
 """Types of events that are read; others are skipped."""
 
 _TYPED = frozenset((None, "user"))
-"""Sources of the messages in a person's name that a person typed: skills, other agents and the client have others."""
+"""Sources of the messages in a person's name that a person typed: skills, other agents and the
+client have others.
+"""
 
 _OF_SKILL, _OF_AGENT = "skill-", "agent-"
 
 
 def is_copilot(record: Mapping[str, Any]) -> bool:
     """Return whether a line is an event of Copilot CLI."""
-    return str(record.get("type")) in COPILOT_TYPES and isinstance(record.get("data"), dict) and "parentId" in record
+    return (
+        str(record.get("type")) in COPILOT_TYPES
+        and isinstance(record.get("data"), dict)
+        and "parentId" in record
+    )
 
 
 class CopilotFormat(TranscriptFormat):
@@ -31,7 +49,9 @@ class CopilotFormat(TranscriptFormat):
         if not isinstance(kind, str) or kind not in COPILOT_TYPES:
             return
         agent = as_text(record.get("agentId")) or as_text(data.get("parentToolCallId"))
-        base = RawPiece("system", Origin.MEMORY, "", parse_moment(record.get("timestamp")), agent=agent)
+        base = RawPiece(
+            "system", Origin.MEMORY, "", parse_moment(record.get("timestamp")), agent=agent
+        )
         context = as_mapping(data.get("context"))
         session = data.get("sessionId") if kind == "session.start" else None
         self._learn({"session_id": session, "cwd": context.get("cwd")}, base)
@@ -49,13 +69,20 @@ class CopilotFormat(TranscriptFormat):
             yield from self._event(kind, data, base)
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return as_mapping(record.get("data")) if record.get("type") in ("user.message", "assistant.message") else None
+        return (
+            as_mapping(record.get("data"))
+            if record.get("type") in ("user.message", "assistant.message")
+            else None
+        )
 
     def row_of(self, record: Mapping[str, Any]) -> str | None:
         return as_text(record.get("id"))
 
     def _user(self, data: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
-        """Yield a message in a person's name. What hooks added to it stands in the events of the hooks."""
+        """Yield a message in a person's name.
+
+        What hooks added to it stands in the events of the hooks.
+        """
         text, source = as_text(data.get("content")) or "", as_text(data.get("source"))
         if base.agent is not None or (source or "").startswith(_OF_AGENT):
             yield base.copy(origin=Origin.ASSISTANT, text=text)
@@ -80,25 +107,40 @@ class CopilotFormat(TranscriptFormat):
     def _event(self, kind: str, data: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         if kind == "skill.invoked":
             skill = as_text(data.get("name"))
-            yield base.copy(origin=Origin.SKILL, text=as_text(data.get("content")) or "", skill=skill)
+            yield base.copy(
+                origin=Origin.SKILL, text=as_text(data.get("content")) or "", skill=skill
+            )
         elif kind == "session.compaction_complete":
-            yield base.copy(origin=Origin.ASSISTANT, text=as_text(data.get("summaryContent")) or "")
+            yield base.copy(
+                origin=Origin.ASSISTANT,
+                text=as_text(data.get("summaryContent")) or "",
+            )
         elif kind == "hook.end":
-            yield base.copy(text=as_text(as_mapping(data.get("output")).get("additionalContext")) or "")
+            yield base.copy(
+                text=as_text(as_mapping(data.get("output")).get("additionalContext")) or ""
+            )
         elif kind == "system.notification":
             yield base.copy(text=as_text(data.get("content")) or "")
         elif kind == "abort":
-            yield base.copy(text=f"[The turn was aborted: {as_text(data.get('reason')) or 'nobody says why'}]")
+            yield base.copy(
+                text=f"[The turn was aborted: {as_text(data.get('reason')) or 'nobody says why'}]"
+            )
         elif kind == "subagent.started" and (call := as_text(data.get("toolCallId"))):
-            self.about.learn_subagent(base.agent or call, name=as_text(data.get("agentName")) or "", call_id=call)
+            self.about.learn_subagent(
+                base.agent or call, name=as_text(data.get("agentName")) or "", call_id=call
+            )
         elif kind == "session.usage_record":
             self._count(as_mapping(data.get("usage")))
 
     def _count(self, usage: Mapping[str, Any]) -> None:
         read = usage.get("cacheReadTokens")
-        paid = [count for key in ("inputTokens", "outputTokens") if type(count := usage.get(key)) is int]
+        paid = [
+            count for key in ("inputTokens", "outputTokens") if type(count := usage.get(key)) is int
+        ]
         if paid:
-            self.about.tokens = (self.about.tokens or 0) + max(0, sum(paid) - (read if type(read) is int else 0))
+            self.about.tokens = (self.about.tokens or 0) + max(
+                0, sum(paid) - (read if type(read) is int else 0)
+            )
 
     def _runs_on(self, arguments: Mapping[str, Any]) -> bool:
         """Return whether a call starts a command: `read_bash` shows more of any that takes long."""

@@ -22,7 +22,9 @@ DROID_TYPES = frozenset(TABLES["types"]["droid"].split())
 """Types of lines that are read; others are skipped."""
 
 _STARTS = "task-invocations.json"
-"""The file in Droid's folder in which it notes each start of a subagent, with the id of the subagent's session."""
+"""The file in Droid's folder in which it notes each start of a subagent, with the id of the
+subagent's session.
+"""
 
 MAX_STARTS = 8 * 1024 * 1024
 """Bytes of that file that are read."""
@@ -39,19 +41,27 @@ def is_droid(record: Mapping[str, Any]) -> bool:
 
 
 class DroidFormat(ClaudeCodeFormat):
-    """Reads the lines of one session of Droid. A subagent has a session of its own, which names its caller."""
+    """Reads the lines of one session of Droid.
+
+    A subagent has a session of its own, which names its caller.
+    """
 
     client = "droid"
 
     def learn_from_notes(self, path: Path) -> None:
         notes_path = path.parent.parent.parent / _STARTS
         try:
-            starts = as_mapping(parse_json(read_regular(notes_path, MAX_STARTS).decode("utf-8", "replace")))
+            starts = as_mapping(
+                parse_json(read_regular(notes_path, MAX_STARTS).decode("utf-8", "replace"))
+            )
         except (OSError, ValueError):
             return
         for start in map(as_mapping, as_list(starts.get("invocations"))):
             if start.get("childSessionId") == path.stem:
-                name, call = as_text(start.get("subagentType")) or "", as_text(start.get("parentToolUseId")) or ""
+                name, call = (
+                    as_text(start.get("subagentType")) or "",
+                    as_text(start.get("parentToolUseId")) or "",
+                )
                 self.about.learn_subagent(path.stem, name=name, call_id=call)
 
     def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
@@ -61,8 +71,14 @@ class DroidFormat(ClaudeCodeFormat):
         if kind == "session_start" and as_text(record.get("callingSessionId")):
             self._agent = as_text(record.get("id")) or "subagent"
         message = as_mapping(record.get("message"))
-        base = RawPiece("system", Origin.MEMORY, "", parse_moment(record.get("timestamp")), agent=self._agent)
-        self._learn({**record, "sessionId": record.get("id") if kind == "session_start" else None}, base, "sessionId")
+        base = RawPiece(
+            "system", Origin.MEMORY, "", parse_moment(record.get("timestamp")), agent=self._agent
+        )
+        self._learn(
+            {**record, "sessionId": record.get("id") if kind == "session_start" else None},
+            base,
+            "sessionId",
+        )
         if kind == "compaction_state":
             yield base.copy(origin=Origin.ASSISTANT, text=text_of(record.get("summaryText")))
         elif message.get("visibility") == _UNSEEN:

@@ -5,7 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from evolvable_tools.sessions.session import Origin, RawPiece, as_list, as_mapping, as_text, parse_moment, text_of
+from evolvable_tools.sessions.session import (
+    Origin,
+    RawPiece,
+    as_list,
+    as_mapping,
+    as_text,
+    parse_moment,
+    text_of,
+)
 from evolvable_tools.sessions.taint import TABLES
 from evolvable_tools.sessions.transcript_formats import TranscriptFormat, split_typed, typed_once
 
@@ -16,14 +24,18 @@ _START = "invoke_agent"
 """The tool that starts a subagent."""
 
 _PATCH = "$set"
-"""The key of a line that changes facts of the session, or puts messages in before a person wrote any."""
+"""The key of a line that changes facts of the session, or puts messages in before a person wrote
+any.
+"""
 
 _WRAP = ("<untrusted_context>\n", "\n</untrusted_context>")
 """What the client writes around the answers of MCP servers."""
 
 
 _CHATS, _SESSION, _BEGUN = "chats", "session-", 8
-"""The folder of sessions, how the name of a session's file begins, and how many characters of its id end the name."""
+"""The folder of sessions, how the name of a session's file begins, and how many characters of its
+id end the name.
+"""
 
 
 def is_subagent_of_gemini(path: Path) -> bool:
@@ -34,7 +46,9 @@ def is_subagent_of_gemini(path: Path) -> bool:
 
 
 def is_gemini(record: Mapping[str, Any]) -> bool:
-    """Return whether a line is a message of Gemini CLI, a change, or the beginning of its session."""
+    """Return whether a line is a message of Gemini CLI, a change, or the beginning of
+    its session.
+    """
     message = record.get("type") in ("user", "gemini") and "id" in record and "content" in record
     return message or _PATCH in record or {"sessionId", "projectHash"} <= record.keys()
 
@@ -42,7 +56,8 @@ def is_gemini(record: Mapping[str, Any]) -> bool:
 class GeminiFormat(TranscriptFormat):
     """Reads the lines of one file of Gemini CLI. agent: the subagent whose file it is.
 
-    The file of a subagent does not say its name. The call that started it does, in the file of the session.
+    The file of a subagent does not say its name. The call that started it does, in the file of the
+    session.
     """
 
     client = "gemini"
@@ -52,7 +67,9 @@ class GeminiFormat(TranscriptFormat):
         self._answered: set[str] = set()
 
     def whole(self, lines: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
-        """Return the lines with each message once: as it was written last, where it was written first."""
+        """Return the lines with each message once: as it was written last, where it was written
+        first.
+        """
         found: list[Mapping[str, Any]] = []
         places: dict[str, int] = {}
         for line in lines:
@@ -92,7 +109,11 @@ class GeminiFormat(TranscriptFormat):
         if not isinstance(content, list):
             return record
         silent = {"functionResponse", "inlineData", "fileData"}
-        return {"content": [{"type": "file"} if silent & as_mapping(part).keys() else part for part in content]}
+        return {
+            "content": [
+                {"type": "file"} if silent & as_mapping(part).keys() else part for part in content
+            ]
+        }
 
     def row_of(self, record: Mapping[str, Any]) -> str | None:
         return as_text(record.get("id"))
@@ -104,10 +125,14 @@ class GeminiFormat(TranscriptFormat):
                 yield file.stem[:80], file
 
     def _user(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
-        """Yield what a person typed, apart from it what hooks and the client added, and results of calls."""
+        """Yield what a person typed, apart from it what hooks and the client added, and results of
+        calls.
+        """
         content, displayed = record.get("content"), record.get("displayContent")
         parts = content if isinstance(content, list) else [content]
-        typed = [text_of(part) for part in (displayed if isinstance(displayed, list) else [displayed])]
+        typed = [
+            text_of(part) for part in (displayed if isinstance(displayed, list) else [displayed])
+        ]
         for part in parts:
             answer = as_mapping(as_mapping(part).get("functionResponse"))
             text = text_of(part)
@@ -133,14 +158,19 @@ class GeminiFormat(TranscriptFormat):
                 if tool == _START and (agent := as_text(call.get("agentId"))):
                     name = as_text(started.get("agent_name")) or ""
                     self.about.learn_subagent(agent[:80], name=name, call_id=identity or "")
-            answers = [as_mapping(as_mapping(part).get("functionResponse")) for part in as_list(call.get("result"))]
+            answers = [
+                as_mapping(as_mapping(part).get("functionResponse"))
+                for part in as_list(call.get("result"))
+            ]
             if not answers and (text := text_of(call.get("resultDisplay"))):
                 answers = [{"response": {"output": text}}]
             for answer in answers:
                 yield from self._answer({"id": identity, **answer}, status, base)
 
     def _answer(self, answer: Mapping[str, Any], status: str, base: RawPiece) -> Iterator[RawPiece]:
-        """Yield the result of a call, once: it stands beside the call, and in a message to the model."""
+        """Yield the result of a call, once: it stands beside the call, and in a message to the
+        model.
+        """
         call, response = as_text(answer.get("id")), as_mapping(answer.get("response"))
         # Gemini writes the result twice; the first one that is read counts.
         if call is None or call in self._answered:
@@ -149,9 +179,13 @@ class GeminiFormat(TranscriptFormat):
         text = text_of(response.get("error", response.get("output")))
         text = text.removeprefix(_WRAP[0]).removesuffix(_WRAP[1])
         failed = "error" in response or status in ("error", "cancelled")
-        yield self._result(call, text, failed, base.copy(model=None), unknown=as_text(answer.get("name")))
+        yield self._result(
+            call, text, failed, base.copy(model=None), unknown=as_text(answer.get("name"))
+        )
 
     def _count(self, tokens: Mapping[str, Any]) -> None:
         total, cached = tokens.get("total"), tokens.get("cached")
         if type(total) is int:
-            self.about.tokens = (self.about.tokens or 0) + total - (cached if type(cached) is int else 0)
+            self.about.tokens = (
+                (self.about.tokens or 0) + total - (cached if type(cached) is int else 0)
+            )

@@ -1,27 +1,44 @@
-"""The transcripts of Kimi Code: records of what was put into the context of one agent, a file for each agent."""
+"""The transcripts of Kimi Code: records of what was put into the context of one agent, a file for
+each agent.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from evolvable_tools.sessions.session import Origin, RawPiece, as_mapping, as_text, moment_of, text_of
+from evolvable_tools.sessions.session import (
+    Origin,
+    RawPiece,
+    as_mapping,
+    as_text,
+    moment_of,
+    text_of,
+)
 from evolvable_tools.sessions.taint import TABLES
 from evolvable_tools.sessions.transcript_formats import TranscriptFormat, split_typed, typed_once
 
 KIMI_TYPES = frozenset(TABLES["types"]["kimi"].split())
-"""Types of lines that are read; others are skipped: some repeat the messages, some hold the prompts of the client."""
+"""Types of lines that are read; others are skipped: some repeat the messages, some hold the prompts
+of the client.
+"""
 
 _FILE, _AGENTS, _MAIN = "wire.jsonl", "agents", "main"
 
 
 def is_kimi(record: Mapping[str, Any]) -> bool:
     """Return whether a line is a record of Kimi Code."""
-    return str(record.get("type")) in KIMI_TYPES and bool({"time", "protocol_version"} & record.keys())
+    return str(record.get("type")) in KIMI_TYPES and bool(
+        {"time", "protocol_version"} & record.keys()
+    )
 
 
 def session_name(path: Path) -> str | None:
-    """Return the session that a file of Kimi Code belongs to, by its folder; None for another file."""
-    return path.parents[2].name if path.name == _FILE and path.parent.parent.name == _AGENTS else None
+    """Return the session that a file of Kimi Code belongs to, by its folder; None for
+    another file.
+    """
+    return (
+        path.parents[2].name if path.name == _FILE and path.parent.parent.name == _AGENTS else None
+    )
 
 
 def is_subagent_file(path: Path) -> bool:
@@ -48,7 +65,9 @@ class KimiFormat(TranscriptFormat):
         elif kind == "context.apply_compaction":
             yield base.copy(origin=Origin.ASSISTANT, text=text_of(record.get("summary")))
         elif kind == "turn.ended" and record.get("reason") != "completed":
-            yield base.copy(text=f"[The turn was aborted: {as_text(record.get('reason')) or 'nobody says why'}]")
+            yield base.copy(
+                text=f"[The turn was aborted: {as_text(record.get('reason')) or 'nobody says why'}]"
+            )
         elif kind == "usage.record":
             self._count(record)
         elif kind == "profile.bind" and self._agent is not None:
@@ -74,7 +93,11 @@ class KimiFormat(TranscriptFormat):
 
     def _message(self, message: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         kind, text = as_mapping(message.get("origin")).get("kind"), text_of(message.get("content"))
-        if message.get("role") == "assistant" or kind == "compaction_summary" or (base.agent and kind == "user"):
+        if (
+            message.get("role") == "assistant"
+            or kind == "compaction_summary"
+            or (base.agent and kind == "user")
+        ):
             yield base.copy(origin=Origin.ASSISTANT, text=text)
         elif kind == "user":
             yield from split_typed(text, base)
@@ -84,12 +107,18 @@ class KimiFormat(TranscriptFormat):
     def _event(self, event: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         kind, call = event.get("type"), as_text(event.get("toolCallId"))
         if kind == "content.part" and (text := text_of(event.get("part"))):
-            yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=text, model=self.about.model)
+            yield base.copy(
+                role="assistant", origin=Origin.ASSISTANT, text=text, model=self.about.model
+            )
         elif kind == "tool.call" and (tool := as_text(event.get("name"))):
-            yield self._call(call, tool, as_mapping(event.get("args")), base.copy(model=self.about.model))
+            yield self._call(
+                call, tool, as_mapping(event.get("args")), base.copy(model=self.about.model)
+            )
         elif kind == "tool.result":
             result = as_mapping(event.get("result"))
-            yield self._result(call, text_of(result.get("output")), result.get("isError") is True, base)
+            yield self._result(
+                call, text_of(result.get("output")), result.get("isError") is True, base
+            )
 
     def _count(self, record: Mapping[str, Any]) -> None:
         self.about.model = as_text(record.get("model")) or self.about.model

@@ -3,14 +3,30 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evolvable_tools.sessions.session import Origin, RawPiece, as_list, as_mapping, as_text, parse_moment, text_of
-from evolvable_tools.sessions.transcript_formats import TranscriptFormat, parse_arguments, split_typed, typed_once
+from evolvable_tools.sessions.session import (
+    Origin,
+    RawPiece,
+    as_list,
+    as_mapping,
+    as_text,
+    parse_moment,
+    text_of,
+)
+from evolvable_tools.sessions.transcript_formats import (
+    TranscriptFormat,
+    parse_arguments,
+    split_typed,
+    typed_once,
+)
 
 _ORIGINS = {origin.value: origin for origin in Origin}
 
 
 class MessageListFormat(TranscriptFormat):
-    """Reads messages one by one. A message may say its own origin, which can only make it less believed."""
+    """Reads messages one by one.
+
+    A message may say its own origin, which can only make it less believed.
+    """
 
     client = "messages"
 
@@ -19,7 +35,9 @@ class MessageListFormat(TranscriptFormat):
         if role not in ("user", "assistant", "system", "developer", "tool", "function"):
             return
         content = record.get("content", record.get("text"))
-        base = RawPiece("system", Origin.MEMORY, "", parse_moment(record.get("timestamp") or record.get("at")))
+        base = RawPiece(
+            "system", Origin.MEMORY, "", parse_moment(record.get("timestamp") or record.get("at"))
+        )
         self._learn(record, base)
         if role == "assistant":
             self.about.model = as_text(record.get("model")) or self.about.model
@@ -34,7 +52,9 @@ class MessageListFormat(TranscriptFormat):
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return record if record.get("role") in ("user", "assistant") else None
 
-    def _assistant(self, record: Mapping[str, Any], content: object, base: RawPiece) -> Iterator[RawPiece]:
+    def _assistant(
+        self, record: Mapping[str, Any], content: object, base: RawPiece
+    ) -> Iterator[RawPiece]:
         for block in content if isinstance(content, list) else [content]:
             fields = as_mapping(block)
             if fields.get("type") == "tool_use":
@@ -46,17 +66,27 @@ class MessageListFormat(TranscriptFormat):
             yield self._function_call(call, function.get("arguments"), function, base)
 
     def _function_call(
-        self, call: Mapping[str, Any], arguments: object, function: Mapping[str, Any], base: RawPiece
+        self,
+        call: Mapping[str, Any],
+        arguments: object,
+        function: Mapping[str, Any],
+        base: RawPiece,
     ) -> RawPiece:
         name = as_text(function.get("name")) or "unknown"
-        return self._call(as_text(call.get("id")), name, parse_arguments("arguments", arguments), base)
+        return self._call(
+            as_text(call.get("id")), name, parse_arguments("arguments", arguments), base
+        )
 
-    def _user(self, record: Mapping[str, Any], content: object, base: RawPiece) -> Iterator[RawPiece]:
+    def _user(
+        self, record: Mapping[str, Any], content: object, base: RawPiece
+    ) -> Iterator[RawPiece]:
         claimed = _ORIGINS.get(str(record.get("origin")), Origin.USER)
         for block in content if isinstance(content, list) else [content]:
             fields = as_mapping(block)
             if fields.get("type") == "tool_result":
-                yield self._message_result(as_text(fields.get("tool_use_id")), fields.get("content"), fields, base)
+                yield self._message_result(
+                    as_text(fields.get("tool_use_id")), fields.get("content"), fields, base
+                )
             elif claimed is not Origin.USER:
                 yield base.copy(origin=claimed, text=text_of(block))
             else:
@@ -66,6 +96,10 @@ class MessageListFormat(TranscriptFormat):
         """Yield the parts of a text in a person's name."""
         yield from split_typed(text, base)
 
-    def _message_result(self, call: str | None, content: object, fields: Mapping[str, Any], base: RawPiece) -> RawPiece:
+    def _message_result(
+        self, call: str | None, content: object, fields: Mapping[str, Any], base: RawPiece
+    ) -> RawPiece:
         failed = fields.get("is_error") is True
-        return self._result(call, text_of(content), failed, base, unknown=as_text(fields.get("name")))
+        return self._result(
+            call, text_of(content), failed, base, unknown=as_text(fields.get("name"))
+        )

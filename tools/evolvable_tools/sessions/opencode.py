@@ -1,4 +1,6 @@
-"""The sessions of OpenCode, which lie in one SQLite database of another program: it is read, and never written."""
+"""The sessions of OpenCode, which lie in one SQLite database of another program: it is read, and
+never written.
+"""
 
 import os
 import re
@@ -8,7 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evolvable_store.storage import ForeignDatabaseBusy, ForeignDatabaseInvalid, ReadLimits, foreign_database
+from evolvable_store.storage import (
+    ForeignDatabaseBusy,
+    ForeignDatabaseInvalid,
+    ReadLimits,
+    foreign_database,
+)
 from evolvable_tools.sessions.session import (
     NoTranscript,
     Origin,
@@ -41,7 +48,10 @@ _LATEST, _LISTED = _QUERIES["latest"], _QUERIES["listed"]
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """How a session in a database is. size: characters of its parts; changed: milliseconds since 1970."""
+    """How a session in a database is.
+
+    size: characters of its parts; changed: milliseconds since 1970.
+    """
 
     size: int
     changed: int
@@ -69,12 +79,16 @@ def stored_state(path: Path) -> StoredState | None:
     rows = _rows(location[0], location[1], _STATE)
     changed, size = rows[0][1:]
     if not isinstance(changed, int):
-        raise NoTranscript(f"{ascii(location[0].name)} has no such session.", "`evolvable sessions` lists them.")
+        raise NoTranscript(
+            f"{ascii(location[0].name)} has no such session.", "`evolvable sessions` lists them."
+        )
     return StoredState(size if isinstance(size, int) else 0, changed)
 
 
 def stored_sessions(folder: Path) -> list[tuple[float, Path]]:
-    """Return (when it changed, path) of the sessions in the database of a folder, [] without one that can be read."""
+    """Return (when it changed, path) of the sessions in the database of a folder, [] without one
+    that can be read.
+    """
     database = folder / DATABASE
     if not database.is_file():
         return []
@@ -83,20 +97,26 @@ def stored_sessions(folder: Path) -> list[tuple[float, Path]]:
             rows = list(opened.rows(_LISTED, MAX_LISTED))
     except (ForeignDatabaseInvalid, ForeignDatabaseBusy):
         return []
-    valid_rows = [(name, at) for name, at in rows if isinstance(name, str) and name and os.sep not in name]
+    valid_rows = [
+        (name, at) for name, at in rows if isinstance(name, str) and name and os.sep not in name
+    ]
     # A time that is no date, which another program can write, is the oldest and stops no list.
     times = ((name, moment_of(at)) for name, at in valid_rows)
     return [(at.timestamp() if at is not None else 0.0, database / name) for name, at in times]
 
 
 def read_opencode(database: Path, session: str | None, hasher: Any) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a session and of its subagents in order; None: of the session that changed last.
+    """Yield the parts of a session and of its subagents in order; None: of the session that changed
+    last.
 
-    Raises NoTranscript for no such session or another database, TranscriptNotRead for one that is locked.
+    Raises NoTranscript for no such session or another database, TranscriptNotRead for one that is
+    locked.
     """
     rows = _rows(database, session, _ROWS)
     if not rows:
-        raise NoTranscript(f"{ascii(database.name)} has no such session.", "`evolvable sessions` lists them.")
+        raise NoTranscript(
+            f"{ascii(database.name)} has no such session.", "`evolvable sessions` lists them."
+        )
     for top, owner, directory, message, of_message, part, data, at in rows:
         # The digest is over the parts and not the file: the database changes with other sessions.
         hasher.update(f"{part} {data}\n".encode("utf-8", "replace"))
@@ -107,7 +127,9 @@ def read_opencode(database: Path, session: str | None, hasher: Any) -> Iterator[
 
 
 def _rows(database: Path, session: str | None, query: str) -> list[tuple[Any, ...]]:
-    """Return the rows of one read transaction within the limits, the id of the session before each."""
+    """Return the rows of one read transaction within the limits, the id of the session
+    before each.
+    """
     try:
         with foreign_database(database, LIMITS) as opened:
             found = session or next((row[0] for row in opened.rows(_LATEST)), None)
@@ -135,7 +157,9 @@ class OpenCodeFormat(TranscriptFormat):
         base = RawPiece("system", Origin.MEMORY, "", moment_of(record.get("at")), agent=agent)
         self._learn({"session_id": record.get("session"), "cwd": record.get("cwd")}, base)
         if agent is not None:
-            self.about.learn_subagent(agent, name=as_text(message.get("agent")) or as_text(message.get("mode")) or "")
+            self.about.learn_subagent(
+                agent, name=as_text(message.get("agent")) or as_text(message.get("mode")) or ""
+            )
         if kind == "tool":
             yield from self._tool(part, base)
         elif kind == "text" and (text := as_text(part.get("text"))):
@@ -143,7 +167,7 @@ class OpenCodeFormat(TranscriptFormat):
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         part = as_mapping(record.get("part"))
-        return {"role": as_mapping(record.get("message")).get("role"), "content": part.get("text")} if (
+        return {"role": as_mapping(record.get("message")).get("role"), "content": part.get("text"),} if (
             part.get("type") == "text"
         ) else None  # fmt: skip
 
@@ -151,7 +175,12 @@ class OpenCodeFormat(TranscriptFormat):
         return as_text(record.get("id"))
 
     def _text(
-        self, text: str, part: Mapping[str, Any], message: Mapping[str, Any], identity: str, base: RawPiece
+        self,
+        text: str,
+        part: Mapping[str, Any],
+        message: Mapping[str, Any],
+        identity: str,
+        base: RawPiece,
     ) -> Iterator[RawPiece]:
         if message.get("role") == "assistant":
             self.about.model = as_text(message.get("modelID")) or self.about.model
@@ -170,16 +199,30 @@ class OpenCodeFormat(TranscriptFormat):
 
     def _tool(self, part: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         state, call = as_mapping(part.get("state")), as_text(part.get("callID"))
-        yield self._call(call, as_text(part.get("tool")) or "unknown", as_mapping(state.get("input")), base)
+        yield self._call(
+            call, as_text(part.get("tool")) or "unknown", as_mapping(state.get("input")), base
+        )
         if state.get("status") in ("completed", "error"):
             failed = state["status"] == "error"
-            yield self._result(call, str(state.get("error" if failed else "output") or ""), failed, base)
+            yield self._result(
+                call, str(state.get("error" if failed else "output") or ""), failed, base
+            )
 
 
 _WORD_OF_A_SHELL = re.compile(r'\A"((?:[^"\\]|\\.)*)"(?=\n|\Z)', re.DOTALL)
 
 
 def _as_typed(text: str) -> str:
-    """Return a prompt as the person wrote it: `opencode run` puts one with blanks into quotation marks."""
+    """Return a prompt as the person wrote it: `opencode run` puts one with blanks into quotation
+    marks.
+    """
     quoted = _WORD_OF_A_SHELL.match(text)
-    return quoted[1].replace('\\"', '"') + text[quoted.end() :] if quoted else text
+    return (
+        quoted[1].replace(
+            '\\"',
+            '"',
+        )
+        + text[quoted.end() :]
+        if quoted
+        else text
+    )

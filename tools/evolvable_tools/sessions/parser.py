@@ -1,6 +1,8 @@
-"""The parser of transcripts: reads JSON lines one by one, redacts them first, and gives each piece its origin.
+"""The parser of transcripts: reads JSON lines one by one, redacts them first, and gives each piece
+its origin.
 
-It skips a line that is no JSON object. It recognises sessions that are reviews or observe another session.
+It skips a line that is no JSON object. It recognises sessions that are reviews or observe another
+session.
 """
 
 import hashlib
@@ -47,18 +49,24 @@ from evolvable_tools.untrusted_text import REVIEWING_MARK
 READ = 4_000
 """Characters of a session's first messages that are looked at."""
 
-_PROMPTS = re.compile("|".join((rf"(?:<|\b){REVIEWING_MARK}\b", *TABLES["reviewing"]["first_words"])), re.IGNORECASE)
+_PROMPTS = re.compile(
+    "|".join((rf"(?:<|\b){REVIEWING_MARK}\b", *TABLES["reviewing"]["first_words"])), re.IGNORECASE
+)
 _FOLDERS = re.compile(r"[/\\]\.claude-mem(?:[/\\]|$)|[/\\]observer-sessions(?:[/\\]|$)")
 
 
 def is_reviewing(first_words: str, project: str | None) -> bool:
-    """Return whether a session is a reviewing one, by the first words it was given and the folder it worked in."""
+    """Return whether a session is a reviewing one, by the first words it was given and the folder
+    it worked in.
+    """
     folder = _FOLDERS.search(project) if project is not None else None
     return (folder or _PROMPTS.search(first_words[:READ])) is not None
 
 
 MAX_TEXT = 200_000
-"""Characters that are kept of one span: of a longer one the beginning and the end, after it was redacted."""
+"""Characters that are kept of one span: of a longer one the beginning and the end, after it was
+redacted.
+"""
 
 MAX_NOTED = 64 * 1024
 """Bytes of the note that lies beside a subagent's file."""
@@ -78,12 +86,16 @@ class Outline(SessionHeading):
     typed: tuple[int | None, ...]
 
 
-def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: Redactor | None = None) -> Session:
-    """Return the session in a transcript: a path to a client's file, or a list of messages {role, content}.
+def read_session(
+    source: Path | str | Iterable[Mapping[str, Any]], *, redactor: Redactor | None = None
+) -> Session:
+    """Return the session in a transcript: a path to a client's file, or a list of messages {role,
+    content}.
 
-    The work of a subagent in its own file comes at the place of its start. Broken, unknown and half written lines are
-    left out. Raises NoTranscript for what is no transcript or is not there, TranscriptNotRead for what cannot be read
-    now, UnreadableMessages, and OSError when the disk fails in the middle.
+    The work of a subagent in its own file comes at the place of its start. Broken, unknown and half
+    written lines are left out. Raises NoTranscript for what is no transcript or is not there,
+    TranscriptNotRead for what cannot be read now, UnreadableMessages, and OSError when the disk
+    fails in the middle.
     """
     digest = hashlib.sha256()
     if isinstance(source, Path | str):
@@ -98,11 +110,20 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
     stream = StreamRedactor(redactor or Redactor())
     redacted = [_redact(piece, stream) for piece in pieces]
     check_readable(reader.about, name)
-    return _session(reader.about, tuple(_spans(_redact_again(redacted, stream))), stream, digest.hexdigest(), stem)
+    return _session(
+        reader.about,
+        tuple(_spans(_redact_again(redacted, stream))),
+        stream,
+        digest.hexdigest(),
+        stem,
+    )
 
 
 def outline(path: Path) -> Outline:
-    """Return what the session in a file is, without redacting or keeping its texts. Raises as `read_session`."""
+    """Return what the session in a file is, without redacting or keeping its texts.
+
+    Raises as `read_session`.
+    """
     digest = hashlib.sha256()
     reader, pieces = _open_transcript(path, digest)
     typed: list[int | None] = []
@@ -116,7 +137,15 @@ def outline(path: Path) -> Outline:
     check_readable(reader.about, ascii(path.name))
     about, identity = reader.about, _session_id(reader.about, _stem(path))
     reviewing = about.reviewing or is_reviewing(first, about.project)
-    return Outline(about.client, identity, about.project, about.started, digest.hexdigest(), reviewing, tuple(typed))
+    return Outline(
+        about.client,
+        identity,
+        about.project,
+        about.started,
+        digest.hexdigest(),
+        reviewing,
+        tuple(typed),
+    )
 
 
 def _open_transcript(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiece]]:
@@ -146,7 +175,9 @@ def _open_transcript(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterato
 
 
 def _read(reader: TranscriptFormat, lines: Iterable[Mapping[str, Any]]) -> Iterator[RawPiece]:
-    """Yield the pieces of lines, each line once: clients write earlier ones again when they compact or resume."""
+    """Yield the pieces of lines, each line once: clients write earlier ones again when they compact
+    or resume.
+    """
     about, seen = reader.about, set[str]()
     last: RawPiece | None = None
     for record in reader.whole(lines):
@@ -182,17 +213,23 @@ def _is_replay(piece: RawPiece, seen: set[str]) -> bool:
     return False
 
 
-def _hash_messages(messages: Iterable[Mapping[str, Any]], digest: Any) -> Iterator[Mapping[str, Any]]:
+def _hash_messages(
+    messages: Iterable[Mapping[str, Any]], digest: Any
+) -> Iterator[Mapping[str, Any]]:
     for message in messages:
         if isinstance(message, Mapping):
-            digest.update(json.dumps(message, sort_keys=True, default=str).encode("utf-8", "replace") + b"\n")
+            digest.update(
+                json.dumps(message, sort_keys=True, default=str).encode("utf-8", "replace") + b"\n"
+            )
             yield message
 
 
 def _with_subagents(
     path: Path, pieces: Iterator[RawPiece], digest: Any, reader: TranscriptFormat
 ) -> Iterator[RawPiece]:
-    """Yield a file's pieces, and what each subagent noted in a file of its own, whole, where it was begun."""
+    """Yield a file's pieces, and what each subagent noted in a file of its own, whole, where it was
+    begun.
+    """
     waiting = sorted(_subagents(path, digest, reader), key=lambda found: found[0])
     for piece in pieces:
         while waiting and piece.at is not None and waiting[0][0] < piece.at.isoformat():
@@ -202,7 +239,9 @@ def _with_subagents(
         yield from rest
 
 
-def _subagents(path: Path, digest: Any, session: TranscriptFormat) -> Iterator[tuple[str, list[RawPiece]]]:
+def _subagents(
+    path: Path, digest: Any, session: TranscriptFormat
+) -> Iterator[tuple[str, list[RawPiece]]]:
     about = session.about
     for agent, file in session.subagent_files(path):
         reader = type(session)(agent)
@@ -210,11 +249,15 @@ def _subagents(path: Path, digest: Any, session: TranscriptFormat) -> Iterator[t
             pieces = list(_read(reader, read_records(file, digest)))
         except OSError as error:
             if may_pass(error):
-                raise TranscriptNotRead(f"{ascii(file.name)} cannot be read: {error.strerror}.", "Try again.") from None
+                raise TranscriptNotRead(
+                    f"{ascii(file.name)} cannot be read: {error.strerror}.", "Try again."
+                ) from None
             continue
         _learn_launch(file, about)
         for run in reader.about.subagents.values():
-            about.learn_subagent(run.agent, name=run.name, call_id=run.call_id or "", prompt=run.prompt)
+            about.learn_subagent(
+                run.agent, name=run.name, call_id=run.call_id or "", prompt=run.prompt
+            )
         if pieces:
             begun = next((piece.at.isoformat() for piece in pieces if piece.at), "")
             # No person typed what a subagent was given, and its tokens are in the session's total.
@@ -222,7 +265,9 @@ def _subagents(path: Path, digest: Any, session: TranscriptFormat) -> Iterator[t
 
 
 def _learn_launch(file: Path, about: TranscriptInfo) -> None:
-    """Read what the client noted beside a subagent's file: the type that it was started as, and by which call."""
+    """Read what the client noted beside a subagent's file: the type that it was started as, and by
+    which call.
+    """
     note_path = file.with_suffix(".meta.json")
     try:
         note = parse_json(read_regular(note_path, MAX_NOTED).decode("utf-8"))
@@ -234,25 +279,39 @@ def _learn_launch(file: Path, about: TranscriptInfo) -> None:
 
 
 def _redact(piece: RawPiece, stream: StreamRedactor) -> RawPiece:
-    """Take the secrets out of a piece, and return it. Only what a tool printed goes on from what it printed before."""
+    """Take the secrets out of a piece, and return it.
+
+    Only what a tool printed goes on from what it printed before.
+    """
     if piece.text:
         # A secret may be cut in two between two outputs of the same command.
         piece.text = stream.redact(piece.text, piece.follows if piece.role == "tool" else None)
     if piece.input is not None:
         piece.input = stream.redact_value(piece.input)
     piece.tool, piece.call_id = _name(piece.tool), _name(piece.call_id)
-    piece.model, piece.skill, piece.agent = _name(piece.model), _name(piece.skill), _name(piece.agent)
+    piece.model, piece.skill, piece.agent = (
+        _name(piece.model),
+        _name(piece.skill),
+        _name(piece.agent),
+    )
     return piece
 
 
 def _redact_again(pieces: Iterable[RawPiece], stream: StreamRedactor) -> Iterator[RawPiece]:
-    """Yield the pieces without secrets that only a later one showed to be secrets, cut to a length worth keeping."""
+    """Yield the pieces without secrets that only a later one showed to be secrets, cut to a length
+    worth keeping.
+    """
     for piece in pieces:
-        piece.text, piece.input = _short(stream.redact_known(piece.text)), stream.redact_known_in_value(piece.input)
+        piece.text, piece.input = (
+            _short(stream.redact_known(piece.text)),
+            stream.redact_known_in_value(piece.input),
+        )
         yield piece
 
 
-_CARRIED = attrgetter("at", "tool", "call_id", "is_error", "model", "input", "skill", "agent", "key", "tokens")
+_CARRIED = attrgetter(
+    "at", "tool", "call_id", "is_error", "model", "input", "skill", "agent", "key", "tokens"
+)
 
 
 def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
@@ -264,7 +323,11 @@ def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
         # Tokens of a piece without any text go to the next span, so that the sum is kept.
         piece.tokens, unpaid = piece.tokens + unpaid, 0
         quotes.note(piece.input)
-        parts = quotes.divide(piece.text, piece.origin, whole=piece.role == "tool") if piece.text.strip() else []
+        parts = (
+            quotes.divide(piece.text, piece.origin, whole=piece.role == "tool")
+            if piece.text.strip()
+            else []
+        )
         if not parts and (piece.input is not None or piece.call_id is not None):
             parts = [(piece.text, piece.origin)]
         if not parts:
@@ -274,7 +337,9 @@ def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
             index, piece.tokens = index + 1, 0
 
 
-def _session(about: TranscriptInfo, spans: tuple[Span, ...], stream: StreamRedactor, digest: str, stem: str) -> Session:
+def _session(
+    about: TranscriptInfo, spans: tuple[Span, ...], stream: StreamRedactor, digest: str, stem: str
+) -> Session:
     first = next((span.text[:READ] for span in spans if span.role == "user"), "")
     return Session(
         client=about.client,
@@ -296,7 +361,9 @@ def _session(about: TranscriptInfo, spans: tuple[Span, ...], stream: StreamRedac
 def _redact_run(run: SubagentRun, stream: StreamRedactor) -> SubagentRun:
     """Return a run without secrets. The name is the model's choice, so it may hold one too."""
     prompt = stream.redact(run.prompt) if run.prompt else ""
-    return SubagentRun(_name(run.agent) or "", _name(stream.redact(run.name)) or "", _name(run.call_id), prompt)
+    return SubagentRun(
+        _name(run.agent) or "", _name(stream.redact(run.name)) or "", _name(run.call_id), prompt
+    )
 
 
 def _short(text: str) -> str:
@@ -320,8 +387,14 @@ def _stem(path: Path) -> str:
 
 
 def _session_id(about: TranscriptInfo, otherwise: str) -> str:
-    """Return a session's id: the file's own name where a line says so too, or where no line has a plain one."""
+    """Return a session's id: the file's own name where a line says so too, or where no line has a
+    plain one.
+    """
     # A resumed session's file begins with copied lines that name the session before it.
     identity = otherwise if otherwise in about.names else about.session_id
     fits = identity and len(identity) <= 128 and _SAFE.issuperset(identity)
-    return identity if fits else "".join(char for char in otherwise if char in _SAFE)[:128] or "session"
+    return (
+        identity
+        if fits
+        else "".join(char for char in otherwise if char in _SAFE)[:128] or "session"
+    )

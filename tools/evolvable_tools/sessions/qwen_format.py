@@ -1,10 +1,20 @@
-"""The transcripts of Qwen Code: the envelope of Claude Code around messages whose text is in `parts`."""
+"""The transcripts of Qwen Code: the envelope of Claude Code around messages whose text is in
+`parts`.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from evolvable_tools.sessions.session import Origin, RawPiece, as_list, as_mapping, as_text, parse_moment, text_of
+from evolvable_tools.sessions.session import (
+    Origin,
+    RawPiece,
+    as_list,
+    as_mapping,
+    as_text,
+    parse_moment,
+    text_of,
+)
 from evolvable_tools.sessions.taint import TABLES
 from evolvable_tools.sessions.transcript_formats import TranscriptFormat, split_typed, typed_once
 
@@ -12,10 +22,14 @@ QWEN_TYPES = frozenset(TABLES["types"]["qwen"].split())
 """Types of lines that are read; others are skipped."""
 
 _WRAPPER = "tool_call"
-"""The tool by which a model calls the tools that the client holds back; their names are in its arguments."""
+"""The tool by which a model calls the tools that the client holds back; their names are in its
+arguments.
+"""
 
 _TYPED = frozenset((None, "mid_turn_user_message"))
-"""Subtypes of the lines under the user's name that a person wrote: notifications and timers have others."""
+"""Subtypes of the lines under the user's name that a person wrote: notifications and timers have
+others.
+"""
 
 _CONTEXT = "<qwen:"
 """How a part begins that the client or a hook added to a person's message."""
@@ -39,7 +53,9 @@ class QwenFormat(TranscriptFormat):
         agent = self._agent
         if agent is None and record.get("isSidechain") is True:
             agent = as_text(record.get("agentId")) or "sidechain"
-        base = RawPiece("system", Origin.MEMORY, "", parse_moment(record.get("timestamp")), agent=agent)
+        base = RawPiece(
+            "system", Origin.MEMORY, "", parse_moment(record.get("timestamp")), agent=agent
+        )
         self._learn(record, base, "sessionId")
         if agent is not None and (name := as_text(record.get("agentName"))):
             self.about.learn_subagent(agent, name=name)
@@ -52,7 +68,10 @@ class QwenFormat(TranscriptFormat):
         elif record.get("subtype") == "chat_compression":
             # The messages that the model keeps stand in the file already; only the summary is new.
             history = as_list(as_mapping(record.get("systemPayload")).get("compressedHistory"))
-            yield base.copy(origin=Origin.ASSISTANT, text=text_of(as_mapping(next(iter(history), None)).get("parts")))
+            yield base.copy(
+                origin=Origin.ASSISTANT,
+                text=text_of(as_mapping(next(iter(history), None)).get("parts")),
+            )
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         message = record.get("message")
@@ -88,11 +107,19 @@ class QwenFormat(TranscriptFormat):
                 response = as_mapping(answer.get("response"))
                 failed = "error" in response or status in ("error", "cancelled")
                 text = text_of(response.get("error", response.get("output")))
-                yield self._result(as_text(answer.get("id")), text, failed, base, unknown=as_text(answer.get("name")))
+                yield self._result(
+                    as_text(answer.get("id")),
+                    text,
+                    failed,
+                    base,
+                    unknown=as_text(answer.get("name")),
+                )
 
     def _user(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         """Yield what a person typed, and apart from it what the client and hooks added."""
-        typed = record.get("provenance", "real_user") == "real_user" and record.get("subtype") in _TYPED
+        typed = (
+            record.get("provenance", "real_user") == "real_user" and record.get("subtype") in _TYPED
+        )
         texts = [text for part in _parts(record) if (text := as_text(part.get("text")))]
         if base.agent is not None:
             yield from (base.copy(text=text, origin=Origin.ASSISTANT) for text in texts)
@@ -111,7 +138,9 @@ class QwenFormat(TranscriptFormat):
     def _count(self, usage: Mapping[str, Any]) -> None:
         total, cached = usage.get("totalTokenCount"), usage.get("cachedContentTokenCount")
         if type(total) is int:
-            self.about.tokens = (self.about.tokens or 0) + total - (cached if type(cached) is int else 0)
+            self.about.tokens = (
+                (self.about.tokens or 0) + total - (cached if type(cached) is int else 0)
+            )
 
 
 def _parts(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -1,4 +1,6 @@
-"""Which client wrote a transcript: each line counts for the format that knows it, and the most lines decide."""
+"""Which client wrote a transcript: each line counts for the format that knows it, and the most
+lines decide.
+"""
 
 from typing import Any
 
@@ -19,7 +21,10 @@ from evolvable_tools.sessions.transcript_formats import (
 
 def reader_of(first: list[dict[str, Any]]) -> TranscriptFormat:
     """Return the reader of a file by its first lines."""
-    codex = sum(str(record.get("type")) in CODEX_TYPES and isinstance(record.get("payload"), dict) for record in first)
+    codex = sum(
+        str(record.get("type")) in CODEX_TYPES and isinstance(record.get("payload"), dict)
+        for record in first
+    )
     of_claude = (record for record in first if str(record.get("type")) in CLAUDE_CODE_TYPES)
     claude = sum(bool({"sessionId", "message"} & record.keys()) for record in of_claude)
     qwen, droid, copilot = (sum(map(knows, first)) for knows in (is_qwen, is_droid, is_copilot))
@@ -41,7 +46,9 @@ def reader_of(first: list[dict[str, Any]]) -> TranscriptFormat:
 
 
 def _agent_of(first: list[dict[str, Any]]) -> str | None:
-    """Return the subagent of a file that is one's own: every line of the conversation in it says so."""
+    """Return the subagent of a file that is one's own: every line of the conversation in it says
+    so.
+    """
     conversation = [record for record in first if record.get("type") in ("user", "assistant")]
     if conversation and all(record.get("isSidechain") is True for record in conversation):
         return str(conversation[0].get("agentId") or "sidechain")[:80]

@@ -22,15 +22,21 @@ class TranscriptNotRead(TryAgain):
 
 
 class UnreadableMessages(NoTranscript):
-    """A transcript in a known form whose messages, or most of them, have no text that can be read."""
+    """A transcript in a known form whose messages, or most of them, have no text that
+    can be read.
+    """
 
 
 SUBAGENT_TOOLS = frozenset(("Agent", "Task", "agent", "task", "invoke_agent"))
-"""The tools that start a subagent: of Claude Code, of its older versions and Droid, of Qwen Code, of Copilot CLI and
-OpenCode, of Gemini CLI."""
+"""The tools that start a subagent: of Claude Code, of its older versions and Droid, of Qwen Code,
+of Copilot CLI and OpenCode, of Gemini CLI.
+"""
 
 SKILL_TOOL = "Skill"
-"""The tool of Claude Code that opens a skill. Where the skill's head says `context: fork`, it starts a subagent."""
+"""The tool of Claude Code that opens a skill.
+
+Where the skill's head says `context: fork`, it starts a subagent.
+"""
 
 
 class Origin(StrEnum):
@@ -67,14 +73,16 @@ UNTRUSTED = frozenset((Origin.WEB, Origin.MCP))
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One piece of a session: something said, a call of a tool, or what a call gave back. All texts are redacted.
+    """One piece of a session: something said, a call of a tool, or what a call gave back. All texts
+    are redacted.
 
-    index: its place in the session, from 0. turn: how many messages a person had typed by then; 0 before the first.
-    role: user, assistant, tool (what a call gave back) or system (what the client put in). tool: of a call and of its
-    result, as the client names it; call_id: what joins the two; input: what a call was given, None for everything
-    else. skill: the skill that the client says drove the step, or whose text it is. agent: the subagent that it
-    happened in, None in the session itself. key: by which a copy of a typed message or of a call is known in another
-    file. tokens: that were paid for it. copied: another session, which was read before, had it first.
+    index: its place in the session, from 0. turn: how many messages a person had typed by then; 0
+    before the first. role: user, assistant, tool (what a call gave back) or system (what the client
+    put in). tool: of a call and of its result, as the client names it; call_id: what joins the two;
+    input: what a call was given, None for everything else. skill: the skill that the client says
+    drove the step, or whose text it is. agent: the subagent that it happened in, None in the
+    session itself. key: by which a copy of a typed message or of a call is known in another file.
+    tokens: that were paid for it. copied: another session, which was read before, had it first.
     """
 
     index: int
@@ -104,8 +112,9 @@ class Span:
 class SubagentRun:
     """One run of a subagent. agent: what its spans name it by.
 
-    name: the type that it was started as, such as `clerk`. call_id: of the call that started it, None where that is not
-    known. prompt: the system prompt that it was given, redacted, '' where the client does not note it.
+    name: the type that it was started as, such as `clerk`. call_id: of the call that started it,
+    None where that is not known. prompt: the system prompt that it was given, redacted, '' where
+    the client does not note it.
     """
 
     agent: str
@@ -116,12 +125,13 @@ class SubagentRun:
 
 @dataclass(frozen=True, slots=True)
 class SessionHeading:
-    """What a session is, without its texts. client: such as claude-code or codex, messages for a list of messages.
+    """What a session is, without its texts. client: such as claude-code or codex, messages for a
+    list of messages.
 
     project: the folder that it worked in.
 
-    digest: of what was read, the same as long as the session did not go on. reviewing: it is itself a review or another
-    tool's watching of a session, from which nothing is learned.
+    digest: of what was read, the same as long as the session did not go on. reviewing: it is itself
+    a review or another tool's watching of a session, from which nothing is learned.
     """
 
     client: str
@@ -136,10 +146,11 @@ class SessionHeading:
 class Session(SessionHeading):
     """One session with what happened in it.
 
-    redactions: how many secrets of each type were taken out. tokens: those that were paid for in full, in and out,
-    without what came from a cache and without those of copied spans; None when nobody counted. model: the last that
-    answered. commit: the one that it began at, '' where the client does not note it. subagents: those whose type is
-    known. skipped: how many lines of its file were of a kind that is not read.
+    redactions: how many secrets of each type were taken out. tokens: those that were paid for in
+    full, in and out, without what came from a cache and without those of copied spans; None when
+    nobody counted. model: the last that answered. commit: the one that it began at, '' where the
+    client does not note it. subagents: those whose type is known. skipped: how many lines of its
+    file were of a kind that is not read.
     """
 
     spans: tuple[Span, ...]
@@ -165,8 +176,10 @@ class Session(SessionHeading):
 
 @dataclass(slots=True)
 class RawPiece:
-    """A span before it is redacted. typed: a person's message begins with it. follows: where in the text what a
-    command printed begins, behind what the client says of it. key, tokens: as of a span."""
+    """A span before it is redacted. typed: a person's message begins with it. follows: where in the
+    text what a command printed begins, behind what the client says of it. key, tokens: as of a
+    span.
+    """
 
     role: str
     origin: Origin
@@ -189,7 +202,17 @@ class RawPiece:
         # Each line of a transcript makes one or two. dataclasses.replace takes three times as long.
         p = self
         piece = RawPiece(
-            p.role, p.origin, p.text, p.at, p.tool, p.call_id, p.is_error, p.model, p.input, p.skill, p.agent
+            p.role,
+            p.origin,
+            p.text,
+            p.at,
+            p.tool,
+            p.call_id,
+            p.is_error,
+            p.model,
+            p.input,
+            p.skill,
+            p.agent,
         )
         piece.typed, piece.follows, piece.key, piece.tokens = p.typed, p.follows, p.key, p.tokens
         for name, value in changes.items():
@@ -214,7 +237,9 @@ class TranscriptInfo:
     reviewing: bool = False
     commit: str = ""
     names: set[str] = field(default_factory=set)
-    """Every name of a session in its lines: copied lines may keep the name of the session that they come from."""
+    """Every name of a session in its lines: copied lines may keep the name of the session that they
+    come from.
+    """
     known_lines: int = 0
     """Lines that this format knows."""
     skipped: int = 0
@@ -226,11 +251,16 @@ class TranscriptInfo:
     subagents: dict[str, SubagentRun] = field(default_factory=dict)
     """By the name that their spans have, and not yet redacted."""
 
-    def learn_subagent(self, agent: str, *, name: str = "", call_id: str = "", prompt: str = "") -> None:
+    def learn_subagent(
+        self, agent: str, *, name: str = "", call_id: str = "", prompt: str = ""
+    ) -> None:
         """Note what a line says of a subagent's run; what was said first stays."""
         run = self.subagents.get(agent) or SubagentRun(agent, "")
         self.subagents[agent] = SubagentRun(
-            agent, run.name or name, run.call_id or call_id or None, run.prompt or prompt[:MAX_PROMPT]
+            agent,
+            run.name or name,
+            run.call_id or call_id or None,
+            run.prompt or prompt[:MAX_PROMPT],
         )
 
 
@@ -281,7 +311,9 @@ def as_text(value: object) -> str | None:
 
 
 def text_of(content: object) -> str:
-    """Return the text of a message's or a result's content, be it a text, a block or a list of blocks."""
+    """Return the text of a message's or a result's content, be it a text, a block or a list of
+    blocks.
+    """
     if isinstance(content, str):
         return content
     parts = []

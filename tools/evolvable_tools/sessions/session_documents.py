@@ -1,4 +1,6 @@
-"""The transcripts of Cline CLI and Continue CLI: a JSON document for each session, with messages as APIs have them."""
+"""The transcripts of Cline CLI and Continue CLI: a JSON document for each session, with messages as
+APIs have them.
+"""
 
 import json
 import re
@@ -32,21 +34,30 @@ _TYPED = re.compile(r"\s*<user_input\b[^>\n]{0,200}>(.*?)(?:</user_input>|\Z)", 
 
 
 def is_document_name(name: str) -> bool:
-    """Return whether a file is named as Cline CLI and Continue CLI name the document of a session."""
+    """Return whether a file is named as Cline CLI and Continue CLI name the document of
+    a session.
+    """
     return _NAMES.fullmatch(name) is not None
 
 
-def read_document(path: Path, hasher: Hasher) -> tuple[MessageListFormat, Iterator[Mapping[str, Any]]] | None:
-    """Return the reader of a session in one JSON document, and its messages one by one; None for another file.
+def read_document(
+    path: Path, hasher: Hasher
+) -> tuple[MessageListFormat, Iterator[Mapping[str, Any]]] | None:
+    """Return the reader of a session in one JSON document, and its messages one by one; None for
+    another file.
 
     Raises OSError.
     """
     document = as_mapping(
-        parse_json(read_regular(path, MAX_DOCUMENT).decode("utf-8", "replace").removeprefix("\ufeff"))
+        parse_json(
+            read_regular(path, MAX_DOCUMENT).decode("utf-8", "replace").removeprefix("\ufeff")
+        )
     )
     session = as_text(document.get("sessionId"))
     messages, history = document.get("messages"), document.get("history")
-    rows: list[Any] | None = next((value for value in (messages, history) if isinstance(value, list)), None)
+    rows: list[Any] | None = next(
+        (value for value in (messages, history) if isinstance(value, list)), None
+    )
     if session is None or rows is None:
         return None
     hasher.update(json.dumps(rows, sort_keys=True).encode("utf-8", "replace"))
@@ -64,7 +75,9 @@ def _folder(value: object) -> str | None:
     return (as_text(value) or "").removeprefix("file://") or None
 
 
-def _cline_message(row: Mapping[str, Any], about: Mapping[str, Any], agent: bool) -> Mapping[str, Any]:
+def _cline_message(
+    row: Mapping[str, Any], about: Mapping[str, Any], agent: bool
+) -> Mapping[str, Any]:
     """Return a message of Cline. agent: of a subagent, whose prompts no person typed."""
     at, model = moment_of(row.get("ts")), as_mapping(row.get("modelInfo")).get("id")
     message = {**row, **about, "timestamp": at and at.isoformat(), "model": model}
@@ -83,7 +96,10 @@ def _continue_messages(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for state in map(as_mapping, as_list(row.get("toolCallStates"))):
         status, call = state.get("status"), as_text(state.get("toolCallId"))
         if status == "done" or status in _FAILED:
-            texts = [_blocks_text(as_mapping(block).get("content")) for block in as_list(state.get("output"))]
+            texts = [
+                _blocks_text(as_mapping(block).get("content"))
+                for block in as_list(state.get("output"))
+            ]
             answer = {"role": "tool", "tool_call_id": call, "content": "\n".join(texts)}
             yield {**answer, "is_error": status in _FAILED}
     if summary := as_text(row.get("conversationSummary")):
@@ -93,21 +109,30 @@ def _continue_messages(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _blocks_text(content: object) -> str:
     """Return the text of a result. Of an MCP server it is a JSON list of blocks."""
     blocks = parse_json(content) if isinstance(content, str) and content.startswith("[{") else None
-    is_blocks = isinstance(blocks, list) and all(isinstance(block, dict) and "type" in block for block in blocks)
+    is_blocks = isinstance(blocks, list) and all(
+        isinstance(block, dict) and "type" in block for block in blocks
+    )
     return text_of(blocks if is_blocks else content)
 
 
 class ClineFormat(MessageListFormat):
-    """Reads the messages of one session of Cline CLI. agent: the subagent whose file it is; no file says its name."""
+    """Reads the messages of one session of Cline CLI.
+
+    agent: the subagent whose file it is; no file says its name.
+    """
 
     client = "cline"
 
     def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
         used = as_mapping(record.get("metrics"))
-        paid = [count for key in ("inputTokens", "outputTokens") if type(count := used.get(key)) is int]
+        paid = [
+            count for key in ("inputTokens", "outputTokens") if type(count := used.get(key)) is int
+        ]
         if paid:
             cached = used.get("cacheReadTokens")
-            self.about.tokens = (self.about.tokens or 0) + sum(paid) - (cached if type(cached) is int else 0)
+            self.about.tokens = (
+                (self.about.tokens or 0) + sum(paid) - (cached if type(cached) is int else 0)
+            )
         for piece in super().read(record):
             piece.agent = self._agent
             yield piece
@@ -116,19 +141,30 @@ class ClineFormat(MessageListFormat):
         return as_text(record.get("id"))
 
     def _split_user_text(self, text: str, base: RawPiece) -> Iterator[RawPiece]:
-        """Yield a text in a person's name: typed is what the client put into its tag, which it begins with."""
+        """Yield a text in a person's name: typed is what the client put into its tag, which it
+        begins with.
+        """
         typed = _TYPED.match(text)
         if typed is not None:
             yield from split_typed(typed[1], base)
         if rest := text[typed.end() if typed else 0 :]:
             yield base.copy(text=rest)
 
-    def _message_result(self, call: str | None, content: object, fields: Mapping[str, Any], base: RawPiece) -> RawPiece:
+    def _message_result(
+        self, call: str | None, content: object, fields: Mapping[str, Any], base: RawPiece
+    ) -> RawPiece:
         """Return a result. Of an MCP server it is the whole answer, as JSON."""
-        answer = as_mapping(parse_json(content)) if isinstance(content, str) and content.startswith("{") else {}
+        answer = (
+            as_mapping(parse_json(content))
+            if isinstance(content, str) and content.startswith("{")
+            else {}
+        )
         # Tools of MCP servers are named SERVER__TOOL there; other tools may print such JSON
         # themselves.
-        if "__" in str(fields.get("name")) and isinstance(answer.get("content"), list):
+        if "__" in str(fields.get("name")) and isinstance(
+            answer.get("content"),
+            list,
+        ):
             failed = answer.get("isError") is True or fields.get("is_error") is True
             fields, content = {**fields, "is_error": failed}, answer["content"]
         return super()._message_result(call, content, fields, base)

@@ -34,7 +34,8 @@ _NO_SESSIONS = ("subagents", "memory", "tool-results")
 
 @dataclass(frozen=True, slots=True)
 class ListedSession:
-    """A session with what is known of it. at: when it began, ISO 8601 in UTC, or when its file was written last.
+    """A session with what is known of it. at: when it began, ISO 8601 in UTC, or when its file was
+    written last.
 
     turns: messages of a person, without those that it has from another session.
 
@@ -66,11 +67,13 @@ def list_sessions(
     project: str | None = None,
     foreign: Callable[[str, Collection[int]], Collection[int]] = lambda session, keys: (),
 ) -> SessionPage:
-    """Return the sessions below these folders, the newest first. find_ingested: what the library has of a session.
+    """Return the sessions below these folders, the newest first. find_ingested: what the library
+    has of a session.
 
-    project: only those that worked in this folder or below it; then `more` counts those that were not looked at.
-    foreign: which of these keys another session owns than this one. Of a message in several of the listed sessions
-    that nobody owns yet, the file that was written first has the turn.
+    project: only those that worked in this folder or below it; then `more` counts those that were
+    not looked at. foreign: which of these keys another session owns than this one. Of a message in
+    several of the listed sessions that nobody owns yet, the file that was written first has the
+    turn.
 
     Raises InvalidArgument for a limit out of range.
     """
@@ -84,7 +87,9 @@ def list_sessions(
             continue
         with suppress(NoTranscript, TranscriptNotRead, OSError):
             heading = outline(path)
-            if heading.client != "messages" and (project is None or _works_in(heading.project, project)):
+            if heading.client != "messages" and (
+                project is None or _works_in(heading.project, project)
+            ):
                 found.append((modified, path, heading))
     rows: list[ListedSession] = []
     owners: dict[int, str] = {}
@@ -92,25 +97,36 @@ def list_sessions(
     for modified, path, heading in reversed(found):
         turns = _own_turns(heading, foreign, owners)
         with suppress(OSError):
-            rows.append(_describe_session(path, modified, heading, turns, find_ingested(heading.session_id)))
+            rows.append(
+                _describe_session(path, modified, heading, turns, find_ingested(heading.session_id))
+            )
     return SessionPage(rows[::-1], more)
 
 
 def _own_turns(
-    heading: Outline, foreign: Callable[[str, Collection[int]], Collection[int]], owners: dict[int, str]
+    heading: Outline,
+    foreign: Callable[[str, Collection[int]], Collection[int]],
+    owners: dict[int, str],
 ) -> int:
-    """Return how many messages of a session no other one owns. owners: of those that were listed before."""
+    """Return how many messages of a session no other one owns.
+
+    owners: of those that were listed before.
+    """
     keys = [key for key in heading.typed if key is not None]
     others = set(foreign(heading.session_id, keys)) if keys else set()
     own = [
-        key for key in keys if key not in others and owners.setdefault(key, heading.session_id) == heading.session_id
+        key
+        for key in keys
+        if key not in others and owners.setdefault(key, heading.session_id) == heading.session_id
     ]
     return heading.typed.count(None) + len(own)
 
 
 def _works_in(folder: str | None, project: str) -> bool:
     base = os.path.abspath(os.path.expanduser(project))
-    return folder is not None and (folder == base or folder.startswith(base.rstrip(os.sep) + os.sep))
+    return folder is not None and (
+        folder == base or folder.startswith(base.rstrip(os.sep) + os.sep)
+    )
 
 
 def _describe_session(
@@ -125,7 +141,8 @@ def _describe_session(
 
 
 def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
-    """Return (when it was written last, path) of the files that may be sessions, the newest first. Reads none.
+    """Return (when it was written last, path) of the files that may be sessions, the newest first.
+    Reads none.
 
     A session in the database of OpenCode has the path `opencode.db/ID`.
     """
@@ -136,13 +153,18 @@ def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
             deep = len(Path(folder).relative_to(place).parts) >= DEPTH
             # Changing the list in place keeps os.walk out of these folders.
             below[:] = [] if deep else [name for name in below if name not in _NO_SESSIONS]
-            candidates = (name for name in names if name.endswith(".jsonl") or is_document_name(name))
+            candidates = (
+                name for name in names if name.endswith(".jsonl") or is_document_name(name)
+            )
             for path in (Path(folder, name) for name in candidates):
                 with suppress(OSError):
                     if not _is_of_subagent(path):
                         # Two places may overlap, or be links to one folder.
                         found.setdefault(os.path.realpath(path), (path.stat().st_mtime, path))
-    return sorted(found.values(), key=lambda item: (-item[0], str(item[1])))
+    return sorted(
+        found.values(),
+        key=lambda item: (-item[0], str(item[1])),
+    )
 
 
 def _is_of_subagent(path: Path) -> bool:
@@ -154,7 +176,9 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{5,100}")
 
 
 def find_transcript(places: Iterable[Path], session: str) -> Path | None:
-    """Return the newest transcript of a session, None without one: clients name the file after it, or its folder."""
+    """Return the newest transcript of a session, None without one: clients name the file after it,
+    or its folder.
+    """
     if not _ID.fullmatch(session):
         return None
     found = (path for _, path in transcript_files(places))
@@ -162,12 +186,20 @@ def find_transcript(places: Iterable[Path], session: str) -> Path | None:
 
 
 def _is_of(path: Path, session: str) -> bool:
-    """Return whether a file is named after a session; Gemini CLI has the first 8 characters of the id in the name."""
+    """Return whether a file is named after a session; Gemini CLI has the first 8 characters of the
+    id in the name.
+    """
     # 36 characters: a UUID. A shorter name could begin like another session's id.
-    begun = path.name.startswith("session-") and len(session) >= 36 and path.stem.endswith(f"-{session[:8]}")
+    begun = (
+        path.name.startswith("session-")
+        and len(session) >= 36
+        and path.stem.endswith(f"-{session[:8]}")
+    )
     return begun or path.stem.endswith(session) or session in (path.parent.name, session_name(path))
 
 
 def is_transcript_path(path: Path) -> bool:
-    """Return whether a path names a file as clients write transcripts, or a session in the database of OpenCode."""
+    """Return whether a path names a file as clients write transcripts, or a session in the database
+    of OpenCode.
+    """
     return path.suffix in (".json", ".jsonl") or split_database_path(path) is not None

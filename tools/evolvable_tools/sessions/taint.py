@@ -1,4 +1,5 @@
-"""The origin of text: of the result of a tool, of what a client wraps around a person's words, and of quotes.
+"""The origin of text: of the result of a tool, of what a client wraps around a person's words, and
+of quotes.
 
 Text that a later span repeats keeps the origin of the first.
 """
@@ -13,13 +14,16 @@ from typing import Any
 
 from evolvable_tools.sessions.session import UNTRUSTED, Origin
 
-TABLES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("origins.toml").read_text("utf-8"))
+TABLES: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("origins.toml").read_text("utf-8")
+)
 """What is known of the clients' tools, tags and prompts."""
 
 _TOOLS = {group: frozenset(names.split()) for group, names in TABLES["tools"].items()}
 COMMANDS, CONTINUES = _TOOLS["commands"], _TOOLS["continues"]
 _OURS = re.compile(
-    r"^(?:mcp__(?:plugin_)?evolvable(?:_evolvable)?(?:__|\.)|evolvable_{2,3}|mcp_evolvable_|evolvable-)(\w+)$"
+    r"^(?:mcp__(?:plugin_)?evolvable(?:_evolvable)?(?:__|\.)|evolvable_{2,3}|mcp_evolvable_|"
+    r"evolvable-)(\w+)$"
 )
 _OUR_DOCUMENTS = frozenset(("load_skill", "get_resource"))
 # Library texts, review requests and proposals: the library's own words prove nothing.
@@ -47,7 +51,9 @@ def result_origin(
         return _of_path(_first(arguments, *_PATH_KEYS), project)
     if (ours := _OURS.match(tool)) is not None:
         return _of_ours(ours[1], arguments)
-    return next((origin for group, origin in _GIVES.items() if tool in _TOOLS[group]), Origin.MCP), None
+    return next(
+        (origin for group, origin in _GIVES.items() if tool in _TOOLS[group]), Origin.MCP
+    ), None
 
 
 def command_line(arguments: Mapping[str, Any]) -> str:
@@ -57,12 +63,18 @@ def command_line(arguments: Mapping[str, Any]) -> str:
     if isinstance(value, list | tuple):
         words = [word for word in value if isinstance(word, str)]
         # A shell with a line to run is given as a list of three words, and the line is the last.
-        return words[-1] if len(words) > 2 and re.fullmatch(r"-[a-z]*c", words[-2]) else " ".join(words)
+        return (
+            words[-1]
+            if len(words) > 2 and re.fullmatch(r"-[a-z]*c", words[-2])
+            else " ".join(words)
+        )
     return value if isinstance(value, str) else ""
 
 
 def _of_command(command: str) -> tuple[Origin, str | None]:
-    """Return what a command's output is: text of others when it fetches any, a skill or memory when it reads one."""
+    """Return what a command's output is: text of others when it fetches any, a skill or memory when
+    it reads one.
+    """
     # The patterns below are searched in hostile text, so its length is bounded.
     line = command[:20_000]
     # A fetch counts as the web unless every address in it is one of this machine.
@@ -88,10 +100,14 @@ def _of_path(path: str | None, project: str | None) -> tuple[Origin, str | None]
     plain = path.replace("\\", "/")
     skill = _PATTERNS["skill_place"].search(plain) or _PATTERNS["skill_file"].search(plain)
     if skill is not None:
-        return Origin.SKILL, skill[1] if skill.re is _PATTERNS["skill_place"] else skill[2] or skill[3]
+        return Origin.SKILL, skill[1] if skill.re is _PATTERNS["skill_place"] else skill[
+            2
+        ] or skill[3]
     if _PATTERNS["memory_file"].search(plain):
         return Origin.MEMORY, None
-    if _PATTERNS["third_party"].search(plain) or (project is not None and not _lies_in(plain, project)):
+    if _PATTERNS["third_party"].search(plain) or (
+        project is not None and not _lies_in(plain, project)
+    ):
         return Origin.WEB, None
     return Origin.REPOSITORY, None
 
@@ -113,7 +129,18 @@ def _of_ours(tool: str, arguments: Mapping[str, Any]) -> tuple[Origin, str | Non
 
 
 def _first(arguments: Mapping[str, Any], *keys: str) -> str | None:
-    return next((arguments[key] for key in keys if isinstance(arguments.get(key), str) and arguments[key]), None)
+    return next(
+        (
+            arguments[key]
+            for key in keys
+            if isinstance(
+                arguments.get(key),
+                str,
+            )
+            and arguments[key]
+        ),
+        None,
+    )
 
 
 _ORIGINS = {tag: Origin(origin) for origin, tags in TABLES["tags"].items() for tag in tags.split()}
@@ -130,13 +157,19 @@ class MessagePart:
 
 
 def split_message(text: str) -> Iterator[MessagePart]:
-    """Yield the parts of a message that a client notes as the user's, in order; typed are those of origin USER."""
+    """Yield the parts of a message that a client notes as the user's, in order; typed are those of
+    origin USER.
+    """
     start = text.lstrip()
     for beginning, origin in TABLES["beginnings"].items():
         if start.startswith(beginning):
             yield _injected_part(text, Origin(origin))
             return
-    setup = _PATTERNS["codex_request"].match(text) if start.startswith("# Context from my IDE setup:") else None
+    setup = (
+        _PATTERNS["codex_request"].match(text)
+        if start.startswith("# Context from my IDE setup:")
+        else None
+    )
     if setup is not None:
         yield MessagePart(Origin.MEMORY, setup[0])
         text = text[setup.end() :]
@@ -166,13 +199,21 @@ def _cut(text: str) -> Iterator[tuple[MessagePart, str]]:
         end = len(text) if closing < 0 else closing + len(tag) + 3
         yield MessagePart(Origin.USER, text[at : opening.start()]), ""
         inner = text[opening.end() : closing if closing >= 0 else len(text)]
-        yield _injected_part(f"! {inner}" if tag == "bash-input" else inner, _ORIGINS[tag]), tag
+        yield (
+            _injected_part(
+                f"! {inner}" if tag == "bash-input" else inner,
+                _ORIGINS[tag],
+            ),
+            tag,
+        )
         at = end
     yield MessagePart(Origin.USER, text[at:]), ""
 
 
 def skill_name(text: str) -> str | None:
-    """Return the name of the skill whose text a client put into the context, None where it does not say."""
+    """Return the name of the skill whose text a client put into the context, None where it does not
+    say.
+    """
     found = _PATTERNS["skill_name"].search(text[:2_000])
     return (found[1] or found[2]) if found else None
 
@@ -213,8 +254,9 @@ class QuoteTracker:
     def divide(self, text: str, origin: Origin, *, whole: bool = False) -> list[tuple[str, Origin]]:
         """Return the parts of a text with their origins, in order, and remember them.
 
-        A person's text is divided at every earlier text of another origin; every other text at what third
-        parties said. whole: it is not divided; it is theirs when it is a copy for the most part.
+        A person's text is divided at every earlier text of another origin; every other text at what
+        third parties said. whole: it is not divided; it is theirs when it is a copy for the most
+        part.
         """
         if origin in UNTRUSTED:
             self._remember(text, origin)
@@ -229,10 +271,14 @@ class QuoteTracker:
         return found
 
     def note(self, value: Mapping[str, Any] | None) -> None:
-        """Remember the input of a call as its caller's own words, so that an echo of it keeps that origin."""
+        """Remember the input of a call as its caller's own words, so that an echo of it keeps that
+        origin.
+        """
         for text in (value or {}).values():
             if isinstance(text, str) and len(text) <= MAX_OWN:
-                self._own.update(mark for mark in _runs(_words_quoting(text)) if mark not in self._runs)
+                self._own.update(
+                    mark for mark in _runs(_words_quoting(text)) if mark not in self._runs
+                )
 
     def _remember(self, text: str, origin: Origin) -> None:
         lines = self._lines
@@ -252,13 +298,19 @@ class QuoteTracker:
 
     def _find_quotes(self, text: str, origin: Origin) -> list[tuple[int, int, Origin]]:
         """Return (start, end, origin) of earlier texts of others."""
-        marks = self._find_repeats(text) if self._runs and (origin in _SPOKEN or len(text) <= MAX_SEARCHED) else []
+        marks = (
+            self._find_repeats(text)
+            if self._runs and (origin in _SPOKEN or len(text) <= MAX_SEARCHED)
+            else []
+        )
         at, lines = 0, self._lines
         for line in text.splitlines(keepends=True):
             stripped = line.strip(_AROUND)
             if stripped.count(" ") >= LINE - 1:
                 of = lines.get(hash(stripped))
-                if of is not None and (of in UNTRUSTED or (origin is Origin.USER and of is not Origin.USER)):
+                if of is not None and (
+                    of in UNTRUSTED or (origin is Origin.USER and of is not Origin.USER)
+                ):
                     marks.append((at, at + len(line), of))
             at += len(line)
         return sorted(marks)
@@ -269,7 +321,11 @@ class QuoteTracker:
         if not any(found):
             return []
         places = [match.span() for match in _WORD.finditer(text.lower())]
-        return [(places[i][0], places[i + RUN - 1][1], of) for i, of in enumerate(found) if of is not None]
+        return [
+            (places[i][0], places[i + RUN - 1][1], of)
+            for i, of in enumerate(found)
+            if of is not None
+        ]
 
 
 def _words_quoting(text: str) -> list[str]:
@@ -278,7 +334,10 @@ def _words_quoting(text: str) -> list[str]:
 
 def _runs(words: Sequence[str]) -> Iterator[int]:
     # `hash` is enough here: the marks live only as long as the process reads one session.
-    return map(hash, zip(*(words[start:] for start in range(RUN)), strict=False))
+    return map(
+        hash,
+        zip(*(words[start:] for start in range(RUN)), strict=False),
+    )
 
 
 def _most(marks: Sequence[tuple[int, int, Origin]], text: str) -> Origin | None:
@@ -296,7 +355,14 @@ def _join_marks(marks: Sequence[tuple[int, int, Origin]]) -> Iterator[tuple[int,
     now: tuple[int, int, Origin] | None = None
     for start, end, of in marks:
         if now is not None and start <= now[1] + 2:
-            now = (now[0], max(now[1], end), now[2] if now[2] in UNTRUSTED else of)
+            now = (
+                now[0],
+                max(
+                    now[1],
+                    end,
+                ),
+                now[2] if now[2] in UNTRUSTED else of,
+            )
         else:
             if now is not None:
                 yield now
@@ -305,7 +371,9 @@ def _join_marks(marks: Sequence[tuple[int, int, Origin]]) -> Iterator[tuple[int,
         yield now
 
 
-def _cut_quoting(text: str, marks: Sequence[tuple[int, int, Origin]], origin: Origin) -> Iterator[tuple[str, Origin]]:
+def _cut_quoting(
+    text: str, marks: Sequence[tuple[int, int, Origin]], origin: Origin
+) -> Iterator[tuple[str, Origin]]:
     at = 0
     for start, end, of in _join_marks(marks):
         if _WORD.search(text, at, start):

@@ -30,19 +30,29 @@ from evolvable_tools.sessions.taint import (
 )
 
 CLAUDE_CODE_TYPES, CODEX_TYPES, _CALLS, _RESULTS = (
-    frozenset(TABLES["types"][name].split()) for name in ("claude_code", "codex", "codex_calls", "codex_results")
+    frozenset(TABLES["types"][name].split())
+    for name in ("claude_code", "codex", "codex_calls", "codex_results")
 )
-"""Types of lines by which a file of Claude Code or of Codex is known, and of Codex's calls and their results."""
+"""Types of lines by which a file of Claude Code or of Codex is known, and of Codex's calls and
+their results.
+"""
 
 # Claude Code's words in a refused call, before what the person typed instead.
 _SAID = "To tell you how to proceed, the user said:\n"
 _PERSONS = frozenset(("human", "user"))
 _OUTPUT = "Output:\n"
-_PROVENANCES = {"user": Origin.USER, "skills": Origin.SKILL, "harness": Origin.MEMORY, "memory": Origin.MEMORY}
+_PROVENANCES = {
+    "user": Origin.USER,
+    "skills": Origin.SKILL,
+    "harness": Origin.MEMORY,
+    "memory": Origin.MEMORY,
+}
 
 
 class TranscriptFormat:
-    """What the formats have in common: facts of the session, and its calls, which say where their results are from."""
+    """What the formats have in common: facts of the session, and its calls, which say where their
+    results are from.
+    """
 
     client: str
 
@@ -67,23 +77,32 @@ class TranscriptFormat:
         return None
 
     def learn_from_notes(self, path: Path) -> None:
-        """Read what the client noted elsewhere about the session in this file. Called before its lines are read."""
+        """Read what the client noted elsewhere about the session in this file.
+
+        Called before its lines are read.
+        """
 
     def subagent_folder(self, path: Path) -> Path | None:
-        """Return the folder with the files of the subagents of a session, None where the client keeps none so."""
+        """Return the folder with the files of the subagents of a session, None where the client
+        keeps none so.
+        """
         return None
 
     def subagent_files(self, path: Path) -> Iterator[tuple[str, Path]]:
         """Yield (subagent, file) for the files of the subagents of a session."""
         folder = self.subagent_folder(path)
-        for file in sorted(folder.rglob("agent-*.jsonl")) if folder is not None and folder.is_dir() else ():
+        for file in (
+            sorted(folder.rglob("agent-*.jsonl")) if folder is not None and folder.is_dir() else ()
+        ):
             yield file.stem.removeprefix("agent-")[:80], file
 
     def whole(self, lines: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
         """Return the lines to read, where the client may write a message in several."""
         return lines
 
-    def _learn(self, record: Mapping[str, Any], base: RawPiece, session: str = "session_id") -> None:
+    def _learn(
+        self, record: Mapping[str, Any], base: RawPiece, session: str = "session_id"
+    ) -> None:
         """Read what a line says of the session. session: the key of its id."""
         about = self.about
         about.known_lines += 1
@@ -93,14 +112,24 @@ class TranscriptFormat:
         about.project = about.project or as_text(record.get("cwd"))
         about.started = about.started or base.at
 
-    def _call(self, call: str | None, tool: str, arguments: Mapping[str, Any], base: RawPiece) -> RawPiece:
+    def _call(
+        self, call: str | None, tool: str, arguments: Mapping[str, Any], base: RawPiece
+    ) -> RawPiece:
         if call:
             # A result names only its call, so the tool and its arguments are kept until it comes.
             self._calls[call] = (tool, arguments)
-        return base.copy(role="assistant", origin=Origin.ASSISTANT, tool=tool, call_id=call, input=arguments)
+        return base.copy(
+            role="assistant", origin=Origin.ASSISTANT, tool=tool, call_id=call, input=arguments
+        )
 
     def _result(
-        self, call: str | None, text: str, failed: bool, base: RawPiece, *, unknown: str | None = None
+        self,
+        call: str | None,
+        text: str,
+        failed: bool,
+        base: RawPiece,
+        *,
+        unknown: str | None = None,
     ) -> RawPiece:
         """Return the result of a call. unknown: the tool where nothing is known of the call."""
         tool, arguments = self._calls.get(call or "", (unknown, {}))
@@ -114,7 +143,15 @@ class TranscriptFormat:
                 if self._runs_on(earlier_call[1])
             )
             origin = Origin.WEB if Origin.WEB in running else Origin.COMMAND
-        return base.copy(role="tool", origin=origin, text=text, tool=tool, call_id=call, is_error=failed, skill=skill)
+        return base.copy(
+            role="tool",
+            origin=origin,
+            text=text,
+            tool=tool,
+            call_id=call,
+            is_error=failed,
+            skill=skill,
+        )
 
     def _runs_on(self, arguments: Mapping[str, Any]) -> bool:
         """Return whether a call starts a command whose output a later call may show."""
@@ -151,7 +188,11 @@ class ClaudeCodeFormat(TranscriptFormat):
             yield from self._attachment(as_mapping(record.get("attachment")), base)
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return as_mapping(record.get("message")) if record.get("type") in ("user", "assistant") else None
+        return (
+            as_mapping(record.get("message"))
+            if record.get("type") in ("user", "assistant")
+            else None
+        )
 
     def row_of(self, record: Mapping[str, Any]) -> str | None:
         return as_text(record.get("uuid"))
@@ -171,7 +212,9 @@ class ClaudeCodeFormat(TranscriptFormat):
         for block in _blocks(message):
             if block.get("type") == "text" and as_text(block.get("text")):
                 yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=block["text"])
-            elif block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use") and as_text(block.get("name")):
+            elif block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use") and as_text(
+                block.get("name")
+            ):
                 tool, arguments = block["name"], as_mapping(block.get("input"))
                 called = self._call(as_text(block.get("id")), tool, arguments, base)
                 # The call itself names the skill: its result may be missing.
@@ -188,13 +231,19 @@ class ClaudeCodeFormat(TranscriptFormat):
             elif block.get("type") == "text" and as_text(block.get("text")):
                 yield from self._user_text(block["text"], record, base)
 
-    def _user_text(self, text: str, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
-        """Yield the texts under the user's name: typed texts, prompts of subagents, and injected texts."""
+    def _user_text(
+        self, text: str, record: Mapping[str, Any], base: RawPiece
+    ) -> Iterator[RawPiece]:
+        """Yield the texts under the user's name: typed texts, prompts of subagents, and injected
+        texts.
+        """
         if record.get("isMeta") is True:
             called = self._calls.get(str(record.get("sourceToolUseID")))
             name = (called and result_origin(*called, None)[1]) or skill_name(text)
             skilful = (
-                called is not None and called[0] == SKILL_TOOL or text.startswith("Base directory for this skill:")
+                called is not None
+                and called[0] == SKILL_TOOL
+                or text.startswith("Base directory for this skill:")
             )
             origin = Origin.SKILL if skilful else Origin.MEMORY
             yield base.copy(text=text, origin=origin, skill=name if skilful else None)
@@ -206,7 +255,9 @@ class ClaudeCodeFormat(TranscriptFormat):
             yield from split_typed(text, base)
 
     def _learn_started(self, record: Mapping[str, Any]) -> None:
-        """Read from the result of a call which subagent it started: by its type, or by a skill that is forked."""
+        """Read from the result of a call which subagent it started: by its type, or by a skill that
+        is forked.
+        """
         agent = as_text(as_mapping(record.get("toolUseResult")).get("agentId"))
         for block in _blocks(as_mapping(record.get("message"))) if agent else ():
             call = as_text(block.get("tool_use_id"))
@@ -219,13 +270,20 @@ class ClaudeCodeFormat(TranscriptFormat):
         call, text = as_text(block.get("tool_use_id")), text_of(block.get("content"))
         return self._result(call, text, block.get("is_error") is True, base)
 
-    def _split_refused_result(self, result: RawPiece, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _split_refused_result(
+        self, result: RawPiece, record: Mapping[str, Any], base: RawPiece
+    ) -> Iterator[RawPiece]:
         """Yield a result; of a call that a person refused, apart from it what they typed instead.
 
         The client says who refused it beside the text, where no tool can write.
         """
         about, separator, words = result.text.partition(_SAID)
-        if words and result.is_error and record.get("toolDenialKind") == "user-rejected" and base.agent is None:
+        if (
+            words
+            and result.is_error
+            and record.get("toolDenialKind") == "user-rejected"
+            and base.agent is None
+        ):
             yield result.copy(text=about + separator)
             yield from split_typed(words, base)
         else:
@@ -251,10 +309,14 @@ class ClaudeCodeFormat(TranscriptFormat):
             yield base.copy(text=text_of(attachment.get("content")))
         elif kind in ("nested_memory", "file"):
             inner = as_mapping(attachment.get("content"))
-            text = text_of(inner.get("content")) or text_of(as_mapping(inner.get("file")).get("content"))
+            text = text_of(inner.get("content")) or text_of(
+                as_mapping(inner.get("file")).get("content")
+            )
             origin = Origin.MEMORY
             if kind == "file":
-                origin = result_origin("Read", {"file_path": attachment.get("filename")}, self.about.project)[0]
+                origin = result_origin(
+                    "Read", {"file_path": attachment.get("filename")}, self.about.project
+                )[0]
             yield base.copy(text=text, origin=origin)
 
     def _count(self, message: Mapping[str, Any]) -> None:
@@ -289,13 +351,17 @@ def split_typed(text: str, base: RawPiece) -> Iterator[RawPiece]:
     """Yield the parts of a message in a person's name; what was typed has role user."""
     for part in split_message(text):
         if part.origin is Origin.USER:
-            yield base.copy(role="user", origin=Origin.USER, text=part.text.strip("\n"), skill=None, typed=True)
+            yield base.copy(
+                role="user", origin=Origin.USER, text=part.text.strip("\n"), skill=None, typed=True
+            )
         else:
             yield base.copy(origin=part.origin, text=part.text, skill=part.skill)
 
 
 def typed_once(pieces: Iterable[RawPiece]) -> Iterator[RawPiece]:
-    """Yield the pieces of one message, whatever its parts: only the first that was typed begins a turn."""
+    """Yield the pieces of one message, whatever its parts: only the first that was typed begins a
+    turn.
+    """
     opens = True
     for piece in pieces:
         opens, piece.typed = opens and not piece.typed, opens and piece.typed
@@ -303,7 +369,9 @@ def typed_once(pieces: Iterable[RawPiece]) -> Iterator[RawPiece]:
 
 
 class CodexFormat(TranscriptFormat):
-    """Reads the lines of one rollout of Codex, which states itself where each part of a message came from."""
+    """Reads the lines of one rollout of Codex, which states itself where each part of a message
+    came from.
+    """
 
     client = "codex"
 
@@ -316,7 +384,9 @@ class CodexFormat(TranscriptFormat):
         kind, payload = record.get("type"), as_mapping(record.get("payload"))
         if not isinstance(kind, str) or kind not in CODEX_TYPES:
             return
-        base = RawPiece("system", Origin.MEMORY, "", parse_moment(record.get("timestamp")), agent=self._agent)
+        base = RawPiece(
+            "system", Origin.MEMORY, "", parse_moment(record.get("timestamp")), agent=self._agent
+        )
         self._learn({}, base)
         if kind == "session_meta":
             self._begin(payload)
@@ -335,7 +405,11 @@ class CodexFormat(TranscriptFormat):
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         payload = as_mapping(record.get("payload"))
-        return payload if record.get("type") == "response_item" and payload.get("type") == "message" else None
+        return (
+            payload
+            if record.get("type") == "response_item" and payload.get("type") == "message"
+            else None
+        )
 
     def row_of(self, record: Mapping[str, Any]) -> str | None:
         payload = as_mapping(record.get("payload"))
@@ -345,18 +419,24 @@ class CodexFormat(TranscriptFormat):
             return None
         row = as_text(payload.get("id")) or as_text(payload.get("call_id"))
         if row is None and payload.get("type") == "message":
-            # Older rollouts number no messages. One is known by all that came before it in the session it began in.
+            # Older rollouts number no messages. One is known by all that came before it in the
+            # session it began in.
             text = f"{self._chain} {payload.get('role')} {text_of(payload.get('content'))}"
             row = self._chain = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
         return row and f"{payload.get('type')} {row}"
 
     def _begin_chain(self, session: str) -> None:
-        """Begin with the session that the next lines come from: a fork names itself, and then what it copied from."""
+        """Begin with the session that the next lines come from: a fork names itself, and then what
+        it copied from.
+        """
         if session and session != self._from:
             self._from = self._chain = session
 
     def _begin(self, payload: Mapping[str, Any]) -> None:
-        """Read the metadata of the session. A resumed or forked rollout says it again; the first time counts."""
+        """Read the metadata of the session.
+
+        A resumed or forked rollout says it again; the first time counts.
+        """
         about = self.about
         if about.session_id:
             return
@@ -370,7 +450,9 @@ class CodexFormat(TranscriptFormat):
         if isinstance(source, dict) and "subagent" in source:
             about.reviewing = source["subagent"] == "review"
             self._agent = "subagent"
-            role = as_text(as_mapping(as_mapping(source["subagent"]).get("thread_spawn")).get("agent_role"))
+            role = as_text(
+                as_mapping(as_mapping(source["subagent"]).get("thread_spawn")).get("agent_role")
+            )
             about.learn_subagent(self._agent, name=role or "")
         elif payload.get("thread_source") == "subagent":
             self._agent = "subagent"
@@ -378,10 +460,16 @@ class CodexFormat(TranscriptFormat):
     def _event(self, event: Mapping[str, Any]) -> None:
         item = as_mapping(event.get("item"))
         if event.get("type") == "item_completed":
-            if item.get("status") == "failed" or (isinstance(item.get("exit_code"), int) and item["exit_code"]):
+            if item.get("status") == "failed" or (
+                isinstance(item.get("exit_code"), int) and item["exit_code"]
+            ):
                 self._failed.add(str(item.get("id")))
         elif event.get("type") in ("mcp_tool_call_end", "exec_command_end", "patch_apply_end"):
-            if event.get("exit_code") or event.get("success") is False or "Err" in as_mapping(event.get("result")):
+            if (
+                event.get("exit_code")
+                or event.get("success") is False
+                or "Err" in as_mapping(event.get("result"))
+            ):
                 self._failed.add(str(event.get("call_id")))
         elif event.get("type") == "token_count":
             self._count(as_mapping(as_mapping(event.get("info")).get("total_token_usage")))
@@ -390,7 +478,9 @@ class CodexFormat(TranscriptFormat):
         total, cached = usage.get("total_tokens"), usage.get("cached_input_tokens")
         if isinstance(total, int):
             # Codex reports running totals, and a resumed rollout repeats older ones.
-            self.about.tokens = max(self.about.tokens or 0, total - (cached if isinstance(cached, int) else 0))
+            self.about.tokens = max(
+                self.about.tokens or 0, total - (cached if isinstance(cached, int) else 0)
+            )
 
     def _item(self, item: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         kind = item.get("type")
@@ -398,8 +488,17 @@ class CodexFormat(TranscriptFormat):
             yield from typed_once(self._message(item, base))
         elif kind in _CALLS:
             call = as_text(item.get("call_id")) or as_text(item.get("id"))
-            key = next((key for key in ("arguments", "input", "action") if isinstance(item.get(key), dict | str)), "")
-            yield self._call(call, _tool_of(str(kind), item), parse_arguments(key, item.get(key)), base)
+            key = next(
+                (
+                    key
+                    for key in ("arguments", "input", "action")
+                    if isinstance(item.get(key), dict | str)
+                ),
+                "",
+            )
+            yield self._call(
+                call, _tool_of(str(kind), item), parse_arguments(key, item.get(key)), base
+            )
         elif kind in _RESULTS:
             yield self._item_result(item, base.copy(model=None))
 
@@ -410,7 +509,10 @@ class CodexFormat(TranscriptFormat):
             return
         base = base.copy(model=None)
         passed = as_mapping(message.get("internal_chat_message_metadata_passthrough"))
-        kinds, facts = as_list(passed.get("content_item_kinds")), as_list(passed.get("content_item_metadata"))
+        kinds, facts = (
+            as_list(passed.get("content_item_kinds")),
+            as_list(passed.get("content_item_metadata")),
+        )
         for place, block in enumerate(content if isinstance(content, list) else [content]):
             text = text_of(block)
             origin = _provenance(place, kinds, facts)
@@ -452,10 +554,18 @@ def _provenance(place: int, kinds: list[Any], facts: list[Any]) -> Origin | None
     kind = str(kinds[place]) if place < len(kinds) else ""
     if fact.get("type") == "tool":
         space = str(fact.get("namespace", ""))
-        return Origin.MCP if space.startswith("mcp__") and "evolvable" not in space else Origin.MEMORY
+        return (
+            Origin.MCP if space.startswith("mcp__") and "evolvable" not in space else Origin.MEMORY
+        )
     found = _PROVENANCES.get(str(fact.get("type")))
     if found is None and kind:
-        found = Origin.USER if kind.startswith("user.") else None if kind == "unknown" else Origin.MEMORY
+        found = (
+            Origin.USER
+            if kind.startswith("user.")
+            else None
+            if kind == "unknown"
+            else Origin.MEMORY
+        )
     return found
 
 
@@ -468,9 +578,17 @@ def parse_arguments(key: str, value: object) -> Mapping[str, Any]:
 
 
 def _output(value: object) -> tuple[str, bool]:
-    """Return a result's text, and whether it says that it failed; older rollouts have JSON in it."""
-    if isinstance(value, str) and value.startswith('{"output":') and isinstance(inner := parse_json(value), dict):
-        return text_of(inner.get("output")), bool(as_mapping(inner.get("metadata")).get("exit_code"))
+    """Return a result's text, and whether it says that it failed; older rollouts have
+    JSON in it.
+    """
+    if (
+        isinstance(value, str)
+        and value.startswith('{"output":')
+        and isinstance(inner := parse_json(value), dict)
+    ):
+        return text_of(inner.get("output")), bool(
+            as_mapping(inner.get("metadata")).get("exit_code")
+        )
     if isinstance(value, dict):
         failed = value.get("success") is False or value.get("isError") is True
         return text_of(value.get("content", value.get("output"))), failed

@@ -1,9 +1,9 @@
 """The verbs: one function for each thing that a person or an agent can ask of a library.
 
-Begin with `find_skill`, `load_skill`, `update_resource` and `undo`. Each takes a `Library` and a `Caller`, and
-returns a frozen result that MCP and the command line print. `VERBS` and `TOOLS` list all of them with their effect
-and the authority that they need. `folder_states` and `library_status` are modules with one verb of the same name
-each.
+Begin with `find_skill`, `load_skill`, `update_resource` and `undo`. Each takes a `Library` and a
+`Caller`, and returns a frozen result that MCP and the command line print. `VERBS` and `TOOLS` list
+all of them with their effect and the authority that they need. `folder_states` and `library_status`
+are modules with one verb of the same name each.
 """
 
 from evolvable_store import late_names
@@ -28,10 +28,28 @@ if TYPE_CHECKING:
         remove_from_collection,
     )
     from evolvable_tools.verbs.duplicate_hints import DuplicateHints, near_duplicates_of, take_pairs
-    from evolvable_tools.verbs.edit import Updated, remove_resource, remove_together, restore_resource, update_resource
+    from evolvable_tools.verbs.edit import (
+        Updated,
+        remove_resource,
+        remove_together,
+        restore_resource,
+        update_resource,
+    )
     from evolvable_tools.verbs.fork_proposals import propose_forks
-    from evolvable_tools.verbs.host_catalog import MAIN, HostCatalog, SkillEntry, changes_seen, is_users, moves_seen
-    from evolvable_tools.verbs.lessons import WaitingLesson, lessons_line, short_line, waiting_lessons
+    from evolvable_tools.verbs.host_catalog import (
+        MAIN,
+        HostCatalog,
+        SkillEntry,
+        changes_seen,
+        is_users,
+        moves_seen,
+    )
+    from evolvable_tools.verbs.lessons import (
+        WaitingLesson,
+        lessons_line,
+        short_line,
+        waiting_lessons,
+    )
     from evolvable_tools.verbs.load import (
         MAX_TEXT,
         OUTCOMES,
@@ -212,9 +230,9 @@ else:
         __name__,
         {
             "collections": (
-                "BUDGET ListedSkill Shown SkillCollection SkillListing add_to_collection describe_listing "
-                "find_collection fitting_skills list_collections measure_listing plan_overrides read_skills "
-                "remove_from_collection"
+                "BUDGET ListedSkill Shown SkillCollection SkillListing add_to_collection "
+                "describe_listing find_collection fitting_skills list_collections "
+                "measure_listing plan_overrides read_skills remove_from_collection"
             ),
             "duplicate_hints": "DuplicateHints near_duplicates_of take_pairs",
             "edit": "Updated remove_resource remove_together restore_resource update_resource",
@@ -222,37 +240,39 @@ else:
             "host_catalog": "HostCatalog MAIN SkillEntry changes_seen is_users moves_seen",
             "lessons": "WaitingLesson lessons_line short_line waiting_lessons",
             "load": (
-                "EvidenceSummary Loaded MAX_TEXT OUTCOMES get_resource load_delegate load_skill note_load "
-                "report_outcome use_delegate"
+                "EvidenceSummary Loaded MAX_TEXT OUTCOMES get_resource load_delegate "
+                "load_skill note_load report_outcome use_delegate"
             ),
             "lookup_test": "AMONG LookupTest measure_lookup",
             "memory_facts": (
-                "add_fact briefing content_terms memories_for_clients parse_facts project_memory retire_facts "
-                "same_fact says_already"
+                "add_fact briefing content_terms memories_for_clients parse_facts "
+                "project_memory retire_facts same_fact says_already"
             ),
             "overview": (
-                "ContentComparison NOTHING OperationOverview ResourceOverview diff_resources diff_versions "
-                "diff_working_copies show_operation show_resource"
+                "ContentComparison NOTHING OperationOverview ResourceOverview diff_resources "
+                "diff_versions diff_working_copies show_operation show_resource"
             ),
             "prompts": "Prompt fill_prompt get_prompt list_prompts",
             "proposal_inbox": (
-                "Decided approve_as_asked approve_together changes_text expire is_expired list_waiting "
-                "propose propose_undo proposed_lines proposed_parts proposed_texts reject reopen "
-                "revert_or_propose seen_versions show_proposal"
+                "Decided approve_as_asked approve_together changes_text expire is_expired "
+                "list_waiting propose propose_undo proposed_lines proposed_parts "
+                "proposed_texts reject reopen revert_or_propose seen_versions show_proposal"
             ),
-            "purge_content": "PurgePlan Purged note_copy plan_blobs plan_file plan_secret purge resume_purges",
+            "purge_content": (
+                "PurgePlan Purged note_copy plan_blobs plan_file plan_secret purge resume_purges"
+            ),
             "rebased_proposals": "MergePart end_with_newline rebase",
             "registry": (
-                "ALIASES Authority EXAMPLES Effect FIRST GROUPS HINTS PLACES TOOLS Tool VERBS add_table "
-                "place_of refusal_reason verb_at"
+                "ALIASES Authority EXAMPLES Effect FIRST GROUPS HINTS PLACES TOOLS Tool VERBS "
+                "add_table place_of refusal_reason verb_at"
             ),
             "release": (
-                "ChannelLog ChannelStatus ChannelStep MAX_MOVES Published ReleaseMove changelog channel_log "
-                "channel_status publish set_policy withdraw_skills"
+                "ChannelLog ChannelStatus ChannelStep MAX_MOVES Published ReleaseMove "
+                "changelog channel_log channel_status publish set_policy withdraw_skills"
             ),
             "resource_info": (
-                "ResourceInfo ResourceState argument_schema copied_from get_info get_state main_document "
-                "plain_arguments"
+                "ResourceInfo ResourceState argument_schema copied_from get_info get_state "
+                "main_document plain_arguments"
             ),
             "reverse_merge": "UndoConflict",
             "scan_import": (
@@ -260,17 +280,19 @@ else:
                 "import_archive preview scan_path scan_resources trust withdraw_trust"
             ),
             "search": (
-                "CHOICES FoundSkills FurtherChoice ListedResource Listing MAX_MATCHES MAX_PAGE NEAREST "
-                "find_skill index_for list_page list_resources record_impressions"
+                "CHOICES FoundSkills FurtherChoice ListedResource Listing MAX_MATCHES "
+                "MAX_PAGE NEAREST find_skill index_for list_page list_resources "
+                "record_impressions"
             ),
             "tool_commands": (
                 "APPROVALS_FILE FOLDER PYTHON RunSpec ToolVersion approve_tool approved_digests "
-                "approved_version build_version out_of_force_line run_spec runnable_tool tool_version "
-                "withdraw_tool"
+                "approved_version build_version out_of_force_line run_spec runnable_tool "
+                "tool_version withdraw_tool"
             ),
             "unseen_changes": "UnseenChange approve_seen count_unseen list_unseen unseen_change",
             "versions": (
-                "CONTEXT CUT History MAX_LIMIT PastVersion Undone diff operations_undone resource_history undo"
+                "CONTEXT CUT History MAX_LIMIT PastVersion Undone diff operations_undone "
+                "resource_history undo"
             ),
             "waiting_proposal": "Grounds WaitingProposal as_read",
         },

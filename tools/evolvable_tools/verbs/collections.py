@@ -1,7 +1,9 @@
-"""Collections: named sets of skills, one of which a client lists by itself while find_skill finds the others.
+"""Collections: named sets of skills, one of which a client lists by itself while find_skill finds
+the others.
 
-Claude Code lists the names and descriptions of its skills in a budget; the skills that are used least lose their
-description there. The rule is cited in docs/living-beside.md. Search is not affected.
+Claude Code lists the names and descriptions of its skills in a budget; the skills that are used
+least lose their description there. The rule is cited in docs/living-beside.md. Search is not
+affected.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -46,7 +48,10 @@ class Shown(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListedSkill:
-    """One skill in a folder of a client. name: as the client calls it. uses: how often it was opened."""
+    """One skill in a folder of a client.
+
+    name: as the client calls it. uses: how often it was opened.
+    """
 
     id: int
     name: str
@@ -62,8 +67,9 @@ class ListedSkill:
 
 @dataclass(frozen=True, slots=True)
 class SkillListing:
-    """What a client's list holds. size: characters if no description were cut; bare: skills that lose theirs, the most
-    used first; hidden: skills that the client does not list."""
+    """What a client's list holds. size: characters if no description were cut; bare: skills that
+    lose theirs, the most used first; hidden: skills that the client does not list.
+    """
 
     skills: int
     size: int
@@ -73,7 +79,10 @@ class SkillListing:
 
 @dataclass(frozen=True, slots=True)
 class SkillCollection:
-    """A named set of skills. ids, refs: of its living skills; gone: those that were removed from the library."""
+    """A named set of skills.
+
+    ids, refs: of its living skills; gone: those that were removed from the library.
+    """
 
     name: str
     ids: frozenset[int]
@@ -93,22 +102,30 @@ def read_skills(library: Library, folder: WatchedFolder) -> list[ListedSkill]:
     tallies = library.evidence.tallies(list(entries))
     return [
         ListedSkill(
-            id_, directories[id_], str(entry.ref), len(entry.description), tallies[id_].loaded if id_ in tallies else 0
+            id_,
+            directories[id_],
+            str(entry.ref),
+            len(entry.description),
+            tallies[id_].loaded if id_ in tallies else 0,
         )
         for id_, entry in entries.items()
     ]
 
 
 def measure_listing(skills: Iterable[ListedSkill], overrides: Mapping[str, Shown]) -> SkillListing:
-    """Return what a client's list holds. overrides: how it lists a skill, by its name; whole where it does not say.
+    """Return what a client's list holds. overrides: how it lists a skill, by its name; whole where
+    it does not say.
 
-    Every name stays. Descriptions stay while they fit, those of the skills that are used most first.
+    Every name stays. Descriptions stay while they fit, those of the skills that are used most
+    first.
     """
     by_name = {skill.name: skill for skill in skills}
     state = {name: overrides.get(name, Shown.WHOLE) for name in by_name}
     whole = [skill for name, skill in by_name.items() if state[name] is Shown.WHOLE]
     names_only = [skill for name, skill in by_name.items() if state[name] is Shown.NAME]
-    hidden = [skill for name, skill in by_name.items() if state[name] in (Shown.PERSON, Shown.NEVER)]
+    hidden = [
+        skill for name, skill in by_name.items() if state[name] in (Shown.PERSON, Shown.NEVER)
+    ]
     lines = len(whole) + len(names_only)
     # "- " before each name, and a line end between the entries.
     names = sum(len(skill.name) + 2 for skill in (*whole, *names_only)) + max(0, lines - 1)
@@ -124,7 +141,8 @@ def measure_listing(skills: Iterable[ListedSkill], overrides: Mapping[str, Shown
 
 
 def fitting_skills(skills: Iterable[ListedSkill], beside: int = 0) -> list[ListedSkill]:
-    """Return the skills that are listed with their descriptions where the others are not listed, most used first.
+    """Return the skills that are listed with their descriptions where the others are not listed,
+    most used first.
 
     beside: characters of other skills in the same list.
     """
@@ -137,7 +155,9 @@ def fitting_skills(skills: Iterable[ListedSkill], beside: int = 0) -> list[Liste
 
 
 def describe_listing(listing: SkillListing) -> str:
-    """Return in a line what a list holds, of how much room, and how many skills lose their description there."""
+    """Return in a line what a list holds, of how much room, and how many skills lose their
+    description there.
+    """
     bare = len(listing.bare)
     loss = f"{bare:,} lose{'s' if bare == 1 else ''} {'its' if bare == 1 else 'their'} description"
     summary = f"{count(listing.skills, 'skill')}, {listing.size:,} of {BUDGET:,} characters"
@@ -152,13 +172,20 @@ def list_collections(library: Library) -> list[SkillCollection]:
     """Return all collections by name."""
     members = library.store.backend.collections.members()
     heads = library.store.backend.heads_by_id({id_ for ids in members.values() for id_ in ids})
-    return [_collection(name, [heads[id_] for id_ in ids if id_ in heads]) for name, ids in members.items()]
+    return [
+        _collection(name, [heads[id_] for id_ in ids if id_ in heads])
+        for name, ids in members.items()
+    ]
 
 
 def _collection(name: str, heads: Sequence[Head]) -> SkillCollection:
-    living = sorted((head for head in heads if head.version is not None), key=lambda head: str(head.ref))
+    living = sorted(
+        (head for head in heads if head.version is not None), key=lambda head: str(head.ref)
+    )
     gone = sorted(str(head.ref) for head in heads if head.version is None)
-    return SkillCollection(name, frozenset(head.id for head in living), [str(head.ref) for head in living], gone)
+    return SkillCollection(
+        name, frozenset(head.id for head in living), [str(head.ref) for head in living], gone
+    )
 
 
 def find_collection(library: Library, name: str) -> SkillCollection:
@@ -179,11 +206,15 @@ def add_to_collection(
     """
     check_may_decide(caller, "change collections")
     if not is_name(name):
-        hint = f"Use up to {MAX_NAME} lower-case letters, digits and single hyphens, such as `work`."
+        hint = (
+            f"Use up to {MAX_NAME} lower-case letters, digits and single hyphens, such as `work`."
+        )
         raise InvalidArgument(f"{name[:80]!r} is no name of a collection.", hint)
     collections = {collection.name: collection for collection in list_collections(library)}
     if name not in collections and len(collections) >= MAX_COLLECTIONS:
-        raise InvalidArgument(f"There are {MAX_COLLECTIONS} collections.", "Remove one of them first.")
+        raise InvalidArgument(
+            f"There are {MAX_COLLECTIONS} collections.", "Remove one of them first."
+        )
     added = [_skill(library, caller, ref).id for ref in refs]
     if not added and name not in collections:
         raise InvalidArgument(f"The collection {name} would be empty.", "Name at least one skill.")
@@ -205,7 +236,8 @@ def _skill(library: Library, caller: Caller, ref: Ref) -> Head:
 def remove_from_collection(
     library: Library, caller: Caller, name: str, refs: Sequence[Ref] = ()
 ) -> tuple[SkillCollection, list[str]]:
-    """Remove skills from a collection, without refs all of them, which ends it; return what is left, and what went.
+    """Remove skills from a collection, without refs all of them, which ends it; return what is
+    left, and what went.
 
     Raise Refused for anybody but a person, NotFound, NoSuchResource.
     """
@@ -226,7 +258,10 @@ def remove_from_collection(
 def _member(library: Library, caller: Caller, collection: SkillCollection, ref: Ref) -> int:
     head = library.store.head(ref, caller.scopes)
     if head.id not in collection.ids:
-        raise NotFound(f"{head.ref} is not in the collection {collection.name}.", f"It has: {_some(collection.refs)}.")
+        raise NotFound(
+            f"{head.ref} is not in the collection {collection.name}.",
+            f"It has: {_some(collection.refs)}.",
+        )
     return head.id
 
 
@@ -235,11 +270,15 @@ def _some(refs: Sequence[str]) -> str:
 
 
 def plan_overrides(
-    skills: Iterable[ListedSkill], chosen: Collection[int], own: Mapping[str, object], below: Mapping[str, str]
+    skills: Iterable[ListedSkill],
+    chosen: Collection[int],
+    own: Mapping[str, object],
+    below: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the settings that make a client list the chosen skills alone.
 
-    own: what a person set in the same file, which stays as it is. below: what files that count less say.
+    own: what a person set in the same file, which stays as it is. below: what files that count less
+    say.
     """
     chosen_by_name: dict[str, bool] = {}
     for skill in skills:

@@ -1,7 +1,9 @@
-"""Near duplicates: of any resources, and of what a single write made, found after its answer and given out once.
+"""Near duplicates: of any resources, and of what a single write made, found after its answer and
+given out once.
 
-A server compares on a thread of its own. Another process leaves the resource for the next `evolvable status`, which
-compares. Nothing is kept for good: `evolvable doctor` compares the whole library.
+A server compares on a thread of its own. Another process leaves the resource for the next
+`evolvable status`, which compares. Nothing is kept for good: `evolvable doctor` compares the whole
+library.
 """
 
 import logging
@@ -146,8 +148,12 @@ class DuplicateHints:
             self._notify(line)
 
 
-def _shared_words(library: Library, caller: Caller, heads: Sequence[Head], words: Sequence[str]) -> str:
-    """Return what two resources share, as an agent reads it: between marks where one of them is not trusted."""
+def _shared_words(
+    library: Library, caller: Caller, heads: Sequence[Head], words: Sequence[str]
+) -> str:
+    """Return what two resources share, as an agent reads it: between marks where one of them is not
+    trusted.
+    """
     text = ", ".join(f'"{word}"' if " " in word else word for word in words)
     authors = authorships(library, [head.id for head in heads], caller)
     marked = any(authors.get(head.id, NOBODYS).is_marked for head in heads)
@@ -155,7 +161,10 @@ def _shared_words(library: Library, caller: Caller, heads: Sequence[Head], words
 
 
 def hint_line(head: Head, other: Head, likeness: float, shared: str = "") -> str:
-    """Return one line of at most MAX_LINE bytes. shared: words of both, left out where they have no room."""
+    """Return one line of at most MAX_LINE bytes.
+
+    shared: words of both, left out where they have no room.
+    """
     line = f"{head.ref} and {other.ref} answer the same questions ({likeness:.0%} alike)"
     longer = f"{line[:-1]}: {shared})"
     if shared and len(longer.encode()) <= MAX_LINE:
@@ -165,23 +174,35 @@ def hint_line(head: Head, other: Head, likeness: float, shared: str = "") -> str
 
 
 def take_pairs(library: Library) -> list[str]:
-    """Return a line for each pair that was found since the last call; compare first what other processes left."""
+    """Return a line for each pair that was found since the last call; compare first what other
+    processes left.
+    """
     notes = take_notes(library.store.home)
     heads = library.store.backend.heads_by_id(notes) if notes else {}
-    waiting = [heads[resource] for resource, found in notes.items() if found is None and resource in heads][
-        -MAX_WAITING:
+    waiting = [
+        heads[resource] for resource, found in notes.items() if found is None and resource in heads
+    ][-MAX_WAITING:]
+    pairs = [
+        (resource, other, percent / 100)
+        for resource, found in notes.items()
+        for other, percent in found or ()
     ]
-    pairs = [(resource, other, percent / 100) for resource, found in notes.items() for other, percent in found or ()]
     try:
         # The newest first, which a line begins with.
         for pair in near_duplicates_of(library, waiting[::-1]).pairs if waiting else ():
-            refs = [library.store.head_or_none(Ref.parse(ref)) for ref in (pair.newcomer, pair.other)]
+            refs = [
+                library.store.head_or_none(Ref.parse(ref)) for ref in (pair.newcomer, pair.other)
+            ]
             heads |= {head.id: head for head in refs if head is not None}
             pairs += [(refs[0].id, refs[1].id, pair.likeness)] if refs[0] and refs[1] else []
     except EvolvableError as error:
         if may_pass(error):
             leave_for_status(library.store.home, [head.id for head in waiting])
-    heads |= library.store.backend.heads_by_id({other for _, other, _ in pairs} - heads.keys()) if pairs else {}
+    heads |= (
+        library.store.backend.heads_by_id({other for _, other, _ in pairs} - heads.keys())
+        if pairs
+        else {}
+    )
     lines = dict[frozenset[int], str]()
     for resource, other, likeness in pairs:
         first, second = heads.get(resource), heads.get(other)
@@ -204,16 +225,25 @@ def near_duplicates_of(
     heads = [
         head
         for resource in resources
-        if (head := resource if isinstance(resource, Head) else library.store.head_or_none(resource))
+        if (
+            head := resource if isinstance(resource, Head) else library.store.head_or_none(resource)
+        )
     ]
     if len(heads) <= retrieval.EACH:
         entries = _index_entries(library, heads)
-        return retrieval.find_near_duplicates(library.index, entries, seen=library.scopes_from, limit=limit)
+        return retrieval.find_near_duplicates(
+            library.index, entries, seen=library.scopes_from, limit=limit
+        )
     others = _index_entries(library, library.store.heads())
     ids = {head.id for head in heads}
     newcomers = [entry for entry in others if entry.id in ids]
     return retrieval.find_near_duplicates(
-        library.index, newcomers, seen=library.scopes_from, limit=limit, others=others, progress=progress
+        library.index,
+        newcomers,
+        seen=library.scopes_from,
+        limit=limit,
+        others=others,
+        progress=progress,
     )
 
 

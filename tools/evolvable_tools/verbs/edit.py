@@ -1,4 +1,5 @@
-"""What a change makes of a resource's files: whole files replaced, texts edited, and whether that leaves it sound.
+"""What a change makes of a resource's files: whole files replaced, texts edited, and whether that
+leaves it sound.
 
 The verbs update, restore and remove; a person removes several at once, too.
 """
@@ -51,20 +52,30 @@ def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) ->
     """Return the files of a resource under another's name. Raises NoSuchResource, NoSuchVersion."""
     head = library.store.head(source.at(None), caller.scopes)
     files = library.store.files(head, source.version)
-    old, new = main_file(head.kind, head.name), main_file(target.kind, target.name)
+    old, new = (
+        main_file(
+            head.kind,
+            head.name,
+        ),
+        main_file(target.kind, target.name),
+    )
     main = files.pop(old, None)
     if main is not None:
         # Only the first `name:` line, which is the one in the frontmatter; the line end stays as it
         # is.
         line = re.compile(rb"^name:[ \t]*[^\r\n]*", re.MULTILINE)
-        files[new] = File(line.sub(b"name: " + target.name.encode("utf-8"), main.data, count=1), main.mode)
+        files[new] = File(
+            line.sub(b"name: " + target.name.encode("utf-8"), main.data, count=1), main.mode
+        )
     return files
 
 
 def validate_change(ref: Ref, before: Files, after: Files, actor: Actor) -> list[str]:
-    """Return the warnings. Raises InvalidResource for what the change makes wrong that was not wrong before.
+    """Return the warnings. Raises InvalidResource for what the change makes wrong that was not
+    wrong before.
 
-    What the change lets the resource do is no warning: the scan asks about it where an agent does it.
+    What the change lets the resource do is no warning: the scan asks about it where an agent does
+    it.
     """
     found = find_problems(ref.kind, ref.name, after)
     # What a person writes ambiguously is the person's to decide; an agent has to be exact.
@@ -80,7 +91,8 @@ def validate_change(ref: Ref, before: Files, after: Files, actor: Actor) -> list
 
 
 def _same(problem: Problem) -> tuple[str, str]:
-    # Counts and line numbers in the text may differ; a description that gets shorter is no new problem.
+    # Counts and line numbers in the text may differ; a description that gets shorter is no new
+    # problem.
     return problem.path, re.sub(r"[0-9,]+", "", problem.text)
 
 
@@ -93,7 +105,8 @@ _LONGEST_PAUSE = 0.2  # seconds between two tries
 
 @dataclass(frozen=True)
 class Updated:
-    """What a change did. `operation` is None and `changed` empty when the content was there already.
+    """What a change did. `operation` is None and `changed` empty when the content was there
+    already.
 
     proposal_id: when the change was only proposed; version and operation are None then.
     """
@@ -120,67 +133,107 @@ def update_resource(
     copy_of: Ref | None = None,
     propose: bool = False,
 ) -> Updated:
-    """Make a new version from the head by replacing, adding and deleting files, then applying edits.
+    """Make a new version from the head by replacing, adding and deleting files, then applying
+    edits.
 
-    files: path -> new content, None deletes. edits: in order, after the files. create: the resource is new;
-    copy_of: it starts as a copy of this one. propose: nothing is changed yet, a person decides; so it is with what a
-    scan finds in a change by anybody but a person, and with their changes of a memory unless its policy is auto.
-    Without expected_version the change is applied again to the head of that moment; of whole files by an agent or a
-    script what `replace_files` makes. Raises VersionConflict, AlreadyExists, EditConflict, NoSuchFile, InvalidResource
-    with every problem, Frozen, NoSuchResource, InvalidArgument, Unsafe, Refused for a memory that is not theirs to
-    change and for a plugin's resource.
+    files: path -> new content, None deletes. edits: in order, after the files. create: the resource
+    is new; copy_of: it starts as a copy of this one. propose: nothing is changed yet, a person
+    decides; so it is with what a scan finds in a change by anybody but a person, and with their
+    changes of a memory unless its policy is auto. Without expected_version the change is applied
+    again to the head of that moment; of whole files by an agent or a script what `replace_files`
+    makes. Raises VersionConflict, AlreadyExists, EditConflict, NoSuchFile, InvalidResource with
+    every problem, Frozen, NoSuchResource, InvalidArgument, Unsafe, Refused for a memory that is not
+    theirs to change and for a plugin's resource.
     """
     if not (files or edits or copy_of):
-        raise InvalidArgument("Nothing to change was given.", "Pass files {path: text}, or edits [{path, old, new}].")
+        raise InvalidArgument(
+            "Nothing to change was given.", "Pass files {path: text}, or edits [{path, old, new}]."
+        )
     if copy_of is not None and not create:
         raise InvalidArgument("copy_of makes a new resource.", "Pass create=true as well.")
     _check_version(expected_version)
-    reason, needs_person = library.redact(reason), approvals.needs_person(library.policies, ref, caller.actor)
+    reason, needs_person = (
+        library.redact(reason),
+        approvals.needs_person(library.policies, ref, caller.actor),
+    )
     deadline, tries = time.monotonic() + RETRY_SECONDS, 0
     while True:
         try:
-            head, places = (None, None) if create else library.latest(_existing_head(library, caller, ref))
+            head, places = (
+                (None, None) if create else library.latest(_existing_head(library, caller, ref))
+            )
             check_not_plugins(target := head.ref if head else _new_name(library, ref))
             base = _check_expected(target, head, expected_version)
             manifest = library.store.manifest(head) if head else None
             before: Files = library.store.files_of(manifest) if manifest else {}
             start = copy_resource(library, caller, copy_of, target) if copy_of else before
-            whole = replace_files(library, caller, head, start, manifest, files or {}, expected_version)
+            whole = replace_files(
+                library, caller, head, start, manifest, files or {}, expected_version
+            )
             after = dict(whole.files)
             for edit in edits:
                 apply_edit(after, edit, target)
             warnings = [*whole.remarks, *validate_change(target, before, after, caller.actor)]
-            draft = _Draft(target, head, base, before, after, changed_files(before, after), warnings, manifest, places)
+            draft = _Draft(
+                target,
+                head,
+                base,
+                before,
+                after,
+                changed_files(before, after),
+                warnings,
+                manifest,
+                places,
+            )
             if copy_of:
                 draft = replace(draft, parent=_version_of(library, caller, copy_of))
             found = approvals.check_change(target, before, after, caller.actor)
             found = found if head else library.names.add_to(found, target)
-            waits = needs_person or approvals.edit_waits(library, caller, head, before, after, found)
+            waits = needs_person or approvals.edit_waits(
+                library, caller, head, before, after, found
+            )
             if propose or waits or requires_approval(caller, found):
                 return _propose(library, caller, draft, reason, found, by_request=propose)
             updated = _publish(library, caller, draft, reason, found)
             note_files(
-                library, caller, updated.ref, (updated.previous_version, updated.version), files or {}, whole.files
+                library,
+                caller,
+                updated.ref,
+                (updated.previous_version, updated.version),
+                files or {},
+                whole.files,
             )
             return updated
         except VersionConflict as error:
-            if error.overlap or expected_version is not None or create or time.monotonic() > deadline:
+            if (
+                error.overlap
+                or expected_version is not None
+                or create
+                or time.monotonic() > deadline
+            ):
                 raise
             # Of many at once, those that lost some rounds leave the others time to finish theirs.
-            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.005 * 2 ** min(tries, 10))))
+            time.sleep(
+                random.uniform(
+                    0,
+                    min(_LONGEST_PAUSE, 0.005 * 2 ** min(tries, 10)),
+                )
+            )
             tries += 1
 
 
 def _check_version(expected: int | None) -> None:
     if expected is not None and expected < 0:
-        raise InvalidArgument(f"{expected} is not a version.", "Versions are numbered 1, 2, 3, ...; 0 is none.")
+        raise InvalidArgument(
+            f"{expected} is not a version.", "Versions are numbered 1, 2, 3, ...; 0 is none."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A checked change that is not made yet. head: None for a new resource. base: the version it is made from, 0 for
-    none. files: none at all to remove the resource. manifest, places: of what is there before. parent: the version that
-    it is a copy of.
+    """A checked change that is not made yet. head: None for a new resource. base: the version it is
+    made from, 0 for none. files: none at all to remove the resource. manifest, places: of what is
+    there before. parent: the version that it is a copy of.
     """
 
     ref: Ref
@@ -202,7 +255,9 @@ def _version_of(library: Library, caller: Caller, source: Ref) -> Ref:
 
 
 COPY_OF = "copy of "
-"""What the evidence of an operation begins with that made a copy; the ref of the version follows."""
+"""What the evidence of an operation begins with that made a copy; the ref of the
+version follows.
+"""
 
 
 def requires_approval(caller: Caller, found: Scan) -> bool:
@@ -211,8 +266,8 @@ def requires_approval(caller: Caller, found: Scan) -> bool:
 
 
 _BORROWED = (
-    "More than half of its lines come from a repository or an import, so it has the author that they have: agents read"
-    " it between marks until a person approves it."
+    "More than half of its lines come from a repository or an import, so it has the author that "
+    "they have: agents read it between marks until a person approves it."
 )
 
 
@@ -223,7 +278,13 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
     # between the two leaves either the old or the new content, which the next sync settles.
     with library.stage_checkout(draft.head, draft.manifest, draft.files, draft.places) as staged:
         with _transaction(library, writer, draft.ref, reason, draft.parent) as tx:
-            tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.head is None, base=draft.manifest)
+            tx.put(
+                draft.ref,
+                draft.files,
+                expected_version=draft.base,
+                create=draft.head is None,
+                base=draft.manifest,
+            )
             if draft.head is None:
                 tx.bind_new(library.working_copies.free_places(draft.ref))
             staged.bind(tx)
@@ -235,14 +296,19 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
         *remarks,
         *delegate_warnings(library, draft.ref, draft.files),
     ]
-    updated = _finish_update(library, tx.written[0], tx.operation, draft.changed, warnings, written=staged.complete)
+    updated = _finish_update(
+        library, tx.written[0], tx.operation, draft.changed, warnings, written=staged.complete
+    )
     if frontmatter_bytes(draft.ref, draft.before) != frontmatter_bytes(draft.ref, draft.files):
         library.compare_later(caller, tx.written[0].id)
     return updated
 
 
-def _transaction(library: Library, caller: Caller, ref: Ref, reason: str, parent: Ref | None = None) -> Transaction:
-    """Return the transaction of one change; that of SOUL is signed where the person locked approvals.
+def _transaction(
+    library: Library, caller: Caller, ref: Ref, reason: str, parent: Ref | None = None
+) -> Transaction:
+    """Return the transaction of one change; that of SOUL is signed where the person locked
+    approvals.
 
     parent: the version that the change copies, which the operation's evidence names.
     """
@@ -250,12 +316,21 @@ def _transaction(library: Library, caller: Caller, ref: Ref, reason: str, parent
     is_soul = library.lock is not None and (ref.kind, ref.name) == (Kind.MEMORY, approvals.SOUL)
     if is_soul:
         library.authorise(caller, f"Writing {ref}")
-    return library.transaction(caller, reason, sign=is_soul, evidence=(f"{COPY_OF}{parent}",) if parent else ())
+    return library.transaction(
+        caller, reason, sign=is_soul, evidence=(f"{COPY_OF}{parent}",) if parent else ()
+    )
 
 
-def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan, *, by_request: bool) -> Updated:
-    """Keep a change for a person to decide on. by_request: the caller wanted no more than a proposal."""
-    identity = proposal_inbox.propose(library, caller, draft.ref, draft.base, draft.files, reason, found)
+def _propose(
+    library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan, *, by_request: bool
+) -> Updated:
+    """Keep a change for a person to decide on.
+
+    by_request: the caller wanted no more than a proposal.
+    """
+    identity = proposal_inbox.propose(
+        library, caller, draft.ref, draft.base, draft.files, reason, found
+    )
     warnings = [
         *draft.warnings,
         *approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN),
@@ -263,14 +338,19 @@ def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found
     ]
     if not by_request:
         warnings.append(
-            f"Nothing changed: a person has to see this first. It waits in the inbox as proposal {identity}."
-            " Go on without it."
+            "Nothing changed: a person has to see this first. It waits in the inbox as proposal "
+            f"{identity}. Go on without it."
         )
-    return Updated(str(draft.ref), None, draft.base or None, None, draft.changed, warnings, identity)
+    return Updated(
+        str(draft.ref), None, draft.base or None, None, draft.changed, warnings, identity
+    )
 
 
 def _check_expected(ref: Ref, head: Head | None, expected: int | None) -> int:
-    """Return the version there is now, 0 for none. Raises VersionConflict when another one was expected."""
+    """Return the version there is now, 0 for none.
+
+    Raises VersionConflict when another one was expected.
+    """
     now = (head.version if head else None) or 0
     if expected is not None and expected != now:
         raise VersionConflict(str(ref), expected, now)
@@ -278,11 +358,15 @@ def _check_expected(ref: Ref, head: Head | None, expected: int | None) -> int:
 
 
 def _existing_head(library: Library, caller: Caller, ref: Ref) -> Head:
-    """Return the head of a resource that is changed. Raise NoSuchResource, whose hint says how to make it."""
+    """Return the head of a resource that is changed.
+
+    Raise NoSuchResource, whose hint says how to make it.
+    """
     try:
         return library.store.head(ref, caller.scopes)
     except NoSuchResource as error:
-        if library.store.head_or_none(ref, caller.scopes) is not None:  # it was removed, and can be brought back
+        # It was removed, and can be brought back.
+        if library.store.head_or_none(ref, caller.scopes) is not None:
             raise
         raise NoSuchResource(str(error), f"{error.hint} To make it, pass create=true.") from None
 
@@ -292,7 +376,10 @@ def _new_name(library: Library, ref: Ref) -> Ref:
     new = ref.at(None).within(ref.scope or USER_SCOPE)
     head = library.store.head_or_none(new)
     if head is not None and head.version is not None:
-        raise AlreadyExists(f"{head.ref} exists already (version {head.version}).", "Update it, or choose a new name.")
+        raise AlreadyExists(
+            f"{head.ref} exists already (version {head.version}).",
+            "Update it, or choose a new name.",
+        )
     return new
 
 
@@ -308,9 +395,14 @@ def _finish_update(
     """Return what a write did, when the folders hold it. written: they do already."""
     # The folders that the staged exchange did not reach are written by the ordinary checkout.
     if result.changed and not written:
-        warnings = [*warnings, *library.checkout([result.ref], created=result.version == 1)]
+        warnings = [
+            *warnings,
+            *library.checkout([result.ref], created=result.version == 1),
+        ]
     operation_id, changed = operation.id if operation else None, changed if result.changed else []
-    return Updated(str(result.ref), result.version, result.previous, operation_id, changed, warnings)
+    return Updated(
+        str(result.ref), result.version, result.previous, operation_id, changed, warnings
+    )
 
 
 def restore_resource(
@@ -325,26 +417,32 @@ def restore_resource(
 ) -> Updated:
     """Make a new version with an old one's content; bring a removed resource back.
 
-    propose: nothing is changed yet, a person decides; so it is with what a scan finds in a change by anybody but a
-    person, and with what the level lets nobody else change. Raises NoSuchVersion, NoSuchResource, VersionConflict,
-    Frozen, Unsafe, Refused.
+    propose: nothing is changed yet, a person decides; so it is with what a scan finds in a change
+    by anybody but a person, and with what the level lets nobody else change. Raises NoSuchVersion,
+    NoSuchResource, VersionConflict, Frozen, Unsafe, Refused.
     """
     store, reason = library.store, library.redact(reason)
     needs_person = approvals.needs_person(library.policies, ref, caller.actor)
-    head, _ = library.latest(store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes))
+    head, _ = library.latest(
+        store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes)
+    )
     then, now = store.files(head, version), store.files(head) if head.version else {}
     changed = changed_files(now, then)
     found = approvals.check_change(head.ref, now, then, caller.actor)
     needs_person = needs_person or approvals.change_waits(library, caller, head)
     needs_person = needs_person or approvals.frozen_section_waits(library, caller, now, then)
     if propose or needs_person or requires_approval(caller, found):
-        draft = _Draft(head.ref, head, _check_expected(head.ref, head, expected_version), now, then, changed)
+        draft = _Draft(
+            head.ref, head, _check_expected(head.ref, head, expected_version), now, then, changed
+        )
         return _propose(library, caller, draft, reason, found, by_request=propose)
     with _transaction(library, caller, head.ref, reason) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
     # What the caller has of the resource is the restored version from here on.
     if library.served_texts.files_of(caller.reader, str(head.ref)):
-        library.served_texts.note(caller.reader, str(head.ref), "", tx.written[0].version or head.latest)
+        library.served_texts.note(
+            caller.reader, str(head.ref), "", tx.written[0].version or head.latest
+        )
     warnings = approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
     return _finish_update(library, tx.written[0], tx.operation, changed, warnings)
 
@@ -360,29 +458,43 @@ def remove_resource(
 ) -> Updated:
     """Make the name point nowhere; every version stays and can be restored.
 
-    propose: nothing is changed yet, a person decides; so it is with an agent's removal of what others made, and of more
-    resources than approvals.MAX_REMOVED. Raises NoSuchResource, VersionConflict, Frozen, Refused.
+    propose: nothing is changed yet, a person decides; so it is with an agent's removal of what
+    others made, and of more resources than approvals.MAX_REMOVED. Raises NoSuchResource,
+    VersionConflict, Frozen, Refused.
     """
-    reason, needs_person = library.redact(reason), approvals.needs_person(library.policies, ref, caller.actor)
+    reason, needs_person = (
+        library.redact(reason),
+        approvals.needs_person(library.policies, ref, caller.actor),
+    )
     head, _ = library.latest(library.store.head(ref, caller.scopes))
     if propose or needs_person or approvals.removal_waits(library, caller, head):
-        draft = _Draft(head.ref, head, _check_expected(head.ref, head, expected_version), {}, {}, [])
+        draft = _Draft(
+            head.ref, head, _check_expected(head.ref, head, expected_version), {}, {}, []
+        )
         return _propose(library, caller, draft, reason, approvals.NOTHING, by_request=propose)
     with _transaction(library, caller, head.ref, reason) as tx:
         tx.remove(head.ref, expected_version=expected_version)
     return _finish_update(library, tx.written[0], tx.operation, [], [])
 
 
-def remove_together(library: Library, caller: Caller, versions: Mapping[Ref, int | None], reason: str) -> Operation:
+def remove_together(
+    library: Library, caller: Caller, versions: Mapping[Ref, int | None], reason: str
+) -> Operation:
     """Make several names point nowhere by one operation, all of them or none; every version stays.
 
-    versions: resource -> the version that the person saw. Raises Refused for anybody but a person, InvalidArgument for
-    none and for a memory, which is removed by itself, NoSuchResource, VersionConflict, Frozen.
+    versions: resource -> the version that the person saw. Raises Refused for anybody but a person,
+    InvalidArgument for none and for a memory, which is removed by itself, NoSuchResource,
+    VersionConflict, Frozen.
     """
     check_may_decide(caller, "remove several resources at once")
     if not versions or any(ref.kind is Kind.MEMORY for ref in versions):
-        raise InvalidArgument("A memory is removed by itself, and nothing was removed.", "Choose no memory.")
-    heads = [(library.latest(library.store.head(ref, caller.scopes))[0], seen) for ref, seen in versions.items()]
+        raise InvalidArgument(
+            "A memory is removed by itself, and nothing was removed.", "Choose no memory."
+        )
+    heads = [
+        (library.latest(library.store.head(ref, caller.scopes))[0], seen)
+        for ref, seen in versions.items()
+    ]
     with library.transaction(caller, library.redact(reason)) as tx:
         # expected_version refuses what changed since the person saw it, and with it the whole
         # operation.
@@ -408,20 +520,32 @@ MAX_TEXT = 400_000
 _PRINCIPALS = {AuthorKind.REPOSITORY: Principal.REPOSITORY, AuthorKind.IMPORT: Principal.IMPORT}
 
 
-def borrowed_from(library: Library, caller: Caller, head: Head | None, before: Files, files: Files) -> Identity | None:
-    """Return who brought the text of a resource that a caller writes and no person stood for; None for the caller.
+def borrowed_from(
+    library: Library, caller: Caller, head: Head | None, before: Files, files: Files
+) -> Identity | None:
+    """Return who brought the text of a resource that a caller writes and no person stood for; None
+    for the caller.
 
-    head, before: of the resource, None and none for a new one. A change that brings few lines, or less than half of
-    them, is not compared: that costs an update nothing.
+    head, before: of the resource, None and none for a new one. A change that brings few lines, or
+    less than half of them, is not compared: that costs an update nothing.
     """
     lines = set[bytes]() if caller.decides else _lines(files)
     added = lines - _lines(before)
     # Comparing with every resource reads their files, so small changes return before it.
     if len(added) <= SHARED * len(lines) or (head is not None and len(added) < MIN_ADDED):
         return None
-    if head is not None and not authorships(library, [head.id], caller)[head.id].is_new:
+    if (
+        head is not None
+        and not authorships(
+            library,
+            [head.id],
+            caller,
+        )[head.id].is_new
+    ):
         return None
-    heads = {other.id: other for other in library.store.heads() if head is None or other.id != head.id}
+    heads = {
+        other.id: other for other in library.store.heads() if head is None or other.id != head.id
+    }
     for resource, authorship in authorships(library, heads, caller).items():
         if not authorship.is_strangers:
             continue
@@ -433,11 +557,15 @@ def borrowed_from(library: Library, caller: Caller, head: Head | None, before: F
 
 
 def _strangers(library: Library, head: Head, authorship: Authorship) -> Files:
-    return {path: file for path, file in library.store.files(head).items() if authorship.of(path).why}
+    return {
+        path: file for path, file in library.store.files(head).items() if authorship.of(path).why
+    }
 
 
 def _lines(files: Files) -> set[bytes]:
-    """Return the lines of the texts, without spaces, that are long enough to say where they are from."""
+    """Return the lines of the texts, without spaces, that are long enough to say where they are
+    from.
+    """
     return {
         plain
         for file in files.values()

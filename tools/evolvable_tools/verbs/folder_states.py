@@ -1,6 +1,8 @@
-"""How the watched folders stand. `status`, `folders`, `doctor` and the page show what is found here, and nothing else.
+"""How the watched folders stand. `status`, `folders`, `doctor` and the page show what is found
+here, and nothing else.
 
-It is asked for often, so it reads rows and file times, and of a folder only directories that may have changed.
+It is asked for often, so it reads rows and file times, and of a folder only directories that may
+have changed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,16 +30,18 @@ IN_SYNC = "in sync"
 
 @dataclass(frozen=True, slots=True)
 class WatchedRoot:
-    """One watched folder, and all in which it differs from the library. Directories are relative to it.
+    """One watched folder, and all in which it differs from the library. Directories are relative to
+    it.
 
-    there: whether the folder is there. state: all that follows in a few words. resources: how many it holds.
-    behind: directories that hold an older version than the library. conflicts: those with an open one, and what it is.
-    obstacle: what keeps the folder from being read and written, '' for nothing; then no directory was looked at.
-    not_imported: directories that no sync imports as they are, each with every reason. held: those whose content
-    waits, each with its proposal. changed: those that the next sync imports. missing: those that the library knows and
-    that are not there. read_only: whether nothing may be written into it. waiting_for_git: those of changed that are
-    imported when git has finished, each with what git is doing. pulled: the commit of the newest pull that brought
-    something here, where the person follows the pulls of the folder, '' for none.
+    there: whether the folder is there. state: all that follows in a few words. resources: how many
+    it holds. behind: directories that hold an older version than the library. conflicts: those with
+    an open one, and what it is. obstacle: what keeps the folder from being read and written, '' for
+    nothing; then no directory was looked at. not_imported: directories that no sync imports as they
+    are, each with every reason. held: those whose content waits, each with its proposal. changed:
+    those that the next sync imports. missing: those that the library knows and that are not there.
+    read_only: whether nothing may be written into it. waiting_for_git: those of changed that are
+    imported when git has finished, each with what git is doing. pulled: the commit of the newest
+    pull that brought something here, where the person follows the pulls of the folder, '' for none.
     """
 
     path: str
@@ -59,15 +63,27 @@ class WatchedRoot:
 
 
 def folder_states(library: Library) -> list[WatchedRoot]:
-    """Return the watched folders in the order they were added, and how each stands. Change nothing."""
+    """Return the watched folders in the order they were added, and how each stands.
+
+    Change nothing.
+    """
     return [_describe_folder(library, folder) for folder in library.working_copies.folders()]
 
 
 def _describe_folder(library: Library, folder: WatchedFolder) -> WatchedRoot:
-    copy, bound = library.working_copies.copy(folder), library.working_copies.bindings.of_folder(folder)
+    copy, bound = (
+        library.working_copies.copy(folder),
+        library.working_copies.bindings.of_folder(folder),
+    )
     heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
-    behind = sorted(place for place, binding in bound.items() if binding.version != heads[binding.resource].version)
-    conflicts = sorted(f"{place}: {binding.conflict}" for place, binding in bound.items() if binding.conflict)
+    behind = sorted(
+        place
+        for place, binding in bound.items()
+        if binding.version != heads[binding.resource].version
+    )
+    conflicts = sorted(
+        f"{place}: {binding.conflict}" for place, binding in bound.items() if binding.conflict
+    )
     exists, obstacle = folder.path.is_dir(), copy.obstacle()
     root = WatchedRoot(
         path=str(folder.path),
@@ -88,11 +104,20 @@ def _describe_folder(library: Library, folder: WatchedFolder) -> WatchedRoot:
 
 
 def _newest_pull(library: Library, folder: WatchedFolder, bound: dict[str, Binding]) -> str:
-    """Return the commit of the newest pull into a folder whose pulls the person follows, '' for none."""
-    if not any(folder.path.is_relative_to(followed) for followed in library.store.backend.followed_folders()):
+    """Return the commit of the newest pull into a folder whose pulls the person follows, '' for
+    none.
+    """
+    if not any(
+        folder.path.is_relative_to(followed)
+        for followed in library.store.backend.followed_folders()
+    ):
         return ""
-    found = library.store.backend.authorship.newest_authors({binding.resource for binding in bound.values()})
-    version_authors = [author for authors in found.values() for author in (authors.maker, *authors.others.values())]
+    found = library.store.backend.authorship.newest_authors(
+        {binding.resource for binding in bound.values()}
+    )
+    version_authors = [
+        author for authors in found.values() for author in (authors.maker, *authors.others.values())
+    ]
     newest = max(
         (author for author in version_authors if author.pull is not None),
         key=lambda author: author.operation,
@@ -102,18 +127,28 @@ def _newest_pull(library: Library, folder: WatchedFolder, bound: dict[str, Bindi
 
 
 def _add_directories(library: Library, folder: WatchedFolder, root: WatchedRoot) -> str:
-    """Add how the directories of the folder stand. Return what keeps a sync from it, '' for nothing."""
+    """Add how the directories of the folder stand.
+
+    Return what keeps a sync from it, '' for nothing.
+    """
     status = library.working_copies.copy(folder).status
     survey = status.everything()
     # An unmounted disk looks like a folder whose resources were all deleted; nothing may be removed
     # then.
     if survey.gone:
-        return f"{folder.path} holds none of what it held, as when a disk is not mounted. Bring it back."
+        return (
+            f"{folder.path} holds none of what it held, as when a disk is not mounted. "
+            "Bring it back."
+        )
     held = library.store.backend.held_directories.of_folder(folder)
-    root.not_imported.extend(DirectoryIssue(place, (why,)) for place, why in survey.left_out.items())
+    root.not_imported.extend(
+        DirectoryIssue(place, (why,)) for place, why in survey.left_out.items()
+    )
     # What a sync leaves out is reported with its reason, and not read again here.
     rest = survey.directories - survey.left_out.keys()
-    for state in status.find_changed_states(sorted(status.filter_changed(rest - status.filter_linked(rest)))):
+    for state in status.find_changed_states(
+        sorted(status.filter_changed(rest - status.filter_linked(rest)))
+    ):
         waiting = held.get(state.directory)
         # Held only as long as the directory has the content that the proposal is about.
         if waiting is not None and state.tree == waiting.tree:
@@ -143,10 +178,15 @@ def _reasons(library: Library, folder: WatchedFolder, state: DirectoryState) -> 
         return [f"no name can be made of {quote_text(place.name)}"]
     if state.binding is None and (why := copied_from(place, kind, state.files)):
         return [why]
-    manifest = known_manifest(library.store, state.binding, state.head) if state.reading.left_out else ()
-    # As a sync imports them: a skill is held to its directory's name, any other kind to what can be made of it.
+    manifest = (
+        known_manifest(library.store, state.binding, state.head) if state.reading.left_out else ()
+    )
+    # As a sync imports them: a skill is held to its directory's name, any other kind to what can be
+    # made of it.
     name = place.name if kind is Kind.SKILL else state.name
-    return reasons_against(kind, name, state.reading, manifest, known_files(library.store, state.binding, state.head))
+    return reasons_against(
+        kind, name, state.reading, manifest, known_files(library.store, state.binding, state.head)
+    )
 
 
 def _is_unsaved(library: Library, state: DirectoryState) -> bool:
@@ -155,7 +195,9 @@ def _is_unsaved(library: Library, state: DirectoryState) -> bool:
     if state.binding is not None and state.binding.version is None and state.tree is None:
         return False  # what a removal left of the person's is no resource
     version = (state.binding.version if state.binding else None) or (head.version if head else None)
-    known_tree = library.store.manifest(head, version).tree if head is not None and version else empty
+    known_tree = (
+        library.store.manifest(head, version).tree if head is not None and version else empty
+    )
     unread = state.reading is not None and not state.reading.files and bool(state.reading.left_out)
     return unread or (state.tree or empty) != known_tree
 
@@ -201,13 +243,19 @@ def folder_problems(folder: WatchedRoot) -> Iterator[FolderProblem]:
             "The library is right; the program that makes the folder has to bring it.",
         )
     elif folder.behind and folder.there and not folder.obstacle:
-        yield FolderProblem(f"{folder.path} is behind in {_some(folder.behind)}.", "`evolvable folders sync`.")
+        yield FolderProblem(
+            f"{folder.path} is behind in {_some(folder.behind)}.", "`evolvable folders sync`."
+        )
     for conflict in folder.conflicts:
-        yield FolderProblem(f"{folder.path}/{conflict}.", "Edit the file as it should be, and save it.")
+        yield FolderProblem(
+            f"{folder.path}/{conflict}.", "Edit the file as it should be, and save it."
+        )
     for issue in folder.not_imported:
         reasons = "; ".join(issue.problems)
         next_step = "" if "`evolvable " in reasons else "Fix it, then `evolvable folders sync`."
-        yield FolderProblem(f"{folder.path}/{issue.directory} is not imported: {reasons}.", next_step)
+        yield FolderProblem(
+            f"{folder.path}/{issue.directory} is not imported: {reasons}.", next_step
+        )
     if folder.held:
         yield FolderProblem(
             f"{folder.path} holds what is not served until you decide: {_some(folder.held)}.",
@@ -220,7 +268,10 @@ def folder_notes(folder: WatchedRoot) -> Iterator[str]:
     if folder.changed:
         yield f"{folder.path}: {_some(folder.changed)} changed on disk; `evolvable diff` shows how."
     if folder.missing:
-        yield f"{folder.path}: {_some(folder.missing)} is not there; the next sync removes what is gone."
+        yield (
+            f"{folder.path}: {_some(folder.missing)} is not there; the next sync removes "
+            "what is gone."
+        )
 
 
 def _some(names: list[str]) -> str:

@@ -1,4 +1,5 @@
-"""Proposals of the two lines by which Claude Code's Skill tool has an agent work, where no checkout may add them.
+"""Proposals of the two lines by which Claude Code's Skill tool has an agent work, where no checkout
+may add them.
 
 A folder that a person keeps, or one in a work tree, holds what its versions say and nothing else.
 """
@@ -15,15 +16,21 @@ from evolvable_tools.verbs.proposal_inbox import propose
 
 
 def propose_forks(library: Library, caller: Caller, folder: WatchedFolder) -> dict[str, int]:
-    """Propose the two lines for each skill in a folder of Claude Code whose delegate could be started by them.
+    """Propose the two lines for each skill in a folder of Claude Code whose delegate could be
+    started by them.
 
-    Return the proposals by ref. What was proposed once, and whatever became of it, is not proposed again.
+    Return the proposals by ref. What was proposed once, and whatever became of it, is not proposed
+    again.
     """
     copies, proposed = library.working_copies, dict[str, int]()
     if folder.is_plugins or folder.kind is not Kind.SKILL:
         return proposed
     powers = copies.copy(folder).status.powers
-    bound = [binding for binding in copies.bindings.of_folder(folder).values() if binding.version is not None]
+    bound = [
+        binding
+        for binding in copies.bindings.of_folder(folder).values()
+        if binding.version is not None
+    ]
     heads = library.store.backend.heads_by_id({binding.resource for binding in bound})
     for binding in bound:
         head = heads[binding.resource]
@@ -37,11 +44,21 @@ def propose_forks(library: Library, caller: Caller, folder: WatchedFolder) -> di
             continue
         changed = {**files, main: replace(files[main], data=data)}
         tree = make_manifest(changed).tree
-        if any(proposal.manifest.tree == tree for proposal in library.store.backend.proposals.about(head.ref)):
+        if any(
+            proposal.manifest.tree == tree
+            for proposal in library.store.backend.proposals.about(head.ref)
+        ):
             continue
         why = f"Claude Code's Skill tool starts its delegate {agent} by these two lines"
         try:
-            proposed[str(head.ref)] = propose(library, caller, head.ref, head.version, changed, why)
+            proposed[str(head.ref)] = propose(
+                library,
+                caller,
+                head.ref,
+                head.version,
+                changed,
+                why,
+            )
         except EvolvableError:
             continue  # the scan refuses a text that was there before
     return proposed

@@ -1,9 +1,19 @@
-"""What hosts see of the library: which version of each skill, what they are told of it, and when that changes."""
+"""What hosts see of the library: which version of each skill, what they are told of it, and when
+that changes.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evolvable_store import MAX_DESCRIPTION, Change, Manifest, Severity, Store, is_person_only, parse_document
+from evolvable_store import (
+    MAX_DESCRIPTION,
+    Change,
+    Manifest,
+    Severity,
+    Store,
+    is_person_only,
+    parse_document,
+)
 from evolvable_store.errors import NoSuchVersion
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, main_file
 from evolvable_store.storage import ChannelEntry
@@ -21,8 +31,8 @@ _REMEMBERED = 4096
 class SkillEntry:
     """One version of a skill as a host is told of it.
 
-    `frontmatter`: every field of its SKILL.md. `left_out`: why it cannot be offered, () when it can; its files can be
-    read all the same.
+    `frontmatter`: every field of its SKILL.md. `left_out`: why it cannot be offered, () when it
+    can; its files can be read all the same.
     """
 
     ref: Ref
@@ -33,7 +43,10 @@ class SkillEntry:
 
     @property
     def is_listed(self) -> bool:
-        """Whether it is in a list of skills. What only a person calls is in none, and is there by its name."""
+        """Whether it is in a list of skills.
+
+        What only a person calls is in none, and is there by its name.
+        """
         return not self.left_out and not is_person_only(self.frontmatter)
 
 
@@ -50,7 +63,11 @@ class HostCatalog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._skills = [entry for entry in store.backend.channel.list_entries() if entry.visible_version is not None]
+        self._skills = [
+            entry
+            for entry in store.backend.channel.list_entries()
+            if entry.visible_version is not None
+        ]
         self._named: dict[str, dict[str, ChannelEntry]] = {}
         for entry in self._skills:
             self._named.setdefault(entry.ref.scope or USER_SCOPE, {})[entry.ref.name] = entry
@@ -58,7 +75,8 @@ class HostCatalog:
     def skills(self, scopes: Sequence[str] | None = None) -> list[ChannelEntry]:
         """Return them by name and scope.
 
-        scopes: only what is seen from there, nearest first; of two with one name the nearer. None: all there are.
+        scopes: only what is seen from there, nearest first; of two with one name the nearer. None:
+        all there are.
         """
         if scopes is None:
             return self._skills
@@ -67,7 +85,11 @@ class HostCatalog:
         last = self._store.backend.authorship.untrusted_resources() if len(scopes) > 1 else set()
         for behind in (True, False):  # what nobody trusts hides none of its name
             for scope in reversed(scopes):
-                seen = [h for h in self._skills if h.ref.scope == scope and (h.resource in last) is behind]
+                seen = [
+                    h
+                    for h in self._skills
+                    if h.ref.scope == scope and (h.resource in last) is behind
+                ]
                 nearest |= {entry.ref.name: entry for entry in seen}
         return [nearest[name] for name in sorted(nearest)]
 
@@ -79,7 +101,9 @@ class HostCatalog:
         ref, number = skill.ref, version or skill.visible_version or 0
         files = self._store.backend.manifest(skill.resource, number)
         if files is None:
-            raise NoSuchVersion(f"{ref} has no version {number}.", "resource_history shows those there are.")
+            raise NoSuchVersion(
+                f"{ref} has no version {number}.", "resource_history shows those there are."
+            )
         head = _head(self._store, files[MAIN].sha256) if MAIN in files else None
         reasons = (*_left_out(ref.name, files, head), *self._address_conflict(skill, files))
         return SkillEntry(ref, number, head.fields if head else {}, files, reasons)
@@ -95,23 +119,35 @@ class HostCatalog:
         for path in sorted(files):
             directory, slash, _ = path.partition("/")
             other = self._named.get(name, {}).get(directory) if slash else None
-            if other is not None and not is_users(self._store, skill.resource, other.resource, directory):
+            if other is not None and not is_users(
+                self._store, skill.resource, other.resource, directory
+            ):
                 return (f"the address of its file {path} is taken by a skill of project {name}",)
         return ()
 
 
 def is_users(store: Store, user: int, project: int, name: str) -> bool:
-    """Return whether skill://acme/NAME/ is a directory of the user's skill acme, and not project acme's skill NAME.
+    """Return whether skill://acme/NAME/ is a directory of the user's skill acme, and not project
+    acme's skill NAME.
 
-    Both can be there; the one that hosts saw first keeps the address, so that nothing that is made later changes what
-    they get from it. user, project: the two resources.
+    Both can be there; the one that hosts saw first keeps the address, so that nothing that is made
+    later changes what they get from it. user, project: the two resources.
     """
-    theirs, own = _since(store, project, ""), _since(store, user, f"{name}/")
+    theirs, own = (
+        _since(store, project, ""),
+        _since(
+            store,
+            user,
+            f"{name}/",
+        ),
+    )
     return own is not None and (theirs is None or own < theirs)
 
 
 def _since(store: Store, resource: int, directory: str) -> int | None:
-    """Return the move since which the channel has shown files in this directory of a skill, None when it does not."""
+    """Return the move since which the channel has shown files in this directory of a skill, None
+    when it does not.
+    """
     since = None
     for move, version in store.backend.channel.history(resource):
         files = store.backend.manifest(resource, version) if version else None
@@ -122,22 +158,30 @@ def _since(store: Store, resource: int, directory: str) -> int | None:
 
 
 def _left_out(name: str, files: Manifest, head: _Head | None) -> list[str]:
-    """Return every reason why hosts cannot be offered the skill: the Agent Skills specification and the limits."""
+    """Return every reason why hosts cannot be offered the skill: the Agent Skills specification and
+    the limits.
+    """
     reasons = []
     if len(files) > MAX_SHOWN_FILES:
         reasons.append(f"it has {len(files):,} files, hosts take {MAX_SHOWN_FILES}")
     if files.size > MAX_SHOWN_BYTES:
-        reasons.append(f"its files have {files.size:,} bytes together, hosts take {MAX_SHOWN_BYTES:,}")
+        reasons.append(
+            f"its files have {files.size:,} bytes together, hosts take {MAX_SHOWN_BYTES:,}"
+        )
     if head is None:
         return [*reasons, f"it has no {MAIN}"]
     reasons += head.wrong
     name_field, description = head.fields.get("name"), head.fields.get("description")
     if name_field != name:
-        reasons.append(f"its frontmatter gives the name {ascii(name_field)[:80]}, it is called {name}")
+        reasons.append(
+            f"its frontmatter gives the name {ascii(name_field)[:80]}, it is called {name}"
+        )
     if not isinstance(description, str) or not description.strip():
         reasons.append("it has no description")
     elif len(description) > MAX_DESCRIPTION:
-        reasons.append(f"its description has {len(description):,} characters, the limit is {MAX_DESCRIPTION:,}")
+        reasons.append(
+            f"its description has {len(description):,} characters, the limit is {MAX_DESCRIPTION:,}"
+        )
     return reasons
 
 
@@ -149,7 +193,9 @@ def _head(store: Store, sha256: str) -> _Head:
     if head is None:
         data = store.blob(sha256)
         document = parse_document(data)
-        wrong = [defect.text for defect in document.defects if defect.severity is not Severity.WARNING]
+        wrong = [
+            defect.text for defect in document.defects if defect.severity is not Severity.WARNING
+        ]
         if document.fields and not data.startswith(b"---"):
             wrong.append("it does not begin with its frontmatter")
         # Cleared whole: an entry costs one read of a blob, so keeping the newest is not worth the
@@ -161,9 +207,11 @@ def _head(store: Store, sha256: str) -> _Head:
 
 
 def changes_seen(store: Store, changes: Sequence[Change]) -> list[Change]:
-    """Return what hosts see of these changes of the library, before any move of the channel that came with them.
+    """Return what hosts see of these changes of the library, before any move of the channel that
+    came with them.
 
-    Of skills only that one vanished, or is back at the version they saw before; of other kinds everything.
+    Of skills only that one vanished, or is back at the version they saw before; of other kinds
+    everything.
     """
     seen, held_skills = [], _held_skills(store, changes)
     for change in changes:
@@ -172,8 +220,12 @@ def changes_seen(store: Store, changes: Sequence[Change]) -> list[Change]:
         elif (change.before is None) is not (change.after is None):
             entry = held_skills.get(change.ref)
             if entry and entry.version is not None and entry.operation < change.operation:
-                before, after = (entry.version, None) if change.after is None else (None, entry.version)
-                seen.append(_as_change(change.operation, change.ref, before, after, change.sequence))
+                before, after = (
+                    (entry.version, None) if change.after is None else (None, entry.version)
+                )
+                seen.append(
+                    _as_change(change.operation, change.ref, before, after, change.sequence)
+                )
     return seen
 
 
@@ -181,16 +233,26 @@ def _held_skills(store: Store, changes: Sequence[Change]) -> dict[Ref, ChannelEn
     """Return where the channel holds the skills that came or went with these changes."""
     if all((change.before is None) is (change.after is None) for change in changes):
         return {}
-    heads = store.backend.changed_heads(changes[0].sequence - 1, changes[-1].sequence)
-    return {entry.ref: entry for entry in store.backend.channel.of_resources(head.id for head in heads).values()}
+    heads = store.backend.changed_heads(
+        changes[0].sequence - 1,
+        changes[-1].sequence,
+    )
+    return {
+        entry.ref: entry
+        for entry in store.backend.channel.of_resources(head.id for head in heads).values()
+    }
 
 
 def moves_seen(store: Store, move: int) -> tuple[list[Change], int]:
-    """Return what hosts saw change by some moves of the channel after this one, and the number of the last of them."""
+    """Return what hosts saw change by some moves of the channel after this one, and the number of
+    the last of them.
+    """
     placings = store.backend.channel.placements_after(move, _MOVES)
     seen = [_as_change(p.operation, p.ref, p.before, p.after) for p in placings]
     return seen, max((p.move for p in placings), default=move)
 
 
-def _as_change(operation: int, ref: Ref, before: int | None, after: int | None, sequence: int = 0) -> Change:
+def _as_change(
+    operation: int, ref: Ref, before: int | None, after: int | None, sequence: int = 0
+) -> Change:
     return Change(sequence, operation, ref.kind, ref.scope or USER_SCOPE, ref.name, before, after)

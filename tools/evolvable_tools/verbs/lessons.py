@@ -22,7 +22,10 @@ MAX_CLAIM = 60
 
 @dataclass(frozen=True, slots=True)
 class WaitingLesson:
-    """One lesson. word: add, correct, remove, new, or remember for a fact of a memory. claim: what it says."""
+    """One lesson.
+
+    word: add, correct, remove, new, or remember for a fact of a memory. claim: what it says.
+    """
 
     proposal_id: int
     ref: str
@@ -85,6 +88,10 @@ def lessons_line(lessons: Sequence[WaitingLesson]) -> str:
 
 
 def short_line(text: str, most: int) -> str:
-    """Return a text as one line of at most `most` characters, without what steers a terminal or ends a tag."""
-    line = " ".join("".join(c if c.isprintable() and c not in "<>" else " " for c in text).split()).rstrip(".")
+    """Return a text as one line of at most `most` characters, without what steers a terminal or
+    ends a tag.
+    """
+    line = " ".join(
+        "".join(c if c.isprintable() and c not in "<>" else " " for c in text).split()
+    ).rstrip(".")
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"

@@ -6,7 +6,16 @@ It is asked for often, so it reads rows and no transcript.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from evolvable_store import Actor, Head, Manifest, Operation, Principal, days_of_use, planned_day, waiting_sessions
+from evolvable_store import (
+    Actor,
+    Head,
+    Manifest,
+    Operation,
+    Principal,
+    days_of_use,
+    planned_day,
+    waiting_sessions,
+)
 from evolvable_store.resource import Kind
 from evolvable_store.storage import APPROVED, REJECTED, Proposal
 from evolvable_store.workingcopy import is_put_back
@@ -22,7 +31,9 @@ from evolvable_tools.verbs.unseen_changes import list_unseen
 
 # Bounds a call that prompts and pages make often.
 MAX_OPERATIONS = 1_000
-"""Operations that are looked through for the last one of the person, and proposals that are counted."""
+"""Operations that are looked through for the last one of the person, and proposals that are
+counted.
+"""
 
 MAX_LOOKED = 200
 """Resources that nobody stands for whose fields are looked at."""
@@ -30,10 +41,11 @@ MAX_LOOKED = 200
 
 @dataclass(frozen=True, slots=True)
 class ChangesSince:
-    """The operations after the last one of a person. operation, at: that one, None and '' when there is none.
+    """The operations after the last one of a person. operation, at: that one, None and '' when
+    there is none.
 
-    by: how many each principal made, a save on disk as `you (file)`. refs: the resources that they changed, the newest
-    first.
+    by: how many each principal made, a save on disk as `you (file)`. refs: the resources that they
+    changed, the newest first.
     """
 
     operation: int | None
@@ -44,7 +56,8 @@ class ChangesSince:
 
 @dataclass(frozen=True, slots=True)
 class HeldFile:
-    """A file on disk whose text is not served. version: what is served of the resource instead, None for nothing.
+    """A file on disk whose text is not served. version: what is served of the resource instead,
+    None for nothing.
 
     proposal, state: what a person decides about, and whether it waits still. why: why it is held.
     """
@@ -59,7 +72,9 @@ class HeldFile:
     @property
     def text(self) -> str:
         """The line for a person."""
-        served = f"{self.ref}@{self.version} is served" if self.version else f"{self.ref} is not served"
+        served = (
+            f"{self.ref}@{self.version} is served" if self.version else f"{self.ref} is not served"
+        )
         why, step = ("rejected", "reopen") if self.state == REJECTED else (self.why, "show")
         return f"{self.path} differs: {served}; {why}: evolvable inbox {step} {self.proposal}"
 
@@ -70,19 +85,22 @@ MAX_UNSEEN = 5
 
 @dataclass(frozen=True)
 class LibraryStatus:
-    """What the library holds, what waits for a person, and what others did since that person last changed something.
+    """What the library holds, what waits for a person, and what others did since that person last
+    changed something.
 
-    waiting: proposals; asking: those of them that a scan found something in. held: directories on disk that are not
-    served until a person decides. queued: sessions that wait for a review. folders: the watched ones, and how each
-    stands. windows: the other processes that have the library open, None where the system does not show them.
-    worst: the first problem of the quick checks, '' for none; problems: their number. out_of_force: a line for each
-    resource with fields that nobody approved. unseen: the lines on what agents changed and nobody looked at, the newest
-    first; unseen_count: how many there are. held_files: the files whose text is not what is served, because a save is
-    held. put_back: a line for each proposal that would put back what was learned and was lost as files were replaced.
-    near_duplicates: a line for each pair of near duplicates found since the last look. listing: how full a client's
-    list of skills is, '' where every skill keeps its description there. clients: those that are here, and how each
-    stands to the library. reviews: where automatic reviews are on, and what they may still take today, '' where they
-    are off.
+    waiting: proposals; asking: those of them that a scan found something in. held: directories on
+    disk that are not served until a person decides. queued: sessions that wait for a review.
+    folders: the watched ones, and how each stands. windows: the other processes that have the
+    library open, None where the system does not show them. worst: the first problem of the quick
+    checks, '' for none; problems: their number. out_of_force: a line for each resource with fields
+    that nobody approved. unseen: the lines on what agents changed and nobody looked at, the newest
+    first; unseen_count: how many there are. held_files: the files whose text is not what is served,
+    because a save is held. put_back: a line for each proposal that would put back what was learned
+    and was lost as files were replaced. near_duplicates: a line for each pair of near duplicates
+    found since the last look. listing: how full a client's list of skills is, '' where every skill
+    keeps its description there. clients: those that are here, and how each stands to the library.
+    reviews: where automatic reviews are on, and what they may still take today, '' where they are
+    off.
     """
 
     home: str
@@ -119,7 +137,8 @@ def library_status(
     clients: Sequence[str] = (),
     reviews: str = "",
 ) -> LibraryStatus:
-    """Return what a person wants to know first. problems: what the caller saw around the library, the worst first.
+    """Return what a person wants to know first. problems: what the caller saw around the library,
+    the worst first.
 
     folders, windows, near_duplicates, listing, clients, reviews: see LibraryStatus.
     """
@@ -202,7 +221,9 @@ def _out_of_force(library: Library, heads: Sequence[Head]) -> list[str]:
 
 
 def list_held_files(library: Library) -> list[HeldFile]:
-    """Return the files on disk whose text is not what is served, because a person has to decide on it first."""
+    """Return the files on disk whose text is not what is served, because a person has to decide on
+    it first.
+    """
     folders = {folder.id: folder.path for folder in library.folders()}
     found = []
     for directory in library.store.backend.held_directories.all():
@@ -216,7 +237,14 @@ def list_held_files(library: Library) -> list[HeldFile]:
             place = str(folders[directory.folder] / directory.directory / path)
             version = head.version if head is not None else None
             found.append(
-                HeldFile(place, directory.resource, version, directory.proposal, directory.state, waiting.reason)
+                HeldFile(
+                    place,
+                    directory.resource,
+                    version,
+                    directory.proposal,
+                    directory.state,
+                    waiting.reason,
+                )
             )
     return found
 
@@ -226,7 +254,8 @@ def changes_since_person(library: Library) -> ChangesSince:
     return _changes(
         library,
         lambda operation: (
-            operation.principal is Principal.PERSON or (operation.principal is None and operation.actor is Actor.HUMAN)
+            operation.principal is Principal.PERSON
+            or (operation.principal is None and operation.actor is Actor.HUMAN)
         ),
     )
 
@@ -246,8 +275,16 @@ def _changes(library: Library, is_last: Callable[[Operation], bool]) -> ChangesS
         others.append(operation)
         author = author_words(*operation_author(operation))
         by[author] = by.get(author, 0) + 1
-    refs = {str(change.ref): None for change in library.store.backend.changes_of([other.id for other in others])}
-    return ChangesSince(last.id if last else None, last.at if last else "", by, list(refs)[::-1])
+    refs = {
+        str(change.ref): None
+        for change in library.store.backend.changes_of([other.id for other in others])
+    }
+    return ChangesSince(
+        last.id if last else None,
+        last.at if last else "",
+        by,
+        list(refs)[::-1],
+    )
 
 
 def _own_problems(library: Library) -> Iterable[str]:
@@ -273,11 +310,15 @@ def waiting_places(library: Library) -> str:
 
 def proposal_request(ref: str) -> str:
     """Return what a person says to a client, so that its agent proposes a change of a skill."""
-    return f"Read {ref} with Evolvable. Propose one improvement of it with update_resource and propose=true."
+    return (
+        f"Read {ref} with Evolvable. Propose one improvement of it with update_resource and "
+        "propose=true."
+    )
 
 
 def first_request(library: Library, caller: Caller) -> str | None:
-    """Return how a person gets the first proposal: `proposal_request` for one skill, '' where there is none.
+    """Return how a person gets the first proposal: `proposal_request` for one skill, '' where there
+    is none.
 
     None once a proposal was decided.
     """

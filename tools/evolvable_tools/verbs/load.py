@@ -8,7 +8,15 @@ from typing import TypeVar
 from evolvable_store import Actor, Head, Principal
 from evolvable_store.errors import InvalidArgument, LibraryTooNew
 from evolvable_store.resource import Kind, Ref, main_file
-from evolvable_store.storage import Grade, Outcome, ReportedOutcome, SuccessCounts, Tally, Usage, Use
+from evolvable_store.storage import (
+    Grade,
+    Outcome,
+    ReportedOutcome,
+    SuccessCounts,
+    Tally,
+    Usage,
+    Use,
+)
 from evolvable_tools.authors import AuthorKind, Authorship, provenance_line, version_authorship
 from evolvable_tools.caller import Caller
 from evolvable_tools.delegates import delegate_in
@@ -27,19 +35,24 @@ MAX_TEXT = 150_000
 MAX_TASK_TYPE = 80
 """Characters of a task type."""
 
-OUTCOMES = {outcome.value: outcome for outcome in Outcome} | {"success": Outcome.SUCCEEDED, "failure": Outcome.FAILED}
+OUTCOMES = {outcome.value: outcome for outcome in Outcome} | {
+    "success": Outcome.SUCCEEDED,
+    "failure": Outcome.FAILED,
+}
 """The words for an outcome: the five that are listed, and two others that agents write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A document of one version. `text` is None for a file that is not text. `files`: path -> bytes, all of them.
+    """A document of one version. `text` is None for a file that is not text. `files`: path ->
+    bytes, all of them.
 
-    author, by: whose the version is, as in FoundMatch. notice: why the text reaches an agent between marks, '' where it
-    does not. provenance: the line that says what the reader's agent changed, '' for nothing. reported, verified: how
-    many uses of the resource ended in a way that counts, as their sessions say or as is verified. delegate: the agent
-    that a skill names for its work, None for most. folder: where a loaded skill lies, None where that is not known; its
-    text names that folder where it names a variable for it.
+    author, by: whose the version is, as in FoundMatch. notice: why the text reaches an agent
+    between marks, '' where it does not. provenance: the line that says what the reader's agent
+    changed, '' for nothing. reported, verified: how many uses of the resource ended in a way that
+    counts, as their sessions say or as is verified. delegate: the agent that a skill names for its
+    work, None for most. folder: where a loaded skill lies, None where that is not known; its text
+    names that folder where it names a variable for it.
     """
 
     ref: str
@@ -68,11 +81,12 @@ class Loaded:
 class EvidenceSummary:
     """What is known of a resource's usefulness.
 
-    loaded: loadings that this library noted. succeeded to unknown: outcomes that count, one for each session and
-    version. success: the share of successes among the rated ones of these. maturity: by verified uses; reported ones
-    make it Growing at most. reported, verified: rated uses by grade, verified ones once for each connection.
-    not_counted: outcomes that are kept as history. counted: whether the outcome that was just reported counts; note:
-    why not, '' when it does.
+    loaded: loadings that this library noted. succeeded to unknown: outcomes that count, one for
+    each session and version. success: the share of successes among the rated ones of these.
+    maturity: by verified uses; reported ones make it Growing at most. reported, verified: rated
+    uses by grade, verified ones once for each connection. not_counted: outcomes that are kept as
+    history. counted: whether the outcome that was just reported counts; note: why not, '' when it
+    does.
     """
 
     ref: str
@@ -106,16 +120,22 @@ def load_skill(
     search_id: str | None = None,
     task_type: str | None = None,
 ) -> Loaded:
-    """Return a document to work by, and record the use. Raises NoSuchResource, NoSuchVersion, NoSuchFile.
+    """Return a document to work by, and record the use. Raises NoSuchResource, NoSuchVersion,
+    NoSuchFile.
 
     task_type: of the work, by which one of several agents that the skill names is chosen.
     """
     identity = f"use-{os.urandom(6).hex()}"
     kind = _check_length("task_type", task_type, MAX_TASK_TYPE) or ""
     if search_id is not None and len(search_id) > 80:
-        raise InvalidArgument("That is no search_id.", "Pass the one that find_skill returned, or none.")
+        raise InvalidArgument(
+            "That is no search_id.", "Pass the one that find_skill returned, or none."
+        )
     loaded, head = _read(library, caller, ref, version, path, identity)
-    is_main = head.kind is Kind.SKILL and loaded.path.casefold() == main_file(head.kind, head.name).casefold()
+    is_main = (
+        head.kind is Kind.SKILL
+        and loaded.path.casefold() == main_file(head.kind, head.name).casefold()
+    )
     delegate = delegate_in(loaded.text) if is_main else None
     if delegate is not None:
         status = delegate_status(library, caller.scopes, delegate, head, loaded.version, kind)
@@ -125,10 +145,13 @@ def load_skill(
     loaded = replace(loaded, text=loaded.text if prose is None else text, folder=folder)
     recorded = _record(library, _use(library, caller, identity, head.id, loaded.version, search_id))
     # The text is served even when the use could not be recorded.
-    return replace(loaded, use_id=identity if recorded else None)  # nobody can report on a use that is not there
+    # Nobody can report on a use that is not there.
+    return replace(loaded, use_id=identity if recorded else None)
 
 
-def load_delegate(library: Library, caller: Caller, loaded: Loaded, task_type: str | None = None) -> Delegation | None:
+def load_delegate(
+    library: Library, caller: Caller, loaded: Loaded, task_type: str | None = None
+) -> Delegation | None:
     """Return the agent that can be given the work of a loaded skill; None where there is none.
 
     task_type: as given to `load_skill`.
@@ -142,11 +165,23 @@ def load_delegate(library: Library, caller: Caller, loaded: Loaded, task_type: s
 
 def use_delegate(library: Library, caller: Caller, found: Delegation) -> None:
     """Record that the text of a delegate reached a model by this caller."""
-    _record(library, _use(library, caller, f"use-{os.urandom(6).hex()}", found.agent.id, found.version, None))
+    _record(
+        library,
+        _use(
+            library,
+            caller,
+            f"use-{os.urandom(6).hex()}",
+            found.agent.id,
+            found.version,
+            None,
+        ),
+    )
 
 
 def _record(library: Library, use: Use) -> bool:
-    """Record a use, if this program may write, and return whether it did: what it has read is sound either way."""
+    """Record a use, if this program may write, and return whether it did: what it has read is sound
+    either way.
+    """
     if library.store.read_only:
         return False
     try:
@@ -156,35 +191,60 @@ def _record(library: Library, use: Use) -> bool:
     return True
 
 
-def note_load(library: Library, caller: Caller, resource: int, version: int, *, search_id: str | None = None) -> bool:
-    """Record that a session loaded a version by other means than `load`, such as its client's own skill tool.
+def note_load(
+    library: Library, caller: Caller, resource: int, version: int, *, search_id: str | None = None
+) -> bool:
+    """Record that a session loaded a version by other means than `load`, such as its client's own
+    skill tool.
 
-    Once for each session and resource, however it was loaded. Return whether it was recorded. A caller without a
-    session, and a library that cannot be written, record nothing.
+    Once for each session and resource, however it was loaded. Return whether it was recorded. A
+    caller without a session, and a library that cannot be written, record nothing.
     """
     session = caller.session
     if session is None or library.store.read_only or library.evidence.used_in(session, [resource]):
         return False
     identity = f"use-{os.urandom(6).hex()}"
-    return library.evidence.add_first_use(_use(library, caller, identity, resource, version, search_id))
+    return library.evidence.add_first_use(
+        _use(library, caller, identity, resource, version, search_id)
+    )
 
 
-def _use(library: Library, caller: Caller, identity: str, resource: int, version: int, search_id: str | None) -> Use:
+def _use(
+    library: Library,
+    caller: Caller,
+    identity: str,
+    resource: int,
+    version: int,
+    search_id: str | None,
+) -> Use:
     by = (caller.session, caller.identity.principal, caller.connection)
     return Use(identity, library.store.now(), resource, version, search_id, *by)
 
 
 def get_resource(
-    library: Library, caller: Caller, ref: Ref, *, version: int | None = None, path: str | None = None
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    *,
+    version: int | None = None,
+    path: str | None = None,
 ) -> Loaded:
     """Return a document without recording a use. Raises as `load`."""
     return _read(library, caller, ref, version, path)[0]
 
 
 def _read(
-    library: Library, caller: Caller, ref: Ref, version: int | None, path: str | None, use: str | None = None
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    version: int | None,
+    path: str | None,
+    use: str | None = None,
 ) -> tuple[Loaded, Head]:
-    """Return a document and the head of its resource. use: of a use, which may be served a version on trial."""
+    """Return a document and the head of its resource.
+
+    use: of a use, which may be served a version on trial.
+    """
     store = library.store
     number = version if version is not None else ref.version
     if number is not None and number < 1:
@@ -205,7 +265,11 @@ def _read(
     version = number or head.latest
     proof = store.backend.evidence.count_successes([head.id]).get(head.id, SuccessCounts())
     authorship = version_authorship(library, head, version, caller)
-    if authorship.of(path).why and authorship.of(path).kind is not AuthorKind.AGENT and caller.actor is Actor.AGENT:
+    if (
+        authorship.of(path).why
+        and authorship.of(path).kind is not AuthorKind.AGENT
+        and caller.actor is Actor.AGENT
+    ):
         library.note_stranger(caller)
     loaded = Loaded(
         *(str(head.ref), version, path, decode_text(file.data), len(file.data), sizes),
@@ -228,7 +292,9 @@ ENOUGH_USES = 30
 
 
 def is_settled(library: Library, head: Head, authorship: Authorship) -> bool:
-    """Return whether what an agent changed was used so often that the loaded text no longer says so."""
+    """Return whether what an agent changed was used so often that the loaded text no longer says
+    so.
+    """
     if not authorship.changes:
         return False
     return library.evidence.count_uses(head.id, authorship.changes[0].part.version) >= ENOUGH_USES
@@ -236,7 +302,13 @@ def is_settled(library: Library, head: Head, authorship: Authorship) -> bool:
 
 def _line(library: Library, head: Head, version: int, authorship: Authorship) -> str:
     """Return the line of provenance of a version, '' where there is none to say."""
-    changed = authorship.changes[0].part.version if authorship.changes else version if authorship.pulled else None
+    changed = (
+        authorship.changes[0].part.version
+        if authorship.changes
+        else version
+        if authorship.pulled
+        else None
+    )
     if changed is None or library.evidence.count_uses(head.id, changed) >= ENOUGH_USES:
         return ""
     return provenance_line(f"{head.ref}@{version}", authorship, library.store.now())
@@ -261,9 +333,9 @@ def report_outcome(
 ) -> EvidenceSummary:
     """Record the outcome of a use, its texts without secrets, and return the resource's summary.
 
-    It counts when the server served that version to this principal in this session; otherwise it is kept as history,
-    and the summary says so. What a person says, at a terminal or to the page, counts and is verified.
-    Raises NoSuchUse, NoSuchResource, InvalidArgument.
+    It counts when the server served that version to this principal in this session; otherwise it is
+    kept as history, and the summary says so. What a person says, at a terminal or to the page,
+    counts and is verified. Raises NoSuchUse, NoSuchResource, InvalidArgument.
     """
     store, use = library.store, None
     if use_id is not None and ref is None:
@@ -272,14 +344,26 @@ def report_outcome(
         version = use.version
     elif ref is not None and use_id is None:
         head = store.head(ref, caller.scopes)
-        trial = library.trials.known_version(library, caller, head) if library.trials is not None else None
+        trial = (
+            library.trials.known_version(library, caller, head)
+            if library.trials is not None
+            else None
+        )
         version = ref.version or trial or head.latest
         store.version(head, version)
     else:
-        raise InvalidArgument("Name either the use_id or the ref.", "load_skill returned the use_id.")
+        raise InvalidArgument(
+            "Name either the use_id or the ref.", "load_skill returned the use_id."
+        )
     grade, voter = _grade_outcome(library, caller, head.id, version, use)
     reported = ReportedOutcome(
-        *(store.now(), head.id, version, _one_of(Outcome, "outcome", OUTCOMES.get(outcome, outcome)), use_id),
+        *(
+            store.now(),
+            head.id,
+            version,
+            _one_of(Outcome, "outcome", OUTCOMES.get(outcome, outcome)),
+            use_id,
+        ),
         _one_of(Usage, "usage", usage) if usage is not None else None,
         _short(library, "task_type", task_type, MAX_TASK_TYPE),
         _short(library, "evidence", evidence, 2000),
@@ -290,7 +374,11 @@ def report_outcome(
     summary = summarise(str(head.ref), library.evidence.tally(head.id), proof)
     if grade is not Grade.HISTORY:
         return summary
-    return replace(summary, counted=False, note=f"kept, not counted: this session did not load {head.ref}@{version}")
+    return replace(
+        summary,
+        counted=False,
+        note=f"kept, not counted: this session did not load {head.ref}@{version}",
+    )
 
 
 def _grade_outcome(
@@ -309,7 +397,9 @@ def _grade_outcome(
         )
         voter = use.session or caller.session
     else:
-        served = library.evidence.was_served(resource, version, principal, caller.session, caller.connection)
+        served = library.evidence.was_served(
+            resource, version, principal, caller.session, caller.connection
+        )
         voter = caller.session
     return (Grade.REPORTED, voter or f"{principal}/") if served else (Grade.HISTORY, None)
 
@@ -318,7 +408,9 @@ def _one_of(kind: type[_Word], what: str, text: str) -> _Word:
     try:
         return kind(text)
     except ValueError:
-        raise InvalidArgument(f"{ascii(text[:80])} is no {what}.", f"It is one of {', '.join(kind)}.") from None
+        raise InvalidArgument(
+            f"{ascii(text[:80])} is no {what}.", f"It is one of {', '.join(kind)}."
+        ) from None
 
 
 def _short(library: Library, what: str, text: str | None, limit: int) -> str | None:
@@ -328,7 +420,10 @@ def _short(library: Library, what: str, text: str | None, limit: int) -> str | N
 
 def _check_length(what: str, text: str | None, limit: int) -> str | None:
     if text is not None and len(text) > limit:
-        raise InvalidArgument(f"{what} has {len(text)} characters.", f"The limit is {limit}.")
+        raise InvalidArgument(
+            f"{what} has {len(text)} characters.",
+            f"The limit is {limit}.",
+        )
     return text
 
 
@@ -346,6 +441,8 @@ def summarise(ref: str, tally: Tally, proof: SuccessCounts | None) -> EvidenceSu
 
 
 def proven_maturity(proof: SuccessCounts | None) -> str:
-    """Return the maturity of a resource by its proof: the independent attempts in which it was used."""
+    """Return the maturity of a resource by its proof: the independent attempts in which it was
+    used.
+    """
     proof = proof or SuccessCounts()
     return earned_maturity(proof.verified_successes, proof.verified, proof.ends)

@@ -13,7 +13,10 @@ AMONG = 5
 
 @dataclass(frozen=True, slots=True)
 class MissedTask:
-    """A held-out label whose resource is not the first match. place: among the matches, None where it is not there."""
+    """A held-out label whose resource is not the first match.
+
+    place: among the matches, None where it is not there.
+    """
 
     task: str
     right: str
@@ -23,7 +26,8 @@ class MissedTask:
 
 @dataclass(frozen=True, slots=True)
 class LookupTest:
-    """How lookup does on the held-out labels. first, among: share with the right resource first, and in the first five.
+    """How lookup does on the held-out labels. first, among: share with the right resource first,
+    and in the first five.
 
     low, high: Wilson's interval of `first`, 95 %. None where no label is held out.
     """
@@ -42,21 +46,39 @@ def measure_lookup(library: Library, caller: Caller) -> LookupTest:
     Nothing is noted as shown to an agent.
     """
     # Without a judge: the figure is to show the index, and to cost nothing.
-    held_out, dependencies = library.store.backend.learned.held_out(), replace(library.dependencies, judge_model=None)
+    held_out, dependencies = (
+        library.store.backend.learned.held_out(),
+        replace(library.dependencies, judge_model=None),
+    )
     heads = library.store.backend.heads_by_id(label.resource for label in held_out)
-    visible_labels = [(label, heads[label.resource]) for label in held_out if label.resource in heads]
-    visible_labels = [(label, head) for label, head in visible_labels if head.scope in caller.scopes]
+    visible_labels = [
+        (label, heads[label.resource]) for label in held_out if label.resource in heads
+    ]
+    visible_labels = [
+        (label, head) for label, head in visible_labels if head.scope in caller.scopes
+    ]
     places: list[int | None] = []
     missed: list[MissedTask] = []
     for label, head in visible_labels:
-        found = find_skill(library, caller, label.task, limit=AMONG, kind=head.kind, dependencies=dependencies)
+        found = find_skill(
+            library, caller, label.task, limit=AMONG, kind=head.kind, dependencies=dependencies
+        )
         refs = [match.ref for match in found.matches]
         right = str(head.ref)
         places.append(refs.index(right) + 1 if right in refs else None)
         if places[-1] != 1:
-            missed.append(MissedTask(label.task, right, refs[0] if refs else None, places[-1]))
+            missed.append(
+                MissedTask(
+                    label.task,
+                    right,
+                    refs[0] if refs else None,
+                    places[-1],
+                )
+            )
     if not places:
         return LookupTest(0, None, None, None, None, ())
     first, among = places.count(1), sum(place is not None for place in places)
     low, high = wilson_interval(first, len(places))
-    return LookupTest(len(places), first / len(places), among / len(places), low, high, tuple(missed))
+    return LookupTest(
+        len(places), first / len(places), among / len(places), low, high, tuple(missed)
+    )

@@ -1,8 +1,10 @@
-"""The three memories: SOUL, which only a person writes, USER and MEMORY, which hold facts of one line each.
+"""The three memories: SOUL, which only a person writes, USER and MEMORY, which hold facts of one
+line each.
 
-A fact is a line `- 2026-11-21: Prefers pnpm to npm.`; the day is when it was last said. A memory has caps in characters
-and lines, as a model reads it whole. What is too old, or has to make room, goes to archive.txt beside it, from which it
-comes back when it is said again. Lines of another form are a person's, and stay where they are.
+A fact is a line `- 2026-11-21: Prefers pnpm to npm.`; the day is when it was last said. A memory
+has caps in characters and lines, as a model reads it whole. What is too old, or has to make room,
+goes to archive.txt beside it, from which it comes back when it is said again. Lines of another form
+are a person's, and stay where they are.
 """
 
 import re
@@ -40,12 +42,17 @@ COVERED = 0.8
 _FACT = re.compile(r"- (?P<day>\d{4}-\d\d-\d\d): (?P<text>.+)")
 _TABLE = tomllib.loads(Path(__file__).with_name("memory_facts.toml").read_text(encoding="utf-8"))
 _TITLES = {"USER": "# The user", "MEMORY": "# What is known"}
-_NEGATIONS = frozenset({"not", "no", "never", "don't", "dont", "without", "instead", "stop", "nor", "neither"})
+_NEGATIONS = frozenset(
+    {"not", "no", "never", "don't", "dont", "without", "instead", "stop", "nor", "neither"}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What adding a fact did. outcome: new, renewed (it was known), or returned (from the archive)."""
+    """What adding a fact did.
+
+    outcome: new, renewed (it was known), or returned (from the archive).
+    """
 
     files: Files
     outcome: str
@@ -54,16 +61,26 @@ class Added:
 def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
     """Return the files of a memory with one fact more, or with a known one renewed.
 
-    Facts that are too old go to the archive, and the oldest ones too while the caps are passed. Raises InvalidArgument
-    for SOUL, for a fact that is no line, for a memory that is not text, and when what a person wrote leaves no room.
+    Facts that are too old go to the archive, and the oldest ones too while the caps are passed.
+    Raises InvalidArgument for SOUL, for a fact that is no line, for a memory that is not text, and
+    when what a person wrote leaves no room.
     """
     if name not in MEMORY_CAPS:
-        raise InvalidArgument(f"memory:{name} takes no facts.", "A fact goes to memory:USER or memory:MEMORY.")
+        raise InvalidArgument(
+            f"memory:{name} takes no facts.", "A fact goes to memory:USER or memory:MEMORY."
+        )
     fact = " ".join(fact.split())
     if not fact:
         raise InvalidArgument("The fact is empty.", "Say it in one line.")
     path = main_file(Kind.MEMORY, name)
-    lines, archive = _lines(files, path, _TITLES[name]), _lines(files, ARCHIVE, "# Archive")
+    lines, archive = (
+        _lines(
+            files,
+            path,
+            _TITLES[name],
+        ),
+        _lines(files, ARCHIVE, "# Archive"),
+    )
     outcome = "new"
     for place, word in ((lines, "renewed"), (archive, "returned")):
         for line in [line for line in place if same_fact(_text(line), fact)]:
@@ -76,7 +93,9 @@ def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
     while over := over_caps(name, _join_lines(lines)):
         facts = [line for line in lines[:-1] if _day(line) is not None]
         if not facts:
-            raise InvalidArgument(f"memory:{name} is full: {over}.", "Shorten what stands there by hand.")
+            raise InvalidArgument(
+                f"memory:{name} is full: {over}.", "Shorten what stands there by hand."
+            )
         oldest = min(facts, key=lambda line: _day(line) or day)
         lines.remove(oldest)
         gone.append(oldest)
@@ -89,7 +108,14 @@ def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
 def retire_facts(files: Files, name: str, facts: Iterable[str]) -> Files:
     """Return the files of a memory without these facts, which go to the archive."""
     path, going = main_file(Kind.MEMORY, name), set(facts)
-    lines, archive = _lines(files, path, _TITLES[name]), _lines(files, ARCHIVE, "# Archive")
+    lines, archive = (
+        _lines(
+            files,
+            path,
+            _TITLES[name],
+        ),
+        _lines(files, ARCHIVE, "# Archive"),
+    )
     gone = [line for line in lines if _text(line) in going]
     remaining = [line for line in lines if line not in gone]
     return {
@@ -114,7 +140,9 @@ def parse_facts(text: str) -> list[str]:
 
 
 def same_fact(left: str, right: str) -> bool:
-    """Return whether two lines say the same: most words in common, and both deny or neither does."""
+    """Return whether two lines say the same: most words in common, and both deny or
+    neither does.
+    """
     a, b = content_terms(left), content_terms(right)
     # "Uses tabs" and "never uses tabs" share nearly all words and say the contrary.
     if not a or not b or _denies(left) != _denies(right):
@@ -128,7 +156,8 @@ def says_already(fact: str, texts: Iterable[str]) -> bool:
     if not fact_terms:
         return False
     return any(
-        len(fact_terms & content_terms(part)) / len(fact_terms) >= COVERED and _denies(part) >= _denies(fact)
+        len(fact_terms & content_terms(part)) / len(fact_terms) >= COVERED
+        and _denies(part) >= _denies(fact)
         for text in texts
         for part in re.split(r"\n\s*(?:\n|[-*+] |\d+\. |#)", text)
     )
@@ -142,7 +171,8 @@ def content_terms(text: str) -> set[str]:
 def read_memories(library: Library, caller: Caller) -> dict[str, str]:
     """Return the texts of SOUL, USER and MEMORY that the caller sees, those that there are.
 
-    A model takes them for the user's own notes. Of a stranger's text that nobody approved, a line says so in its place.
+    A model takes them for the user's own notes. Of a stranger's text that nobody approved, a line
+    says so in its place.
     """
     found: dict[str, str] = {}
     for name in ("SOUL", *MEMORY_CAPS):
@@ -151,16 +181,24 @@ def read_memories(library: Library, caller: Caller) -> dict[str, str]:
             continue
         authorship = version_authorship(library, head, head.version, caller)
         if authorship.is_strangers:
-            found[name] = f"[left out, as nobody has approved it: {authorship.main.why}; evolvable approve {head.ref}]"
+            found[name] = (
+                f"[left out, as nobody has approved it: {authorship.main.why}; evolvable approve "
+                f"{head.ref}]"
+            )
         else:
-            found[name] = library.store.file(head, main_file(Kind.MEMORY, name)).data.decode("utf-8", "replace")
+            found[name] = library.store.file(
+                head,
+                main_file(Kind.MEMORY, name),
+            ).data.decode("utf-8", "replace")
     return found
 
 
 def memories_for_clients(library: Library, caller: Caller) -> str:
-    """Return the memories as they are written where a client reads them: each within its cap, without secrets.
+    """Return the memories as they are written where a client reads them: each within its cap,
+    without secrets.
 
-    What a memory says stands in a fence, in which clients carry out nothing, such as the import of another file.
+    What a memory says stands in a fence, in which clients carry out nothing, such as the import of
+    another file.
     """
     memories = read_memories(library, caller)
     parts = ["# Memory: what is known of the user and the work"]
@@ -171,24 +209,31 @@ def memories_for_clients(library: Library, caller: Caller) -> str:
 
 
 def project_memory(library: Library, scope: str) -> str:
-    """Return what clients read of a project's memory in its own files: `memory:MEMORY` of that scope, '' for none.
+    """Return what clients read of a project's memory in its own files: `memory:MEMORY` of that
+    scope, '' for none.
 
-    What a project's `memory:USER` says is about a person, and stays out of a file that others may read. Raise Refused
-    for a text that reaches an agent between marks: such a file has none.
+    What a project's `memory:USER` says is about a person, and stays out of a file that others may
+    read. Raise Refused for a text that reaches an agent between marks: such a file has none.
     """
     head = library.store.head_or_none(Ref(Kind.MEMORY, "MEMORY", scope))
     if head is None or head.version is None:
         return ""
-    authorship = version_authorship(library, head, head.version, Caller(Actor.AGENT, None, (scope,)))
+    authorship = version_authorship(
+        library, head, head.version, Caller(Actor.AGENT, None, (scope,))
+    )
     if authorship.is_marked:
         raise Refused(
             f"Nobody has approved what {head.ref} says: {authorship.main.why}.",
             f"Look at it: evolvable approve {head.ref}",
         )
-    text = library.store.file(head, main_file(Kind.MEMORY, "MEMORY")).data.decode("utf-8", "replace")
+    text = library.store.file(head, main_file(Kind.MEMORY, "MEMORY")).data.decode(
+        "utf-8", "replace"
+    )
     if not parse_facts(text):
         return ""
-    return f"# Memory of this project: what earlier sessions left\n\n{_fence(library, 'MEMORY', text)}"
+    return (
+        f"# Memory of this project: what earlier sessions left\n\n{_fence(library, 'MEMORY', text)}"
+    )
 
 
 def _fence(library: Library, name: str, text: str) -> str:
@@ -209,7 +254,9 @@ def _within(name: str, text: str) -> str:
             break
         lines.append(line)
     whole = len(lines) == text.count("\n") + 1
-    return "\n".join(lines if whole else [*lines, f"[cut; the whole of it: get_resource memory:{name}]"])
+    return "\n".join(
+        lines if whole else [*lines, f"[cut; the whole of it: get_resource memory:{name}]"]
+    )
 
 
 QUESTIONS: list[str] = _TABLE["questions"]
@@ -229,11 +276,18 @@ def _first_questions(memories: Mapping[str, str]) -> list[str]:
     if parse_facts(memories.get("USER", "")):
         return []
     questions = "\n".join(f"- {question}" for question in QUESTIONS)
-    return [f"Nothing is known of the user yet. When it fits, ask one or two of these, not all:\n{questions}"]
+    return [
+        (
+            "Nothing is known of the user yet. When it fits, ask one or two of these, not all:\n"
+            f"{questions}"
+        )
+    ]
 
 
 RULES: str = _TABLE["rules"].strip()
-"""How memories are treated: EvoAgent's five ways of learning of a user, as far as the model carries them out."""
+"""How memories are treated: EvoAgent's five ways of learning of a user, as far as the model carries
+them out.
+"""
 
 
 def _lines(files: Files, path: str, title: str) -> list[str]:

@@ -1,4 +1,6 @@
-"""What a person looks at: one resource, one operation, and what differs between versions and working copies."""
+"""What a person looks at: one resource, one operation, and what differs between versions and
+working copies.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +24,8 @@ LAST_VERSIONS = 5
 
 @dataclass(frozen=True)
 class ResourceOverview:
-    """One resource: what it is, how it stands, its last versions, and a document. notice: as in History.
+    """One resource: what it is, how it stands, its last versions, and a document. notice: as in
+    History.
 
     out_of_force: a line for each kind of field of the newest version that nobody approved.
 
@@ -38,16 +41,28 @@ class ResourceOverview:
 
 
 def show_resource(
-    library: Library, caller: Caller, ref: Ref, *, version: int | None = None, path: str | None = None
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    *,
+    version: int | None = None,
+    path: str | None = None,
 ) -> ResourceOverview:
-    """Return what a person asks of one resource. Raise NoSuchResource, NoSuchVersion, NoSuchFile."""
+    """Return what a person asks of one resource.
+
+    Raise NoSuchResource, NoSuchVersion, NoSuchFile.
+    """
     number = version or ref.version
     bare = ref.at(None)
     past = versions.resource_history(library, caller, bare, limit=LAST_VERSIONS)
     info = resource_info.get_info(library, caller, bare.at(number))
     state = resource_info.get_state(library, caller, bare)
     shown_version = number or past.head
-    document = load.get_resource(library, caller, bare, version=shown_version, path=path) if shown_version else None
+    document = (
+        load.get_resource(library, caller, bare, version=shown_version, path=path)
+        if shown_version
+        else None
+    )
     head = library.store.head_or_none(bare, caller.scopes)
     lines = resource_info.lines_out_of_force(library, head) if head is not None else []
     return ResourceOverview(info, state, past.versions, document, past.notice, lines)
@@ -55,7 +70,9 @@ def show_resource(
 
 @dataclass(frozen=True, slots=True)
 class ResourceChange:
-    """What an operation did to one resource: from a version, or nothing, to a version, or nothing."""
+    """What an operation did to one resource: from a version, or nothing, to a version,
+    or nothing.
+    """
 
     ref: str
     before: int | None
@@ -67,7 +84,8 @@ class ResourceChange:
 class OperationOverview:
     """One operation with everything that it changed.
 
-    undoes: the operations that it reverted. notice: as in History. author, by: whose it is, in words.
+    undoes: the operations that it reverted. notice: as in History. author, by: whose it is, in
+    words.
     """
 
     operation: int
@@ -86,7 +104,10 @@ class OperationOverview:
 
 
 def show_operation(library: Library, caller: Caller, operation: int) -> OperationOverview:
-    """Return one operation with the difference that it made to each resource. Raise NoSuchOperation."""
+    """Return one operation with the difference that it made to each resource.
+
+    Raise NoSuchOperation.
+    """
     record = library.store.operation(operation)
     marks = AnswerMarks(caller.actor is not Actor.HUMAN)
     notice = reason_notice(record) if marks.on else ""
@@ -94,7 +115,11 @@ def show_operation(library: Library, caller: Caller, operation: int) -> Operatio
     changes = []
     for change in library.store.backend.changes_of([operation]):
         text = _change_diff(library, change.ref, change.before, change.after)
-        block = marks.block(text, f"diff of {change.ref} in operation {operation}", notice) if notice else text
+        block = (
+            marks.block(text, f"diff of {change.ref} in operation {operation}", notice)
+            if notice
+            else text
+        )
         changes.append(ResourceChange(str(change.ref), change.before, change.after, block))
     return OperationOverview(
         record.id,
@@ -118,12 +143,18 @@ def _change_diff(library: Library, ref: Ref, before: int | None, after: int | No
         return ""
     old = library.store.manifest(head, before) if before else Manifest({})
     new = library.store.manifest(head, after) if after else Manifest({})
-    return versions.diff(library, old, new, (str(before or 0), str(after or 0)))
+    return versions.diff(
+        library,
+        old,
+        new,
+        (str(before or 0), str(after or 0)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What distinguishes two contents. before, after: refs with a version, `nothing`, or a directory.
+    """What distinguishes two contents. before, after: refs with a version, `nothing`, or a
+    directory.
 
     problem: why a directory could not be read.
     """
@@ -146,38 +177,88 @@ NOTHING = "nothing"
 """The side of a difference on which there is no content."""
 
 
-def diff_versions(library: Library, caller: Caller, ref: Ref, start: int | None, end: int | None) -> ContentComparison:
-    """Return what changed from one version of a resource to another; see `resource_history`. Raise as that does."""
-    past = versions.resource_history(library, caller, ref, from_version=start, to_version=end, limit=1)
+def diff_versions(
+    library: Library, caller: Caller, ref: Ref, start: int | None, end: int | None
+) -> ContentComparison:
+    """Return what changed from one version of a resource to another; see `resource_history`.
+
+    Raise as that does.
+    """
+    past = versions.resource_history(
+        library, caller, ref, from_version=start, to_version=end, limit=1
+    )
     newest = past.versions[0].version if end is None and past.versions else end
     first = start if start is not None else (newest or 1) - 1
     before = f"{past.ref}@{first}" if first else NOTHING
-    found = [Difference(before, f"{past.ref}@{newest}", past.diff)] if past.diff else []
+    found = (
+        [
+            Difference(
+                before,
+                f"{past.ref}@{newest}",
+                past.diff,
+            )
+        ]
+        if past.diff
+        else []
+    )
     return ContentComparison(found, 1)
 
 
 def diff_resources(library: Library, caller: Caller, left: Ref, right: Ref) -> ContentComparison:
-    """Return what distinguishes two resources, or two versions. Raise NoSuchResource, NoSuchVersion."""
+    """Return what distinguishes two resources, or two versions.
+
+    Raise NoSuchResource, NoSuchVersion.
+    """
     sides, reasons = list[tuple[str, Manifest]](), list[str]()
     for ref in (left, right):
         head = library.store.head(ref.at(None), caller.scopes)
         number = ref.version or head.version or head.latest
-        sides.append((str(head.ref.at(number)), library.store.manifest(head, number)))
+        sides.append(
+            (
+                str(head.ref.at(number)),
+                library.store.manifest(
+                    head,
+                    number,
+                ),
+            )
+        )
         why = version_authorship(library, head, number, caller).why
         reasons += [why] if why else []
     (before, old), (after, new) = sides
     text = versions.diff(library, old, new, (before, after))
     marks = AnswerMarks(caller.actor is not Actor.HUMAN and bool(reasons))
-    found = [Difference(before, after, marks.block(text, f"diff of {before} and {after}", "".join(reasons[:1])))]
+    found = [
+        Difference(
+            before,
+            after,
+            marks.block(
+                text,
+                f"diff of {before} and {after}",
+                "".join(reasons[:1]),
+            ),
+        )
+    ]
     return ContentComparison(found if text else [], 1)
 
 
-def diff_working_copies(library: Library, caller: Caller, refs: Sequence[Ref] = ()) -> ContentComparison:
-    """Return what the watched folders hold other than the library, for these resources or for all. Import nothing.
+def diff_working_copies(
+    library: Library, caller: Caller, refs: Sequence[Ref] = ()
+) -> ContentComparison:
+    """Return what the watched folders hold other than the library, for these resources or for all.
+    Import nothing.
 
     Raise NoSuchResource.
     """
-    heads = {head.id: head for ref in refs for head in [library.store.head(ref.at(None), caller.scopes)]}
+    heads = {
+        head.id: head
+        for ref in refs
+        for head in [
+            library.store.head(
+                ref.at(None),
+                caller.scopes,
+            )
+        ]
+    }
     compared, found = 0, list[Difference]()
     for folder, directories in _places(library, heads):
         compared += len(directories)
@@ -188,13 +269,24 @@ def diff_working_copies(library: Library, caller: Caller, refs: Sequence[Ref] = 
                 for state in status.find_changed_states(sorted(directories))
             ]
         except OSError as error:
-            states = [Difference(NOTHING, str(folder.path), "", error.strerror or str(error))]
+            states = [
+                Difference(
+                    NOTHING,
+                    str(folder.path),
+                    "",
+                    error.strerror or str(error),
+                )
+            ]
         found += [difference for difference in states if difference is not None]
     return ContentComparison(found, compared)
 
 
-def _places(library: Library, heads: Mapping[int, Head]) -> Iterable[tuple[WatchedFolder, set[str]]]:
-    """Yield the folders with the directories to compare: those of these resources, without any all of them."""
+def _places(
+    library: Library, heads: Mapping[int, Head]
+) -> Iterable[tuple[WatchedFolder, set[str]]]:
+    """Yield the folders with the directories to compare: those of these resources, without any all
+    of them.
+    """
     if not heads:
         for folder in library.folders():
             if folder.path.is_dir():
@@ -213,16 +305,33 @@ def _directory_difference(
     place, head = str(folder.path / state.directory), state.head
     version = (state.binding.version if state.binding else None) or (head.version if head else None)
     before = str(head.ref.at(version)) if head is not None and version else NOTHING
-    old = library.store.manifest(head, version) if head is not None and version else Manifest({})
+    old = (
+        library.store.manifest(
+            head,
+            version,
+        )
+        if head is not None and version
+        else Manifest({})
+    )
     files = state.reading.files if state.reading else {}
     if state.reading is not None and not files and state.reading.left_out:
-        why = "; ".join(f"{path}: {why}" for path, why in sorted(state.reading.left_out.items())[:3])
+        why = "; ".join(
+            f"{path}: {why}" for path, why in sorted(state.reading.left_out.items())[:3]
+        )
         return Difference(before, place, "", why)
     new = make_manifest(files)
     if new.tree == old.tree:
         return None
     # Bytes on disk are in no blob yet, so the difference gets them from here.
     unsaved = {new[path].sha256: file.data for path, file in files.items()}
-    text = versions.diff(library, old, new, (str(version or 0), "folder"), unsaved=unsaved)
+    text = versions.diff(
+        library,
+        old,
+        new,
+        (str(version or 0), "folder"),
+        unsaved=unsaved,
+    )
     marks = AnswerMarks(caller.actor is not Actor.HUMAN)
-    return Difference(before, place, marks.block(text, f"unsaved change in {place}", "in no version yet"))
+    return Difference(
+        before, place, marks.block(text, f"unsaved change in {place}", "in no version yet")
+    )

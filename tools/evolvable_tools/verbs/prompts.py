@@ -1,10 +1,12 @@
 """The library's prompts, as a client offers them.
 
-A prompt's metadata names its arguments, such as `arguments: "file, style?=short|long"`. A question mark makes one
-optional; the values after = are offered as completions. `{file}` in the text is replaced by the argument.
+A prompt's metadata names its arguments, such as `arguments: "file, style?=short|long"`. A question
+mark makes one optional; the values after = are offered as completions. `{file}` in the text is
+replaced by the argument.
 
-A custom command of Claude Code is a prompt too. Its text has `$ARGUMENTS` for all that a person typed behind its name,
-and `$0` or `$ARGUMENTS[0]` for the first word of it. Such a prompt has the one argument `arguments`, an optional one.
+A custom command of Claude Code is a prompt too. Its text has `$ARGUMENTS` for all that a person
+typed behind its name, and `$0` or `$ARGUMENTS[0]` for the first word of it. Such a prompt has the
+one argument `arguments`, an optional one.
 """
 
 import re
@@ -29,9 +31,13 @@ MAX_ARGUMENTS = 16
 """Arguments of one prompt; those behind are passed over."""
 
 _PAGE = 200
-_ARGUMENT = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_-]{0,63})(?P<optional>\?)?(?:\s*=(?P<values>.*))?", re.DOTALL)
+_ARGUMENT = re.compile(
+    r"(?P<name>[A-Za-z][A-Za-z0-9_-]{0,63})(?P<optional>\?)?(?:\s*=(?P<values>.*))?", re.DOTALL
+)
 _PLACE = re.compile(r"\{([A-Za-z][A-Za-z0-9_-]{0,63})\}")
-_COMMAND_PLACE = re.compile(r"\$ARGUMENTS(?:\[(?P<word>\d{1,3})\]|(?!\w))|\$(?P<short>\d{1,3})(?!\w)")
+_COMMAND_PLACE = re.compile(
+    r"\$ARGUMENTS(?:\[(?P<word>\d{1,3})\]|(?!\w))|\$(?P<short>\d{1,3})(?!\w)"
+)
 
 _ALL_TYPED = "$ARGUMENTS"
 
@@ -50,7 +56,10 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt of the library. `text` still has its places for arguments; said: why it is not trusted, or ''."""
+    """A prompt of the library.
+
+    `text` still has its places for arguments; said: why it is not trusted, or ''.
+    """
 
     ref: Ref
     description: str
@@ -69,7 +78,11 @@ def list_prompts(library: Library, caller: Caller) -> list[Prompt]:
 
     One that cannot be read is left out, so that it does not take the others with it.
     """
-    return [prompt for entry in _entries(library, caller) if (prompt := _prompt(library, caller, entry)) is not None]
+    return [
+        prompt
+        for entry in _entries(library, caller)
+        if (prompt := _prompt(library, caller, entry)) is not None
+    ]
 
 
 def get_prompt(library: Library, caller: Caller, name: str) -> Prompt:
@@ -80,14 +93,26 @@ def get_prompt(library: Library, caller: Caller, name: str) -> Prompt:
 def fill_prompt(library: Library, caller: Caller, name: str, arguments: Mapping[str, str]) -> str:
     """Return a prompt's text with these arguments in it, and count a use of it.
 
-    An optional argument that is not given leaves its place empty. One that the text has no place for is added at the
-    end, so that nothing a person typed is lost. Raises as `prompt`, and InvalidArgument for one that is missing.
+    An optional argument that is not given leaves its place empty. One that the text has no place
+    for is added at the end, so that nothing a person typed is lost. Raises as `prompt`, and
+    InvalidArgument for one that is missing.
     """
     found = get_prompt(library, caller, name)
-    missing = [a.name for a in found.arguments if a.required and not arguments.get(a.name, "").strip()]
+    missing = [
+        a.name
+        for a in found.arguments
+        if a.required
+        and not arguments.get(
+            a.name,
+            "",
+        ).strip()
+    ]
     if missing:
         takes = ", ".join(a.name + "?" * (not a.required) for a in found.arguments)
-        raise InvalidArgument(f"{name} needs {', '.join(missing)}.", f"Its arguments are {takes}.")
+        raise InvalidArgument(
+            f"{name} needs {', '.join(missing)}.",
+            f"Its arguments are {takes}.",
+        )
     load.load_skill(library, caller, found.ref)
     return _fill(found, arguments)
 
@@ -99,17 +124,24 @@ def _fill(found: Prompt, arguments: Mapping[str, str]) -> str:
         text = _fill_command(found.text, values[COMMAND_ARGUMENT])
         placed = {COMMAND_ARGUMENT} if text != found.text else set()
     else:
-        text = _PLACE.sub(lambda match: values.get(match[1], match[0]), found.text)
+        text = _PLACE.sub(
+            lambda match: values.get(match[1], match[0]),
+            found.text,
+        )
     if found.untrusted_reason:
         text = enclose(text, str(found.ref), found.untrusted_reason)
     rest = [
-        f"{name}: {value}" for name, value in arguments.items() if value.strip() and name not in placed & values.keys()
+        f"{name}: {value}"
+        for name, value in arguments.items()
+        if value.strip() and name not in placed & values.keys()
     ]
     return text + ("\n\n" + "\n".join(rest) if rest else "")
 
 
 def _fill_command(text: str, typed: str) -> str:
-    """Return the text of a command with what was typed; a word that was not typed leaves its place as it is."""
+    """Return the text of a command with what was typed; a word that was not typed leaves its place
+    as it is.
+    """
     try:
         # As a shell splits them: quotation marks keep several words together.
         words = shlex.split(typed)
@@ -128,7 +160,9 @@ def _fill_command(text: str, typed: str) -> str:
 def _entries(library: Library, caller: Caller) -> Iterator["IndexEntry"]:
     cursor: str | None = None
     while True:
-        page, cursor = list_page(library.index, caller.scopes, kind=Kind.PROMPT, limit=_PAGE, cursor=cursor)
+        page, cursor = list_page(
+            library.index, caller.scopes, kind=Kind.PROMPT, limit=_PAGE, cursor=cursor
+        )
         yield from page
         if cursor is None:
             return
@@ -136,7 +170,9 @@ def _entries(library: Library, caller: Caller) -> Iterator["IndexEntry"]:
 
 def _prompt(library: Library, caller: Caller, entry: "IndexEntry") -> Prompt | None:
     try:
-        return _parse_prompt(load.get_resource(library, caller, entry.ref.at(None)), entry.description)
+        return _parse_prompt(
+            load.get_resource(library, caller, entry.ref.at(None)), entry.description
+        )
     except EvolvableError:
         return None
 
@@ -145,11 +181,15 @@ def _parse_prompt(loaded: load.Loaded, description: str) -> Prompt:
     document = parse_document((loaded.text or "").encode("utf-8"))
     reason = loaded.notice
     arguments = prompt_arguments(document)
-    return Prompt(Ref.parse(loaded.ref).at(None), description, arguments, document.body.strip(), reason)
+    return Prompt(
+        Ref.parse(loaded.ref).at(None), description, arguments, document.body.strip(), reason
+    )
 
 
 def prompt_arguments(document: Document) -> tuple[Argument, ...]:
-    """Return the arguments that a prompt's metadata names, or its text has as a command's; others are passed over."""
+    """Return the arguments that a prompt's metadata names, or its text has as a command's; others
+    are passed over.
+    """
     metadata = document.fields.get("metadata")
     declared = metadata.get("arguments") if isinstance(metadata, dict) else None
     found: dict[str, Argument] = {}
@@ -157,8 +197,14 @@ def prompt_arguments(document: Document) -> tuple[Argument, ...]:
         match = _ARGUMENT.fullmatch(part.strip())
         if match and match["name"] not in found and len(found) < MAX_ARGUMENTS:
             words = [word.strip() for word in (match["values"] or "").split("|")]
-            values = tuple(dict.fromkeys(word for word in words if word and not re.search(r"\s", word)))
-            found[match["name"]] = Argument(match["name"], match["optional"] is None, values)
+            values = tuple(
+                dict.fromkeys(word for word in words if word and not re.search(r"\s", word))
+            )
+            found[match["name"]] = Argument(
+                match["name"],
+                match["optional"] is None,
+                values,
+            )
     if not found and (_ALL_TYPED in document.body or "argument-hint" in document.fields):
         return (_OF_COMMAND,)
     return tuple(found.values())

@@ -1,4 +1,6 @@
-"""Purge: take a file or a secret out of every version and out of everything below the library's home."""
+"""Purge: take a file or a secret out of every version and out of everything below the library's
+home.
+"""
 
 import hashlib
 import json
@@ -33,7 +35,15 @@ from evolvable_store.search import EARLIER_INDEX_FILES, INDEX_FILE, forget_vecto
 from evolvable_store.storage import PurgeJob, RemoteState
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library, built_in_redactor
-from evolvable_tools.secret_leaks import LeakedSecret, as_leak, check_may_decide, found_secrets, leak_id, leaks, spans
+from evolvable_tools.secret_leaks import (
+    LeakedSecret,
+    as_leak,
+    check_may_decide,
+    found_secrets,
+    leak_id,
+    leaks,
+    spans,
+)
 
 _INDEXES = (INDEX_FILE, *EARLIER_INDEX_FILES)
 _ENDS = ("", "-wal", "-shm", "-journal")
@@ -60,7 +70,10 @@ _LEDGER = re.compile(rb'\{"length":(\d{1,15}),"sha256":"([0-9a-f]{64})","record"
 
 @dataclass(frozen=True, slots=True)
 class PurgePlan:
-    """What a purge will do. texts: what is taken out wherever it stands. versions: the versions that hold it."""
+    """What a purge will do.
+
+    texts: what is taken out wherever it stands. versions: the versions that hold it.
+    """
 
     kind: str
     texts: tuple[bytes, ...]
@@ -72,7 +85,10 @@ class PurgePlan:
 
 @dataclass(slots=True)
 class Purged:
-    """What a purge did. files: below the home, changed or removed. remains: where the bytes still are, and why."""
+    """What a purge did.
+
+    files: below the home, changed or removed. remains: where the bytes still are, and why.
+    """
 
     kind: str
     versions: list[str]
@@ -84,11 +100,21 @@ class Purged:
 
 
 def plan_secret(library: Library, id: str) -> PurgePlan:
-    """Return what the purge of a secret would do. Raises InvalidArgument when there is no such finding."""
+    """Return what the purge of a secret would do.
+
+    Raises InvalidArgument when there is no such finding.
+    """
     found = [leak for leak in leaks(library) if leak.id == id] or _accepted_leaks(library, id)
-    texts = {text for leak in found for text in _texts_of(library, leak.ref, leak.version, leak.path, id)}
+    texts = {
+        text for leak in found for text in _texts_of(library, leak.ref, leak.version, leak.path, id)
+    }
     if found and not texts:
-        return _plan(library, found[0].kind, (), tuple(sorted(_blobs_of(library, found))))
+        return _plan(
+            library,
+            found[0].kind,
+            (),
+            tuple(sorted(_blobs_of(library, found))),
+        )
     if not texts:
         hint = "`evolvable care purge --list` shows them."
         raise InvalidArgument(f"There is no finding {ascii(id[:40])} of a secret.", hint)
@@ -104,36 +130,70 @@ def _accepted_leaks(library: Library, id: str) -> list[LeakedSecret]:
 
 
 def _blobs_of(library: Library, found: Iterable[LeakedSecret]) -> set[str]:
-    """Return the files of findings whose text is nowhere to be read any more: what an earlier purge left."""
+    """Return the files of findings whose text is nowhere to be read any more: what an earlier purge
+    left.
+    """
     store = library.store
-    return {store.manifest(store.head(Ref.parse(leak.ref)), leak.version)[leak.path].sha256 for leak in found}
+    return {
+        store.manifest(
+            store.head(Ref.parse(leak.ref)),
+            leak.version,
+        )[leak.path].sha256
+        for leak in found
+    }
 
 
 def _texts_of(library: Library, ref: str, version: int, path: str, id: str) -> Iterator[bytes]:
     head = library.store.head_or_none(Ref.parse(ref))
     if head is not None:
         text = library.store.file(head, path, version).data.decode("utf-8", "replace")
-        yield from (text[start:end].encode() for start, end, _ in spans(text) if leak_id(text[start:end]) == id)
+        yield from (
+            text[start:end].encode()
+            for start, end, _ in spans(text)
+            if leak_id(text[start:end]) == id
+        )
 
 
 def plan_file(library: Library, caller: Caller, ref: Ref, path: str) -> PurgePlan:
-    """Return what the purge of a file would do: in every version, or in the version that the ref names.
+    """Return what the purge of a file would do: in every version, or in the version that the ref
+    names.
 
     Raises NoSuchResource, NoSuchVersion, NoSuchFile.
     """
     store = library.store
-    head = store.head_or_none(ref, caller.scopes) or store.head(ref.at(None), caller.scopes)
-    numbers = [ref.version] if ref.version is not None else range(1, head.latest + 1)
-    names = {entry.sha256 for number in numbers if (entry := store.manifest(head, number).get(path)) is not None}
+    head = store.head_or_none(
+        ref,
+        caller.scopes,
+    ) or store.head(ref.at(None), caller.scopes)
+    numbers = (
+        [ref.version]
+        if ref.version is not None
+        else range(
+            1,
+            head.latest + 1,
+        )
+    )
+    names = {
+        entry.sha256
+        for number in numbers
+        if (entry := store.manifest(head, number).get(path)) is not None
+    }
     if not names:
-        raise NoSuchFile(f"No version of {head.ref} has a file {ascii(path[:200])}.", "`evolvable history` shows them.")
+        raise NoSuchFile(
+            f"No version of {head.ref} has a file {ascii(path[:200])}.",
+            "`evolvable history` shows them.",
+        )
     values = {text for name in names for text in _values(store.blob(name))}
     return _plan(library, "file", tuple(sorted(values)), tuple(sorted(names)))
 
 
 def plan_blobs(library: Library, blobs: Collection[str]) -> PurgePlan:
-    """Return what the purge of files with these hashes would do; those that are not here are left out."""
-    present = (name for name in blobs if library.store.backend.maintenance.blob_size(name) is not None)
+    """Return what the purge of files with these hashes would do; those that are not here are left
+    out.
+    """
+    present = (
+        name for name in blobs if library.store.backend.maintenance.blob_size(name) is not None
+    )
     return _plan(library, "file", (), tuple(sorted(present)))
 
 
@@ -148,11 +208,22 @@ def _values(data: bytes) -> Iterator[bytes]:
             yield text[start:end].encode()
 
 
-def _plan(library: Library, kind: str, texts: tuple[bytes, ...], blobs: tuple[str, ...]) -> PurgePlan:
+def _plan(
+    library: Library, kind: str, texts: tuple[bytes, ...], blobs: tuple[str, ...]
+) -> PurgePlan:
     every = {*blobs, *blobs_with(library.store, texts)}
-    versions = sorted(f"{head.ref}@{number} {path}" for head, number, path in _places(library.store, every))
+    versions = sorted(
+        f"{head.ref}@{number} {path}" for head, number, path in _places(library.store, every)
+    )
     files = [str(path) for path, _ in _files_with(library.store, texts, blobs)]
-    return PurgePlan(kind, texts, blobs, versions, files, [str(path) for path in _copies_with(library, texts, blobs)])
+    return PurgePlan(
+        kind,
+        texts,
+        blobs,
+        versions,
+        files,
+        [str(path) for path in _copies_with(library, texts, blobs)],
+    )
 
 
 def _places(store: Store, blobs: Collection[str]) -> Iterator[tuple[Head, int, str]]:
@@ -163,11 +234,13 @@ def _places(store: Store, blobs: Collection[str]) -> Iterator[tuple[Head, int, s
                     yield head, number, path
 
 
-def purge(library: Library, caller: Caller, plan: PurgePlan, reason: str, *, edit_copies: bool = False) -> Purged:
+def purge(
+    library: Library, caller: Caller, plan: PurgePlan, reason: str, *, edit_copies: bool = False
+) -> Purged:
     """Take out what a plan names, for good. Done again after a kill, `resume` ends what was begun.
 
-    edit_copies: the files in watched folders are edited too; else they are named. Raises Refused for anybody but a
-    person, LibraryReadOnly, LibraryBusy.
+    edit_copies: the files in watched folders are edited too; else they are named. Raises Refused
+    for anybody but a person, LibraryReadOnly, LibraryBusy.
     """
     check_may_decide(caller, "purge")
     library.authorise(caller, "A purge")
@@ -188,11 +261,22 @@ def resume_purges(library: Library, caller: Caller) -> list[Purged]:
 
 
 def run_purge(
-    library: Library, caller: Caller, job: PurgeJob, versions: Sequence[str], *, edit_copies: bool = False
+    library: Library,
+    caller: Caller,
+    job: PurgeJob,
+    versions: Sequence[str],
+    *,
+    edit_copies: bool = False,
 ) -> Purged:
     """Do every step of a job. Each can be done again; the job ends with the last."""
     store, done = library.store, Purged(job.kind, list(versions))
-    affected = {head.id for head, _, _ in _places(store, {*job.blobs, *blobs_with(store, job.texts)})}
+    affected = {
+        head.id
+        for head, _, _ in _places(
+            store,
+            {*job.blobs, *blobs_with(store, job.texts)},
+        )
+    }
     store.backend.learned.forget(_purged_whole(store, job))
     store.backend.learned.refuse_texts(text.decode("utf-8", "replace") for text in job.texts)
     # Copies in watched folders first, and synced: a later sync would else import the old bytes
@@ -215,8 +299,18 @@ def run_purge(
             f"operation {operation}: its reason; version hashes cover it"
             for operation in purges.operations_with(job.texts)
         ),
-        *(f"{path}: {why}" for path, why in _files_with(store, job.texts, job.blobs)),
-        *(f"{path}: it may hold it; delete it or make it again" for path in known_copies(store.home)),
+        *(
+            f"{path}: {why}"
+            for path, why in _files_with(
+                store,
+                job.texts,
+                job.blobs,
+            )
+        ),
+        *(
+            f"{path}: it may hold it; delete it or make it again"
+            for path in known_copies(store.home)
+        ),
         *(
             f"{remote.url}: the history of the remote {remote.name} may hold it; {_REWRITE}"
             for remote in _remotes(store)
@@ -240,14 +334,19 @@ def _versions_left(library: Library, job: PurgeJob) -> Iterator[str]:
             found_secrets(library).add_left(left, DetectedSecret(id, job.kind, 0))
         for head, number, path in _places(store, left):
             hint = f"`evolvable care purge {head.ref}@{number} {path}` removes the file whole"
-            yield f"{head.ref}@{number} {path}: inside an archive or an encoding that cannot be rewritten; {hint}"
+            yield (
+                f"{head.ref}@{number} {path}: inside an archive or an encoding that cannot be "
+                f"rewritten; {hint}"
+            )
 
 
 _REWRITE = "push the tombstone, and have who owns the repository rewrite it"
 
 
 def _remotes(store: Store) -> list[RemoteState]:
-    """Return the remotes that the library was synchronised with, after their mirrors in the home are deleted."""
+    """Return the remotes that the library was synchronised with, after their mirrors in the home
+    are deleted.
+    """
     for mirror in (store.home / MIRRORS).glob("*.git"):
         shutil.rmtree(mirror, ignore_errors=True)
     return [remote for remote in store.backend.remotes.all() if remote.seen]
@@ -255,7 +354,11 @@ def _remotes(store: Store) -> list[RemoteState]:
 
 def _purged_whole(store: Store, job: PurgeJob) -> list[int]:
     """Return the resources whose main file is purged: what was learned of them goes with it."""
-    return [head.id for head, _, path in _places(store, job.blobs) if path.casefold() == _main(head).casefold()]
+    return [
+        head.id
+        for head, _, path in _places(store, job.blobs)
+        if path.casefold() == _main(head).casefold()
+    ]
 
 
 def _main(head: Head) -> str:
@@ -263,7 +366,8 @@ def _main(head: Head) -> str:
 
 
 def _renew_heads(library: Library, caller: Caller, job: PurgeJob) -> None:
-    """Make a new version, without the texts, of each living resource that lies in no watched folder.
+    """Make a new version, without the texts, of each living resource that lies in no watched
+    folder.
 
     Of one that does, the person's file is theirs to change; a version of it is made when they do.
     """
@@ -298,16 +402,30 @@ def _forget_index(library: Library) -> None:
 
 def _files(home: Path) -> Iterator[Path]:
     # The database purges itself, and the index was removed above.
-    own = {f"{name}{end}" for name, end in product((LIBRARY_FILE, *_INDEXES), _ENDS)}
+    own = {
+        f"{name}{end}"
+        for name, end in product(
+            (LIBRARY_FILE, *_INDEXES),
+            _ENDS,
+        )
+    }
     for folder, _, names in os.walk(home, followlinks=False):
         for name in sorted(names):
             path = Path(folder) / name
-            if not (Path(folder) == home and name in own) and path.is_file() and not path.is_symlink():
+            if (
+                not (Path(folder) == home and name in own)
+                and path.is_file()
+                and not path.is_symlink()
+            ):
                 yield path
 
 
-def _files_with(store: Store, texts: Sequence[bytes], blobs: Collection[str]) -> Iterator[tuple[Path, str]]:
-    """Yield the files below the home that hold a text or are one of the purged files, each with why it may stay."""
+def _files_with(
+    store: Store, texts: Sequence[bytes], blobs: Collection[str]
+) -> Iterator[tuple[Path, str]]:
+    """Yield the files below the home that hold a text or are one of the purged files, each with why
+    it may stay.
+    """
     for path in _files(store.home):
         if path.stat().st_size > MAX_READ:
             yield path, "too large to be looked into"
@@ -358,14 +476,18 @@ def _sweep(store: Store, job: PurgeJob) -> Iterator[str]:
 
 def _purge_backup(path: Path, job: PurgeJob) -> str:
     with Store.open(path.parent) as store:
-        again = store.backend.purges.begin(store.now(), job.actor, job.reason, job.kind, job.texts, job.blobs)
+        again = store.backend.purges.begin(
+            store.now(), job.actor, job.reason, job.kind, job.texts, job.blobs
+        )
         purge_content(store, again)
         store.backend.purges.finish(again)
     return "purged as a library of its own"
 
 
 def _chain_again(path: Path, job: PurgeJob) -> bool:
-    """Take the texts out of a ledger and chain its lines again; return False while a run writes it."""
+    """Take the texts out of a ledger and chain its lines again; return False while a
+    run writes it.
+    """
     try:
         # A run that writes its ledger holds this lock; the file is then named among what remains.
         with FileLock(f"{path}.lock", timeout=0, thread_local=False):
@@ -379,11 +501,18 @@ def _chain_again(path: Path, job: PurgeJob) -> bool:
 
 
 def _note(run: Path, path: Path, job: PurgeJob, data: bytes) -> None:
-    """Write down in a run's folder what was purged from one of its files, so that its new hash is known."""
+    """Write down in a run's folder what was purged from one of its files, so that its new hash is
+    known.
+    """
     details = {"at": job.at, "actor": job.actor, "reason": job.reason, "purged": job.kind}
-    hashes = {"before": hashlib.sha256(read_regular(path)).hexdigest(), "after": hashlib.sha256(data).hexdigest()}
+    hashes = {
+        "before": hashlib.sha256(read_regular(path)).hexdigest(),
+        "after": hashlib.sha256(data).hexdigest(),
+    }
     with open(run / NOTES, "a", encoding="utf-8") as stream:
-        stream.write(json.dumps({"file": path.relative_to(run).as_posix(), **details, **hashes}) + "\n")
+        stream.write(
+            json.dumps({"file": path.relative_to(run).as_posix(), **details, **hashes}) + "\n"
+        )
 
 
 def _run_of(path: Path) -> Path | None:
@@ -392,7 +521,9 @@ def _run_of(path: Path) -> Path | None:
 
 
 def _rewrite_ledger(data: bytes, job: PurgeJob) -> bytes:
-    """Return a ledger without the job's texts, each line with the hash that follows from the one before."""
+    """Return a ledger without the job's texts, each line with the hash that follows from the one
+    before.
+    """
     last, lines = b"0" * 64, list[bytes]()
     for line in data.split(b"\n"):
         head = _LEDGER.match(line)
@@ -424,7 +555,9 @@ def note_copy(home: Path, path: Path) -> None:
 
 
 def known_copies(home: Path) -> list[Path]:
-    """Return the backups and exports of this library that are still where they were written, outside of its home."""
+    """Return the backups and exports of this library that are still where they were written,
+    outside of its home.
+    """
     try:
         lines = (home / COPIES).read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -436,7 +569,9 @@ def known_copies(home: Path) -> list[Path]:
 # Watched folders
 
 
-def _copies_with(library: Library, texts: Sequence[bytes], blobs: Collection[str]) -> Iterator[Path]:
+def _copies_with(
+    library: Library, texts: Sequence[bytes], blobs: Collection[str]
+) -> Iterator[Path]:
     for folder in library.folders():
         if folder.path.is_dir():
             for path in _files(folder.path):
@@ -447,7 +582,9 @@ def _copies_with(library: Library, texts: Sequence[bytes], blobs: Collection[str
 def _edit_copies(library: Library, job: PurgeJob) -> Iterator[str]:
     for path in list(_copies_with(library, job.texts, job.blobs)):
         data = read_regular(path)
-        cleaned = job.notice if _is_purged(data, job.blobs) else without_texts(data, job.texts, job.mark)
+        cleaned = (
+            job.notice if _is_purged(data, job.blobs) else without_texts(data, job.texts, job.mark)
+        )
         if cleaned != data:
             _write(path, cleaned)
             yield str(path)

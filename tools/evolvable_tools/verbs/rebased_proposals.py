@@ -1,7 +1,8 @@
-"""Bring a proposal onto what there is now: merged three ways where its base has moved, or both sides where they meet.
+"""Bring a proposal onto what there is now: merged three ways where its base has moved, or both
+sides where they meet.
 
-What a person is shown, and what their yes approves, is the merged content against the head, never the content that was
-proposed against a version that is no longer the head.
+What a person is shown, and what their yes approves, is the merged content against the head, never
+the content that was proposed against a version that is no longer the head.
 """
 
 import json
@@ -9,7 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 
-from evolvable_store import Files, Head, MergeResult, Overlap, broken_rules, changed_lines, find_problems, merge_files
+from evolvable_store import (
+    Files,
+    Head,
+    MergeResult,
+    Overlap,
+    broken_rules,
+    changed_lines,
+    find_problems,
+    merge_files,
+)
 from evolvable_store.errors import Conflict
 from evolvable_store.storage import Proposal
 from evolvable_store.workingcopy import name_overlaps
@@ -24,10 +34,10 @@ from evolvable_tools.verbs.reverse_merge import both_sides
 class RebasedContent:
     """What a proposal leads to now.
 
-    version: the head that it was merged with, 0 for none. files: every change of both sides; in `conflicts`, the paths
-    where both changed the same, with the lines of the proposal. overlaps: these lines, where they are text.
-    current_files: the same files with the lines that are there now. merged: whether another content than that of its
-    base is there now.
+    version: the head that it was merged with, 0 for none. files: every change of both sides; in
+    `conflicts`, the paths where both changed the same, with the lines of the proposal. overlaps:
+    these lines, where they are text. current_files: the same files with the lines that are there
+    now. merged: whether another content than that of its base is there now.
     """
 
     version: int
@@ -38,15 +48,25 @@ class RebasedContent:
     merged: bool = False
 
 
-def rebased_content(library: Library, proposal: Proposal, head: Head | None, now: Files) -> RebasedContent:
-    """Return what a proposal leads to from `now`: the head's files, or what was approved together with it.
+def rebased_content(
+    library: Library, proposal: Proposal, head: Head | None, now: Files
+) -> RebasedContent:
+    """Return what a proposal leads to from `now`: the head's files, or what was approved together
+    with it.
 
-    A line that was added, such as a fact, is added to what there is now. Raises Conflict for a removal of what changed
-    since.
+    A line that was added, such as a fact, is added to what there is now. Raises Conflict for a
+    removal of what changed since.
     """
     version = (head.version if head else None) or 0
     theirs = library.store.files_of(proposal.manifest)
-    base = library.store.files(head, proposal.base) if head is not None and proposal.base else {}
+    base = (
+        library.store.files(
+            head,
+            proposal.base,
+        )
+        if head is not None and proposal.base
+        else {}
+    )
     if now == base:
         return RebasedContent(version, theirs)
     # A line that is added needs no merge: it is put behind what there is now.
@@ -55,7 +75,8 @@ def rebased_content(library: Library, proposal: Proposal, head: Head | None, now
         return RebasedContent(version, again, merged=True)
     if proposal.removes:
         raise Conflict(
-            f"{proposal.ref} was at version {proposal.base} when its removal was proposed and is at {version} now.",
+            f"{proposal.ref} was at version {proposal.base} when its removal was proposed and is "
+            f"at {version} now.",
             f"Reject it. To remove it as it is now, run: evolvable remove {proposal.ref}",
         )
     if not now:
@@ -63,10 +84,16 @@ def rebased_content(library: Library, proposal: Proposal, head: Head | None, now
     merged, conflicts = merge_files(base, now, theirs), set[str]()
     # Two sound sides can merge into an unsound file, such as frontmatter with a key twice.
     if not merged.conflicts and _breaks(proposal, merged.files) and not _breaks(proposal, theirs):
-        conflicts = {path for path, file in merged.files.items() if file not in (now.get(path), theirs.get(path))}
+        conflicts = {
+            path
+            for path, file in merged.files.items()
+            if file not in (now.get(path), theirs.get(path))
+        }
     conflicts |= set(merged.conflicts)
     current_files = merge_files(base, theirs, now).files if conflicts else {}
-    return RebasedContent(version, merged.files, tuple(sorted(conflicts)), merged.overlaps, current_files, merged=True)
+    return RebasedContent(
+        version, merged.files, tuple(sorted(conflicts)), merged.overlaps, current_files, merged=True
+    )
 
 
 def rebase_on_head(library: Library, proposal: Proposal) -> tuple[RebasedContent, Files]:
@@ -76,19 +103,29 @@ def rebase_on_head(library: Library, proposal: Proposal) -> tuple[RebasedContent
     return rebased_content(library, proposal, head, now), now
 
 
-def last_stood_for(library: Library, head: Head | None, version: int, now: Files) -> tuple[int, Files]:
-    """Return what a merged proposal is compared with: `now`, or what a person stood for before a stranger changed it.
+def last_stood_for(
+    library: Library, head: Head | None, version: int, now: Files
+) -> tuple[int, Files]:
+    """Return what a merged proposal is compared with: `now`, or what a person stood for before a
+    stranger changed it.
 
-    A yes to the merged text is one to all of it, and a person says it to nothing that was not in the difference.
+    A yes to the merged text is one to all of it, and a person says it to nothing that was not in
+    the difference.
     """
-    if head is None or not version or not _is_strangers(authorships(library, [head.id]).get(head.id)):
+    if (
+        head is None
+        or not version
+        or not _is_strangers(authorships(library, [head.id]).get(head.id))
+    ):
         return version, now
     base = version_base(library, head, version) or 0
     return base, library.store.files(head, base) if base else {}
 
 
 def _is_strangers(authorship: Authorship | None) -> bool:
-    """Return whether a text has something of somebody else than the person and the person's agent."""
+    """Return whether a text has something of somebody else than the person and the
+    person's agent.
+    """
     return authorship is not None and bool(
         authorship.pulled or (authorship.why and authorship.kind is not AuthorKind.AGENT)
     )
@@ -103,8 +140,8 @@ def rebase(
 ) -> RebasedContent:
     """Return what a proposal leads to, as `rebased_content` does.
 
-    settled: the files that a person decided on; a conflict there is dealt with. Raises Conflict where both sides
-    changed the same in any other file.
+    settled: the files that a person decided on; a conflict there is dealt with. Raises Conflict
+    where both sides changed the same in any other file.
     """
     found = rebased_content(library, proposal, head, now)
     if any(path not in settled for path in found.conflicts):
@@ -115,36 +152,45 @@ def rebase(
 def way_out(proposal: int) -> str:
     """Return what a person can do about a proposal that is in conflict with the head."""
     return (
-        f"`evolvable inbox edit {proposal}` settles the lines, `evolvable inbox take {proposal}` takes those of the"
-        f" proposal, `evolvable inbox reject {proposal}` keeps what is there. In a client: approve with files."
+        f"`evolvable inbox edit {proposal}` settles the lines, `evolvable inbox take {proposal}` "
+        f"takes those of the proposal, `evolvable inbox reject {proposal}` keeps what is there. "
+        "In a client: approve with files."
     )
 
 
 def conflict_text(proposal: Proposal, found: RebasedContent) -> str:
     """Return in a sentence where a proposal and what there is now changed the same."""
     if not found.version:
-        return f"{proposal.ref} was removed since proposal {proposal.id} was made from version {proposal.base}."
+        return (
+            f"{proposal.ref} was removed since proposal {proposal.id} was made from version "
+            f"{proposal.base}."
+        )
     where = name_overlaps(MergeResult({}, found.conflicts, found.overlaps))
     since = f"{proposal.ref} changed since in the same places as proposal {proposal.id}"
     return f"{since}: {where} of version {found.version}."
 
 
 def conflict_sides(found: RebasedContent) -> str:
-    """Return both sides of each conflict, what is there now before what is proposed; of no file of secrets."""
+    """Return both sides of each conflict, what is there now before what is proposed; of no file of
+    secrets.
+    """
     overlaps = [overlap for overlap in found.overlaps if not is_env_file(overlap.path)]
     return both_sides(overlaps, f"@{found.version}", ", as proposed")
 
 
 def taken_files(found: RebasedContent) -> dict[str, bytes | None]:
     """Return the files in conflict as a person has them who takes the lines of the proposal."""
-    return {path: found.files[path].data if path in found.files else None for path in found.conflicts}
+    return {
+        path: found.files[path].data if path in found.files else None for path in found.conflicts
+    }
 
 
 def texts_to_edit(found: RebasedContent, now: Files) -> dict[str, str]:
-    """Return the text files that differ from what is there now, as they would be approved, for a person to edit.
+    """Return the text files that differ from what is there now, as they would be approved, for a
+    person to edit.
 
-    Where both sides changed the same lines, both stand there between the marks that git uses. No text with such marks
-    is approved.
+    Where both sides changed the same lines, both stand there between the marks that git uses. No
+    text with such marks is approved.
     """
     texts = {}
     for path in sorted({*found.files, *found.conflicts}):
@@ -160,7 +206,9 @@ def texts_to_edit(found: RebasedContent, now: Files) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class MergePart:
-    """A part of a merged text: `both` where both sides are equal, else the lines there now and those proposed."""
+    """A part of a merged text: `both` where both sides are equal, else the lines there now and
+    those proposed.
+    """
 
     both: str = ""
     now: str = ""
@@ -168,7 +216,9 @@ class MergePart:
 
 
 def parts_to_settle(found: RebasedContent, now: Files) -> dict[str, list[MergePart]]:
-    """Return by path the parts of each text file in conflict, in order; joined they are the whole text."""
+    """Return by path the parts of each text file in conflict, in order; joined they are the whole
+    text.
+    """
     parts = {}
     for path in found.conflicts if found.version else ():
         file, old = found.files.get(path), (found.current_files or now).get(path)
@@ -184,16 +234,26 @@ def _parts(ours: str, theirs: str) -> list[MergePart]:
     for start, end, count in changed_lines(ours, theirs):
         offset += start - done
         result += [MergePart("".join(before[done:start]))] if start > done else []
-        result.append(MergePart("", "".join(before[start:end]), "".join(after[offset : offset + count])))
+        result.append(
+            MergePart(
+                "",
+                "".join(before[start:end]),
+                "".join(after[offset : offset + count]),
+            )
+        )
         done, offset = end, offset + count
-    return [*result, *([MergePart("".join(before[done:]))] if before[done:] else [])]
+    return [
+        *result,
+        *([MergePart("".join(before[done:]))] if before[done:] else []),
+    ]
 
 
 def _with_marks(ours: str, theirs: str) -> str:
     """Return a text with git's marks around the lines in which two differ."""
     marked = (
         part.both
-        or f"<<<<<<< now\n{end_with_newline(part.now)}=======\n{end_with_newline(part.proposed)}>>>>>>> proposed\n"
+        or f"<<<<<<< now\n{end_with_newline(part.now)}=======\n"
+        f"{end_with_newline(part.proposed)}>>>>>>> proposed\n"
         for part in _parts(ours, theirs)
     )
     return "".join(marked)
@@ -205,7 +265,9 @@ def end_with_newline(text: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    return [f"{line}\n" for line in text.split("\n")[:-1]] + ([last] if (last := text.rpartition("\n")[2]) else [])
+    return [f"{line}\n" for line in text.split("\n")[:-1]] + (
+        [last] if (last := text.rpartition("\n")[2]) else []
+    )
 
 
 def _add_line(proposal: Proposal, now: Files) -> Files | None:
@@ -216,8 +278,18 @@ def _add_line(proposal: Proposal, now: Files) -> Files | None:
     if "fact" in adds:
         from evolvable_tools.verbs.memory_facts import add_fact  # late: 13 ms, for a stemmer
 
-        return add_fact(now, proposal.name, str(adds["fact"]), date.fromisoformat(str(adds["day"]))).files
-    return append_line(now, str(adds["path"]), str(adds["line"])) if now else None
+        return add_fact(
+            now, proposal.name, str(adds["fact"]), date.fromisoformat(str(adds["day"]))
+        ).files
+    return (
+        append_line(
+            now,
+            str(adds["path"]),
+            str(adds["line"]),
+        )
+        if now
+        else None
+    )
 
 
 def _breaks(proposal: Proposal, files: Files) -> bool:

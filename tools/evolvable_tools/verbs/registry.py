@@ -1,8 +1,9 @@
-"""The registry of verbs: what each does, who may run it, and under which names MCP and the command line offer it.
+"""The registry of verbs: what each does, who may run it, and under which names MCP and the command
+line offer it.
 
-Annotations of MCP tools, permissions of tokens, the effects of commands, the sections of the help and the tables of
-the manual are made from it; `registry.json` holds its rows. A server reads it before its first answer, so it imports no
-SDK and no use case: functions are named as `module:name`.
+Annotations of MCP tools, permissions of tokens, the effects of commands, the sections of the help
+and the tables of the manual are made from it; `registry.json` holds its rows. A server reads it
+before its first answer, so it imports no SDK and no use case: functions are named as `module:name`.
 """
 
 import json
@@ -42,22 +43,26 @@ class Authority(StrEnum):
     """Anyone: it reports an outcome, or submits an answer that was requested."""
 
     WRITE = "write"
-    """Anyone; the policy decides which changes of an agent or a script apply at once and which wait."""
+    """Anyone; the policy decides which changes of an agent or a script apply at once and which
+    wait.
+    """
 
     APPROVE = "approve"
     """A person, or a script whose token may approve."""
 
     PERSON = "person"
-    """A person alone: it names commands, connects clients or makes tokens, so it decides who may do what."""
+    """A person alone: it names commands, connects clients or makes tokens, so it decides who may do
+    what.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
     """One thing that can be done with a library.
 
-    name: the command's, with its action, such as `evolve start`. function: `module:name` of the use case, empty where
-    only the command line has it. command: the command that does the same, by default the name, empty where there is
-    none. section: of the help.
+    name: the command's, with its action, such as `evolve start`. function: `module:name` of the use
+    case, empty where only the command line has it. command: the command that does the same, by
+    default the name, empty where there is none. section: of the help.
     """
 
     name: str
@@ -73,7 +78,8 @@ class Verb:
 class Tool:
     """An MCP tool over one verb, or over several between which its argument `action` chooses.
 
-    toolset: the tools that a server adds together. permission: what a token needs over HTTP, by default the verb's.
+    toolset: the tools that a server adds together. permission: what a token needs over HTTP, by
+    default the verb's.
     """
 
     name: str
@@ -95,15 +101,20 @@ class Tool:
         return command if len(self.names) == 1 else command.partition(" ")[0]
 
     def needs(self, action: object = None) -> Authority:
-        """Return the permission that a call with this action needs; without a known action, that of the first verb."""
-        chosen = next((name for name in self.names if name.rpartition(" ")[2] == action), self.names[0])
+        """Return the permission that a call with this action needs; without a known action, that of
+        the first verb.
+        """
+        chosen = next(
+            (name for name in self.names if name.rpartition(" ")[2] == action), self.names[0]
+        )
         return self.permission or VERBS[chosen].authority
 
 
 _TABLE: dict[str, Any] = json.loads(Path(__file__).with_name("registry.json").read_text("utf-8"))
-# `evolve drive` is for writers: its process has no terminal, and continues only what a person started, no stopped run.
-# `quickstart` makes a library of copies and changes no folder. `init` without a terminal gives the trust `local`.
-# `serve` reads: what a client may do is decided at each call. `import` without a person leaves proposals in the inbox.
+# `evolve drive` is for writers: its process has no terminal, and continues only what a person
+# started, no stopped run. `quickstart` makes a library of copies and changes no folder. `init`
+# without a terminal gives the trust `local`. `serve` reads: what a client may do is decided at each
+# call. `import` without a person leaves proposals in the inbox.
 
 
 def _verbs(table: Mapping[str, Any]) -> dict[str, Verb]:
@@ -125,7 +136,10 @@ _VERBS = _verbs(_TABLE)
 _TOOLS = _tools(_TABLE)
 
 VERBS: Mapping[str, Verb] = _VERBS
-"""Name -> verb, in the order of the help. A row of the table: name, effect, authority, summary, function, command."""
+"""Name -> verb, in the order of the help.
+
+A row of the table: name, effect, authority, summary, function, command.
+"""
 
 ALIASES: Mapping[str, str] = _TABLE["aliases"]
 """Another name of a command -> the command."""
@@ -146,10 +160,16 @@ EXAMPLES: Mapping[str, str] = _TABLE["examples"]
 """Verb, command or group -> a command line that uses it; the program itself is ''."""
 
 FIRST: tuple[str, ...] = tuple(_TABLE["first"])
-"""The commands that the help shows before all others. One that this installation lacks is left out."""
+"""The commands that the help shows before all others.
+
+One that this installation lacks is left out.
+"""
 
 TOOLS: Mapping[str, Tool] = _TOOLS
-"""Name -> MCP tool, in the order in which a client lists them. A row: name, title, toolset, verbs, permission."""
+"""Name -> MCP tool, in the order in which a client lists them.
+
+A row: name, title, toolset, verbs, permission.
+"""
 
 
 def add_table(path: Path) -> None:
@@ -164,7 +184,9 @@ def add_table(path: Path) -> None:
     for name, tool in _tools(table).items():
         _TOOLS.setdefault(name, tool)
     for key in ("groups", "places", "examples", "reasons"):
-        _TABLE[key] |= {name: text for name, text in table.get(key, {}).items() if name not in _TABLE[key]}
+        _TABLE[key] |= {
+            name: text for name, text in table.get(key, {}).items() if name not in _TABLE[key]
+        }
 
 
 def place_of(name: str) -> str:
@@ -174,7 +196,9 @@ def place_of(name: str) -> str:
 
 
 def verb_at(words: str) -> str:
-    """Return the name of the verb that words of the command line call: `judge add` of `role judge add`."""
+    """Return the name of the verb that words of the command line call: `judge add` of `role judge
+    add`.
+    """
     for command, place in PLACES.items():
         if words == place or words.startswith(f"{place} "):
             return command + words.removeprefix(place)

@@ -1,6 +1,8 @@
-"""The verbs that move the stable channel: status, publish, withdraw, set the policy, and a changelog of its moves.
+"""The verbs that move the stable channel: status, publish, withdraw, set the policy, and a
+changelog of its moves.
 
-A person moves the channel. An agent decides what hosts see only where the person's policy allows it.
+A person moves the channel. An agent decides what hosts see only where the person's policy allows
+it.
 """
 
 from collections import defaultdict
@@ -10,7 +12,15 @@ from dataclasses import dataclass, field
 from evolvable_store import Manifest
 from evolvable_store.errors import InvalidArgument, NoSuchResource, NoSuchVersion, Refused
 from evolvable_store.resource import Kind, Ref
-from evolvable_store.storage import Channel, ChannelEntry, ChannelMove, ChannelState, MoveNote, Placement, ReleasePolicy
+from evolvable_store.storage import (
+    Channel,
+    ChannelEntry,
+    ChannelMove,
+    ChannelState,
+    MoveNote,
+    Placement,
+    ReleasePolicy,
+)
 from evolvable_tools.authors import reason_notice
 from evolvable_tools.caller import Caller
 from evolvable_tools.file_edits import changed_files
@@ -25,7 +35,8 @@ from evolvable_tools.verbs.versions import VersionOrigin
 class ChannelStep:
     """Where one skill goes or went on the channel. None: not there.
 
-    what: new, newer, older, removed, withdrawn or back. left_out: why hosts are not offered it even so.
+    what: new, newer, older, removed, withdrawn or back. left_out: why hosts are not offered it even
+    so.
     """
 
     ref: str
@@ -37,9 +48,11 @@ class ChannelStep:
 
 @dataclass(frozen=True)
 class ChannelStatus:
-    """The channel now. seen: skills that hosts see. waiting: what `publish` would do. withdrawn: what was taken off.
+    """The channel now. seen: skills that hosts see. waiting: what `publish` would do. withdrawn:
+    what was taken off.
 
-    left_out: of the skills seen, those that are not offered, each with every reason; before and after are equal.
+    left_out: of the skills seen, those that are not offered, each with every reason; before and
+    after are equal.
     """
 
     policy: str
@@ -53,7 +66,8 @@ class ChannelStatus:
 class Published:
     """What a move did, or with `dry_run` would do. `move` is None when nothing moved.
 
-    left_out: skills that stay where they were, because a secret is in the version that hosts would see.
+    left_out: skills that stay where they were, because a secret is in the version that hosts would
+    see.
     """
 
     move: int | None
@@ -78,18 +92,28 @@ def channel_status(library: Library) -> ChannelStatus:
             if skill.head != skill.version and not skill.withdrawn
         ],
         [str(skill.ref) for skill in channel_entries if skill.withdrawn],
-        [ChannelStep(str(e.ref), e.version, e.version, "left out", list(e.left_out)) for e in entries if e.left_out],
+        [
+            ChannelStep(str(e.ref), e.version, e.version, "left out", list(e.left_out))
+            for e in entries
+            if e.left_out
+        ],
     )
 
 
 def publish(
-    library: Library, caller: Caller, reason: str, *, refs: Sequence[Ref] | None = None, dry_run: bool = False
+    library: Library,
+    caller: Caller,
+    reason: str,
+    *,
+    refs: Sequence[Ref] | None = None,
+    dry_run: bool = False,
 ) -> Published:
     """Move the channel: the skills named, by default all that wait, go to their heads in one move.
 
-    A ref with a version goes there, forward or back; a removed skill leaves the channel; a withdrawn one comes back
-    when it is named. A version with a secret is left out. dry_run: only says what would be done. Raises Refused for an
-    agent and where a secret leaves nothing to publish, NoSuchResource, NoSuchVersion, InvalidArgument.
+    A ref with a version goes there, forward or back; a removed skill leaves the channel; a
+    withdrawn one comes back when it is named. A version with a secret is left out. dry_run: only
+    says what would be done. Raises Refused for an agent and where a secret leaves nothing to
+    publish, NoSuchResource, NoSuchVersion, InvalidArgument.
     """
     if not dry_run:
         _only_a_person(caller)
@@ -98,7 +122,9 @@ def publish(
         chosen = [(skill, skill.head) for skill in channel.list_entries() if not skill.withdrawn]
     else:
         chosen = [_pick_skill(library, caller, channel, ref) for ref in refs]
-    withheld = held_back(library, [skill.ref.at(to) for skill, to in chosen if to not in (None, skill.version)])
+    withheld = held_back(
+        library, [skill.ref.at(to) for skill, to in chosen if to not in (None, skill.version)]
+    )
     secret = {entry.ref for entry in withheld}
     moving = {
         skill.resource: (skill, to)
@@ -106,24 +132,37 @@ def publish(
         if to != skill.version and (to is None or str(skill.ref) not in secret)
     }
     steps = [_step(catalog, skill, to) for skill, to in moving.values()]
-    unchanged = [str(skill.ref) for skill, to in chosen if to == skill.version] if refs is not None else []
+    unchanged = (
+        [str(skill.ref) for skill, to in chosen if to == skill.version] if refs is not None else []
+    )
     if dry_run:
         return Published(None, steps, unchanged, dry_run=True, left_out=withheld)
     check_anything_leaves("Publishing", withheld, [*moving, *unchanged])
-    move = channel.place(_note(library, caller, reason), {key: ChannelState(to) for key, (_, to) in moving.items()})
-    library.record(caller, "publish", *(f"{s.ref}@{to}" if to else f"{s.ref} removed" for s, to in moving.values()))
+    move = channel.place(
+        _note(library, caller, reason), {key: ChannelState(to) for key, (_, to) in moving.items()}
+    )
+    library.record(
+        caller,
+        "publish",
+        *(f"{s.ref}@{to}" if to else f"{s.ref} removed" for s, to in moving.values()),
+    )
     return Published(move, steps, unchanged, left_out=withheld)
 
 
-def withdraw_skills(library: Library, caller: Caller, refs: Sequence[Ref], reason: str) -> Published:
-    """Take skills off the channel while they stay in the library; they stay off, whatever the policy, until published.
+def withdraw_skills(
+    library: Library, caller: Caller, refs: Sequence[Ref], reason: str
+) -> Published:
+    """Take skills off the channel while they stay in the library; they stay off, whatever the
+    policy, until published.
 
     Raises Refused for an agent, NoSuchResource, InvalidArgument.
     """
     _only_a_person(caller)
     channel = library.store.backend.channel
     chosen = [_pick_skill(library, caller, channel, ref.at(None))[0] for ref in refs]
-    steps = [ChannelStep(str(s.ref), s.version, None, "withdrawn") for s in chosen if not s.withdrawn]
+    steps = [
+        ChannelStep(str(s.ref), s.version, None, "withdrawn") for s in chosen if not s.withdrawn
+    ]
     unchanged = [str(skill.ref) for skill in chosen if skill.withdrawn]
     stands = {skill.resource: ChannelState(None, withdrawn=True) for skill in chosen}
     move = channel.place(_note(library, caller, reason), stands)
@@ -132,13 +171,16 @@ def withdraw_skills(library: Library, caller: Caller, refs: Sequence[Ref], reaso
 
 
 def set_policy(library: Library, caller: Caller, policy: str, reason: str) -> Published:
-    """Set what moves the channel by itself, for this library; `live` moves everything to its head at once.
+    """Set what moves the channel by itself, for this library; `live` moves everything to its head
+    at once.
 
     Raises Refused for an agent, InvalidArgument.
     """
     _only_a_person(caller)
     if policy not in set(ReleasePolicy):
-        raise InvalidArgument(f"{ascii(policy[:40])} is no policy.", f"The policies are {', '.join(ReleasePolicy)}.")
+        raise InvalidArgument(
+            f"{ascii(policy[:40])} is no policy.", f"The policies are {', '.join(ReleasePolicy)}."
+        )
     channel = library.store.backend.channel
     move = channel.set_policy(_note(library, caller, reason), ReleasePolicy(policy))
     library.record(caller, "set policy", f"channel {policy}")
@@ -156,28 +198,45 @@ def _only_a_person(caller: Caller) -> None:
 
 def _note(library: Library, caller: Caller, reason: str) -> MoveNote:
     if not reason.strip():
-        raise InvalidArgument("A move of the channel needs a reason.", "Say in a few words why it is made.")
+        raise InvalidArgument(
+            "A move of the channel needs a reason.", "Say in a few words why it is made."
+        )
     return MoveNote(library.store.now(), caller.actor, reason, caller.session)
 
 
-def _pick_skill(library: Library, caller: Caller, channel: Channel, ref: Ref) -> tuple[ChannelEntry, int | None]:
+def _pick_skill(
+    library: Library, caller: Caller, channel: Channel, ref: Ref
+) -> tuple[ChannelEntry, int | None]:
     """Return a skill and the version it shall be shown in, None for not at all."""
     if ref.kind is not Kind.SKILL:
         raise InvalidArgument(f"{ref} is no skill.", "Only skills are on the channel.")
-    head = library.store.head_or_none(ref, caller.scopes) or library.store.head(ref, caller.scopes)
+    head = library.store.head_or_none(
+        ref,
+        caller.scopes,
+    ) or library.store.head(ref, caller.scopes)
     if ref.version is not None:
         library.store.version(head, ref.version)
         if head.version is None:
-            raise NoSuchVersion(f"{head.ref} was removed; hosts see none of its versions.", "Restore it first.")
+            raise NoSuchVersion(
+                f"{head.ref} was removed; hosts see none of its versions.", "Restore it first."
+            )
     entry = channel.of(head.id)
     if entry is None:
-        raise NoSuchResource(f"{head.ref} is not on the channel.", "`evolvable care fsck` says whether it should be.")
+        raise NoSuchResource(
+            f"{head.ref} is not on the channel.", "`evolvable care fsck` says whether it should be."
+        )
     return entry, ref.version or head.version
 
 
 def _step(catalog: HostCatalog, skill: ChannelEntry, to: int | None) -> ChannelStep:
     reasons = list(catalog.entry(skill, to).left_out) if to is not None else []
-    return ChannelStep(str(skill.ref), skill.version, to, _what(skill.version, to, False), reasons)
+    return ChannelStep(
+        str(skill.ref),
+        skill.version,
+        to,
+        _what(skill.version, to, False),
+        reasons,
+    )
 
 
 def channel_step(placing: Placement) -> ChannelStep:
@@ -210,7 +269,8 @@ class BetweenVersion(VersionOrigin):
 
 @dataclass(frozen=True)
 class StepChanges:
-    """What hosts see change in one skill. versions: those gained, or those given up when it went back, newest first.
+    """What hosts see change in one skill. versions: those gained, or those given up when it went
+    back, newest first.
 
     files: path -> added, changed or deleted, between the two ends.
     """
@@ -254,47 +314,82 @@ class ReleaseMove(MoveHeading):
 
 @dataclass(frozen=True)
 class ChannelLog:
-    """Moves, newest first. notice: what the marks around the reasons of others mean, '' without marks."""
+    """Moves, newest first.
+
+    notice: what the marks around the reasons of others mean, '' without marks.
+    """
 
     moves: list[ReleaseMove]
     notice: str = ""
 
 
 def channel_log(library: Library, limit: int = 20, marks: AnswerMarks = UNMARKED) -> ChannelLog:
-    """Return up to `limit` moves, newest first. marks: of reasons that no person wrote. Raises InvalidArgument."""
+    """Return up to `limit` moves, newest first.
+
+    marks: of reasons that no person wrote. Raises InvalidArgument.
+    """
     if not 1 <= limit <= MAX_MOVES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MOVES}.")
     channel = library.store.backend.channel
     moves, steps = channel.moves(limit), defaultdict[int, list[ChannelStep]](list)
     for placing in channel.placings([move.id for move in moves]):
         steps[placing.move].append(channel_step(placing))
-    releases = [ReleaseMove(*_about(library, move, marks), steps[move.id]) for move in moves]
+    releases = [
+        ReleaseMove(
+            *_about(library, move, marks),
+            steps[move.id],
+        )
+        for move in moves
+    ]
     return ChannelLog(releases, marks.notice)
 
 
-def changelog(library: Library, move: int | None = None, marks: AnswerMarks = UNMARKED) -> Changelog:
-    """Return what a move changed for hosts, by default the newest one. marks: see `channel_log`. Raises NotFound."""
+def changelog(
+    library: Library, move: int | None = None, marks: AnswerMarks = UNMARKED
+) -> Changelog:
+    """Return what a move changed for hosts, by default the newest one.
+
+    marks: see `channel_log`. Raises NotFound.
+    """
     channel = library.store.backend.channel
     channel_move = channel.move(channel.last() if move is None else move)
     about = _about(library, channel_move, marks)
     skills = [_changes(library, placing, marks) for placing in channel.placings([channel_move.id])]
-    lines = [*_lines(channel_move, about[3], skills), *([marks.notice] if marks.notice else [])]
+    lines = [
+        *_lines(channel_move, about[3], skills),
+        *([marks.notice] if marks.notice else []),
+    ]
     return Changelog(*about, skills, "\n".join(lines) + "\n", marks.notice)
 
 
-def _about(library: Library, move: ChannelMove, marks: AnswerMarks) -> tuple[int, str, str, str, int, str | None]:
+def _about(
+    library: Library, move: ChannelMove, marks: AnswerMarks
+) -> tuple[int, str, str, str, int, str | None]:
     note = move.note
     reason = _reason(library, note.operation, note.reason, marks)
-    return move.id, note.at, note.actor, reason, note.operation, (note.policy.value if note.policy else None)
+    return (
+        move.id,
+        note.at,
+        note.actor,
+        reason,
+        note.operation,
+        (note.policy.value if note.policy else None),
+    )
 
 
 def _reason(library: Library, operation: int, reason: str, marks: AnswerMarks) -> str:
     """Return the reason of an operation, marked where no person answers for it."""
-    return marks.line(reason) if marks.on and reason_notice(library.store.operation(operation)) else reason
+    return (
+        marks.line(reason)
+        if marks.on and reason_notice(library.store.operation(operation))
+        else reason
+    )
 
 
 def _changes(library: Library, placing: Placement, marks: AnswerMarks) -> StepChanges:
-    before, after = (_manifest(library, placing.resource, number) for number in (placing.before, placing.after))
+    before, after = (
+        _manifest(library, placing.resource, number) for number in (placing.before, placing.after)
+    )
     how = {(False, True): "added", (True, True): "changed", (True, False): "deleted"}
     files = {path: how[path in before, path in after] for path in changed_files(before, after)}
     step = channel_step(placing)
@@ -307,14 +402,24 @@ def _manifest(library: Library, resource: int, number: int | None) -> Manifest:
     return (library.store.backend.manifest(resource, number) if number else None) or Manifest({})
 
 
-def _between(library: Library, resource: int, low: int, high: int, marks: AnswerMarks) -> list[BetweenVersion]:
+def _between(
+    library: Library, resource: int, low: int, high: int, marks: AnswerMarks
+) -> list[BetweenVersion]:
     """Return the versions over `low` up to `high`, newest first, at most MAX_VERSIONS."""
     rows = []
-    for version in library.store.backend.versions(resource, min(high - low, MAX_VERSIONS), high + 1):
+    for version in library.store.backend.versions(
+        resource, min(high - low, MAX_VERSIONS), high + 1
+    ):
         operation = library.store.operation(version.operation)
-        before, after = (_manifest(library, resource, number) for number in (version.parent, version.number))
+        before, after = (
+            _manifest(library, resource, number) for number in (version.parent, version.number)
+        )
         reason = _reason(library, operation.id, operation.reason, marks)
-        rows.append(BetweenVersion(version.number, operation.at, operation.actor, reason, changed_files(before, after)))
+        rows.append(
+            BetweenVersion(
+                version.number, operation.at, operation.actor, reason, changed_files(before, after)
+            )
+        )
     return rows
 
 
@@ -334,7 +439,10 @@ def _skill_lines(skill: StepChanges) -> list[str]:
     lines += [f"  {how}: {path}" for path, how in skill.files.items()]
     sign = "-" if skill.what == "older" else "+"
     for v in skill.versions:
-        lines.append(f"  {sign} version {v.version}, {_moment(v.at)}, by {v.actor}: {v.reason} ({', '.join(v.files)})")
+        lines.append(
+            f"  {sign} version {v.version}, {_moment(v.at)}, by {v.actor}: {v.reason} "
+            f"({', '.join(v.files)})"
+        )
     return lines
 
 

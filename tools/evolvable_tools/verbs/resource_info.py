@@ -28,12 +28,13 @@ MAX_PARAMETER = 200
 
 @dataclass(frozen=True)
 class ResourceInfo:
-    """What a resource is. label: `1.0.N` for version N. main: its main file; tree: the hash of all of its files.
+    """What a resource is. label: `1.0.N` for version N. main: its main file; tree: the hash of all
+    of its files.
 
-    evolvable: whether others than a person may change it. parameters: its metadata. arguments: the JSON schema of what
-    `run` takes. author, by: whose the version is, as in FoundMatch. copied_from: the version that its first version
-    copies, '' for none. run: what `run` does with it. notice: what the marks around its texts mean, '' where there
-    are none.
+    evolvable: whether others than a person may change it. parameters: its metadata. arguments: the
+    JSON schema of what `run` takes. author, by: whose the version is, as in FoundMatch.
+    copied_from: the version that its first version copies, '' for none. run: what `run` does with
+    it. notice: what the marks around its texts mean, '' where there are none.
     """
 
     ref: str
@@ -57,11 +58,12 @@ class ResourceInfo:
 
 @dataclass(frozen=True)
 class ResourceState:
-    """How a resource stands. head: its version, None where it was removed. stable: the version that hosts see.
+    """How a resource stands. head: its version, None where it was removed. stable: the version that
+    hosts see.
 
-    approved: of a tool the newest version that a person approved to run. directories: where it lies in watched folders,
-    with the version there. uses: how often it was loaded; rated: how many uses have an outcome that counts.
-    proposals: those that wait for a person.
+    approved: of a tool the newest version that a person approved to run. directories: where it lies
+    in watched folders, with the version there. uses: how often it was loaded; rated: how many uses
+    have an outcome that counts. proposals: those that wait for a person.
     """
 
     ref: str
@@ -100,10 +102,16 @@ def get_info(library: Library, caller: Caller, ref: Ref) -> ResourceInfo:
 
     Raise NoSuchResource, NoSuchVersion.
     """
-    head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref.at(None), caller.scopes)
+    head = library.store.head_or_none(
+        ref.at(None),
+        caller.scopes,
+    ) or library.store.head(ref.at(None), caller.scopes)
     number = ref.version or head.latest
     manifest = library.store.manifest(head, number)
-    document, authorship = main_document(library, head, number), version_authorship(library, head, number, caller)
+    document, authorship = (
+        main_document(library, head, number),
+        version_authorship(library, head, number, caller),
+    )
     schema, summary = argument_schema(library, head, number, document), summarize(document)
     marks = AnswerMarks(caller.actor is not Actor.HUMAN and authorship.is_marked)
     return ResourceInfo(
@@ -112,7 +120,9 @@ def get_info(library: Library, caller: Caller, ref: Ref) -> ResourceInfo:
         name=head.name,
         version=number,
         label=version_label(number),
-        description=marks.description(summary.description) if marks.on else bound_text(summary.description),
+        description=marks.description(summary.description)
+        if marks.on
+        else bound_text(summary.description),
         evolvable=not summary.frozen,
         main=main_file(head.kind, head.name),
         tree=manifest.tree,
@@ -128,13 +138,17 @@ def get_info(library: Library, caller: Caller, ref: Ref) -> ResourceInfo:
 
 
 def lines_out_of_force(library: Library, head: Head) -> list[str]:
-    """Return a line for each kind of field of the newest version that is out of force, with what puts it in force."""
+    """Return a line for each kind of field of the newest version that is out of force, with what
+    puts it in force.
+    """
     found, number = list[str](), head.latest
     if head.version is None:
         return found
     if (powers := find_powers_out(library, head, number)) is not None:
         found.append(powers.line)
-    if delegate_of(library, head, number) is not None and (author := delegate_author(library, head, number)):
+    if delegate_of(library, head, number) is not None and (
+        author := delegate_author(library, head, number)
+    ):
         found.append(out_of_force(short_ref(head), "delegate", author))
     if head.kind is Kind.TOOL and (author := tool_commands.command_author(library, head, number)):
         found.append(out_of_force(short_ref(head), "tool command", author))
@@ -152,23 +166,32 @@ def _parameters(document: Document) -> dict[str, str]:
     metadata = document.fields.get("metadata")
     texts = metadata.items() if isinstance(metadata, dict) else ()
     return {
-        bound_text(str(name), trusted=False, limit=80): bound_text(str(value), trusted=False, limit=MAX_PARAMETER)
+        bound_text(str(name), trusted=False, limit=80): bound_text(
+            str(value), trusted=False, limit=MAX_PARAMETER
+        )
         for name, value in list(texts)[:MAX_PARAMETERS]
         if name not in ("run", "mcp")
     }
 
 
-def argument_schema(library: Library, head: Head, number: int, document: Document) -> dict[str, Any]:
-    """Return the JSON schema of what `run` takes of a version; of a tool that cannot be run an empty object."""
+def argument_schema(
+    library: Library, head: Head, number: int, document: Document
+) -> dict[str, Any]:
+    """Return the JSON schema of what `run` takes of a version; of a tool that cannot be run an
+    empty object.
+    """
     if head.kind is Kind.PROMPT:
         arguments = prompt_arguments(document)
         properties = {
-            argument.name: {"type": "string"} | ({"examples": list(argument.values)} if argument.values else {})
+            argument.name: {"type": "string"}
+            | ({"examples": list(argument.values)} if argument.values else {})
             for argument in arguments
         }
         return _object(properties, [argument.name for argument in arguments if argument.required])
     if head.kind is Kind.ENVIRONMENT:
-        return _object({"task": {"type": "string"}, "output": {"type": "string"}}, ["task", "output"])
+        return _object(
+            {"task": {"type": "string"}, "output": {"type": "string"}}, ["task", "output"]
+        )
     if head.kind is Kind.TOOL:
         try:
             found = tool_commands.tool_version(library, head, number)
@@ -192,15 +215,24 @@ def plain_arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
 
 
 def copied_from(library: Library, head: Head) -> str:
-    """Return the version that the first version of a resource was made as a copy of, '' for none."""
+    """Return the version that the first version of a resource was made as a copy of, ''
+    for none.
+    """
     first = library.store.operation(library.store.version(head, 1).operation)
     if any(text.startswith("proposal ") for text in first.intent.evidence):
         return ""  # the evidence of an approved proposal has texts of its author
-    found = (text.removeprefix(COPY_OF) for text in first.intent.evidence if text.startswith(COPY_OF))
+    found = (
+        text.removeprefix(COPY_OF) for text in first.intent.evidence if text.startswith(COPY_OF)
+    )
     try:
         return next((str(Ref.parse(text)) for text in found), "")
     except EvolvableError:
@@ -210,7 +242,9 @@ def copied_from(library: Library, head: Head) -> str:
 def get_state(library: Library, caller: Caller, ref: Ref) -> ResourceState:
     """Return how a resource stands. Raise NoSuchResource."""
     store = library.store
-    head = store.head_or_none(ref.at(None), caller.scopes) or store.head(ref.at(None), caller.scopes)
+    head = store.head_or_none(ref.at(None), caller.scopes) or store.head(
+        ref.at(None), caller.scopes
+    )
     channel = store.backend.channel.of(head.id) if head.kind is Kind.SKILL else None
     approved = tool_commands.approved_version(library, head)
     folders = {folder.id: folder.path for folder in library.folders()}
@@ -230,5 +264,9 @@ def get_state(library: Library, caller: Caller, ref: Ref) -> ResourceState:
         },
         uses=tally.loaded,
         rated=tally.succeeded + tally.failed + tally.partial,
-        proposals=[proposal.id for proposal in store.backend.proposals.about(head.ref) if proposal.state == OPEN],
+        proposals=[
+            proposal.id
+            for proposal in store.backend.proposals.about(head.ref)
+            if proposal.state == OPEN
+        ],
     )

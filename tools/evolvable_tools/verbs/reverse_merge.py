@@ -1,6 +1,8 @@
-"""Plan how changes are taken back: each resource as it was before them, with what others changed since.
+"""Plan how changes are taken back: each resource as it was before them, with what others changed
+since.
 
-A reverse merge: its base is the content after the changes, one side the content now, the other the content before.
+A reverse merge: its base is the content after the changes, one side the content now, the other the
+content before.
 """
 
 from collections import defaultdict
@@ -24,7 +26,8 @@ MAX_SIDES = 8_000
 class UndoConflict:
     """A resource that an undo left alone, and why.
 
-    sides: the lines that overlap, as a diff from what is there now to what was there before; '' where none do.
+    sides: the lines that overlap, as a diff from what is there now to what was there before; ''
+    where none do.
     """
 
     ref: str
@@ -36,8 +39,9 @@ class UndoConflict:
 class RevertStep:
     """What takes the changes of one resource back, from version `expected`, 0 for none.
 
-    version: the one to return to, None for a removal. merged: the content where later changes stay; `version` then says
-    nothing. undone: the version before and after each of the changes that were merged out, oldest first.
+    version: the one to return to, None for a removal. merged: the content where later changes stay;
+    `version` then says nothing. undone: the version before and after each of the changes that were
+    merged out, oldest first.
     """
 
     ref: Ref
@@ -55,7 +59,9 @@ class RevertStep:
 
 
 def approvals_led_to(library: Library, session: str | None) -> dict[int, set[Ref]]:
-    """Return the operations that approved what a session led to and were made in another, with its resources."""
+    """Return the operations that approved what a session led to and were made in another, with its
+    resources.
+    """
     if session is None:
         return {}
     own = {operation.id for operation in library.store.operations(limit=10_000, session=session)}
@@ -67,12 +73,18 @@ def approvals_led_to(library: Library, session: str | None) -> dict[int, set[Ref
 
 
 def plan_revert(
-    library: Library, caller: Caller, undid: Sequence[int], session: str | None = None, *, proposed: bool = False
+    library: Library,
+    caller: Caller,
+    undid: Sequence[int],
+    session: str | None = None,
+    *,
+    proposed: bool = False,
 ) -> tuple[list[RevertStep], list[UndoConflict]]:
     """Return what takes these operations back, and which resources have to be left alone.
 
-    caller: only a person changes what is frozen. session: of an operation that approved proposals of several sessions,
-    only what this one led to is taken back. proposed: a person decides on it, not the caller.
+    caller: only a person changes what is frozen. session: of an operation that approved proposals
+    of several sessions, only what this one led to is taken back. proposed: a person decides on it,
+    not the caller.
     """
     library.take_in({change.ref for change in library.store.backend.changes_of(undid)})
     backs, conflicts = list[RevertStep](), list[UndoConflict]()
@@ -85,7 +97,13 @@ def plan_revert(
         step = _plan_step(library, caller, head, changes) if head is not None else None
         if isinstance(step, UndoConflict):
             conflicts.append(step)
-        elif step is not None and head is not None and head.frozen and caller.actor is not Actor.HUMAN and not proposed:
+        elif (
+            step is not None
+            and head is not None
+            and head.frozen
+            and caller.actor is not Actor.HUMAN
+            and not proposed
+        ):
             frozen = 'it is frozen (metadata evolvable: "false"); only a person may change it.'
             conflicts.append(UndoConflict(str(head.ref), frozen))
         elif step is not None:
@@ -96,18 +114,28 @@ def plan_revert(
 def _plan_step(
     library: Library, caller: Caller, head: Head, changes: Sequence[Change]
 ) -> RevertStep | UndoConflict | None:
-    """Return what takes the changes of one resource back, what is in the way, or None where nothing is left to do."""
+    """Return what takes the changes of one resource back, what is in the way, or None where nothing
+    is left to do.
+    """
     store, first, last = library.store, changes[0], changes[-1]
     every = store.backend.changes_to(head.id, first.sequence - 1)
     own = {change.sequence for change in changes}
     since = [change for change in every if change.sequence not in own]
     if not since:
-        return RevertStep(head.ref, last.after or 0, first.before) if first.before or last.after else None
+        return (
+            RevertStep(head.ref, last.after or 0, first.before)
+            if first.before or last.after
+            else None
+        )
     later = f"operation {since[-1].operation} changed it since"
     if head.version is None and not first.before:
-        return UndoConflict(str(head.ref), f"{later}; it is removed already, so nothing is left to take back.")
+        return UndoConflict(
+            str(head.ref), f"{later}; it is removed already, so nothing is left to take back."
+        )
     if is_plugins(head.scope):
-        return UndoConflict(str(head.ref), f"{later}, and nothing but its plugin writes its versions.")
+        return UndoConflict(
+            str(head.ref), f"{later}, and nothing but its plugin writes its versions."
+        )
     content = _ContentOfVersions(store, head)
     now = content.files(head.version)
     begun, runs = now, _runs(every, own)
@@ -117,7 +145,10 @@ def _plan_step(
         if after is None and now and now != content.files(before):
             back = next((change for change in since if change.sequence > run[-1].sequence), None)
             if back is not None and content.files(back.after) != content.files(before):
-                why = f"{later}: it is there again with another content, which stays. Version {before} is kept."
+                why = (
+                    f"{later}: it is there again with another content, which stays. Version "
+                    f"{before} is kept."
+                )
                 return UndoConflict(str(head.ref), why)
             continue  # it is back already, and was changed then
         merged = _take_out(head, content.files(after), now, content.files(before))
@@ -131,7 +162,11 @@ def _plan_step(
     if not now:
         # What somebody brought back on purpose does not go with what made it first.
         is_returned = any(change.before is None for change in since)
-        return _conflict(library, caller, head, later, None, runs[0]) if is_returned else RevertStep(head.ref, expected)
+        return (
+            _conflict(library, caller, head, later, None, runs[0])
+            if is_returned
+            else RevertStep(head.ref, expected)
+        )
     if first.before and make_manifest(now).tree == store.version(head, first.before).tree:
         return RevertStep(head.ref, expected, first.before)
     undone = tuple((run[0].before, run[-1].after or 0) for run in runs if run[0].before)
@@ -149,7 +184,9 @@ class _ContentOfVersions:
 
 
 def _runs(every: Iterable[Change], own: set[int]) -> list[list[Change]]:
-    """Return the changes that are taken back, oldest first, those together that follow one another."""
+    """Return the changes that are taken back, oldest first, those together that follow
+    one another.
+    """
     runs = list[list[Change]]()
     joined = False
     for change in every:
@@ -162,8 +199,12 @@ def _runs(every: Iterable[Change], own: set[int]) -> list[list[Change]]:
     return runs
 
 
-def _last_in_way(content: _ContentOfVersions, since: Sequence[Change], merged: MergeResult | None) -> Change:
-    """Return the last of these changes that changed a file in conflict, of all where the whole is in the way."""
+def _last_in_way(
+    content: _ContentOfVersions, since: Sequence[Change], merged: MergeResult | None
+) -> Change:
+    """Return the last of these changes that changed a file in conflict, of all where the whole is
+    in the way.
+    """
     paths = merged.conflicts if merged is not None else ()
     for change in reversed(since):
         before, after = content.files(change.before), content.files(change.after)
@@ -173,7 +214,9 @@ def _last_in_way(content: _ContentOfVersions, since: Sequence[Change], merged: M
 
 
 def _take_out(head: Head, after: Files, now: Files, before: Files) -> MergeResult | None:
-    """Return what is there now without the changes from `before` to `after`; None where the whole is in the way."""
+    """Return what is there now without the changes from `before` to `after`; None where the whole
+    is in the way.
+    """
     # Nobody changed it since, or it is back already: no merge is needed.
     if now in (after, before):
         return MergeResult(dict(before), ())
@@ -181,21 +224,34 @@ def _take_out(head: Head, after: Files, now: Files, before: Files) -> MergeResul
 
 
 def _conflict(
-    library: Library, caller: Caller, head: Head, later: str, merged: MergeResult | None, run: Sequence[Change]
+    library: Library,
+    caller: Caller,
+    head: Head,
+    later: str,
+    merged: MergeResult | None,
+    run: Sequence[Change],
 ) -> UndoConflict:
     """Return what is in the way, and what a person can do about it that takes nobody's line."""
     if merged is None and head.version is None:
         removal = later.replace("changed", "removed")
         return UndoConflict(str(head.ref), f"{removal}. Undo that first; then take this back.")
     if merged is None:
-        why = f"{later}, and what it changed stays. Take out by an edit what is not wanted of the rest."
+        why = (
+            f"{later}, and what it changed stays. Take out by an edit what is not wanted "
+            "of the rest."
+        )
         return UndoConflict(str(head.ref), why)
     where = name_overlaps(merged)
-    why = f"{later} in the same place: {where}. It is left as it is. Settle these lines by an edit of {head.ref}."
+    why = (
+        f"{later} in the same place: {where}. It is left as it is. Settle these lines by an edit "
+        f"of {head.ref}."
+    )
     return UndoConflict(str(head.ref), why, _sides(library, caller, head, merged, run))
 
 
-def _sides(library: Library, caller: Caller, head: Head, merged: MergeResult, run: Sequence[Change]) -> str:
+def _sides(
+    library: Library, caller: Caller, head: Head, merged: MergeResult, run: Sequence[Change]
+) -> str:
     """Return both sides of each overlap; for an agent between marks, where one is not the user's.
 
     Nobody but a person reads those of an environment: they may be of a sealed test.
@@ -207,19 +263,32 @@ def _sides(library: Library, caller: Caller, head: Head, merged: MergeResult, ru
     text = both_sides(overlaps, f"@{head.version}", f"@{before}, before the change")
     if caller.actor is Actor.HUMAN or not text:
         return text
-    whys = (version_authorship(library, head, number, caller).why for number in (head.version, before) if number)
+    whys = (
+        version_authorship(library, head, number, caller).why
+        for number in (head.version, before)
+        if number
+    )
     why = next(filter(None, whys), "")
     return AnswerMarks(True).block(text, f"both sides of {head.ref}", why) if why else text
 
 
 def both_sides(overlaps: Iterable[Overlap], ours: str, theirs: str) -> str:
-    """Return both sides of each overlap as a diff. ours, theirs: what stands behind the path of each side."""
+    """Return both sides of each overlap as a diff.
+
+    ours, theirs: what stands behind the path of each side.
+    """
     parts = list[str]()
     for overlap in overlaps:
-        parts.append(f"--- {overlap.path}{ours}, line {overlap.ours_line}\n+++ {overlap.path}{theirs}\n")
+        parts.append(
+            f"--- {overlap.path}{ours}, line {overlap.ours_line}\n+++ {overlap.path}{theirs}\n"
+        )
         parts += [*_prefix_lines("-", overlap.ours), *_prefix_lines("+", overlap.theirs)]
     text = "".join(parts)
-    return text if len(text) <= MAX_SIDES else f"{text[:MAX_SIDES]}\n... cut here; history shows the versions.\n"
+    return (
+        text
+        if len(text) <= MAX_SIDES
+        else f"{text[:MAX_SIDES]}\n... cut here; history shows the versions.\n"
+    )
 
 
 def _prefix_lines(sign: str, text: str) -> list[str]:

@@ -1,4 +1,6 @@
-"""The verbs that scan resources and files, import them after a scan, and have a person trust what they hold."""
+"""The verbs that scan resources and files, import them after a scan, and have a person trust what
+they hold.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,9 +24,10 @@ from evolvable_tools.verbs.versions import diff
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What a scan found in one resource as it is. what: its ref or its path. verdict: refused, waits or passes, which
-    is what would become of it if anybody but a person brought it. capabilities: what it has the means to do. problems:
-    why an import of the folder refuses it, apart from the findings.
+    """What a scan found in one resource as it is. what: its ref or its path. verdict: refused,
+    waits or passes, which is what would become of it if anybody but a person brought it.
+    capabilities: what it has the means to do. problems: why an import of the folder refuses it,
+    apart from the findings.
     """
 
     what: str
@@ -35,7 +38,10 @@ class Scanned:
 
 
 def scan_resources(
-    library: Library, caller: Caller, refs: Iterable[Ref] = (), progress: Callable[[int, int], None] | None = None
+    library: Library,
+    caller: Caller,
+    refs: Iterable[Ref] = (),
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Scanned]:
     """Return what is found in these resources, by default in all that the caller sees.
 
@@ -49,26 +55,41 @@ def scan_resources(
     for number, (head, version) in enumerate(heads):
         if progress is not None:
             progress(number, len(heads))
-        scanned.append(_scan_files(str(head.ref.at(version)), store.files(head, version), head.kind))
+        scanned.append(
+            _scan_files(str(head.ref.at(version)), store.files(head, version), head.kind)
+        )
     return scanned
 
 
 def scan_path(path: Path, progress: Callable[[int, int], None] | None = None) -> list[Scanned]:
-    """Return what is found in a file, in a folder that is a resource, or in each that lies in a folder.
+    """Return what is found in a file, in a folder that is a resource, or in each that lies in a
+    folder.
 
-    progress: called with the resources of the folder scanned, and all. Raises InvalidArgument when there is nothing to
-    scan.
+    progress: called with the resources of the folder scanned, and all. Raises InvalidArgument when
+    there is nothing to scan.
     """
     if path.is_file():
         if path.name in _MAINS:
             return [_scan_folder(str(path), path.parent, path.name)]
-        return [_scan_files(str(path), {path.name: File(read_regular(path))}, Kind.SKILL)]
+        return [
+            _scan_files(
+                str(path),
+                {path.name: File(read_regular(path))},
+                Kind.SKILL,
+            )
+        ]
     if not path.is_dir():
-        raise InvalidArgument(f"{path} is not there.", "Name a folder, a file, or a ref such as skill:pdf.")
-    found = [place for place in (path, *sorted(path.iterdir())) if place.is_dir() and _main_in(place)]
+        raise InvalidArgument(
+            f"{path} is not there.", "Name a folder, a file, or a ref such as skill:pdf."
+        )
+    found = [
+        place for place in (path, *sorted(path.iterdir())) if place.is_dir() and _main_in(place)
+    ]
     if not found:
         mains = ", ".join(sorted(main_file(kind, "") for kind in Kind))
-        raise InvalidArgument(f"{path} holds no resource.", f"A resource is a folder with one of {mains}.")
+        raise InvalidArgument(
+            f"{path} holds no resource.", f"A resource is a folder with one of {mains}."
+        )
     scanned = []
     for number, place in enumerate(found):
         if progress is not None:
@@ -78,10 +99,12 @@ def scan_path(path: Path, progress: Callable[[int, int], None] | None = None) ->
 
 
 def _scan_folder(what: str, place: Path, main: str) -> Scanned:
-    """Return what is found in a folder that is a resource, and what an import would say against it."""
+    """Return what is found in a folder that is a resource, and what an import would say
+    against it.
+    """
     kind = _MAINS[main]
-    # As an import reads it: by its own name, also where the person wrote `.` or a path that ends with `..`.
-    # abspath and not resolve: a link keeps the name that the person gave it.
+    # As an import reads it: by its own name, also where the person wrote `.` or a path that ends
+    # with `..`. abspath and not resolve: a link keeps the name that the person gave it.
     candidate = bundle.folder_candidate(Path(os.path.abspath(place)))
     if kind is Kind.MEMORY:
         candidate = replace(candidate, name=main.removesuffix(".md"))
@@ -89,7 +112,11 @@ def _scan_folder(what: str, place: Path, main: str) -> Scanned:
 
 
 def _scan_files(
-    what: str, files: Files, kind: Kind, problems: Sequence[str] = (), left_out: tuple[str, ...] = ()
+    what: str,
+    files: Files,
+    kind: Kind,
+    problems: Sequence[str] = (),
+    left_out: tuple[str, ...] = (),
 ) -> Scanned:
     found = add_left_out(scan(None, file_bytes(files), kind), files, left_out)
     verdict = "refused" if found.blocks or problems else "waits" if found.asks else "passes"
@@ -112,7 +139,10 @@ _MAINS = {
 
 @dataclass(frozen=True, slots=True)
 class ImportSummary:
-    """What became of an import. proposals: proposal_id -> ref, what waits for a person. warnings: what a scan found."""
+    """What became of an import.
+
+    proposals: proposal_id -> ref, what waits for a person. warnings: what a scan found.
+    """
 
     imported: ImportReport
     proposals: dict[int, Ref] = field(default_factory=dict)
@@ -123,8 +153,8 @@ class ImportSummary:
 class Coming:
     """One resource that an import would bring.
 
-    base: the version here that it would replace, 0 for a new resource. size: bytes of all files. findings: of the scan,
-    the worst first. capabilities: what it gains the means to do.
+    base: the version here that it would replace, 0 for a new resource. size: bytes of all files.
+    findings: of the scan, the worst first. capabilities: what it gains the means to do.
     """
 
     ref: str
@@ -144,8 +174,8 @@ class Coming:
 class Answer:
     """A person's yes to an import.
 
-    shown_trees: the base and the tree of each resource that was shown; None: not asked. scans: what the scan found in
-    each, by its ref, base and tree.
+    shown_trees: the base and the tree of each resource that was shown; None: not asked. scans: what
+    the scan found in each, by its ref, base and tree.
     """
 
     shown_trees: Mapping[Ref, tuple[int, str]] | None = None
@@ -157,7 +187,10 @@ _Scanned = tuple[Ref, int, str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Preview:
-    """What an import would do. coming: what a person is asked about, with findings first. refused: as in Imported."""
+    """What an import would do.
+
+    coming: what a person is asked about, with findings first. refused: as in Imported.
+    """
 
     coming: list[Coming]
     refused: list[tuple[str, tuple[str, ...]]]
@@ -169,8 +202,9 @@ class Preview:
 class _Looking:
     """A look at each resource.
 
-    accepted: a person answers for all of it, so nothing is kept out. waits: nobody but a person brought it, so all of
-    it waits for one. answer: of a person who was asked; only findings of high severity keep something out.
+    accepted: a person answers for all of it, so nothing is kept out. waits: nobody but a person
+    brought it, so all of it waits for one. answer: of a person who was asked; only findings of high
+    severity keep something out.
     """
 
     library: Library
@@ -181,11 +215,16 @@ class _Looking:
     scans: dict[_Scanned, Scan] = field(default_factory=dict)
 
     def hold(self, ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> bool:
-        """Return whether a resource is imported at once. Raises InvalidResource for one that is refused."""
-        # A scan takes most of the time of an import: what was scanned for the question, or before a writer came
-        # between, is not scanned again.
+        """Return whether a resource is imported at once.
+
+        Raises InvalidResource for one that is refused.
+        """
+        # A scan takes most of the time of an import: what was scanned for the question, or before a
+        # writer came between, is not scanned again.
         key = ref, base, make_manifest(files).tree, left_out
-        found = self.scans.get(key) or (self.answer.scans.get(key) if self.answer is not None else None)
+        found = self.scans.get(key) or (
+            self.answer.scans.get(key) if self.answer is not None else None
+        )
         if found is None:
             found = self._scan_change(ref, base, files, left_out)
         self.scans[key] = found
@@ -196,10 +235,16 @@ class _Looking:
         return not self.waits and (self.accepted or not found.asks)
 
     def refuse(self, ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> bool:
-        """Return True. Raises InvalidResource for what is refused, and for what a person is to see first."""
+        """Return True.
+
+        Raises InvalidResource for what is refused, and for what a person is to see first.
+        """
         if not self.hold(ref, base, files, left_out):
             look = "look at it, then pass --accept to answer for all that this archive holds"
-            raise InvalidResource(str(ref), [*finding_messages(self.seen[ref][2]), look])
+            raise InvalidResource(
+                str(ref),
+                [*finding_messages(self.seen[ref][2]), look],
+            )
         return True
 
     def _check_shown(self, ref: Ref, base: int, files: Files) -> None:
@@ -213,7 +258,9 @@ class _Looking:
         try:
             found = check_change(ref, before, files, Actor.HUMAN if self.accepted else Actor.IMPORT)
         except Unsafe as error:
-            raise InvalidResource(str(ref), [f"scan: {finding}" for finding in error.findings]) from error
+            raise InvalidResource(
+                str(ref), [f"scan: {finding}" for finding in error.findings]
+            ) from error
         found = found if before else self.library.names.add_to(found, ref)
         found = add_left_out(found, files, left_out) if left_out else found
         if found.blocks and not self.accepted:
@@ -221,13 +268,17 @@ class _Looking:
         return found
 
 
-_READERS: Mapping[str, Callable[..., ImportReport]] = {"zip": bundle.import_zip, "folders": bundle.import_folders}
+_READERS: Mapping[str, Callable[..., ImportReport]] = {
+    "zip": bundle.import_zip,
+    "folders": bundle.import_folders,
+}
 
 
 def preview(library: Library, source: Path, form: str, **options: Any) -> Preview:
     """Return what an import of `source` would do, after a scan; nothing changes.
 
-    form: json, zip or folders. options, errors: as in the function of evolvable_store.bundle for that form.
+    form: json, zip or folders. options, errors: as in the function of evolvable_store.bundle for
+    that form.
     """
     looking = _Looking(library, accepted=False, waits=True)
 
@@ -242,9 +293,12 @@ def preview(library: Library, source: Path, form: str, **options: Any) -> Previe
         would = _READERS[form](library.store, source, check=look, **options)
         refs = would.held
     coming = sorted(
-        (_coming(looking, ref) for ref in refs), key=lambda item: (not item.asks, not item.findings, item.ref)
+        (_coming(looking, ref) for ref in refs),
+        key=lambda item: (not item.asks, not item.findings, item.ref),
     )
-    shown_trees = {ref: (base, make_manifest(files).tree) for ref, (base, files, _) in looking.seen.items()}
+    shown_trees = {
+        ref: (base, make_manifest(files).tree) for ref, (base, files, _) in looking.seen.items()
+    }
     return Preview(coming, would.refused, Answer(shown_trees, looking.scans))
 
 
@@ -253,7 +307,9 @@ def _coming(looking: _Looking, ref: Ref) -> Coming:
         return Coming(str(ref), 0, 0, 0, [], [])  # a history that goes on without a new content
     base, files, found = looking.seen[ref]
     size = sum(len(file.data) for file in files.values())
-    return Coming(str(ref), base, len(files), size, list(found.findings), _gained_capabilities(found))
+    return Coming(
+        str(ref), base, len(files), size, list(found.findings), _gained_capabilities(found)
+    )
 
 
 def import_archive(
@@ -268,18 +324,22 @@ def import_archive(
 ) -> ImportSummary:
     """Import folders, a zip, or a JSON archive with its histories.
 
-    form, options, errors: as in `preview`. What a scan refuses is refused with the reasons, what a person is to see
-    first becomes a proposal. accepted: the caller answers for all of it; findings are only told. answer: of a person
-    who was asked; findings of high severity are refused, and so is what changed since it was shown. Where it is not a
-    person who imports, all of it waits in the inbox, as proposals of one session that are decided together. A history
-    cannot be proposed: what a person is to see first is refused with the reasons, and so is the whole JSON archive
-    where it is not a person who imports it. Raises Refused when another than a person accepts or answers.
+    form, options, errors: as in `preview`. What a scan refuses is refused with the reasons, what a
+    person is to see first becomes a proposal. accepted: the caller answers for all of it; findings
+    are only told. answer: of a person who was asked; findings of high severity are refused, and so
+    is what changed since it was shown. Where it is not a person who imports, all of it waits in the
+    inbox, as proposals of one session that are decided together. A history cannot be proposed: what
+    a person is to see first is refused with the reasons, and so is the whole JSON archive where it
+    is not a person who imports it. Raises Refused when another than a person accepts or answers.
     """
     if form == "json" and not caller.decides:
         hint = "Tell the user which archive you would import, and go on without it."
         raise Refused("An archive with histories is imported by a person alone.", hint)
     if (accepted or answer is not None) and not caller.decides:
-        raise Refused("A person alone answers for an import.", "Import it without that; it waits for the user.")
+        raise Refused(
+            "A person alone answers for an import.",
+            "Import it without that; it waits for the user.",
+        )
     looking = _Looking(library, accepted, not caller.decides, answer)
     if form == "json":
         imported = bundle.import_json(library.store, source, check=looking.refuse, **options)
@@ -290,23 +350,35 @@ def import_archive(
     proposals = {}
     for ref in imported.held:
         base, files, found = looking.seen[ref]
-        why = "; a scan found what a person is to see" if found.asks else " without a person at a terminal"
-        proposals[proposal_inbox.propose(library, importer, ref, base, files, f"imported{why}", found)] = ref
+        why = (
+            "; a scan found what a person is to see"
+            if found.asks
+            else " without a person at a terminal"
+        )
+        proposals[
+            proposal_inbox.propose(library, importer, ref, base, files, f"imported{why}", found)
+        ] = ref
     return ImportSummary(imported, proposals, _finding_lines(looking, imported))
 
 
 def _finding_lines(looking: _Looking, imported: ImportReport) -> list[str]:
     refs = (*imported.added, *imported.updated)
-    return [f"{ref}: {text}" for ref in refs if ref in looking.seen for text in finding_messages(looking.seen[ref][2])]
+    return [
+        f"{ref}: {text}"
+        for ref in refs
+        if ref in looking.seen
+        for text in finding_messages(looking.seen[ref][2])
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class TrustOffer:
-    """One resource that a person is asked to trust. author: whose it is, `held` for a held change. proposal: of a
-    held change, None for what is served already.
+    """One resource that a person is asked to trust. author: whose it is, `held` for a held change.
+    proposal: of a held change, None for what is served already.
 
-    findings: of the scan, the worst first. diff: of a held change, merged with what was learned, against what is
-    served, else against what the person stood for. head: the version that a held change was compared with.
+    findings: of the scan, the worst first. diff: of a held change, merged with what was learned,
+    against what is served, else against what the person stood for. head: the version that a held
+    change was compared with.
     """
 
     ref: str
@@ -340,7 +412,9 @@ class TrustQuestion:
 
 @dataclass(frozen=True)
 class TrustDecision:
-    """What a decision did: the refs trusted now, or no longer, and the operation that published what waited."""
+    """What a decision did: the refs trusted now, or no longer, and the operation that published
+    what waited.
+    """
 
     what: str
     refs: list[str]
@@ -348,8 +422,13 @@ class TrustDecision:
     warnings: list[str] = field(default_factory=list)
 
 
-def ask_trust(library: Library, caller: Caller, *, folder: Path | None = None, ref: Ref | None = None) -> TrustQuestion:
-    """Return what a person is asked about a folder, or about one resource. Raises NotFound, Refused."""
+def ask_trust(
+    library: Library, caller: Caller, *, folder: Path | None = None, ref: Ref | None = None
+) -> TrustQuestion:
+    """Return what a person is asked about a folder, or about one resource.
+
+    Raises NotFound, Refused.
+    """
     check_is_person(caller)
     if ref is not None:
         heads = [library.store.head(ref.at(None), caller.scopes)]
@@ -359,13 +438,27 @@ def ask_trust(library: Library, caller: Caller, *, folder: Path | None = None, r
     else:
         raise InvalidArgument("Nothing was named.", "Name a folder or a resource.")
     authors = authorships(library, [head.id for head in heads], caller)
-    doubtful = [head for head in heads if not authors[head.id].stands and (ref or not _is_own_save(authors[head.id]))]
-    offered = [_offer(library, head, authors[head.id], whole=ref is not None) for head in doubtful]
+    doubtful = [
+        head
+        for head in heads
+        if not authors[head.id].stands and (ref or not _is_own_save(authors[head.id]))
+    ]
+    offered = [
+        _offer(
+            library,
+            head,
+            authors[head.id],
+            whole=ref is not None,
+        )
+        for head in doubtful
+    ]
     held_proposals = _held_below(library, folder) if folder is not None else []
     offered += [_of_proposal(library, proposal) for proposal in held_proposals]
     offered.sort(key=lambda offer: (not offer.high, not offer.findings, offer.ref))
     trusted = [str(head.ref) for head in heads if head not in doubtful]
-    return TrustQuestion(what, offered, trusted, str(folder.resolve()) if folder is not None else "")
+    return TrustQuestion(
+        what, offered, trusted, str(folder.resolve()) if folder is not None else ""
+    )
 
 
 def _is_own_save(authorship: Authorship) -> bool:
@@ -374,34 +467,51 @@ def _is_own_save(authorship: Authorship) -> bool:
 
 
 def trust(library: Library, caller: Caller, question: TrustQuestion) -> TrustDecision:
-    """Record that a person vouches for what the question showed, and publish the changes that it showed.
+    """Record that a person vouches for what the question showed, and publish the changes that it
+    showed.
 
-    Folders get the powers that this puts in force. Only the contents that were shown: what changed meanwhile stays as
-    it is. Raises Refused, as inbox.approve.
+    Folders get the powers that this puts in force. Only the contents that were shown: what changed
+    meanwhile stays as it is. Raises Refused, as inbox.approve.
     """
     check_may_vouch(library, caller)
     refs, operation, warnings = [], None, list[str]()
     proposals = [offer.proposal for offer in question.offered if offer.proposal is not None]
     if proposals:
-        seen = {offer.proposal: offer.head for offer in question.offered if offer.proposal is not None}
-        decided = proposal_inbox.approve_together(library, caller, proposals, f"trusted {question.what}", seen=seen)
+        seen = {
+            offer.proposal: offer.head for offer in question.offered if offer.proposal is not None
+        }
+        decided = proposal_inbox.approve_together(
+            library, caller, proposals, f"trusted {question.what}", seen=seen
+        )
         operation = decided[0].operation
         refs += [decision.ref for decision in decided]
         warnings += [text for decision in decided for text in decision.warnings]
     # Vouched for by tree: a content that changed after the question is not trusted.
     served = [offer for offer in question.offered if offer.proposal is None]
     warnings += vouch_for(
-        library, caller, [(offer.ref, offer.resource, offer.tree) for offer in served], question.folder
+        library,
+        caller,
+        [(offer.ref, offer.resource, offer.tree) for offer in served],
+        question.folder,
     )
-    return TrustDecision(question.what, sorted({*refs, *(offer.ref for offer in served)}), operation, warnings)
+    return TrustDecision(
+        question.what, sorted({*refs, *(offer.ref for offer in served)}), operation, warnings
+    )
 
 
 def withdraw_trust(
     library: Library, caller: Caller, *, folder: Path | None = None, ref: Ref | None = None
 ) -> TrustDecision:
-    """Record that a person no longer vouches for what a folder or a resource holds. Raises NotFound, Refused."""
+    """Record that a person no longer vouches for what a folder or a resource holds.
+
+    Raises NotFound, Refused.
+    """
     check_is_person(caller)
-    heads = [library.store.head(ref.at(None), caller.scopes)] if ref else _heads_below(library, folder or Path())
+    heads = (
+        [library.store.head(ref.at(None), caller.scopes)]
+        if ref
+        else _heads_below(library, folder or Path())
+    )
     backend = library.store.backend
     attested = backend.authorship.attestations_of([head.id for head in heads], unlisted=True)
     attested_ids = {attestation.resource for attestation in attested}
@@ -409,11 +519,16 @@ def withdraw_trust(
     contents_of = [(attestation.resource, attestation.tree) for attestation in attested]
     backend.attestations.withdraw(contents_of, library.store.now(), caller.identity)
     library.record(caller, "withdraw trust", *(str(head.ref) for head in withdrawn))
-    return TrustDecision(str(ref or folder), sorted(str(head.ref) for head in withdrawn))
+    return TrustDecision(
+        str(ref or folder),
+        sorted(str(head.ref) for head in withdrawn),
+    )
 
 
 def _heads_below(library: Library, folder: Path) -> list[Head]:
-    """Return the heads that the watched folders in, at or around a folder hold there; none of a folder that is gone."""
+    """Return the heads that the watched folders in, at or around a folder hold there; none of a
+    folder that is gone.
+    """
     place, copies, ids = folder.resolve(), library.working_copies, set[int]()
     near = [
         watched
@@ -421,13 +536,18 @@ def _heads_below(library: Library, folder: Path) -> list[Head]:
         if watched.path.is_relative_to(place) or place.is_relative_to(watched.path)
     ]
     if not near and folder.is_dir():
-        raise NotFound(f"No watched folder lies in {place}.", "`evolvable folders` shows those that are watched.")
+        raise NotFound(
+            f"No watched folder lies in {place}.",
+            "`evolvable folders` shows those that are watched.",
+        )
     for watched in near:
         for directory, binding in copies.bindings.of_folder(watched).items():
             if (watched.path / directory).is_relative_to(place) and binding.version is not None:
                 ids.add(binding.resource)
     heads = library.store.backend.heads_by_id(ids).values()
-    return sorted((head for head in heads if head.version is not None), key=lambda head: str(head.ref))
+    return sorted(
+        (head for head in heads if head.version is not None), key=lambda head: str(head.ref)
+    )
 
 
 def _held_below(library: Library, folder: Path) -> Sequence[int]:
@@ -438,24 +558,38 @@ def _held_below(library: Library, folder: Path) -> Sequence[int]:
         for entry in library.store.backend.held_directories.all()
         if entry.state == "open" and entry.folder in paths
     ]
-    return [entry.proposal for entry in held_entries if (paths[entry.folder] / entry.directory).is_relative_to(place)]
+    return [
+        entry.proposal
+        for entry in held_entries
+        if (paths[entry.folder] / entry.directory).is_relative_to(place)
+    ]
 
 
 def _offer(library: Library, head: Head, authorship: Authorship, *, whole: bool) -> TrustOffer:
-    """Return what is shown of a resource. whole: its text too, where no person stood for any version of it."""
+    """Return what is shown of a resource.
+
+    whole: its text too, where no person stood for any version of it.
+    """
     base, after = version_base(library, head, head.latest), library.store.files(head)
     before = library.store.files(head, base) if base is not None else {}
     found = scan(file_bytes(before) or None, file_bytes(after), head.kind)
     changes = ""
     if base is not None or whole:
         base_manifest = library.store.manifest(head, base) if base is not None else Manifest({})
-        changes = diff(library, base_manifest, library.store.manifest(head), (str(base or 0), str(head.latest)))
+        changes = diff(
+            library, base_manifest, library.store.manifest(head), (str(base or 0), str(head.latest))
+        )
     about = (str(head.ref), head.id, head.tree, authorship.kind)
     return TrustOffer(*about, list(found.findings), _gained_capabilities(found), diff=changes)
 
 
 def _of_proposal(library: Library, proposal: int) -> TrustOffer:
-    described, waiting = proposal_inbox.show_proposal(library, proposal), library.store.backend.proposals.get(proposal)
+    described, waiting = (
+        proposal_inbox.show_proposal(library, proposal),
+        library.store.backend.proposals.get(proposal),
+    )
     about = (described.ref, 0, waiting.manifest.tree, "held")
     changes = (described.diff or "") if described.head else ""
-    return TrustOffer(*about, described.findings, described.gains, proposal, changes, described.head)
+    return TrustOffer(
+        *about, described.findings, described.gains, proposal, changes, described.head
+    )

@@ -34,14 +34,19 @@ NEAREST = 3
 """Matches that are named where nothing fits."""
 
 CHOICES = 8
-"""Matches of an answer, where the caller does not say how many, and the most choices that it describes."""
+"""Matches of an answer, where the caller does not say how many, and the most choices that it
+describes.
+"""
 
 MAX_PAGE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class FurtherChoice:
-    """What may be for the task beside the matches. description: between marks where an agent reads it so."""
+    """What may be for the task beside the matches.
+
+    description: between marks where an agent reads it so.
+    """
 
     ref: str
     description: str
@@ -51,9 +56,10 @@ class FurtherChoice:
 class FoundSkills:
     """The verdict on a task, and matches, best first; with `none` they are only the nearest.
 
-    stages: what ran and what it said. further: what else may be chosen, the likely ones first. notice: what the marks
-    around descriptions mean, '' where there are none. fits: the confidence from which a match counts as fitting.
-    least: that from which a match is worth a line by itself. most: the matches that were asked for.
+    stages: what ran and what it said. further: what else may be chosen, the likely ones first.
+    notice: what the marks around descriptions mean, '' where there are none. fits: the confidence
+    from which a match counts as fitting. least: that from which a match is worth a line by itself.
+    most: the matches that were asked for.
     """
 
     search_id: str
@@ -70,24 +76,31 @@ class FoundSkills:
     def fitting(self) -> "list[Match]":
         """The matches that fit, best first."""
         return (
-            [] if self.verdict is Verdict.NONE else [match for match in self.matches if match.confidence >= self.fits]
+            []
+            if self.verdict is Verdict.NONE
+            else [match for match in self.matches if match.confidence >= self.fits]
         )
 
     @property
     def lines(self) -> "list[Match]":
-        """The matches that a person reads, best first: the nearest where none fits, else those that alone are not none.
+        """The matches that a person reads, best first: the nearest where none fits, else those that
+        alone are not none.
 
         Of a choice at least the nearest.
         """
         least = 0 if self.verdict is Verdict.SURE else NEAREST
-        likely = [match for at, match in enumerate(self.matches) if at < least or match.confidence >= self.least]
+        likely = [
+            match
+            for at, match in enumerate(self.matches)
+            if at < least or match.confidence >= self.least
+        ]
         return self.matches[:NEAREST] if self.verdict is Verdict.NONE else likely
 
 
 @dataclass(frozen=True, slots=True)
 class ListedResource:
-    """One resource of a listing. uses: how often it was loaded; success: share among the rated uses that count, None
-    without any; rated: how many these are.
+    """One resource of a listing. uses: how often it was loaded; success: share among the rated uses
+    that count, None without any; rated: how many these are.
 
     author, by, marked, reported, verified: as in Match.
     """
@@ -130,10 +143,11 @@ def find_skill(
 ) -> FoundSkills:
     """Return the resources that fit a task, best first.
 
-    An agent gets none that says `disable-model-invocation: true`. dependencies: instead of the library's own. to_agent:
-    an agent reads the answer, so the matches that fit are noted as shown to it; the searches of a person, a review or a
-    round are not. task_type: near ties are ordered by what is verified of each match for it, where that is enough. The
-    same question has the same answer until library, scopes or evidence change. Raises InvalidArgument.
+    An agent gets none that says `disable-model-invocation: true`. dependencies: instead of the
+    library's own. to_agent: an agent reads the answer, so the matches that fit are noted as shown
+    to it; the searches of a person, a review or a round are not. task_type: near ties are ordered
+    by what is verified of each match for it, where that is enough. The same question has the same
+    answer until library, scopes or evidence change. Raises InvalidArgument.
     """
     if not 1 <= limit <= MAX_MATCHES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MATCHES}.")
@@ -141,19 +155,36 @@ def find_skill(
     # The judge may be a model of a provider, so no secret of a description leaves with the
     # question.
     if dependencies.judge_model is not None:
-        dependencies = replace(dependencies, judge_model=llm.RedactingModel(dependencies.judge_model, library.redact))
+        dependencies = replace(
+            dependencies, judge_model=llm.RedactingModel(dependencies.judge_model, library.redact)
+        )
     dependencies = replace(dependencies, proven=library.store.backend.evidence.most_successful)
     index = index_for(library, caller)
     found = retrieval.search_cascade(
-        index, task, kind=kind, scopes=scopes, limit=max(limit, CHOICES), mode=mode, dependencies=dependencies
+        index,
+        task,
+        kind=kind,
+        scopes=scopes,
+        limit=max(limit, CHOICES),
+        mode=mode,
+        dependencies=dependencies,
     )
-    successes = library.store.backend.evidence.count_successes([match.entry.id for match in found.matches])
+    successes = library.store.backend.evidence.count_successes(
+        [match.entry.id for match in found.matches]
+    )
     # An answer has no room for more, and a judge of a small library chose before.
     extra = found.further[: retrieval.MOST]
-    ids = [*(match.entry.id for match in found.matches), *(entry.id for entry in extra)]
+    ids = [
+        *(match.entry.id for match in found.matches),
+        *(entry.id for entry in extra),
+    ]
     authors = authorships(library, ids, caller)
     capped = _capped_resources(library, authors, successes)
-    ranked = successes if task_type is None else {**successes, **_typed_successes(library, successes, task_type)}
+    ranked = (
+        successes
+        if task_type is None
+        else {**successes, **_typed_successes(library, successes, task_type)}
+    )
     for match in found.matches:
         _doubt_new(match, authors.get(match.entry.id), found.fits)
     order = _strangers_last(
@@ -163,20 +194,36 @@ def find_skill(
     beyond, order = order[limit:], order[:limit]
     marks = _marks(caller)
     search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
-    fitting = [] if verdict is Verdict.NONE else [match for match in order if match.confidence >= found.fits]
+    fitting = (
+        []
+        if verdict is Verdict.NONE
+        else [match for match in order if match.confidence >= found.fits]
+    )
     tried: Mapping[int, PooledVersion] = {}
     if library.trials is not None:
-        tried = library.trials.described(library, caller, [match.entry.id for match in fitting], search)
+        tried = library.trials.described(
+            library, caller, [match.entry.id for match in fitting], search
+        )
     for match in order:
-        author, proof = authors.get(match.entry.id, NOBODYS), successes.get(match.entry.id)
+        author, proof = (
+            authors.get(
+                match.entry.id,
+                NOBODYS,
+            ),
+            successes.get(match.entry.id),
+        )
         _describe(library, scopes, match, author, proof, marks, task_type or "")
         if match.entry.id in tried:
             _describe_trial(library, caller, match, tried[match.entry.id], marks)
     if to_agent:
-        record_impressions(library, caller, search, ((match.entry.id, match.version) for match in fitting))
+        record_impressions(
+            library, caller, search, ((match.entry.id, match.version) for match in fitting)
+        )
     further = _further([*(match.entry for match in beyond), *extra], authors, marks)
     least = none_below(found.rule.resources)
-    return FoundSkills(search, verdict, order, stages, further, marks.notice, found.fits, least, limit)
+    return FoundSkills(
+        search, verdict, order, stages, further, marks.notice, found.fits, least, limit
+    )
 
 
 def index_for(library: Library, caller: Caller) -> "Index":
@@ -186,10 +233,14 @@ def index_for(library: Library, caller: Caller) -> "Index":
 
 # With fewer ends of one type a single failure would decide the order.
 MIN_TYPED = 3
-"""Verified ends of one task type from which they, and not those of all types together, order near ties."""
+"""Verified ends of one task type from which they, and not those of all types together, order near
+ties.
+"""
 
 
-def _typed_successes(library: Library, resources: Iterable[int], task_type: str) -> dict[int, SuccessCounts]:
+def _typed_successes(
+    library: Library, resources: Iterable[int], task_type: str
+) -> dict[int, SuccessCounts]:
     """Return the verified ends for one task type of those of these resources that have enough."""
     attempts = library.evidence.list_attempts(list(resources))
     task_kind = plain_task_type(task_type)
@@ -204,18 +255,25 @@ def _typed_successes(library: Library, resources: Iterable[int], task_type: str)
 def _capped_resources(
     library: Library, authors: Mapping[int, Authorship], successes: Mapping[int, SuccessCounts]
 ) -> set[int]:
-    """Return the resources whose evidence counts little: an agent changed them, and they did not prove themselves.
+    """Return the resources whose evidence counts little: an agent changed them, and they did not
+    prove themselves.
 
-    successes: the evidence of those that have any. Only verified ends are worth more than the cap, so the others are
-    not looked at.
+    successes: the evidence of those that have any. Only verified ends are worth more than the cap,
+    so the others are not looked at.
     """
     verified = (resource for resource, proof in successes.items() if proof.verified)
-    unknown = [resource for resource in verified if resource in authors and authors[resource].kind is AuthorKind.AGENT]
+    unknown = [
+        resource
+        for resource in verified
+        if resource in authors and authors[resource].kind is AuthorKind.AGENT
+    ]
     return set(unknown) - proven_resources(library, unknown) if unknown else set()
 
 
 def _doubt_new(match: "Match", author: Authorship | None, fits: float) -> None:
-    """Lower the confidence of what an agent made in another session and no person looked at: it is never sure."""
+    """Lower the confidence of what an agent made in another session and no person looked at: it is
+    never sure.
+    """
     if author is not None and author.is_new and author.is_marked and match.confidence >= fits:
         # Just below the limit: it stays among the nearest and is never sure.
         match.confidence = round(max(0.0, fits - 0.01), 3)
@@ -227,7 +285,10 @@ def _further(
     """Return what may be chosen beside the matches; that of strangers comes last."""
     pairs = [(entry, authors.get(entry.id, NOBODYS)) for entry in entries]
     pairs.sort(key=lambda pair: pair[1].is_strangers)
-    return [FurtherChoice(str(entry.ref), _visible_text(entry.description, author, marks)) for entry, author in pairs]
+    return [
+        FurtherChoice(str(entry.ref), _visible_text(entry.description, author, marks))
+        for entry, author in pairs
+    ]
 
 
 def _marks(caller: Caller) -> AnswerMarks:
@@ -242,7 +303,9 @@ def _visible_text(text: str, author: Authorship, marks: AnswerMarks) -> str:
     return bound_text(text, trusted=not author.is_strangers)
 
 
-def _strangers_last(matches: "Sequence[Match]", authors: Mapping[int, Authorship], fits: float) -> "list[Match]":
+def _strangers_last(
+    matches: "Sequence[Match]", authors: Mapping[int, Authorship], fits: float
+) -> "list[Match]":
     """Return the matches with those of strangers behind everything else that fits."""
 
     def place(match: "Match") -> int:
@@ -251,7 +314,9 @@ def _strangers_last(matches: "Sequence[Match]", authors: Mapping[int, Authorship
         return 1 if authors.get(match.entry.id, NOBODYS).is_strangers else 0
 
     # Of those that fit none is behind one that does not, unless it is a stranger's.
-    return sorted(matches, key=place) if any(place(match) == 1 for match in matches) else list(matches)
+    return (
+        sorted(matches, key=place) if any(place(match) == 1 for match in matches) else list(matches)
+    )
 
 
 def _describe(
@@ -265,7 +330,10 @@ def _describe(
 ) -> None:
     """Add to a match what the answer says of its version."""
     entry, proof = match.entry, proof or SuccessCounts()
-    match.version, match.description = entry.version, _visible_text(entry.description, author, marks)
+    match.version, match.description = (
+        entry.version,
+        _visible_text(entry.description, author, marks),
+    )
     match.why = _visible_text(match.why, author, marks)  # it quotes the description
     match.author, match.by, match.marked = author.kind, author.by, author.is_marked
     match.maturity = earned_maturity(proof.verified_successes, proof.verified, proof.ends)
@@ -276,21 +344,32 @@ def _describe(
         match.delegate = delegate_status(library, scopes, delegate, head, entry.version, task_type)
 
 
-def _describe_trial(library: Library, caller: Caller, match: "Match", trial: PooledVersion, marks: AnswerMarks) -> None:
-    """Change a match to what a session of the trial arm sees: the version on trial, with its own description."""
+def _describe_trial(
+    library: Library, caller: Caller, match: "Match", trial: PooledVersion, marks: AnswerMarks
+) -> None:
+    """Change a match to what a session of the trial arm sees: the version on trial, with its own
+    description.
+    """
     head = library.store.backend.heads_by_id([trial.resource])[trial.resource]
     author = version_authorship(library, head, trial.version, caller)
-    loaded = parse_document(library.store.file(head, main_file(head.kind, head.name), trial.version).data)
+    loaded = parse_document(
+        library.store.file(head, main_file(head.kind, head.name), trial.version).data
+    )
     text = str(loaded.fields.get("description", ""))
     match.version, match.description = trial.version, _visible_text(text, author, marks)
     match.author, match.marked = author.kind, author.is_marked
 
 
-def record_impressions(library: Library, caller: Caller, search: str, versions: Iterable[tuple[int, int]]) -> None:
+def record_impressions(
+    library: Library, caller: Caller, search: str, versions: Iterable[tuple[int, int]]
+) -> None:
     """Note that a search showed these (resource, version) to an agent; written a moment later."""
     at = library.store.now()
     library.impressions.note(
-        [Impression(search, resource, version, at, caller.session) for resource, version in versions]
+        [
+            Impression(search, resource, version, at, caller.session)
+            for resource, version in versions
+        ]
     )
 
 
@@ -304,15 +383,27 @@ def list_resources(
     limit: int = 50,
     cursor: str | None = None,
 ) -> Listing:
-    """Return one page of what the caller sees, by name; an agent, what it may be offered. Raises InvalidArgument."""
+    """Return one page of what the caller sees, by name; an agent, what it may be offered.
+
+    Raises InvalidArgument.
+    """
     index, scopes = index_for(library, caller), (scope,) if scope else caller.scopes
-    entries, following = list_page(index, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
+    entries, following = list_page(
+        index, scopes, kind=kind, query=query, limit=limit, cursor=cursor
+    )
     ids = [entry.id for entry in entries]
-    tallies, successes = library.evidence.tallies(ids), library.store.backend.evidence.count_successes(ids)
+    tallies, successes = (
+        library.evidence.tallies(ids),
+        library.store.backend.evidence.count_successes(ids),
+    )
     authors, marks = authorships(library, ids, caller), _marks(caller)
     ordered = []
     for entry in entries:
-        tally, proof, author = tallies.get(entry.id, Tally()), successes.get(entry.id), authors.get(entry.id, NOBODYS)
+        tally, proof, author = (
+            tallies.get(entry.id, Tally()),
+            successes.get(entry.id),
+            authors.get(entry.id, NOBODYS),
+        )
         known_uses = summarise(str(entry.ref), tally, proof)
         row = ListedResource(
             ref=str(entry.ref),
@@ -343,19 +434,30 @@ def list_page(
     limit: int,
     cursor: str | None,
 ) -> tuple[list["IndexEntry"], str | None]:
-    """Return one page of entries and the cursor of the next, None on the last. Raises InvalidArgument."""
+    """Return one page of entries and the cursor of the next, None on the last.
+
+    Raises InvalidArgument.
+    """
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_PAGE}.")
     after = _after(cursor) if cursor else None
     # One more than asked for shows whether there is a next page.
-    entries = index.entries(kind=kind, scopes=scopes, query=query, limit=limit + 1, after=after)
+    entries = index.entries(
+        kind=kind,
+        scopes=scopes,
+        query=query,
+        limit=limit + 1,
+        after=after,
+    )
     if len(entries) <= limit:
         return entries, None
     return entries[:limit], _cursor(entries[limit - 1])
 
 
 def _cursor(entry: "IndexEntry") -> str:
-    return base64.urlsafe_b64encode(json.dumps([entry.name, entry.kind, entry.scope]).encode("utf-8")).decode("ascii")
+    return base64.urlsafe_b64encode(
+        json.dumps([entry.name, entry.kind, entry.scope]).encode("utf-8")
+    ).decode("ascii")
 
 
 def _after(cursor: str) -> tuple[str, str, str]:
@@ -363,4 +465,6 @@ def _after(cursor: str) -> tuple[str, str, str]:
         name, kind, scope = json.loads(base64.urlsafe_b64decode(cursor.encode("ascii")))
         if isinstance(name, str) and isinstance(kind, str) and isinstance(scope, str):
             return name, kind, scope
-    raise InvalidArgument("That is no cursor.", "Pass next_cursor of the page before, or none for the first.")
+    raise InvalidArgument(
+        "That is no cursor.", "Pass next_cursor of the page before, or none for the first."
+    )

@@ -1,7 +1,8 @@
-"""The commands of tools: how TOOL.md declares one, which versions a person approved, and the folder that they run from.
+"""The commands of tools: how TOOL.md declares one, which versions a person approved, and the folder
+that they run from.
 
-A tool declares `metadata.run` in its TOOL.md. Nothing of it runs before a person approved that version: its files, its
-argument list, and the program that the list names as it is on this machine.
+A tool declares `metadata.run` in its TOOL.md. Nothing of it runs before a person approved that
+version: its files, its argument list, and the program that the list names as it is on this machine.
 """
 
 import hashlib
@@ -75,17 +76,24 @@ class RunSpec:
 
 
 def run_spec(ref: Ref, main: bytes) -> RunSpec | None:
-    """Return how the tool with this TOOL.md is run, None where it declares no command. Raise InvalidArgument."""
+    """Return how the tool with this TOOL.md is run, None where it declares no command.
+
+    Raise InvalidArgument.
+    """
     metadata = parse_document(main).fields.get("metadata")
     declared = metadata.get("run") if isinstance(metadata, dict) else None
     if declared is None:
         if isinstance(metadata, dict) and "mcp" in metadata:
             text = f"{ref} is a tool of another MCP server (metadata.mcp), which is not run here."
-            raise InvalidArgument(text, "Connect the client to that server, or declare a command by metadata.run.")
+            raise InvalidArgument(
+                text, "Connect the client to that server, or declare a command by metadata.run."
+            )
         return None
     wrong = "; ".join(_spec_problems(declared))
     if wrong:
-        raise InvalidArgument(f"{ref} cannot be run: {wrong}.", "docs/operators.md shows how a tool declares `run`.")
+        raise InvalidArgument(
+            f"{ref} cannot be run: {wrong}.", "docs/operators.md shows how a tool declares `run`."
+        )
     assert isinstance(declared, dict)
     return RunSpec(
         tuple(declared["argv"]),
@@ -98,11 +106,17 @@ def _spec_problems(declared: object) -> Iterator[str]:
     if not isinstance(declared, dict):
         yield "metadata.run is not a mapping"
         return
-    if unknown := sorted(str(key)[:40] for key in declared if key not in ("argv", "schema", "timeout_s")):
+    if unknown := sorted(
+        str(key)[:40] for key in declared if key not in ("argv", "schema", "timeout_s")
+    ):
         yield f"metadata.run has the unknown keys {', '.join(map(ascii, unknown))}"
     yield from _argv_problems(declared.get("argv"))
     seconds = declared.get("timeout_s", DEFAULT_SECONDS)
-    number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
+    number = (
+        isinstance(seconds, int | float)
+        and not isinstance(seconds, bool)
+        and math.isfinite(seconds)
+    )
     if not number or not 0 < seconds <= MAX_SECONDS:
         yield f"timeout_s is not a number of seconds from 0 to {MAX_SECONDS:g}"
     schema = declared.get("schema")
@@ -115,19 +129,28 @@ def _argv_problems(argv: object) -> Iterator[str]:
         yield "argv is not a list of texts"
         return
     if len(argv) > MAX_ARGUMENTS or any(len(word) > MAX_ARGUMENT for word in argv):
-        yield f"argv has more than {MAX_ARGUMENTS} words, or one of more than {MAX_ARGUMENT:,} characters"
+        yield (
+            f"argv has more than {MAX_ARGUMENTS} words, or one of more than {MAX_ARGUMENT:,} "
+            "characters"
+        )
     if any("\0" in word for word in argv):
         yield "argv has a zero byte"
     # A relative path would depend on the folder that the server was started in.
     own = argv[0] == PYTHON or argv[0].startswith(f"{FOLDER}/")
-    if not own and ("{" in argv[0] or not argv[0] or ("/" in argv[0] and not os.path.isabs(argv[0]))):
-        yield f"argv begins neither with a program's name or absolute path, nor with {PYTHON} or {FOLDER}/PATH"
+    if not own and (
+        "{" in argv[0] or not argv[0] or ("/" in argv[0] and not os.path.isabs(argv[0]))
+    ):
+        yield (
+            f"argv begins neither with a program's name or absolute path, nor with {PYTHON} or "
+            f"{FOLDER}/PATH"
+        )
 
 
 def schema_problems(schema: object) -> list[str]:
     """Return what is wrong with the schema of a tool's input.
 
-    Only keywords that take bounded time are allowed: no references, and no patterns, which can take exponential time.
+    Only keywords that take bounded time are allowed: no references, and no patterns, which can take
+    exponential time.
     """
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return ["schema is not a JSON schema of type object"]
@@ -160,7 +183,10 @@ def _is_allowed_keyword(name: object, value: object) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
     return (
-        (name == "type" and (value in _TYPES or (texts and bool(value) and set(value) <= set(_TYPES))))  # type: ignore[call-overload]
+        (
+            name == "type"
+            and (value in _TYPES or (texts and bool(value) and set(value) <= set(_TYPES)))
+        )  # type: ignore[call-overload]
         or (name in _NUMBERS and number and (name != "multipleOf" or value > 0))  # type: ignore[operator]
         or (name in _TEXTS and isinstance(value, str))
         or (name == "enum" and isinstance(value, list) and bool(value))
@@ -175,9 +201,11 @@ def _is_allowed_keyword(name: object, value: object) -> bool:
 
 @dataclass(frozen=True)
 class ToolVersion:
-    """One version of a tool that can be run. digest: of all that decides what it does, which a person approves.
+    """One version of a tool that can be run. digest: of all that decides what it does, which a
+    person approves.
 
-    program: what the first word of the argument list is on this machine, '' for a file of the tool or the interpreter.
+    program: what the first word of the argument list is on this machine, '' for a file of the tool
+    or the interpreter.
     """
 
     ref: str
@@ -191,7 +219,10 @@ class ToolVersion:
 
 
 def tool_version(library: Library, head: Head, number: int) -> ToolVersion | None:
-    """Return one version of a tool, None where it declares no command. Raise InvalidArgument, NoSuchVersion."""
+    """Return one version of a tool, None where it declares no command.
+
+    Raise InvalidArgument, NoSuchVersion.
+    """
     manifest = library.store.manifest(head, number)
     main = main_file(head.kind, head.name)
     if main not in manifest:
@@ -203,7 +234,9 @@ def tool_version(library: Library, head: Head, number: int) -> ToolVersion | Non
     program, sha256 = _program_of(spec.argv[0])
     own = _OWN_FILE.match(spec.argv[0])
     if own and own["path"] not in manifest:
-        raise InvalidArgument(f"{head.ref.at(number)} names {spec.argv[0]}, and has no such file.", "Add the file.")
+        raise InvalidArgument(
+            f"{head.ref.at(number)} names {spec.argv[0]}, and has no such file.", "Add the file."
+        )
     description = parse_document(data).fields.get("description")
     return ToolVersion(
         ref=str(head.ref),
@@ -212,14 +245,18 @@ def tool_version(library: Library, head: Head, number: int) -> ToolVersion | Non
         spec=spec,
         program=program,
         # Files, argument list and program: a change of any of them needs a new approval.
-        digest=hashlib.sha256(json.dumps([manifest.tree, list(spec.argv), program, sha256]).encode()).hexdigest(),
+        digest=hashlib.sha256(
+            json.dumps([manifest.tree, list(spec.argv), program, sha256]).encode()
+        ).hexdigest(),
         description=description if isinstance(description, str) else "",
         files={path: manifest[path].size for path in sorted(manifest)},
     )
 
 
 def _program_of(word: str) -> tuple[str, str]:
-    """Return where the program that a word names is, and the sha256 of its bytes; '' for what is not there."""
+    """Return where the program that a word names is, and the sha256 of its bytes; '' for what is
+    not there.
+    """
     if word.startswith((PYTHON, FOLDER)):
         return "", ""
     found = shutil.which(word)
@@ -241,7 +278,10 @@ def _sha256_of(place: str, *_: int) -> str:
 
 
 def approved_digests(library: Library) -> frozenset[str]:
-    """Return what a person approved and did not withdraw. With locked approvals only what their key signed counts."""
+    """Return what a person approved and did not withdraw.
+
+    With locked approvals only what their key signed counts.
+    """
     return frozenset(digest for digest, yes in _decisions(library).items() if yes)
 
 
@@ -260,7 +300,11 @@ def _decisions(library: Library) -> dict[str, bool]:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
         # A withdrawal needs no signature: anybody may take a right away.
-        if library.lock is None or action != "approve" or library.lock.verify(_statement(digest), signature):
+        if (
+            library.lock is None
+            or action != "approve"
+            or library.lock.verify(_statement(digest), signature)
+        ):
             approved[digest] = action == "approve"
     return approved
 
@@ -270,23 +314,38 @@ def _statement(digest: str) -> bytes:
 
 
 def approve_tool(library: Library, caller: Caller, found: ToolVersion, *, via: str) -> None:
-    """Record that a person approved a version of a tool. via: how they were asked. Raise Refused."""
+    """Record that a person approved a version of a tool.
+
+    via: how they were asked. Raise Refused.
+    """
     library.authorise(caller, f"Approving {found.ref}")
-    signed = caller.signer.sign(_statement(found.digest)).hex() if library.lock and caller.signer else ""
+    signed = (
+        caller.signer.sign(_statement(found.digest)).hex() if library.lock and caller.signer else ""
+    )
     _record(library, found, "approve", via, signed)
-    library.record(caller, "approve tool", f"{found.ref}@{found.version} digest {found.digest}")
+    library.record(
+        caller,
+        "approve tool",
+        f"{found.ref}@{found.version} digest {found.digest}",
+    )
 
 
 def withdraw_tool(library: Library, caller: Caller, found: ToolVersion, *, via: str) -> None:
     """Record that a version of a tool may no longer run. Raise Refused."""
     library.authorise(caller, f"Withdrawing {found.ref}")
     _record(library, found, "withdraw", via, "")
-    library.record(caller, "withdraw tool", f"{found.ref}@{found.version} digest {found.digest}")
+    library.record(
+        caller,
+        "withdraw tool",
+        f"{found.ref}@{found.version} digest {found.digest}",
+    )
 
 
 def _record(library: Library, found: ToolVersion, action: str, via: str, signature: str) -> None:
     entry = {"action": action, "digest": found.digest, "ref": found.ref, "version": found.version}
-    entry |= {"at": library.store.now(), "via": via} | ({"signature": signature} if signature else {})
+    entry |= {"at": library.store.now(), "via": via} | (
+        {"signature": signature} if signature else {}
+    )
     place = library.store.home / APPROVALS_FILE
     # O_NOFOLLOW: a link in place of the file is not written through.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
@@ -295,7 +354,9 @@ def _record(library: Library, found: ToolVersion, action: str, via: str, signatu
         file.write(json.dumps(entry).encode("ascii") + b"\n")
 
 
-def approved_version(library: Library, head: Head, approved: frozenset[str] | None = None) -> ToolVersion | None:
+def approved_version(
+    library: Library, head: Head, approved: frozenset[str] | None = None
+) -> ToolVersion | None:
     """Return the newest version of a tool that a person approved, None where there is none.
 
     A version that cannot be run is passed over: a change by somebody else does not stop the tool.
@@ -303,7 +364,15 @@ def approved_version(library: Library, head: Head, approved: frozenset[str] | No
     if head.kind is not Kind.TOOL or head.version is None:
         return None
     approved = approved_digests(library) if approved is None else approved
-    for number in range(head.version, max(0, head.version - MAX_SEARCHED), -1) if approved else ():
+    for number in (
+        range(
+            head.version,
+            max(0, head.version - MAX_SEARCHED),
+            -1,
+        )
+        if approved
+        else ()
+    ):
         try:
             found = tool_version(library, head, number)
         except (InvalidArgument, NoSuchVersion):
@@ -314,10 +383,11 @@ def approved_version(library: Library, head: Head, approved: frozenset[str] | No
 
 
 def runnable_tool(library: Library, caller: Caller, ref: Ref) -> ToolVersion:
-    """Return the version of a tool that runs: the one that is named, else the newest that a person approved.
+    """Return the version of a tool that runs: the one that is named, else the newest that a person
+    approved.
 
-    For a person that is also one whose command and files are in force: their own. Raise Refused where no person
-    approved it, InvalidArgument where it declares no command, NoSuchResource.
+    For a person that is also one whose command and files are in force: their own. Raise Refused
+    where no person approved it, InvalidArgument where it declares no command, NoSuchResource.
     """
     head = library.store.head(ref.at(None), caller.scopes)
     decided = _decisions(library)
@@ -332,12 +402,16 @@ def runnable_tool(library: Library, caller: Caller, ref: Ref) -> ToolVersion:
         if found is not None:
             return found
         raise
-    if candidate is not None and (candidate.digest in approved or (own and decided.get(candidate.digest) is not False)):
+    if candidate is not None and (
+        candidate.digest in approved or (own and decided.get(candidate.digest) is not False)
+    ):
         return candidate
     if found is not None:
         return found
     if candidate is None:
-        raise InvalidArgument(f"{head.ref} declares no command.", "Its TOOL.md needs metadata.run with argv.")
+        raise InvalidArgument(
+            f"{head.ref} declares no command.", "Its TOOL.md needs metadata.run with argv."
+        )
     raise Refused(
         f"{candidate.ref}@{candidate.version} has not been approved to run on this machine:"
         f" {json.dumps(list(candidate.spec.argv), ensure_ascii=True)[:300]}.",
@@ -346,7 +420,9 @@ def runnable_tool(library: Library, caller: Caller, ref: Ref) -> ToolVersion:
 
 
 def command_author(library: Library, head: Head, version: int) -> FileAuthor | None:
-    """Return who changed the command of a version of a tool, or a file of it, None where it is the reader's own."""
+    """Return who changed the command of a version of a tool, or a file of it, None where it is the
+    reader's own.
+    """
     author = field_author(library, head, version, _command_of)
     return files_author(library, head, version) if is_yours(author) else author
 
@@ -355,7 +431,9 @@ def out_of_force_line(library: Library, head: Head, version: int) -> str:
     """Return what a person does so that the command of a version runs."""
     author = command_author(library, head, version)
     if author is None:
-        return f"A person reads its files and approves it at a terminal: evolvable approve {head.ref}"
+        return (
+            f"A person reads its files and approves it at a terminal: evolvable approve {head.ref}"
+        )
     return out_of_force(str(head.ref), "tool command", author)
 
 
@@ -365,17 +443,20 @@ def _command_of(document: Document) -> object:
 
 
 def build_version(library: Library, head: Head, number: int) -> Path:
-    """Write the files of a version into a folder of its own below the home, read-only; return the folder.
+    """Write the files of a version into a folder of its own below the home, read-only; return the
+    folder.
 
-    The folder is named by the hash of the files. One that is there is checked byte by byte, and made again where it
-    differs. Raise NoSuchVersion, OSError.
+    The folder is named by the hash of the files. One that is there is checked byte by byte, and
+    made again where it differs. Raise NoSuchVersion, OSError.
     """
     manifest = library.store.manifest(head, number)
     files = library.store.files_of(manifest)
     place = library.store.home / BUILDS
     place.mkdir(mode=0o700, exist_ok=True)
     if place.is_symlink():
-        raise Refused(f"{place} is a symbolic link.", "Remove it; built tools lie in the library's home only.")
+        raise Refused(
+            f"{place} is a symbolic link.", "Remove it; built tools lie in the library's home only."
+        )
     folder = place / manifest.tree
     if not _holds(folder, files):
         _prune(place)
@@ -394,7 +475,10 @@ def build_version(library: Library, head: Head, number: int) -> Path:
 
 
 def _put(draft: Path, folder: Path, files: Files) -> None:
-    """Give a draft its name. One that another caller built meanwhile stays, because a run may be using it."""
+    """Give a draft its name.
+
+    One that another caller built meanwhile stays, because a run may be using it.
+    """
     try:
         draft.rename(folder)
         return
@@ -416,9 +500,14 @@ def _holds(folder: Path, files: Files) -> bool:
     """Return whether a folder holds exactly these files, and no links."""
     if folder.is_symlink() or not folder.is_dir():
         return False
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not _is_folder(path)}
+    found = {
+        path.relative_to(folder).as_posix(): path
+        for path in folder.rglob("*")
+        if not _is_folder(path)
+    }
     return found.keys() == files.keys() and all(
-        stat.S_ISREG(path.lstat().st_mode) and read_regular(path) == files[name].data for name, path in found.items()
+        stat.S_ISREG(path.lstat().st_mode) and read_regular(path) == files[name].data
+        for name, path in found.items()
     )
 
 

@@ -1,4 +1,6 @@
-"""What agents changed or created and no person looked at since: one list, and the approval of what it showed."""
+"""What agents changed or created and no person looked at since: one list, and the approval of what
+it showed.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,10 +34,11 @@ MAX_SHOWN_DIFF = 20_000
 class UnseenChange:
     """What agents changed in one resource since a person last looked.
 
-    ref: without its version. tree: the content that is served. author, by: whose it is. is_new: no version of it was
-    looked at. line: who changed what, when, and how to take the newest change back. operation: of that change, at:
-    when it was made, reason: why, as the agent says. settled: it was used so often that the loaded text no longer
-    brings the line. diff: against the version that a person last looked at.
+    ref: without its version. tree: the content that is served. author, by: whose it is. is_new: no
+    version of it was looked at. line: who changed what, when, and how to take the newest change
+    back. operation: of that change, at: when it was made, reason: why, as the agent says. settled:
+    it was used so often that the loaded text no longer brings the line. diff: against the version
+    that a person last looked at.
     """
 
     ref: str
@@ -54,7 +57,10 @@ class UnseenChange:
 
 
 class UnseenChanges(NamedTuple):
-    """What waits for a look, the newest change first. number: of resources, also those behind the limit."""
+    """What waits for a look, the newest change first.
+
+    number: of resources, also those behind the limit.
+    """
 
     changes: list[UnseenChange]
     number: int
@@ -65,16 +71,25 @@ _Found = tuple[Head, Authorship, Operation]
 
 
 def list_unseen(
-    library: Library, caller: Caller | None = None, *, limit: int = MAX_LISTED, with_diff: bool = False
+    library: Library,
+    caller: Caller | None = None,
+    *,
+    limit: int = MAX_LISTED,
+    with_diff: bool = False,
 ) -> UnseenChanges:
     """Return what waits for a look. caller: who looks; None for the owner of the library.
 
-    What a stranger brought is not in it: that needs trust. An agent is told neither reasons nor differences.
+    What a stranger brought is not in it: that needs trust. An agent is told neither reasons nor
+    differences.
     """
     found = sorted(_unseen(library, caller), key=lambda item: -item[2].id)
     to_agent = caller is not None and caller.actor is not Actor.HUMAN
-    changes = [_describe(library, item, with_diff=with_diff and not to_agent) for item in found[:limit]]
-    return UnseenChanges([replace(item, reason="") for item in changes] if to_agent else changes, len(found))
+    changes = [
+        _describe(library, item, with_diff=with_diff and not to_agent) for item in found[:limit]
+    ]
+    return UnseenChanges(
+        [replace(item, reason="") for item in changes] if to_agent else changes, len(found)
+    )
 
 
 def count_unseen(library: Library, caller: Caller | None = None) -> int:
@@ -83,12 +98,16 @@ def count_unseen(library: Library, caller: Caller | None = None) -> int:
 
 
 def unseen_change(library: Library, caller: Caller, head: Head) -> UnseenChange | None:
-    """Return what agents changed in one resource since a person looked, with the difference; None for nothing."""
+    """Return what agents changed in one resource since a person looked, with the difference; None
+    for nothing.
+    """
     found = list(_unseen(library, caller, [head]))
     return _describe(library, found[0], with_diff=True) if found else None
 
 
-def _unseen(library: Library, caller: Caller | None, heads: Iterable[Head] | None = None) -> Iterator[_Found]:
+def _unseen(
+    library: Library, caller: Caller | None, heads: Iterable[Head] | None = None
+) -> Iterator[_Found]:
     backend = library.store.backend
     if heads is not None:
         by_id = {head.id: head for head in heads}
@@ -102,7 +121,11 @@ def _unseen(library: Library, caller: Caller | None, heads: Iterable[Head] | Non
         if _has_strangers_text(authorship):
             continue
         if authorship.changes:
-            yield head, authorship, library.store.operation(authorship.changes[0].version_author.operation)
+            yield (
+                head,
+                authorship,
+                library.store.operation(authorship.changes[0].version_author.operation),
+            )
         elif authorship.kind is AuthorKind.MEMBER and authorship.why:
             yield head, authorship, library.store.operation(library.store.version(head).operation)
 
@@ -125,7 +148,11 @@ def _describe(library: Library, found: _Found, *, with_diff: bool) -> UnseenChan
         str(head.ref),
         head.latest,
         head.tree,
-        *((AuthorKind.AGENT, authorship.changes[0].by) if authorship.changes else (authorship.kind, authorship.by)),
+        *(
+            (AuthorKind.AGENT, authorship.changes[0].by)
+            if authorship.changes
+            else (authorship.kind, authorship.by)
+        ),
         not base,
         _line(library, found),
         operation.id,
@@ -142,15 +169,20 @@ def _line(library: Library, found: _Found) -> str:
     ref, now = f"{head.ref}@{head.latest}", library.store.now()
     if authorship.changes:
         return provenance_line(ref, authorship, now)
-    author = f"the agent of a member ({authorship.by})" if authorship.by else "the agent of a member"
-    return f"{ref}: {author} changed it, {age_of(operation.at, now)}, not approved; take back: undo {operation.id}"
+    author = (
+        f"the agent of a member ({authorship.by})" if authorship.by else "the agent of a member"
+    )
+    return (
+        f"{ref}: {author} changed it, {age_of(operation.at, now)}, not approved; take back: undo "
+        f"{operation.id}"
+    )
 
 
 def approve_seen(library: Library, caller: Caller, seen: Mapping[str, str]) -> list[str]:
     """Record that a person looked at these resources and stands for them; return their refs.
 
-    seen: by ref the tree that was shown. Raise Refused for everybody but a person, Conflict where one of them is
-    something else now; then none is approved.
+    seen: by ref the tree that was shown. Raise Refused for everybody but a person, Conflict where
+    one of them is something else now; then none is approved.
     """
     check_may_vouch(library, caller)
     contents = []
@@ -158,7 +190,10 @@ def approve_seen(library: Library, caller: Caller, seen: Mapping[str, str]) -> l
         # All are checked before any is approved.
         head = library.store.head_or_none(Ref.parse(ref), caller.scopes)
         if head is None or head.version is None or head.tree != tree:
-            raise Conflict(f"{ref[:200]} is not what you saw any more. Nothing was approved.", "Look at it again.")
+            raise Conflict(
+                f"{ref[:200]} is not what you saw any more. Nothing was approved.",
+                "Look at it again.",
+            )
         contents.append((str(head.ref), head.id, tree))
     vouch_for(library, caller, contents)
     return [ref for ref, *_ in contents]
@@ -167,7 +202,8 @@ def approve_seen(library: Library, caller: Caller, seen: Mapping[str, str]) -> l
 def vouch_for(
     library: Library, caller: Caller, contents: Sequence[tuple[str, int, str]], folder: str = ""
 ) -> list[str]:
-    """Record that a person stands for these contents (ref, resource, tree); return what went wrong in the folders.
+    """Record that a person stands for these contents (ref, resource, tree); return what went wrong
+    in the folders.
 
     folder: which the person trusts with it. Folders get the powers that this puts in force.
     """
@@ -175,13 +211,21 @@ def vouch_for(
         return []
     rows = [(resource, tree) for _, resource, tree in contents]
     signer = caller.signer if library.lock else None
-    library.store.backend.attestations.vouch(rows, library.store.now(), caller.identity, signer, folder)
-    library.record(caller, "trust", *(f"{ref} tree {tree}" for ref, _, tree in contents))
+    library.store.backend.attestations.vouch(
+        rows, library.store.now(), caller.identity, signer, folder
+    )
+    library.record(
+        caller,
+        "trust",
+        *(f"{ref} tree {tree}" for ref, _, tree in contents),
+    )
     return library.working_copies.write_powers([Ref.parse(ref) for ref, *_ in contents])
 
 
 def check_may_vouch(library: Library, caller: Caller) -> None:
-    """Raise Refused for everybody but a person, and where a lock needs a signature that the caller has not."""
+    """Raise Refused for everybody but a person, and where a lock needs a signature that the caller
+    has not.
+    """
     library.authorise(caller, "Trusting a resource")
     check_is_person(caller)
 
@@ -189,4 +233,7 @@ def check_may_vouch(library: Library, caller: Caller) -> None:
 def check_is_person(caller: Caller) -> None:
     """Raise Refused for everybody but a person."""
     if caller.identity.principal is not Principal.PERSON:
-        raise Refused("A person decides what is trusted.", "Tell the user what you would trust, and go on without it.")
+        raise Refused(
+            "A person decides what is trusted.",
+            "Tell the user what you would trust, and go on without it.",
+        )

@@ -19,7 +19,12 @@ from evolvable_tools.file_edits import changed_files, decode_text
 from evolvable_tools.library import Library
 from evolvable_tools.secret_leaks import is_env_file, is_released
 from evolvable_tools.untrusted_text import AnswerMarks
-from evolvable_tools.verbs.reverse_merge import RevertStep, UndoConflict, approvals_led_to, plan_revert
+from evolvable_tools.verbs.reverse_merge import (
+    RevertStep,
+    UndoConflict,
+    approvals_led_to,
+    plan_revert,
+)
 
 MAX_LIMIT = 100
 
@@ -50,8 +55,9 @@ class VersionOrigin:
 class PastVersion(VersionOrigin):
     """One version, the operation that made it, and the files it changed against the one before.
 
-    evidence: what its operation states about itself, such as a conflict with the version before. principal, via: who
-    answers for it, and how that is known; '' in versions before 0.2. author, by: whose it is for the reader, in words.
+    evidence: what its operation states about itself, such as a conflict with the version before.
+    principal, via: who answers for it, and how that is known; '' in versions before 0.2. author,
+    by: whose it is for the reader, in words.
     """
 
     operation: int
@@ -66,7 +72,8 @@ class PastVersion(VersionOrigin):
 
 @dataclass(frozen=True)
 class History:
-    """Versions, newest first. `head` is None when the resource is removed; `diff` is a unified diff or None.
+    """Versions, newest first. `head` is None when the resource is removed; `diff` is a unified diff
+    or None.
 
     notice: what the marks around reasons and evidence mean, '' where there are none.
     """
@@ -90,29 +97,51 @@ def resource_history(
 ) -> History:
     """Return up to `limit` versions and, when a version is named, the diff from one to the other.
 
-    below: only versions under this one, for the next page.
-    from_version alone compares with the newest, to_version alone with the one before it. Works for removed
-    resources too. What nobody the user trusts wrote reaches an agent between marks. Raises NoSuchResource,
-    NoSuchVersion, InvalidArgument.
+    below: only versions under this one, for the next page. from_version alone compares with the
+    newest, to_version alone with the one before it. Works for removed resources too. What nobody
+    the user trusts wrote reaches an agent between marks. Raises NoSuchResource, NoSuchVersion,
+    InvalidArgument.
     """
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_LIMIT}.")
     store = library.store
     head = store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes)
-    pasts, marks = store.history(head, limit, below), AnswerMarks(caller.actor is not Actor.HUMAN)
+    pasts, marks = (
+        store.history(
+            head,
+            limit,
+            below,
+        ),
+        AnswerMarks(caller.actor is not Actor.HUMAN),
+    )
     operations = [past.operation.id for past in pasts]
     proposed = store.backend.proposals.reasons(head.ref, operations)
     beside = store.backend.proposals.approved_beside(head.ref, operations)
-    own = {proposal.reason for proposal in store.backend.proposals.about(head.ref)} if beside else set()
+    own = (
+        {proposal.reason for proposal in store.backend.proposals.about(head.ref)}
+        if beside
+        else set()
+    )
     rows = []
     for past in pasts:
         number = past.version.number
         parent = store.manifest(head, number - 1) if number > 1 else Manifest({})
         changed = changed_files(parent, store.manifest(head, number))
         operation = past.operation
-        reason = "; ".join(dict.fromkeys(proposed.get(operation.id, ()))) or operation.reason
+        reason = (
+            "; ".join(
+                dict.fromkeys(
+                    proposed.get(
+                        operation.id,
+                        (),
+                    )
+                )
+            )
+            or operation.reason
+        )
         others = [
-            (f"proposal {identity} by ", "" if why in own else why) for identity, why in beside.get(operation.id, ())
+            (f"proposal {identity} by ", "" if why in own else why)
+            for identity, why in beside.get(operation.id, ())
         ]
         evidence = [text for text in operation.intent.evidence if not _is_of(text, others)]
         if marks.on and reason_notice(operation):
@@ -140,9 +169,18 @@ def resource_history(
         new = to_version or head.latest
         old = from_version if from_version is not None else new - 1
         before = store.manifest(head, old) if old > 0 else Manifest({})
-        text = diff(library, before, store.manifest(head, new), (str(old), str(new)))
+        text = diff(
+            library,
+            before,
+            store.manifest(head, new),
+            (str(old), str(new)),
+        )
         if marks.on and (marking_reason := _marking_reason(library, caller, head, old, new)):
-            text = marks.block(text, f"diff of {head.ref} from {old} to {new}", marking_reason)
+            text = marks.block(
+                text,
+                f"diff of {head.ref} from {old} to {new}",
+                marking_reason,
+            )
     return History(str(head.ref), head.version, rows, text, marks.notice)
 
 
@@ -152,8 +190,14 @@ def _is_of(line: str, proposals: Iterable[tuple[str, str]]) -> bool:
 
 
 def _marking_reason(library: Library, caller: Caller, head: Head, *numbers: int) -> str:
-    """Return why a difference of these versions reaches an agent between marks, '' where it does not."""
-    reasons = (version_authorship(library, head, number, caller).why for number in reversed(numbers) if number > 0)
+    """Return why a difference of these versions reaches an agent between marks, '' where it does
+    not.
+    """
+    reasons = (
+        version_authorship(library, head, number, caller).why
+        for number in reversed(numbers)
+        if number > 0
+    )
     return next(filter(None, reasons), "")
 
 
@@ -167,14 +211,18 @@ def diff(
     unsaved: Mapping[str, bytes] = MappingProxyType({}),
     context: int = CONTEXT,
 ) -> str:
-    """Return the unified diff between two manifests, cut at `limit` characters; `names` mark the two sides.
+    """Return the unified diff between two manifests, cut at `limit` characters; `names` mark the
+    two sides.
 
-    unsaved: the bytes of what is in no version yet, by SHA-256. context: equal lines around a change.
+    unsaved: the bytes of what is in no version yet, by SHA-256. context: equal lines around a
+    change.
     """
     parts: list[str] = []
     length = 0
     for path in changed_files(before, after):
-        for line in _diff_file(library, path, before.get(path), after.get(path), names, unsaved, context):
+        for line in _diff_file(
+            library, path, before.get(path), after.get(path), names, unsaved, context
+        ):
             length += len(line)
             if limit is not None and length > limit:
                 return "".join(parts) + CUT
@@ -192,13 +240,18 @@ def _diff_file(
     context: int,
 ) -> Iterator[str]:
     old, new = _lines(library, before, unsaved), _lines(library, after, unsaved)
-    if is_env_file(path) and not all(is_released(library, entry.sha256) for entry in (before, after) if entry):
+    if is_env_file(path) and not all(
+        is_released(library, entry.sha256) for entry in (before, after) if entry
+    ):
         old = new = None
     was = f"{path}@{names[0]}" if before else "/dev/null"
     now = f"{path}@{names[1]}" if after else "/dev/null"
     if old is None or new is None:
         sizes = f"{before.size if before else 0} to {after.size if after else 0} bytes"
-        yield f"--- {was}\n+++ {now}\n(not text, too long to compare, or an environment file: {sizes})\n"
+        yield (
+            f"--- {was}\n+++ {now}\n(not text, too long to compare, or an environment file: "
+            f"{sizes})\n"
+        )
         return
     if before and after and before.mode != after.mode:
         yield f"mode of {path}: {before.mode:o} to {after.mode:o}\n"
@@ -206,7 +259,9 @@ def _diff_file(
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
-def _lines(library: Library, entry: TreeEntry | None, unsaved: Mapping[str, bytes]) -> list[str] | None:
+def _lines(
+    library: Library, entry: TreeEntry | None, unsaved: Mapping[str, bytes]
+) -> list[str] | None:
     if entry is None:
         return []
     if entry.size > MAX_DIFF_FILE:
@@ -225,8 +280,8 @@ def text_lines(file: File) -> list[str] | None:
 class Undone:
     """What an undo took back. `restored` lists refs with the version they now have, or 'removed'.
 
-    undid: the operations that were taken back, none where nothing changed. waiting, proposal_ids: when it was only
-    proposed, a proposal for each resource; it waits for a person.
+    undid: the operations that were taken back, none where nothing changed. waiting, proposal_ids:
+    when it was only proposed, a proposal for each resource; it waits for a person.
     """
 
     operation: int | None
@@ -239,13 +294,18 @@ class Undone:
 
 
 def undo(
-    library: Library, caller: Caller, reason: str, *, operation: int | None = None, session: str | None = None
+    library: Library,
+    caller: Caller,
+    reason: str,
+    *,
+    operation: int | None = None,
+    session: str | None = None,
 ) -> Undone:
     """Take back an operation, or all of a session, in one new operation.
 
-    What was changed since stays; a resource where both changed the same lines is left alone and listed under
-    `conflicts`, with what to do. Whether it waits for a person is asked by `proposal_inbox.revert_or_propose`. Raises
-    NoSuchOperation, InvalidArgument.
+    What was changed since stays; a resource where both changed the same lines is left alone and
+    listed under `conflicts`, with what to do. Whether it waits for a person is asked by
+    `proposal_inbox.revert_or_propose`. Raises NoSuchOperation, InvalidArgument.
     """
     undid, reason = operations_undone(library, operation, session), library.redact(reason)
     backs, conflicts = plan_revert(library, caller, undid, session)
@@ -267,7 +327,9 @@ def undo(
     return Undone(tx.operation.id, undid, restored, conflicts, warnings)
 
 
-def _is_harmless(library: Library, caller: Caller, back: RevertStep, conflicts: list[UndoConflict]) -> bool:
+def _is_harmless(
+    library: Library, caller: Caller, back: RevertStep, conflicts: list[UndoConflict]
+) -> bool:
     """Return whether anybody may bring this content back, by the policy of memories and by a scan.
 
     If not, add the conflict that says why.
@@ -297,11 +359,15 @@ def operations_undone(library: Library, operation: int | None, session: str | No
     """
     store = library.store
     if (operation is None) == (session is None):
-        raise InvalidArgument("Name either an operation or a session.", "resource_history shows operations.")
+        raise InvalidArgument(
+            "Name either an operation or a session.", "resource_history shows operations."
+        )
     if operation is not None:
         return [store.operation(operation).id]
     own = {past_operation.id for past_operation in store.operations(limit=10_000, session=session)}
     undid = sorted(own.union(approvals_led_to(library, session)))
     if not undid:
-        raise NoSuchOperation(f"Session {ascii(session)} changed nothing.", "`evolvable log` shows what did.")
+        raise NoSuchOperation(
+            f"Session {ascii(session)} changed nothing.", "`evolvable log` shows what did."
+        )
     return undid

@@ -1,4 +1,6 @@
-"""A proposal as it is listed and read: its difference from what is there now, its evidence, what a scan found in it."""
+"""A proposal as it is listed and read: its difference from what is there now, its evidence, what a
+scan found in it.
+"""
 
 import json
 from collections.abc import Sequence
@@ -35,7 +37,10 @@ class Quoted:
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What a review says for a proposal. near: similar resources; cost: the model, its tokens and their price."""
+    """What a review says for a proposal.
+
+    near: similar resources; cost: the model, its tokens and their price.
+    """
 
     what: str
     evidence: list[Quoted]
@@ -48,13 +53,15 @@ class Grounds:
 
 @dataclass(frozen=True, slots=True)
 class WaitingProposal:
-    """One proposal. `base`: the version it was made from, 0 for a new resource; `head`: the version there is now.
+    """One proposal. `base`: the version it was made from, 0 for a new resource; `head`: the version
+    there is now.
 
-    removes: it proposes to remove the resource. diff: from what is there now to what an approval leads to, with the
-    lines of the proposal where both sides changed the same; sides: these lines, of both. grounds: the evidence of a
-    review. blocked: why it cannot be approved as it is, and what a person can do. times: how often it was proposed,
-    with the reason of the last time. findings: what a scan found in it; gains, loses: the capabilities that it adds and
-    takes away. notice: what the marks around its texts mean, '' where there are none.
+    removes: it proposes to remove the resource. diff: from what is there now to what an approval
+    leads to, with the lines of the proposal where both sides changed the same; sides: these lines,
+    of both. grounds: the evidence of a review. blocked: why it cannot be approved as it is, and
+    what a person can do. times: how often it was proposed, with the reason of the last time.
+    findings: what a scan found in it; gains, loses: the capabilities that it adds and takes away.
+    notice: what the marks around its texts mean, '' where there are none.
     """
 
     proposal_id: int
@@ -94,7 +101,14 @@ def describe_proposal(
     """
     head = library.store.head_or_none(proposal.ref)
     p, found, sides, blocked = proposal, load_scan(proposal.findings), "", ""
-    before = library.store.manifest(head, p.base) if head and p.base else Manifest({})
+    before = (
+        library.store.manifest(
+            head,
+            p.base,
+        )
+        if head and p.base
+        else Manifest({})
+    )
     after, names, unsaved = p.manifest, (str(p.base), "proposed"), dict[str, bytes]()
     if with_diff and p.state == OPEN:
         try:
@@ -114,9 +128,20 @@ def describe_proposal(
     if with_diff and p.files_removed_at is not None:
         text = _removed_files(p)
     elif with_diff:
-        text = versions.diff(library, before, after, names, limit=limit, unsaved=unsaved, context=context)
+        text = versions.diff(
+            library, before, after, names, limit=limit, unsaved=unsaved, context=context
+        )
     return WaitingProposal(
-        *(p.id, str(p.ref), p.at, p.actor, p.session, p.reason, p.base, head.version if head else None),
+        *(
+            p.id,
+            str(p.ref),
+            p.at,
+            p.actor,
+            p.session,
+            p.reason,
+            p.base,
+            head.version if head else None,
+        ),
         changed_files(before, after),
         p.state,
         text,
@@ -135,15 +160,22 @@ def describe_proposal(
 def _removed_files(proposal: Proposal) -> str:
     """Return what is left of a proposal whose files were removed: their names and hashes."""
     names = (f"{path} sha256 {entry.sha256}" for path, entry in proposal.manifest.items())
-    return "\n".join([f"The files were removed on {(proposal.files_removed_at or '')[:10]}.", *names])
+    return "\n".join(
+        [f"The files were removed on {(proposal.files_removed_at or '')[:10]}.", *names]
+    )
 
 
 def as_read(proposals: Sequence[WaitingProposal], reader: Actor) -> list[WaitingProposal]:
-    """Return proposals as this reader is given them: an agent reads what no person wrote between marks."""
+    """Return proposals as this reader is given them: an agent reads what no person wrote between
+    marks.
+    """
     if reader is Actor.HUMAN:
         return list(proposals)
     marks = AnswerMarks(True)
-    return [proposal if proposal.actor == Actor.HUMAN else _mark_texts(proposal, marks) for proposal in proposals]
+    return [
+        proposal if proposal.actor == Actor.HUMAN else _mark_texts(proposal, marks)
+        for proposal in proposals
+    ]
 
 
 def _mark_texts(proposal: WaitingProposal, marks: AnswerMarks) -> WaitingProposal:
@@ -151,7 +183,9 @@ def _mark_texts(proposal: WaitingProposal, marks: AnswerMarks) -> WaitingProposa
     diff = marks.block(proposal.diff or "", what, why)
     grounds = proposal.grounds and replace(
         proposal.grounds,
-        evidence=[replace(quoted, quote=marks.line(quoted.quote)) for quoted in proposal.grounds.evidence],
+        evidence=[
+            replace(quoted, quote=marks.line(quoted.quote)) for quoted in proposal.grounds.evidence
+        ],
         near=[marks.line(text) for text in proposal.grounds.near],
         counter_evidence=marks.line(proposal.grounds.counter_evidence),
         expected_signal=marks.line(proposal.grounds.expected_signal),
@@ -175,6 +209,17 @@ def grounds_of(proposal: Proposal) -> Grounds | None:
     if proposal.grounds is None:
         return None
     document = json.loads(proposal.grounds)
-    quotes = [Quoted(row["session"], row["turn"], row["origin"], row["quote"]) for row in document["evidence"]]
-    notes = {key: document.get(key) or "" for key in ("counter_evidence", "expected_signal", "risk")}
-    return Grounds(document["what"], quotes, document["near"], document.get("cost") or {}, **notes)
+    quotes = [
+        Quoted(row["session"], row["turn"], row["origin"], row["quote"])
+        for row in document["evidence"]
+    ]
+    notes = {
+        key: document.get(key) or "" for key in ("counter_evidence", "expected_signal", "risk")
+    }
+    return Grounds(
+        document["what"],
+        quotes,
+        document["near"],
+        document.get("cost") or {},
+        **notes,
+    )

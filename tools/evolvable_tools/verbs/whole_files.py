@@ -1,12 +1,24 @@
-"""Whole files in place of a resource's own: merged with what others changed since the writer read them, or refused.
+"""Whole files in place of a resource's own: merged with what others changed since the writer read
+them, or refused.
 
-A person's editor shows the head, so a person replaces it. An agent or a script writes from what it was served before.
+A person's editor shows the head, so a person replaces it. An agent or a script writes from what it
+was served before.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from evolvable_store import PLAIN, Actor, File, Files, Head, Manifest, Principal, TreeEntry, make_manifest
+from evolvable_store import (
+    PLAIN,
+    Actor,
+    File,
+    Files,
+    Head,
+    Manifest,
+    Principal,
+    TreeEntry,
+    make_manifest,
+)
 from evolvable_store.errors import InvalidArgument, VersionConflict
 from evolvable_store.resource import Kind
 from evolvable_tools.authors import AuthorKind, version_authorship
@@ -24,7 +36,10 @@ MAX_SIDES = 8_000
 
 @dataclass(frozen=True, slots=True)
 class ReplacedFiles:
-    """The files of a resource after whole ones were put in their places. remarks: what was merged, in sentences."""
+    """The files of a resource after whole ones were put in their places.
+
+    remarks: what was merged, in sentences.
+    """
 
     files: dict[str, File]
     remarks: list[str] = field(default_factory=list)
@@ -41,10 +56,11 @@ def replace_files(
 ) -> ReplacedFiles:
     """Put whole files in their places. None deletes one.
 
-    head, manifest: of the resource, None for a new one. start: its files. expected: the version that the writer names;
-    without one, an agent's or a script's text is merged with what changed since it was served to that caller.
-    Raises VersionConflict with both sides where they overlap, InvalidArgument for a file that is there and was never
-    served to the caller, and as `apply_files`.
+    head, manifest: of the resource, None for a new one. start: its files. expected: the version
+    that the writer names; without one, an agent's or a script's text is merged with what changed
+    since it was served to that caller. Raises VersionConflict with both sides where they overlap,
+    InvalidArgument for a file that is there and was never served to the caller, and as
+    `apply_files`.
     """
     after = dict(start)
     apply_files(after, contents)
@@ -53,11 +69,14 @@ def replace_files(
         return ReplacedFiles(after)
     served = library.served_texts.files_of(caller.reader, str(head.ref))
     base = _base_files(library, head, start, manifest, contents, served)
-    if unread := sorted(path for path in contents if path in start and _is_unread(path, contents[path], base)):
+    if unread := sorted(
+        path for path in contents if path in start and _is_unread(path, contents[path], base)
+    ):
         raise InvalidArgument(
-            f"A whole file for {head.ref} replaces what others saved in it: {', '.join(unread)} was not read here.",
-            "Read the head with get_resource, and pass its version as expected_version; or change pieces of it by"
-            " edits.",
+            f"A whole file for {head.ref} replaces what others saved in it: {', '.join(unread)} "
+            "was not read here.",
+            "Read the head with get_resource, and pass its version as expected_version; or change "
+            "pieces of it by edits.",
         )
     if base.files == start:
         return ReplacedFiles(after)
@@ -70,7 +89,10 @@ def replace_files(
     both = [path for path in contents if merged.files.get(path) != after.get(path)]
     return ReplacedFiles(
         merged.files,
-        [f"{path} was merged with what others changed since version {base.versions[path]}." for path in both],
+        [
+            f"{path} was merged with what others changed since version {base.versions[path]}."
+            for path in both
+        ],
     )
 
 
@@ -84,7 +106,8 @@ def note_files(
 ) -> None:
     """Keep the whole files that a caller wrote as what it has of the resource.
 
-    versions: before and after the change. files: with the whole files in their places, before any edit.
+    versions: before and after the change. files: with the whole files in their places, before any
+    edit.
     """
     before, after = versions
     if after is None:
@@ -94,12 +117,17 @@ def note_files(
         data = encode_text(path, content) if isinstance(content, str) else content
         stored = files.get(path)
         # What was merged in is not known to the writer: its next text begins with its own.
-        has[path] = ServedFile(after, None if (stored.data if stored else None) == data else data)
+        has[path] = ServedFile(
+            after,
+            None if (stored.data if stored else None) == data else data,
+        )
     library.served_texts.note_change(caller.reader, ref, before or 0, after, has)
 
 
 def _is_unread(path: str, content: str | bytes | None, base: "_Base") -> bool:
-    """Return whether a file is not known to its writer, who may not replace it; who deletes it must have known it."""
+    """Return whether a file is not known to its writer, who may not replace it; who deletes it must
+    have known it.
+    """
     return path not in base.versions or (content is None and path not in base.files)
 
 
@@ -119,7 +147,9 @@ def _base_files(
     paths: Collection[str],
     served: Mapping[str, ServedFile],
 ) -> _Base:
-    """Return the files of the head, with those in the places of the given ones that the writer had."""
+    """Return the files of the head, with those in the places of the given ones that the
+    writer had.
+    """
     files, found = dict(start), dict[str, int]()
     manifests: dict[int, Manifest | None] = {head.latest: manifest}
 
@@ -133,7 +163,12 @@ def _base_files(
     for path in paths:
         file = served.get(path) or listing
         # Who was served a later list without the file knows that it is gone.
-        if file and listing and listing.version > file.version and entry_of(path, listing.version) is None:
+        if (
+            file
+            and listing
+            and listing.version > file.version
+            and entry_of(path, listing.version) is None
+        ):
             file = listing
         if file is None:
             continue
@@ -155,23 +190,45 @@ def _base_files(
 
 
 def _sides(
-    library: Library, caller: Caller, head: Head, manifest: Manifest, ours: Files, paths: Collection[str]
+    library: Library,
+    caller: Caller,
+    head: Head,
+    manifest: Manifest,
+    ours: Files,
+    paths: Collection[str],
 ) -> str:
-    """Return what both sides made of files, as an agent may read it: a difference, or the names alone."""
+    """Return what both sides made of files, as an agent may read it: a difference, or the names
+    alone.
+    """
     names = f"Both sides changed {', '.join(paths)}."
     # An environment may hold a sealed test, and a file of settings a secret.
-    readable = [path for path in paths if head.kind is not Kind.ENVIRONMENT and not is_env_file(path)]
+    readable = [
+        path for path in paths if head.kind is not Kind.ENVIRONMENT and not is_env_file(path)
+    ]
     mine = {path: ours[path] for path in readable if path in ours}
     sent = make_manifest(mine)
     unsaved = {sent[path].sha256: file.data for path, file in mine.items()}
     theirs = {path: manifest[path] for path in readable if path in manifest}
-    text = diff(library, sent, Manifest(theirs), ("yours", f"version {head.version}"), limit=MAX_SIDES, unsaved=unsaved)
+    text = diff(
+        library,
+        sent,
+        Manifest(theirs),
+        ("yours", f"version {head.version}"),
+        limit=MAX_SIDES,
+        unsaved=unsaved,
+    )
     if not text:
         return names
     authorship = version_authorship(library, head, head.latest, caller)
     marked = [authorship.of(path) for path in theirs if authorship.of(path).why]
     if marked and caller.actor is not Actor.HUMAN:
-        if caller.actor is Actor.AGENT and any(author.kind is not AuthorKind.AGENT for author in marked):
+        if caller.actor is Actor.AGENT and any(
+            author.kind is not AuthorKind.AGENT for author in marked
+        ):
             library.note_stranger(caller)
-        text = enclose(text, f"{', '.join(theirs)} of {head.ref}@{head.version}", marked[0].why)
+        text = enclose(
+            text,
+            f"{', '.join(theirs)} of {head.ref}@{head.version}",
+            marked[0].why,
+        )
     return f"{names} Your text (-) and the head's (+):\n{text}"

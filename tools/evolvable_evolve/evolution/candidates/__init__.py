@@ -1,4 +1,5 @@
-"""Programs, and the checks that a candidate must pass before anything is spent on it: no model, no trial, only code.
+"""Programs, and the checks that a candidate must pass before anything is spent on it: no model, no
+trial, only code.
 
 Begin with `Program` and `apply_edits`; `check_candidate` is the gate.
 """
@@ -8,7 +9,12 @@ from evolvable_store import late_names
 TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
-    from evolvable_evolve.evolution.candidates.agent_files import MAIN, AgentCard, new_agent, with_delegate
+    from evolvable_evolve.evolution.candidates.agent_files import (
+        MAIN,
+        AgentCard,
+        new_agent,
+        with_delegate,
+    )
     from evolvable_evolve.evolution.candidates.program_edits import (
         ALL_KINDS,
         MAX_EDITS,
@@ -46,13 +52,17 @@ else:
         {
             "agent_files": "AgentCard MAIN new_agent with_delegate",
             "program_edits": (
-                "ALL_KINDS EditOperation InvalidEdit MAX_EDITS ProgramEdit apply_edits parse_part_ref settle_owners"
+                "ALL_KINDS EditOperation InvalidEdit MAX_EDITS ProgramEdit apply_edits "
+                "parse_part_ref settle_owners"
             ),
             "programs": (
-                "Program ProgramPart ProgramPin changed_parts diff_programs load_program make_part make_program "
-                "program_from_json program_to_json skill_owners"
+                "Program ProgramPart ProgramPin changed_parts diff_programs load_program "
+                "make_part make_program program_from_json program_to_json skill_owners"
             ),
-            "static_gate": "ChangeReview LeakCorpus check_candidate find_executable_change iter_leaves review_change",
+            "static_gate": (
+                "ChangeReview LeakCorpus check_candidate find_executable_change iter_leaves "
+                "review_change"
+            ),
         },
     )
 

@@ -1,7 +1,9 @@
-"""AGENT.md as evolution writes it: the skills an agent owns, its card, and the capabilities of new and merged agents.
+"""AGENT.md as evolution writes it: the skills an agent owns, its card, and the capabilities of new
+and merged agents.
 
-A model gives the words of a card. Everything else is written here: names, owned skills, and the settings that say what
-an agent may do. A new agent has the settings of the agent that it is split from, a merged one what both had.
+A model gives the words of a card. Everything else is written here: names, owned skills, and the
+settings that say what an agent may do. A new agent has the settings of the agent that it is split
+from, a merged one what both had.
 """
 
 import json
@@ -17,7 +19,10 @@ from evolvable_tools import agent_skills
 AGENT_FILE = "AGENT.md"
 
 MAIN = "main"
-"""The executor of all that no agent does. It has no file, and owns the skills that no agent owns."""
+"""The executor of all that no agent does.
+
+It has no file, and owns the skills that no agent owns.
+"""
 
 # A key at the left margin begins a field; deeper lines belong to it.
 _KEY = re.compile(r"^([A-Za-z_][\w-]*)[ \t]*:")
@@ -30,7 +35,10 @@ _FENCE = re.compile(r"^[ ]{0,3}(`{3,}|~{3,})")
 _HEAD = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 
 PERMISSION_ORDER = ("plan", "default", "acceptEdits", "bypassPermissions")
-"""Permission modes, each of which allows all that the one before it allows. An agent without one has `default`."""
+"""Permission modes, each of which allows all that the one before it allows.
+
+An agent without one has `default`.
+"""
 
 _OWN = frozenset(("name", "description", "skills", "color", "metadata"))
 """Fields of an agent that do not concern what it may do."""
@@ -57,12 +65,21 @@ class AgentCard:
     coordination: str = ""
 
 
-CARD_SECTIONS = ("Responsibility", "Choose when", "Not when", "Owned skills", "Rejected neighbours", "Coordination")
+CARD_SECTIONS = (
+    "Responsibility",
+    "Choose when",
+    "Not when",
+    "Owned skills",
+    "Rejected neighbours",
+    "Coordination",
+)
 """The headings of a card, in their order."""
 
 
 def owned_skills(document: Document) -> tuple[str, ...]:
-    """Return the refs of the skills that an agent's main file names as its own, as `delegation` reads them."""
+    """Return the refs of the skills that an agent's main file names as its own, as `delegation`
+    reads them.
+    """
     return tuple(f"{Kind.SKILL}:{name}" for name in agent_skills(document.fields))
 
 
@@ -72,15 +89,18 @@ def ownership(agents: Mapping[str, bytes], skills: Iterable[str]) -> dict[str, f
     agents: main files by ref. A skill may have several owners.
     """
     all_skills = frozenset(skills)
-    owned = {ref: all_skills.intersection(owned_skills(parse_document(data))) for ref, data in agents.items()}
+    owned = {
+        ref: all_skills.intersection(owned_skills(parse_document(data)))
+        for ref, data in agents.items()
+    }
     return {MAIN: all_skills.difference(*owned.values()), **owned}
 
 
 def new_agent(name: str, owner: bytes | None, card: AgentCard, skills: Sequence[str]) -> bytes:
     """Return the file of an agent that is split from `owner`; None: from main.
 
-    Every setting that says what an agent may do is the owner's. Without an owner there is none, so that the client
-    applies the settings of main.
+    Every setting that says what an agent may do is the owner's. Without an owner there is none, so
+    that the client applies the settings of main.
     """
     fields = dict(parse_document(owner).fields) if owner is not None else {}
     inherited = {key: value for key, value in fields.items() if key not in _OWN}
@@ -90,8 +110,11 @@ def new_agent(name: str, owner: bytes | None, card: AgentCard, skills: Sequence[
     return _check_head(f"---\n{lines}---\n\n{text}".encode(), head)
 
 
-def merged_agent(first_file: bytes, second_file: bytes, card: AgentCard, skills: Sequence[str]) -> bytes:
-    """Return the first agent's file with both agents' skills and instructions, and only what both may do.
+def merged_agent(
+    first_file: bytes, second_file: bytes, card: AgentCard, skills: Sequence[str]
+) -> bytes:
+    """Return the first agent's file with both agents' skills and instructions, and only what both
+    may do.
 
     Raises InvalidAgent where that cannot be said: they share no tool, or differ in another setting.
     """
@@ -113,7 +136,10 @@ def merged_agent(first_file: bytes, second_file: bytes, card: AgentCard, skills:
 
 
 def bounded_agent(data: bytes, card: AgentCard | None, skills: Sequence[str]) -> bytes:
-    """Return an agent's file with other owned skills, and with this card where one is given. Nothing else changes."""
+    """Return an agent's file with other owned skills, and with this card where one is given.
+
+    Nothing else changes.
+    """
     changes: dict[str, object] = {"skills": _names(skills)}
     body = parse_document(data).body.strip()
     if card is None:
@@ -138,14 +164,17 @@ def with_delegate(data: bytes, agent: str) -> bytes:
 
 
 def rewrite_agent(data: bytes, changes: Mapping[str, object], body: str) -> bytes:
-    """Return a file with these fields of its head changed (None leaves a field out) and with this body.
+    """Return a file with these fields of its head changed (None leaves a field out) and with this
+    body.
 
     Lines of other fields stay as they are. Raises InvalidAgent where the head cannot be changed so.
     """
     text = data.decode("utf-8", "replace").replace("\r\n", "\n")
     head = _HEAD.match(text)
     if head is None:
-        raise InvalidAgent("The document has no frontmatter.", "Give it name and description between lines of ---.")
+        raise InvalidAgent(
+            "The document has no frontmatter.", "Give it name and description between lines of ---."
+        )
     lines, rest = head[1].rstrip("\n").split("\n"), dict(changes)
     new_lines = list[str]()
     skipping = False
@@ -159,24 +188,36 @@ def rewrite_agent(data: bytes, changes: Mapping[str, object], body: str) -> byte
             skipping = False
         if not skipping:
             new_lines.append(line)
-    new_lines += [line for key, value in rest.items() if value is not None for line in _field_lines(key, value)]
+    new_lines += [
+        line
+        for key, value in rest.items()
+        if value is not None
+        for line in _field_lines(key, value)
+    ]
     fields = {**parse_document(data).fields, **changes}
     expected_fields = {key: value for key, value in fields.items() if value is not None}
-    return _check_head(("---\n" + "\n".join(new_lines) + f"\n---\n\n{body.strip()}\n").encode(), expected_fields)
+    return _check_head(
+        ("---\n" + "\n".join(new_lines) + f"\n---\n\n{body.strip()}\n").encode(), expected_fields
+    )
 
 
 def _check_head(data: bytes, expected_fields: Mapping[str, object]) -> bytes:
-    # The change was made by lines, and YAML has more forms than these lines show: the result is read to be sure.
+    # The change was made by lines, and YAML has more forms than these lines show: the result is
+    # read to be sure.
     found = parse_document(data)
     wrong = any(defect.severity is not Severity.WARNING for defect in found.defects)
     if wrong or dict(found.fields) != dict(expected_fields):
-        raise InvalidAgent("The frontmatter cannot be changed line by line.", "Write it without nested keys.")
+        raise InvalidAgent(
+            "The frontmatter cannot be changed line by line.", "Write it without nested keys."
+        )
     return data
 
 
 def _intersection(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, object]:
     """Return the settings that two agents have in common: at most what each of them may do."""
-    differing = [key for key in sorted({*first, *second} - _SPECIAL) if first.get(key) != second.get(key)]
+    differing = [
+        key for key in sorted({*first, *second} - _SPECIAL) if first.get(key) != second.get(key)
+    ]
     differing += ["delegate"] if _delegate(first) != _delegate(second) else []
     if differing:
         text = f"The agents differ in {', '.join(differing)}."
@@ -187,16 +228,32 @@ def _intersection(first: Mapping[str, object], second: Mapping[str, object]) -> 
     if allowed:
         shared = _shared_tools(allowed[0], allowed[-1])
         if not shared:
-            raise InvalidAgent("The agents have no tool in common.", "A person merges agents with different tools.")
+            raise InvalidAgent(
+                "The agents have no tool in common.", "A person merges agents with different tools."
+            )
         fields["tools"] = ", ".join(shared)
-    denied = dict.fromkeys(tool for each in (first, second) for tool in _tools(each.get("disallowedTools")))
+    denied = dict.fromkeys(
+        tool for each in (first, second) for tool in _tools(each.get("disallowedTools"))
+    )
     if denied:
         fields["disallowedTools"] = ", ".join(denied)
     modes = [each.get("permissionMode", "default") for each in (first, second)]
     if modes[0] != modes[1] and not all(mode in PERMISSION_ORDER for mode in modes):
-        raise InvalidAgent("The agents differ in permissionMode.", "A person merges agents with different settings.")
-    mode = modes[0] if modes[0] == modes[1] else min(map(str, modes), key=PERMISSION_ORDER.index)
-    if mode != "default" or all(each.get("permissionMode") == "default" for each in (first, second)):
+        raise InvalidAgent(
+            "The agents differ in permissionMode.",
+            "A person merges agents with different settings.",
+        )
+    mode = (
+        modes[0]
+        if modes[0] == modes[1]
+        else min(
+            map(str, modes),
+            key=PERMISSION_ORDER.index,
+        )
+    )
+    if mode != "default" or all(
+        each.get("permissionMode") == "default" for each in (first, second)
+    ):
         fields["permissionMode"] = mode
     return fields
 
@@ -222,7 +279,9 @@ def _shared_tools(first: Sequence[str], second: Sequence[str]) -> list[str]:
     def allows(tools: Sequence[str], tool: str) -> bool:
         return tool in tools or tool.partition("(")[0] in tools or "*" in tools
 
-    both = [tool for tool in first if allows(second, tool)] + [tool for tool in second if allows(first, tool)]
+    both = [tool for tool in first if allows(second, tool)] + [
+        tool for tool in second if allows(first, tool)
+    ]
     return list(dict.fromkeys(both))
 
 
@@ -249,11 +308,15 @@ def _other_text(body: str) -> str:
 def _with_owned(body: str, skills: Sequence[str]) -> str:
     """Return a body whose section of owned skills, where it has one, says these."""
     owned = f"## Owned skills\n\n{_list(sorted(skills)) or 'None.'}\n"
-    return "\n".join(owned if name == "Owned skills" else text for name, text in _sections(body)).strip()
+    return "\n".join(
+        owned if name == "Owned skills" else text for name, text in _sections(body)
+    ).strip()
 
 
 def _sections(body: str) -> list[tuple[str, str]]:
-    """Return the parts of a body by the heading of the second level that begins each; '' for all other text."""
+    """Return the parts of a body by the heading of the second level that begins each; '' for all
+    other text.
+    """
     found: list[tuple[str, list[str]]] = [("", [])]
     fence = ""
     for line in body.split("\n"):
@@ -281,7 +344,10 @@ def _names(skills: Iterable[str]) -> list[str]:
 def _field_lines(key: str, value: object) -> list[str]:
     """Return the lines of one field of a head: a block has a line for each of its keys."""
     if isinstance(value, dict) and value:
-        return [f"{key}:", *(f"  {name}: {_yaml(subvalue)}" for name, subvalue in value.items())]
+        return [
+            f"{key}:",
+            *(f"  {name}: {_yaml(subvalue)}" for name, subvalue in value.items()),
+        ]
     return [f"{key}: {_yaml(value)}"]
 
 

@@ -1,4 +1,6 @@
-"""Bounded edits of a program: what a candidate may change, of resources and of the agents that own them."""
+"""Bounded edits of a program: what a candidate may change, of resources and of the agents that own
+them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +8,13 @@ from enum import StrEnum
 
 from evolvable_evolve.evolution.candidates import agent_files
 from evolvable_evolve.evolution.candidates.agent_files import AGENT_FILE, MAIN, AgentCard
-from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart, make_part, make_program, skill_owners
+from evolvable_evolve.evolution.candidates.programs import (
+    Program,
+    ProgramPart,
+    make_part,
+    make_program,
+    skill_owners,
+)
 from evolvable_store import check_path, parse_document
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
@@ -42,7 +50,10 @@ class EditOperation(StrEnum):
     """Writes a resource again: all its files are given."""
 
     ADD_AGENT = "add-agent"
-    """Splits an agent from `other`, which hands it `skills`. Made by code alone, as the two below."""
+    """Splits an agent from `other`, which hands it `skills`.
+
+    Made by code alone, as the two below.
+    """
 
     MERGE_AGENTS = "merge-agents"
     """Takes the agent `other` into this one, or into main; the other goes."""
@@ -51,7 +62,9 @@ class EditOperation(StrEnum):
     """Moves `skills` from the agent `other` to this one; either may be main."""
 
 
-AGENT_OPERATIONS = frozenset({EditOperation.ADD_AGENT, EditOperation.MERGE_AGENTS, EditOperation.MOVE_OWNERSHIP})
+AGENT_OPERATIONS = frozenset(
+    {EditOperation.ADD_AGENT, EditOperation.MERGE_AGENTS, EditOperation.MOVE_OWNERSHIP}
+)
 """Edits of the structure, of at most two agents each."""
 
 
@@ -59,9 +72,10 @@ AGENT_OPERATIONS = frozenset({EditOperation.ADD_AGENT, EditOperation.MERGE_AGENT
 class ProgramEdit:
     """One edit. Which fields it needs depends on `op`.
 
-    files: whole files of `ref`, by path. changes: passages of files of `ref`. removed: paths of `ref` that go. other,
-    other_files: the second resource of a split or a merge, and the files of the new one in a split. skills, cards: of
-    an edit of agents, the refs that change owner, and the cards of the agents that it touches, by ref.
+    files: whole files of `ref`, by path. changes: passages of files of `ref`. removed: paths of
+    `ref` that go. other, other_files: the second resource of a split or a merge, and the files of
+    the new one in a split. skills, cards: of an edit of agents, the refs that change owner, and the
+    cards of the agents that it touches, by ref.
     """
 
     op: EditOperation
@@ -80,26 +94,37 @@ class InvalidEdit(EvolvableError):
 
 
 def apply_edits(
-    program: Program, edits: Sequence[ProgramEdit], *, kinds: frozenset[Kind] = ALL_KINDS, max_edits: int = MAX_EDITS
+    program: Program,
+    edits: Sequence[ProgramEdit],
+    *,
+    kinds: frozenset[Kind] = ALL_KINDS,
+    max_edits: int = MAX_EDITS,
 ) -> Program:
     """Return the program after the edits, in their order.
 
-    kinds: those that may be changed; all other and all frozen parts stay untouched. Raises InvalidEdit for the first
-    edit that cannot be made, with its number and the reason.
+    kinds: those that may be changed; all other and all frozen parts stay untouched. Raises
+    InvalidEdit for the first edit that cannot be made, with its number and the reason.
     """
     if not 1 <= len(edits) <= max_edits:
-        raise InvalidEdit(f"There are {len(edits)} edits.", f"Between 1 and {max_edits} are allowed.")
+        raise InvalidEdit(
+            f"There are {len(edits)} edits.", f"Between 1 and {max_edits} are allowed."
+        )
     parts = program.by_ref
     for number, edit in enumerate(edits, 1):
         try:
             _apply(parts, edit, kinds)
         except EvolvableError as error:
-            raise InvalidEdit(f"Edit {number} ({edit.op} {ascii(edit.ref[:80])}): {error}", error.hint) from None
+            raise InvalidEdit(
+                f"Edit {number} ({edit.op} {ascii(edit.ref[:80])}): {error}", error.hint
+            ) from None
     return make_program(parts.values())
 
 
 def parse_part_ref(text: str) -> tuple[Kind, str]:
-    """Return the kind and the ref of a part; `pdf` and `skill:pdf` are one part. Raises InvalidRef, InvalidEdit."""
+    """Return the kind and the ref of a part; `pdf` and `skill:pdf` are one part.
+
+    Raises InvalidRef, InvalidEdit.
+    """
     ref = Ref.parse(text)
     name = f"{ref.kind}:{ref.name}"
     if ref.version is not None or ref.scope not in (None, USER_SCOPE):
@@ -122,7 +147,9 @@ def _apply(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Ki
             return
         case EditOperation.PRUNE:
             # Removing files is an edit of the resource that keeps the others.
-            files = _edited_files(parts, name, ProgramEdit(EditOperation.EDIT, edit.ref, removed=edit.removed))
+            files = _edited_files(
+                parts, name, ProgramEdit(EditOperation.EDIT, edit.ref, removed=edit.removed)
+            )
         case _:
             if edit.op is not EditOperation.EDIT:
                 # The second resource first: an edit of the first may need the name to be free.
@@ -131,12 +158,20 @@ def _apply(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Ki
     _put_part(parts, name, files)
 
 
-def _check_editable(parts: Mapping[str, ProgramPart], kind: Kind, name: str, kinds: frozenset[Kind]) -> None:
+def _check_editable(
+    parts: Mapping[str, ProgramPart], kind: Kind, name: str, kinds: frozenset[Kind]
+) -> None:
     if kind not in kinds or kind is Kind.ENVIRONMENT:
-        allowed = ", ".join(sorted(kind for kind in kinds if kind is not Kind.ENVIRONMENT)) or "nothing"
-        raise InvalidEdit(f"A resource of the kind {kind} may not be changed here.", f"What may be: {allowed}.")
+        allowed = (
+            ", ".join(sorted(kind for kind in kinds if kind is not Kind.ENVIRONMENT)) or "nothing"
+        )
+        raise InvalidEdit(
+            f"A resource of the kind {kind} may not be changed here.", f"What may be: {allowed}."
+        )
     if name in parts and parts[name].is_frozen:
-        raise InvalidEdit("It is frozen.", 'Only a person may change it: its metadata says evolvable: "false".')
+        raise InvalidEdit(
+            "It is frozen.", 'Only a person may change it: its metadata says evolvable: "false".'
+        )
 
 
 def _new_files(
@@ -150,21 +185,31 @@ def _new_files(
     return {check_path(path): text.encode("utf-8", "replace") for path, text in files.items()}
 
 
-def _edited_files(parts: Mapping[str, ProgramPart], name: str, edit: ProgramEdit) -> dict[str, bytes]:
+def _edited_files(
+    parts: Mapping[str, ProgramPart], name: str, edit: ProgramEdit
+) -> dict[str, bytes]:
     part = _existing_part(parts, name)
     files = dict(part.files)
     if not (edit.changes or edit.files or edit.removed):
         raise InvalidEdit("It changes nothing.", "Give changes, files or removed.")
     for path in edit.removed:
         if files.pop(path, None) is None:
-            raise InvalidEdit(f"It has no file {ascii(path[:80])}.", f"Its files: {', '.join(sorted(part.files))}.")
+            raise InvalidEdit(
+                f"It has no file {ascii(path[:80])}.",
+                f"Its files: {', '.join(sorted(part.files))}.",
+            )
     for change in edit.changes:
         files[change.path] = edit_text(files, change, name)
-    files |= {check_path(path): text.encode("utf-8", "replace") for path, text in (edit.files or {}).items()}
+    files |= {
+        check_path(path): text.encode("utf-8", "replace")
+        for path, text in (edit.files or {}).items()
+    }
     return files
 
 
-def _split_or_merge(parts: dict[str, ProgramPart], name: str, edit: ProgramEdit, kinds: frozenset[Kind]) -> None:
+def _split_or_merge(
+    parts: dict[str, ProgramPart], name: str, edit: ProgramEdit, kinds: frozenset[Kind]
+) -> None:
     """Add the second resource of a split, or remove that of a merge."""
     if not edit.other:
         raise InvalidEdit("It names no other resource.", "Give the second one as other.")
@@ -181,7 +226,10 @@ def _split_or_merge(parts: dict[str, ProgramPart], name: str, edit: ProgramEdit,
 
 def _existing_part(parts: Mapping[str, ProgramPart], name: str) -> ProgramPart:
     if name not in parts:
-        raise InvalidEdit("There is none of this name.", f"The program has: {', '.join(sorted(parts)) or 'nothing'}.")
+        raise InvalidEdit(
+            "There is none of this name.",
+            f"The program has: {', '.join(sorted(parts)) or 'nothing'}.",
+        )
     return parts[name]
 
 
@@ -190,10 +238,14 @@ def _put_part(parts: dict[str, ProgramPart], name: str, files: Mapping[str, byte
     parts[name] = make_part(Kind(kind), own, files)
     # A frozen resource could never be evolved again, and only a person decides that.
     if parts[name].is_frozen:
-        raise InvalidEdit("It would freeze the resource.", "Only a person freezes one: leave out evolvable.")
+        raise InvalidEdit(
+            "It would freeze the resource.", "Only a person freezes one: leave out evolvable."
+        )
 
 
-def _apply_to_agents(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Kind]) -> None:
+def _apply_to_agents(
+    parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Kind]
+) -> None:
     """Add an agent, merge two, or move skills between two."""
     if edit.ref == edit.other:
         raise InvalidEdit("Both agents are the same.", "Name two.")
@@ -206,15 +258,34 @@ def _apply_to_agents(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: fr
         # Only the new agent of an addition must not be there yet.
         if (edit.op is EditOperation.ADD_AGENT and ref == edit.ref) is (ref in parts):
             what = "is there already" if ref in parts else "is not part of the program"
-            raise InvalidEdit(f"{ref} {what}.", "Agents are added once, and changed where they are.")
+            raise InvalidEdit(
+                f"{ref} {what}.", "Agents are added once, and changed where they are."
+            )
     owned = skill_owners(make_program(parts.values()))
-    if foreign := sorted(set(edit.skills) - owned.get(edit.other, frozenset())):
-        raise InvalidEdit(f"{edit.other} does not own {', '.join(foreign)}.", "Only an owner gives a skill away.")
-    cards, remaining = edit.cards or {}, _list_skills(parts, edit.other, without=edit.skills)
+    if foreign := sorted(
+        set(edit.skills)
+        - owned.get(
+            edit.other,
+            frozenset(),
+        )
+    ):
+        raise InvalidEdit(
+            f"{edit.other} does not own {', '.join(foreign)}.", "Only an owner gives a skill away."
+        )
+    cards, remaining = (
+        edit.cards or {},
+        _list_skills(
+            parts,
+            edit.other,
+            without=edit.skills,
+        ),
+    )
     match edit.op:
         case EditOperation.ADD_AGENT:
             owner = parts[edit.other].main if edit.other != MAIN else None
-            data = agent_files.new_agent(edit.ref.partition(":")[2], owner, cards[edit.ref], edit.skills)
+            data = agent_files.new_agent(
+                edit.ref.partition(":")[2], owner, cards[edit.ref], edit.skills
+            )
             _put_part(parts, edit.ref, {AGENT_FILE: data})
         case EditOperation.MERGE_AGENTS:
             gone, remaining = parts.pop(edit.other), None
@@ -225,25 +296,41 @@ def _apply_to_agents(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: fr
                     for data in (first_file, second_file)
                     for skill in agent_files.owned_skills(parse_document(data))
                 ]
-                merged = agent_files.merged_agent(first_file, second_file, cards[edit.ref], list(dict.fromkeys(skills)))
+                merged = agent_files.merged_agent(
+                    first_file, second_file, cards[edit.ref], list(dict.fromkeys(skills))
+                )
                 _put_part(parts, edit.ref, {**parts[edit.ref].files, AGENT_FILE: merged})
         case _ if edit.ref != MAIN:
-            _rewrite_agent(parts, edit.ref, cards, [*(_list_skills(parts, edit.ref) or ()), *edit.skills])
+            _rewrite_agent(
+                parts, edit.ref, cards, [*(_list_skills(parts, edit.ref) or ()), *edit.skills]
+            )
     if remaining is not None:
         _rewrite_agent(parts, edit.other, cards, remaining)
 
 
-def _list_skills(parts: Mapping[str, ProgramPart], ref: str, without: Sequence[str] = ()) -> list[str] | None:
-    """Return the skills that an agent's file names, also those that are not in the program; None for main."""
+def _list_skills(
+    parts: Mapping[str, ProgramPart], ref: str, without: Sequence[str] = ()
+) -> list[str] | None:
+    """Return the skills that an agent's file names, also those that are not in the program; None
+    for main.
+    """
     if ref == MAIN:
         return None
-    return [skill for skill in agent_files.owned_skills(parse_document(_main(parts[ref]))) if skill not in without]
+    return [
+        skill
+        for skill in agent_files.owned_skills(parse_document(_main(parts[ref])))
+        if skill not in without
+    ]
 
 
 def _rewrite_agent(
     parts: dict[str, ProgramPart], ref: str, cards: Mapping[str, AgentCard], skills: Sequence[str]
 ) -> None:
-    data = agent_files.bounded_agent(_main(parts[ref]), cards.get(ref), list(dict.fromkeys(skills)))
+    data = agent_files.bounded_agent(
+        _main(parts[ref]),
+        cards.get(ref),
+        list(dict.fromkeys(skills)),
+    )
     _put_part(parts, ref, {**parts[ref].files, AGENT_FILE: data})
 
 
@@ -254,10 +341,12 @@ def _main(part: ProgramPart) -> bytes:
 
 
 def settle_owners(before: Program, after: Program, doer: Mapping[str, str]) -> Program:
-    """Return the program with owners for the skills that edits of skills added, and without those that they removed.
+    """Return the program with owners for the skills that edits of skills added, and without those
+    that they removed.
 
-    doer: for each added skill the agent that did the tasks which it answers. It owns the skill where it can be changed;
-    a skill that was split from another has that one's owners. Nothing else changes owner.
+    doer: for each added skill the agent that did the tasks which it answers. It owns the skill
+    where it can be changed; a skill that was split from another has that one's owners. Nothing else
+    changes owner.
     """
     parts, had = after.by_ref, {part.ref for part in before.parts}
     present = {part.ref for part in after.parts if part.kind is Kind.SKILL}

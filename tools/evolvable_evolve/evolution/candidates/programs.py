@@ -1,4 +1,6 @@
-"""A program: versions of resources that are evaluated together, how it is stored, and how two differ."""
+"""A program: versions of resources that are evaluated together, how it is stored, and how two
+differ.
+"""
 
 import base64
 import difflib
@@ -64,7 +66,8 @@ class ProgramPart:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Parts in the order of their refs, one of each; a program without parts is the no-skill arm, literally empty.
+    """Parts in the order of their refs, one of each; a program without parts is the no-skill arm,
+    literally empty.
 
     answers_once: its first answer counts, also under an executor that answers in rounds.
     """
@@ -76,7 +79,9 @@ class Program:
     def digest(self) -> str:
         """The sha256 that names the program: equal digests are equal bytes."""
         # Only where it is set, so that the digests of older programs stay.
-        lines = [f"{part.ref} {part.tree}" for part in self.parts] + ["answers once"] * self.answers_once
+        lines = [f"{part.ref} {part.tree}" for part in self.parts] + [
+            "answers once"
+        ] * self.answers_once
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property
@@ -96,7 +101,9 @@ MAX_DIFF = 60_000
 
 @dataclass(frozen=True, slots=True)
 class ProgramPin:
-    """The version that a part was taken from, and its tree there; the modes of files are a part of the tree."""
+    """The version that a part was taken from, and its tree there; the modes of files are a part of
+    the tree.
+    """
 
     ref: str
     version: int
@@ -104,23 +111,34 @@ class ProgramPin:
 
 
 def make_part(kind: Kind, name: str, files: Mapping[str, bytes]) -> ProgramPart:
-    """Return a part of these files. Raises InvalidPath or TooLarge for files that no resource may hold."""
+    """Return a part of these files.
+
+    Raises InvalidPath or TooLarge for files that no resource may hold.
+    """
     tree = make_manifest({path: File(data) for path, data in files.items()}).tree
     return ProgramPart(kind, name, dict(files), tree)
 
 
 def make_program(parts: Iterable[ProgramPart]) -> Program:
-    """Return the program of these parts in their order. Raises InvalidArgument when two have one ref."""
+    """Return the program of these parts in their order.
+
+    Raises InvalidArgument when two have one ref.
+    """
     # Sorted, so that programs of the same parts have one digest.
     ordered = sorted(parts, key=lambda part: part.ref)
     for current, following in zip(ordered, ordered[1:], strict=False):
         if current.ref == following.ref:
-            raise InvalidArgument(f"A program has two parts {current.ref}.", "One of each is allowed.")
+            raise InvalidArgument(
+                f"A program has two parts {current.ref}.", "One of each is allowed."
+            )
     return Program(tuple(ordered))
 
 
-def load_program(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple[Program, list[ProgramPin]]:
-    """Return the program of these resources as they are (or in the version named), and the pin of each part.
+def load_program(
+    library: Library, caller: Caller, refs: Sequence[Ref]
+) -> tuple[Program, list[ProgramPin]]:
+    """Return the program of these resources as they are (or in the version named), and the pin of
+    each part.
 
     Raises NoSuchResource, NoSuchVersion.
     """
@@ -130,9 +148,17 @@ def load_program(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple
         library.take_in([library.store.head(ref.at(None), caller.scopes).ref])
         head = library.store.head(ref.at(None), caller.scopes)
         files = library.store.files(head, ref.version)
-        parts.append(make_part(head.kind, head.name, {path: file.data for path, file in files.items()}))
+        parts.append(
+            make_part(head.kind, head.name, {path: file.data for path, file in files.items()})
+        )
         tree = library.store.manifest(head, ref.version).tree
-        pins.append(ProgramPin(str(head.ref), ref.version or head.version or 0, tree))
+        pins.append(
+            ProgramPin(
+                str(head.ref),
+                ref.version or head.version or 0,
+                tree,
+            )
+        )
     return make_program(parts), pins
 
 
@@ -140,11 +166,15 @@ def program_to_json(program: Program) -> bytes:
     """Return a program as stored JSON: equal programs are equal bytes."""
     parts = []
     for part in program.parts:
-        files = {path: base64.b64encode(part.files[path]).decode("ascii") for path in sorted(part.files)}
+        files = {
+            path: base64.b64encode(part.files[path]).decode("ascii") for path in sorted(part.files)
+        }
         parts.append({"kind": part.kind.value, "name": part.name, "files": files})
     # Left out where it is false, so that programs stored by earlier versions are the same bytes.
     once = {"answers_once": True} if program.answers_once else {}
-    return json.dumps({"parts": parts, **once}, sort_keys=True, separators=(",", ":")).encode("ascii")
+    return json.dumps({"parts": parts, **once}, sort_keys=True, separators=(",", ":")).encode(
+        "ascii"
+    )
 
 
 def program_from_json(data: bytes) -> Program:
@@ -153,16 +183,22 @@ def program_from_json(data: bytes) -> Program:
         parts = []
         content = json.loads(data)
         for part in content["parts"]:
-            files = {path: base64.b64decode(text, validate=True) for path, text in part["files"].items()}
+            files = {
+                path: base64.b64decode(text, validate=True) for path, text in part["files"].items()
+            }
             parts.append(make_part(Kind(part["kind"]), part["name"], files))
         return replace(make_program(parts), answers_once=content.get("answers_once") is True)
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise InvalidArgument("This is no program.", "It was written by something else, or is damaged.") from None
+        raise InvalidArgument(
+            "This is no program.", "It was written by something else, or is damaged."
+        ) from None
 
 
 def changed_parts(before: Program, after: Program) -> list[str]:
     """Return the refs of the parts that are not the same in both."""
-    old_parts, new_parts = ({(part.ref, part.tree) for part in program.parts} for program in (before, after))
+    old_parts, new_parts = (
+        {(part.ref, part.tree) for part in program.parts} for program in (before, after)
+    )
     return sorted({ref for ref, _ in old_parts ^ new_parts})
 
 
@@ -173,16 +209,25 @@ def diff_programs(before: Program, after: Program, most: int | None = MAX_DIFF) 
     """
     old, new = _all_files(before), _all_files(after)
     changed = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
-    text = "\n".join(line for path in changed for line in _diff_file(path, old.get(path), new.get(path)))
+    text = "\n".join(
+        line for path in changed for line in _diff_file(path, old.get(path), new.get(path))
+    )
     return text if most is None or len(text) <= most else text[:most] + "\n[cut]"
 
 
 def _all_files(program: Program) -> dict[str, bytes]:
-    return {f"{part.kind}/{part.name}/{path}": part.files[path] for part in program.parts for path in part.files}
+    return {
+        f"{part.kind}/{part.name}/{path}": part.files[path]
+        for part in program.parts
+        for path in part.files
+    }
 
 
 def _diff_file(path: str, old: bytes | None, new: bytes | None) -> Iterator[str]:
-    """Yield the lines of the diff of a file without their ends. old, new: None where there is no file."""
+    """Yield the lines of the diff of a file without their ends.
+
+    old, new: None where there is no file.
+    """
     yield "--- /dev/null" if old is None else f"--- a/{path}"
     yield "+++ /dev/null" if new is None else f"+++ b/{path}"
     before, after = _diff_lines(old), _diff_lines(new)
@@ -191,7 +236,11 @@ def _diff_file(path: str, old: bytes | None, new: bytes | None) -> Iterator[str]
         lines: Iterable[str] = islice(difflib.unified_diff(before, after), 2, None)
     else:  # not line by line: a text could hold the line that replaces a binary file
         hunk = f"@@ -{min(len(before), 1)},{len(before)} +{min(len(after), 1)},{len(after)} @@\n"
-        lines = [hunk, *(f"-{line}" for line in before), *(f"+{line}" for line in after)]
+        lines = [
+            hunk,
+            *(f"-{line}" for line in before),
+            *(f"+{line}" for line in after),
+        ]
     for line in lines:
         yield line.removesuffix("\n")
         if not line.endswith("\n"):
@@ -203,7 +252,10 @@ def _is_text(data: bytes | None) -> bool:
 
 
 def _diff_lines(data: bytes | None) -> list[str]:
-    """Return the lines of a file as a diff shows them, with their ends. Only LF ends one, so that none is hidden."""
+    """Return the lines of a file as a diff shows them, with their ends.
+
+    Only LF ends one, so that none is hidden.
+    """
     if data is None:
         return []
     text = decode_text(data)
@@ -213,6 +265,14 @@ def _diff_lines(data: bytes | None) -> list[str]:
 
 
 def skill_owners(program: Program) -> dict[str, frozenset[str]]:
-    """Return which skills of a program each of its agents owns, by the agents' files alone; main owns the rest."""
-    agents = {part.ref: part.main for part in program.parts if part.kind is Kind.AGENT and part.main is not None}
-    return agent_files.ownership(agents, [part.ref for part in program.parts if part.kind is Kind.SKILL])
+    """Return which skills of a program each of its agents owns, by the agents' files alone; main
+    owns the rest.
+    """
+    agents = {
+        part.ref: part.main
+        for part in program.parts
+        if part.kind is Kind.AGENT and part.main is not None
+    }
+    return agent_files.ownership(
+        agents, [part.ref for part in program.parts if part.kind is Kind.SKILL]
+    )

@@ -1,4 +1,6 @@
-"""Checks of a candidate before anything is spent on it: shape, size, scan, task leaks, and what a person reviews."""
+"""Checks of a candidate before anything is spent on it: shape, size, scan, task leaks, and what a
+person reviews.
+"""
 
 import base64
 import re
@@ -12,9 +14,26 @@ from evolvable_evolve.evolution.candidates import programs
 from evolvable_evolve.evolution.candidates.agent_files import bounded_agent, owned_skills
 from evolvable_evolve.evolution.candidates.programs import Program, ProgramPart
 from evolvable_evolve.evolution.task import Split, Task
-from evolvable_store import MAX_DESCRIPTION, File, Problem, broken_rules, find_problems, parse_document, read_grants
+from evolvable_store import (
+    MAX_DESCRIPTION,
+    File,
+    Problem,
+    broken_rules,
+    find_problems,
+    parse_document,
+    read_grants,
+)
 from evolvable_store.resource import Kind
-from evolvable_tools.scan import ENVIRONMENT, NETWORK, RUNS, TOOL, WRITES, Finding, FindingSeverity, scan
+from evolvable_tools.scan import (
+    ENVIRONMENT,
+    NETWORK,
+    RUNS,
+    TOOL,
+    WRITES,
+    Finding,
+    FindingSeverity,
+    scan,
+)
 
 # Shorter runs are common phrases, and longer ones miss what a sentence repeats.
 RUN_LENGTH = 5
@@ -40,8 +59,8 @@ _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+%?")
 
 @dataclass(frozen=True, slots=True)
 class TaskLeak:
-    """Repeated words of a task. source: prompt (of a training task), val, expected or judge; task: '' where it is
-    hidden.
+    """Repeated words of a task. source: prompt (of a training task), val, expected or judge; task:
+    '' where it is hidden.
 
     words: the repeated ones. Only words of a training prompt are shown to the proposer model.
     """
@@ -62,7 +81,9 @@ class TaskLeak:
 
 
 class LeakCorpus:
-    """Texts that no resource may repeat: prompts, expected answers and judges' texts of the tasks that are open."""
+    """Texts that no resource may repeat: prompts, expected answers and judges' texts of the tasks
+    that are open.
+    """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         """Raise ValueError for a sealed task: nothing in a search may read it."""
@@ -75,7 +96,8 @@ class LeakCorpus:
         for source, task, text in _corpus_texts(tasks):
             words = normalise_words(text)
             for run in _word_runs(words):
-                # The wording that most prompts share gives no task away. Answers have no such exception.
+                # The wording that most prompts share gives no task away. Answers have no such
+                # exception.
                 if not (source in ("prompt", "val") and run in shared):
                     self._runs.setdefault(run, (source, task))
             # Shorter than a run, so it is compared as a whole.
@@ -84,7 +106,9 @@ class LeakCorpus:
         self._lengths = sorted({len(words) for words in self._answers})
 
     def leaks(self, text: str, before: str = "") -> list[TaskLeak]:
-        """Return what a text repeats and `before` did not: the first few, each task and source once."""
+        """Return what a text repeats and `before` did not: the first few, each task and source
+        once.
+        """
         found: dict[tuple[str, str], TaskLeak] = {}
         old = set(self._hits(before)) if before else set()
         for source, task, run in self._hits(text):
@@ -97,7 +121,11 @@ class LeakCorpus:
             words = normalise_words(view)
             yield from ((*self._runs[run], run) for run in _word_runs(words) if run in self._runs)
             for length in self._lengths:
-                yield from (("expected", "", run) for run in _word_runs(words, length) if run in self._answers)
+                yield from (
+                    ("expected", "", run)
+                    for run in _word_runs(words, length)
+                    if run in self._answers
+                )
 
 
 def _shared_runs(tasks: Sequence[Task]) -> set[tuple[str, ...]]:
@@ -109,18 +137,26 @@ def _shared_runs(tasks: Sequence[Task]) -> set[tuple[str, ...]]:
 
 
 def normalise_words(text: str) -> list[str]:
-    """Return the words of a text for comparison: without case, invisible characters and forms of letters."""
+    """Return the words of a text for comparison: without case, invisible characters and forms of
+    letters.
+    """
     return _WORD.findall(_UNSEEN.sub("", unicodedata.normalize("NFKC", text)).casefold())
 
 
 def _corpus_texts(tasks: Sequence[Task]) -> Iterator[tuple[str, str, str]]:
     for task in tasks:
-        yield ("prompt", task.id, task.prompt) if task.split is Split.TRAIN else ("val", "", task.prompt)
+        yield (
+            ("prompt", task.id, task.prompt)
+            if task.split is Split.TRAIN
+            else ("val", "", task.prompt)
+        )
         if task.expected:
             yield "expected", "", task.expected
         # The name of a registered scorer tells no answer.
         looked_for = [value for key, value in task.scorer.args.items() if key != "name"]
-        yield from (("judge", "", leaf) for leaf in iter_leaves(looked_for) if isinstance(leaf, str))
+        yield from (
+            ("judge", "", leaf) for leaf in iter_leaves(looked_for) if isinstance(leaf, str)
+        )
 
 
 def iter_leaves(value: object) -> Iterator[object]:
@@ -137,7 +173,9 @@ def _word_runs(words: Sequence[str], n: int = RUN_LENGTH) -> Iterator[tuple[str,
 
 
 def _is_distinctive(text: str, words: Sequence[str]) -> bool:
-    """Return whether a short answer in a resource is more than chance: no `yes`, no year, no 1000."""
+    """Return whether a short answer in a resource is more than chance: no `yes`, no
+    year, no 1000.
+    """
     bare = text.strip()
     if _NUMBER.fullmatch(bare):
         digits = re.sub(r"\D", "", bare)
@@ -151,7 +189,13 @@ def _decoded_views(text: str) -> Iterator[str]:
     yield text
     for found in _BASE64.finditer(text):
         plain = found[0].rstrip("=").replace("-", "+").replace("_", "/")
-        yield from _try_decode(lambda raw: base64.b64decode(raw + "=" * (-len(raw) % 4), validate=True), plain)
+        yield from _try_decode(
+            lambda raw: base64.b64decode(
+                raw + "=" * (-len(raw) % 4),
+                validate=True,
+            ),
+            plain,
+        )
     for found in _HEX.finditer(text):
         yield from _try_decode(bytes.fromhex, found[0])
 
@@ -166,9 +210,11 @@ def _try_decode(decode: Callable[[str], bytes], raw: str) -> Iterator[str]:
         yield plain
 
 
-_FOR_A_PERSON = frozenset(f"capability.{kind}" for kind in (NETWORK, RUNS, TOOL, WRITES, ENVIRONMENT))
-"""Findings that only a person may approve and that many good edits bring. All other findings that need an approval end
-a candidate, because it runs before anybody can be asked.
+_FOR_A_PERSON = frozenset(
+    f"capability.{kind}" for kind in (NETWORK, RUNS, TOOL, WRITES, ENVIRONMENT)
+)
+"""Findings that only a person may approve and that many good edits bring. All other findings that
+need an approval end a candidate, because it runs before anybody can be asked.
 """
 
 
@@ -176,8 +222,8 @@ a candidate, because it runs before anybody can be asked.
 class SizeLimits:
     """How large a candidate may be.
 
-    lines: of a main file. growth: by which share a resource may grow in one candidate; slack: bytes that it may always
-    grow by, for nearly empty ones. parts: resources of a program.
+    lines: of a main file. growth: by which share a resource may grow in one candidate; slack: bytes
+    that it may always grow by, for nearly empty ones. parts: resources of a program.
     """
 
     lines: int = 500
@@ -192,8 +238,8 @@ class SizeLimits:
 class GateFinding:
     """One finding of the gate.
 
-    rule: schema, size, scan, leak or duplicate. blocks: whether it ends the candidate; other findings are shown to the
-    person who decides about adoption.
+    rule: schema, size, scan, leak or duplicate. blocks: whether it ends the candidate; other
+    findings are shown to the person who decides about adoption.
     """
 
     rule: str
@@ -235,21 +281,31 @@ def check_candidate(
 ) -> GateReport:
     """Return the findings on a candidate. Pure: runs no code, calls no model, deterministic.
 
-    parent: the program that it was made from; findings on the parent are not repeated. corpus: of the tasks of train
-    and val. known_digests: digests of all programs of the run. moves_skills: agents may own other skills of the program
-    than before; a person sees that at adoption.
+    parent: the program that it was made from; findings on the parent are not repeated. corpus: of
+    the tasks of train and val. known_digests: digests of all programs of the run. moves_skills:
+    agents may own other skills of the program than before; a person sees that at adoption.
     """
     if candidate.digest == parent.digest or candidate.digest in known_digests:
-        what = "it is what it was made of" if candidate.digest == parent.digest else "the run has had this program"
+        what = (
+            "it is what it was made of"
+            if candidate.digest == parent.digest
+            else "the run has had this program"
+        )
         return GateReport((GateFinding("duplicate", "", "", what),))
     found: list[GateFinding] = []
     if len(candidate.parts) > max(limits.parts, len(parent.parts)):
-        found.append(GateFinding("size", "", "", f"it has {len(candidate.parts)} parts, the limit is {limits.parts}"))
+        found.append(
+            GateFinding(
+                "size", "", "", f"it has {len(candidate.parts)} parts, the limit is {limits.parts}"
+            )
+        )
     # What moved from one part to another was there before too.
     texts = "\n".join(text for part in parent.parts for text in part.texts.values())
     for part, old in _changed_parts(parent, candidate):
         was = _with_skills_of(part, old, candidate) if moves_skills and old is not None else old
-        known_findings = _settings_of_owner(part, parent) if moves_skills and old is None else frozenset()
+        known_findings = (
+            _settings_of_owner(part, parent) if moves_skills and old is None else frozenset()
+        )
         found += [
             finding
             for finding in _check_part(part, old, was, texts, corpus, limits)
@@ -259,7 +315,8 @@ def check_candidate(
 
 
 def _with_skills_of(part: ProgramPart, old: ProgramPart, candidate: Program) -> ProgramPart:
-    """Return an agent as it was, but with the skills that it owns now, where all new ones are parts of the program.
+    """Return an agent as it was, but with the skills that it owns now, where all new ones are parts
+    of the program.
 
     The gate compares with this, so that a mere change of owner is no finding.
     """
@@ -273,20 +330,24 @@ def _with_skills_of(part: ProgramPart, old: ProgramPart, candidate: Program) -> 
 
 
 _SHARED_SETTINGS = ("tools:", "model:", "permissionmode:")
-"""Settings that a split agent shares with its owner. The others only a person gives to a second agent: hooks, servers,
-variables, automatic approvals, and any tool or permission (`capability.*`).
+"""Settings that a split agent shares with its owner. The others only a person gives to a second
+agent: hooks, servers, variables, automatic approvals, and any tool or permission (`capability.*`).
 """
 
 
 def _settings_of_owner(part: ProgramPart, parent: Program) -> frozenset[str]:
-    """Return the scan's findings on the tools, model and permission mode that a new agent shares with its owner.
+    """Return the scan's findings on the tools, model and permission mode that a new agent shares
+    with its owner.
 
-    The owner is an agent of the parent whose head grants all that the new one's grants, and forbids no more.
+    The owner is an agent of the parent whose head grants all that the new one's grants, and forbids
+    no more.
     """
     if part.kind is not Kind.AGENT or part.main is None:
         return frozenset()
     grants = read_grants(parse_document(part.main))
-    agents = [agent.main for agent in parent.parts if agent.kind is Kind.AGENT and agent.main is not None]
+    agents = [
+        agent.main for agent in parent.parts if agent.kind is Kind.AGENT and agent.main is not None
+    ]
     if all(grants.list_added_grants(read_grants(parse_document(main))) for main in agents):
         return frozenset()
     found = scan(None, part.files, part.kind).findings
@@ -327,10 +388,14 @@ def _check_schema(part: ProgramPart, old: ProgramPart | None) -> Iterator[GateFi
 
 
 def _part_problems(part: ProgramPart) -> list[Problem]:
-    return find_problems(part.kind, part.name, {path: File(data) for path, data in part.files.items()})
+    return find_problems(
+        part.kind, part.name, {path: File(data) for path, data in part.files.items()}
+    )
 
 
-def _check_size(part: ProgramPart, old: ProgramPart | None, limits: SizeLimits) -> Iterator[GateFinding]:
+def _check_size(
+    part: ProgramPart, old: ProgramPart | None, limits: SizeLimits
+) -> Iterator[GateFinding]:
     if part.main is not None:
         lines = _line_count(part)
         if lines > limits.lines and lines > _line_count(old):
@@ -338,12 +403,18 @@ def _check_size(part: ProgramPart, old: ProgramPart | None, limits: SizeLimits) 
             yield GateFinding("size", part.ref, part.main_path, text)
         description = parse_document(part.main).fields.get("description")
         if isinstance(description, str) and len(description) > limits.description:
-            text = f"its description has {len(description):,} characters, the limit is {limits.description:,}"
+            text = (
+                f"its description has {len(description):,} characters, the limit is "
+                f"{limits.description:,}"
+            )
             yield GateFinding("size", part.ref, part.main_path, text)
     if old is not None:
         most = max(old.size * (1 + limits.growth), old.size + limits.slack)
         if part.size > most:
-            text = f"it grew from {old.size:,} to {part.size:,} bytes; {int(most):,} are allowed at once"
+            text = (
+                f"it grew from {old.size:,} to {part.size:,} bytes; {int(most):,} are "
+                "allowed at once"
+            )
             yield GateFinding("size", part.ref, "", text)
 
 
@@ -361,12 +432,17 @@ def _check_leaks(part: ProgramPart, texts: str, corpus: LeakCorpus) -> Iterator[
 
 _MODEL_TOOLS = ("claude", "codex", "anthropic", "model")
 # Suffixes of files that no program runs by itself.
-_INERT = frozenset((".md", ".txt", ".rst", ".json", ".jsonl", ".yaml", ".yml", ".toml", ".csv", ".tsv"))
+_INERT = frozenset(
+    (".md", ".txt", ".rst", ".json", ".jsonl", ".yaml", ".yml", ".toml", ".csv", ".tsv")
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeReview:
-    """A change of a program for a person. diff: all of it. capabilities: those that it adds. findings: of the scan."""
+    """A change of a program for a person.
+
+    diff: all of it. capabilities: those that it adds. findings: of the scan.
+    """
 
     diff: str = ""
     capabilities: list[str] = field(default_factory=list)
@@ -374,15 +450,20 @@ class ChangeReview:
 
 
 def review_change(before: Program, after: Program) -> ChangeReview:
-    """Return the whole difference of two programs with the capabilities it adds and the findings of the scan.
+    """Return the whole difference of two programs with the capabilities it adds and the findings of
+    the scan.
 
     Pure: runs no code, calls no model.
     """
     gained, found = dict[str, None](), dict[str, None]()
     for part, old in _changed_parts(before, after):
         result = scan(old.files if old is not None else None, part.files, part.kind)
-        gained |= dict.fromkeys(f"{part.ref}: {capability}" for capability in result.capabilities.added)
-        found |= dict.fromkeys(f"{finding.severity}: {part.ref}: {finding}" for finding in result.findings)
+        gained |= dict.fromkeys(
+            f"{part.ref}: {capability}" for capability in result.capabilities.added
+        )
+        found |= dict.fromkeys(
+            f"{finding.severity}: {part.ref}: {finding}" for finding in result.findings
+        )
     diff = programs.diff_programs(before, after, most=None)
     return ChangeReview(diff=diff, capabilities=list(gained), findings=list(found))
 
@@ -408,7 +489,9 @@ def find_executable_change(before: Program, after: Program, executor: str) -> st
     return ""
 
 
-def _changed_parts(before: Program, after: Program) -> Iterator[tuple[ProgramPart, ProgramPart | None]]:
+def _changed_parts(
+    before: Program, after: Program
+) -> Iterator[tuple[ProgramPart, ProgramPart | None]]:
     old = before.by_ref
     for part in after.parts:
         previous = old.get(part.ref)
@@ -417,4 +500,8 @@ def _changed_parts(before: Program, after: Program) -> Iterator[tuple[ProgramPar
 
 
 def _is_inert(path: str, data: bytes) -> bool:
-    return PurePosixPath(path).suffix.lower() in _INERT and not data.startswith(b"#!") and b"\0" not in data
+    return (
+        PurePosixPath(path).suffix.lower() in _INERT
+        and not data.startswith(b"#!")
+        and b"\0" not in data
+    )

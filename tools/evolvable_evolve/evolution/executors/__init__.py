@@ -1,4 +1,5 @@
-"""Executors: programs that run a task under a program. Each is a module of its own, imported when it is asked for.
+"""Executors: programs that run a task under a program. Each is a module of its own, imported when
+it is asked for.
 
 Begin with `Executor`, the protocol. `run_command` and `open_workspace` are what most of them need.
 """
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
     )
     from evolvable_evolve.evolution.executors.command_executor import check_named_executor
     from evolvable_evolve.evolution.executors.installation import CanaryFailed, run_canary
-    from evolvable_evolve.evolution.executors.tool_runs import ToolSandbox, encode_input, run_tool_command
+    from evolvable_evolve.evolution.executors.tool_runs import (
+        ToolSandbox,
+        encode_input,
+        run_tool_command,
+    )
 else:
     __getattr__ = late_names(
         __name__,

@@ -43,7 +43,9 @@ REVIEWING_VARIABLE = "EVOLVABLE_REVIEWING"
 """Set in every process that we start: a server or a hook that finds it records no session."""
 
 _VERSION_TIMEOUT = 60.0  # seconds for a client to say its version
-CLIENTS: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("clients.toml").read_text("utf-8"))
+CLIENTS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("clients.toml").read_text("utf-8")
+)
 """The tables of clients.toml."""
 
 
@@ -55,13 +57,15 @@ class ClientError(EvolvableError):
 class ClientSettings:
     """How a client is run. It sees nothing but this: nothing of the user's own configuration.
 
-    binary: path of the program. version: as it reports itself. model: always named. environment: all of it, such as
-    PATH and the key; home and configuration are set for each run. credentials: a file of the client's own sign-in,
-    which runs see by a link. tools: what the model may use, by the client's names. config: lines of its configuration,
-    for a client that has a file of it. price: of a million tokens, where the client does not report its cost. scripted:
-    a script plays the model, and the figures say so. patterns: a person's own secrets. sandbox: where each run is
-    confined; there it reaches the model through a relay outside, which holds the key. hidden: folders that it may not
-    see. links: by task, folders of dependencies that it sees in its workspace.
+    binary: path of the program. version: as it reports itself. model: always named. environment:
+    all of it, such as PATH and the key; home and configuration are set for each run. credentials: a
+    file of the client's own sign-in, which runs see by a link. tools: what the model may use, by
+    the client's names. config: lines of its configuration, for a client that has a file of it.
+    price: of a million tokens, where the client does not report its cost. scripted: a script plays
+    the model, and the figures say so. patterns: a person's own secrets. sandbox: where each run is
+    confined; there it reaches the model through a relay outside, which holds the key. hidden:
+    folders that it may not see. links: by task, folders of dependencies that it sees in its
+    workspace.
     """
 
     binary: str
@@ -81,10 +85,22 @@ class ClientSettings:
 
     @classmethod
     def from_spec(cls, name: str, spec: Mapping[str, Any], host: HostContext) -> Self:
-        """Return the settings of a client by a run's settings. Raises InvalidArgument, ClientError."""
+        """Return the settings of a client by a run's settings.
+
+        Raises InvalidArgument, ClientError.
+        """
         if not spec.get("model"):
-            raise InvalidArgument(f"{name} needs a model.", "Name one: figures without it mean nothing.")
-        binary = spec.get("binary") or shutil.which(name, path=host.environment.get("PATH")) or name
+            raise InvalidArgument(
+                f"{name} needs a model.", "Name one: figures without it mean nothing."
+            )
+        binary = (
+            spec.get("binary")
+            or shutil.which(
+                name,
+                path=host.environment.get("PATH"),
+            )
+            or name
+        )
         return cls(
             binary,
             read_client_version(binary, host.environment),
@@ -106,28 +122,43 @@ class ClientSettings:
         return "scripted" if self.scripted else f"real model {self.model}"
 
     def fingerprint(self, kind: str, flags: Sequence[str]) -> str:
-        """Return a text that names all that decides a result; addresses and configuration by their digest, keys not at
-        all.
+        """Return a text that names all that decides a result; addresses and configuration by their
+        digest, keys not at all.
         """
         # An address decides which model answers; a key beside it must not be in a record.
-        addresses = {name: value for name, value in self.environment.items() if name.endswith("_URL")}
-        rest = json.dumps([flags, self.arguments, self.config, addresses, self.scripted], sort_keys=True)
+        addresses = {
+            name: value for name, value in self.environment.items() if name.endswith("_URL")
+        }
+        rest = json.dumps(
+            [flags, self.arguments, self.config, addresses, self.scripted], sort_keys=True
+        )
         digest = hashlib.sha256(rest.encode("utf-8", "replace")).hexdigest()[:12]
         apart = f" sandbox={self.sandbox.name}" if self.sandbox is not None else ""
-        return f"{kind} {self.version} model={self.model} tools={','.join(self.tools)} flags={digest}{apart}"
+        return (
+            f"{kind} {self.version} model={self.model} tools={','.join(self.tools)} "
+            f"flags={digest}{apart}"
+        )
 
 
 def read_client_version(binary: str, environment: Mapping[str, str]) -> str:
-    """Return the version that a client reports. Raises ClientError. Takes a second: not for an event loop."""
+    """Return the version that a client reports.
+
+    Raises ClientError. Takes a second: not for an event loop.
+    """
     hint = "Install it, and see that it is on the PATH."
     try:
-        ran = ChildProcesses().run([binary, "--version"], b"", _VERSION_TIMEOUT, environment=dict(environment))
+        ran = ChildProcesses().run(
+            [binary, "--version"], b"", _VERSION_TIMEOUT, environment=dict(environment)
+        )
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "its name or its environment has a zero byte"
         raise ClientError(f"{printable_line(binary)} cannot be started: {why}.", hint) from None
     version = printable_line(ran.out.decode("utf-8", "replace").strip())
     if ran.code != 0 or not version:
-        raise ClientError(f"{printable_line(binary)} --version ended with {ran.code} and said nothing of use.", hint)
+        raise ClientError(
+            f"{printable_line(binary)} --version ended with {ran.code} and said nothing of use.",
+            hint,
+        )
     return version
 
 
@@ -164,7 +195,8 @@ def refuse_program(why: str) -> Rollout:
 
 
 class ClientExecutor(ABC):
-    """Runs tasks with a headless client. Every run has a fresh home and configuration with only the program in it.
+    """Runs tasks with a headless client. Every run has a fresh home and configuration with only the
+    program in it.
 
     A subclass holds what is particular to its client.
     """
@@ -175,8 +207,14 @@ class ClientExecutor(ABC):
     def __init__(self, settings: ClientSettings) -> None:
         """settings.tools: by default those of the client."""
         self._client = CLIENTS[self.name]
-        self._settings = settings if settings.tools else replace(settings, tools=tuple(self._client["tools"]))
-        fixed = [word for part in ("flags", "variables", "overrides") for word in self._client.get(part, ())]
+        self._settings = (
+            settings if settings.tools else replace(settings, tools=tuple(self._client["tools"]))
+        )
+        fixed = [
+            word
+            for part in ("flags", "variables", "overrides")
+            for word in self._client.get(part, ())
+        ]
         fixed += [self._client["agent_tool"]] if "agent_tool" in self._client else []
         self.fingerprint = self._settings.fingerprint(self._client["kind"], fixed)
         self.label = self._settings.label
@@ -187,13 +225,16 @@ class ClientExecutor(ABC):
         return cls(ClientSettings.from_spec(cls.name, spec, host))
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Return the rollout of one task; see Executor. REFUSED where the client cannot run the program as it is.
+        """Return the rollout of one task; see Executor. REFUSED where the client cannot run the
+        program as it is.
 
         The private directories lie beside the workspace and are removed at the end.
         """
         if why := self._unfit(program, workspace):
             return refuse_program(why)
-        root = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="client-", dir=workspace.parent))
+        root = Path(
+            await asyncio.to_thread(tempfile.mkdtemp, prefix="client-", dir=workspace.parent)
+        )
         place = ClientDirs(root, root / "home", root / "config", root / "tmp")
         try:
             try:
@@ -212,9 +253,14 @@ class ClientExecutor(ABC):
         if missing := installation.find_missing_tools(program, tools):
             return f"{'; '.join(missing)}, which the model may not use here"
         # Hooks and servers run without the model's asking, with the rights of the client.
-        started = installation.find_started_programs(program) if self._settings.sandbox is None else []
+        started = (
+            installation.find_started_programs(program) if self._settings.sandbox is None else []
+        )
         if started:
-            return f"{', '.join(started)} brings hooks or servers, and this machine has no sandbox for them"
+            return (
+                f"{', '.join(started)} brings hooks or servers, and this machine has no "
+                "sandbox for them"
+            )
         # Without the tool that reads skills the trial would measure a program without them.
         reads = self._client.get("skill_tool")
         if reads and reads not in tools and any(part.kind is Kind.SKILL for part in program.parts):
@@ -222,13 +268,17 @@ class ClientExecutor(ABC):
         shadowing = installation.find_shadowing_skills(program, self.skill_dirs(workspace))
         return f"another skill has the name of a part: {', '.join(shadowing)}" if shadowing else ""
 
-    def _prepare(self, program: Program, place: ClientDirs, workspace: Path) -> ClientCall | Rollout:
+    def _prepare(
+        self, program: Program, place: ClientDirs, workspace: Path
+    ) -> ClientCall | Rollout:
         for folder in (place.home, place.config, place.temporary):
             folder.mkdir()
         installed = installation.install_program(program, self.layout(place.config))
         if installed.unfit:
             unfit = ", ".join(installed.unfit)
-            return refuse_program(f"{self._client['title']} cannot be given {unfit} as part of a program")
+            return refuse_program(
+                f"{self._client['title']} cannot be given {unfit} as part of a program"
+            )
         if installed.tools:
             sandbox = self._settings.sandbox
             python = sandbox.python if sandbox is not None else sys.executable
@@ -240,31 +290,53 @@ class ClientExecutor(ABC):
 
     @abstractmethod
     def skill_dirs(self, workspace: Path) -> list[Path]:
-        """Return the folders of skills that the client reads although they are not part of the program."""
+        """Return the folders of skills that the client reads although they are not part of the
+        program.
+        """
 
     @abstractmethod
     def layout(self, config: Path) -> installation.InstallLayout:
         """Return where the client reads the parts of a program, below its configuration."""
 
     @abstractmethod
-    def make_call(self, installed: installation.InstalledProgram, place: ClientDirs, workspace: Path) -> ClientCall:
+    def make_call(
+        self, installed: installation.InstalledProgram, place: ClientDirs, workspace: Path
+    ) -> ClientCall:
         """Write the client's other files and return how it is started."""
 
 
-def build_environment(settings: ClientSettings, place: ClientDirs, more: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a run: the given one, without the variables of a client that we run in.
+def build_environment(
+    settings: ClientSettings, place: ClientDirs, more: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the environment of a run: the given one, without the variables of a client that we run
+    in.
 
     Nothing in it leads to the library: the answers to the tasks lie there.
     """
     removed = CLIENTS["environment"]["removed"]
-    names = {name for name in settings.environment if name not in removed and not name.startswith("EVOLVABLE_")}
+    names = {
+        name
+        for name in settings.environment
+        if name not in removed and not name.startswith("EVOLVABLE_")
+    }
     inherited = {name: value for name, value in settings.environment.items() if name in names}
-    own = {"HOME": place.home, "USERPROFILE": place.home, "TMPDIR": place.temporary, "TEMP": place.temporary}
-    return inherited | {name: str(path) for name, path in own.items()} | {REVIEWING_VARIABLE: "1", **more}
+    own = {
+        "HOME": place.home,
+        "USERPROFILE": place.home,
+        "TMPDIR": place.temporary,
+        "TEMP": place.temporary,
+    }
+    return (
+        inherited
+        | {name: str(path) for name, path in own.items()}
+        | {REVIEWING_VARIABLE: "1", **more}
+    )
 
 
 def build_prompt(task: Task) -> str:
-    """Return the prompt: the task, and a mark by which a review of sessions passes this one over."""
+    """Return the prompt: the task, and a mark by which a review of sessions passes this
+    one over.
+    """
     return f"{task.prompt}\n\n<{REVIEWING_MARK} trial/>\n"
 
 
@@ -282,19 +354,29 @@ async def _run_and_read(
     wall = time.monotonic() - began
     seen = call.read(ran.out)
     if ran.too_long:
-        end = base.TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, f"it wrote more than {MAX_EVENT_BYTES:,} bytes")
+        end = base.TrajectoryEnd(
+            TrialOutcome.AGENT_TIMEOUT, f"it wrote more than {MAX_EVENT_BYTES:,} bytes"
+        )
     # The sandbox ended it for what it used, not for a fault of the provider.
     elif settings.sandbox is not None and ran.code == base.LIMIT_REACHED:
-        end = base.TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, printable_line(ran.err.decode("utf-8", "replace")[-400:]))
+        end = base.TrajectoryEnd(
+            TrialOutcome.AGENT_TIMEOUT, printable_line(ran.err.decode("utf-8", "replace")[-400:])
+        )
     else:
         # Clients write their last error to either of the two.
-        last = ran.err.decode("utf-8", "replace")[-400:] or ran.out.decode("utf-8", "replace")[-400:]
+        last = (
+            ran.err.decode("utf-8", "replace")[-400:] or ran.out.decode("utf-8", "replace")[-400:]
+        )
         end = base.classify_end(seen, timed_out=ran.code is None, code=ran.code, last_words=last)
     return make_rollout(seen, end, wall, settings.price, settings.patterns)
 
 
 def make_rollout(
-    seen: base.Trajectory, end: base.TrajectoryEnd, wall: float, price: Price | None, patterns: Mapping[str, str]
+    seen: base.Trajectory,
+    end: base.TrajectoryEnd,
+    wall: float,
+    price: Price | None,
+    patterns: Mapping[str, str],
 ) -> Rollout:
     """Return the rollout of a run, without secrets. patterns: a person's own secrets."""
     redactor = Redactor(patterns)
@@ -315,10 +397,16 @@ async def _run_command(
     settings: ClientSettings, task: Task, workspace: Path, place: ClientDirs, call: ClientCall
 ) -> ProcessResult:
     # Variables of the client's own tuning are not secrets, and decide how it runs.
-    own = {name: value for name, value in settings.environment.items() if name in CLIENTS["environment"]["tuning"]}
+    own = {
+        name: value
+        for name, value in settings.environment.items()
+        if name in CLIENTS["environment"]["tuning"]
+    }
     environment = environment_inside(settings.environment, str(place.home)) | own
     environment |= {"TMPDIR": str(place.temporary), REVIEWING_VARIABLE: "1", **call.environment}
-    reached: AbstractAsyncContextManager[Path | None] = relay(call.model) if call.model else nullcontext()
+    reached: AbstractAsyncContextManager[Path | None] = (
+        relay(call.model) if call.model else nullcontext()
+    )
     async with reached as socket:
         what = Confinement(
             call.command,
@@ -333,4 +421,6 @@ async def _run_command(
         )
         prompt = build_prompt(task).encode("utf-8", "replace")
         outside = build_environment(settings, place, call.environment)
-        return await base.run_confined(what, settings.sandbox, prompt, outside=outside, most=MAX_EVENT_BYTES)
+        return await base.run_confined(
+            what, settings.sandbox, prompt, outside=outside, most=MAX_EVENT_BYTES
+        )

@@ -20,19 +20,34 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.task import Rollout, Task, TrialOutcome, named_files
-from evolvable_evolve.sandbox import Confinement, Sandbox, SandboxOutputError, bring_back, environment_inside
+from evolvable_evolve.sandbox import (
+    Confinement,
+    Sandbox,
+    SandboxOutputError,
+    bring_back,
+    environment_inside,
+)
 from evolvable_store import check_path
 from evolvable_store.errors import EvolvableError
-from evolvable_tools.llm import MAX_OUTPUT, ChildProcesses, ModelAttempt, ProcessResult, parse_json, printable_line
+from evolvable_tools.llm import (
+    MAX_OUTPUT,
+    ChildProcesses,
+    ModelAttempt,
+    ProcessResult,
+    parse_json,
+    printable_line,
+)
 
 if TYPE_CHECKING:
     from evolvable_evolve.evolution.run_config import HostContext
 
 
 class Executor(Protocol):
-    """Runs tasks. Its `label` says what its figures are: `simulated`, `scripted` or `real model NAME`.
+    """Runs tasks. Its `label` says what its figures are: `simulated`, `scripted` or `real model
+    NAME`.
 
-    `fingerprint` is a text that names everything about it that decides a result: kind, version, flags, model, tools.
+    `fingerprint` is a text that names everything about it that decides a result: kind, version,
+    flags, model, tools.
     """
 
     @property
@@ -46,9 +61,10 @@ class Executor(Protocol):
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         """Return the rollout of `task` under `program`.
 
-        `workspace` is a fresh directory with the task's files, set up. Its parent may hold what is no part of the work,
-        such as a private configuration. Both are removed afterwards. `repeat` counts from 0 and only distinguishes
-        repeated runs. Infrastructure errors come back as an outcome and are not raised.
+        `workspace` is a fresh directory with the task's files, set up. Its parent may hold what is
+        no part of the work, such as a private configuration. Both are removed afterwards. `repeat`
+        counts from 0 and only distinguishes repeated runs. Infrastructure errors come back as an
+        outcome and are not raised.
         """
         ...
 
@@ -57,7 +73,8 @@ PYTHON_PLACEHOLDER = "{python}"
 """The placeholder of the running interpreter in an argument list."""
 
 LIMIT_REACHED, NOT_SET_UP = 122, 125
-"""Exit codes of a sandbox: the command reached its limits, or could not be prepared. 128 and more: killed by a signal.
+"""Exit codes of a sandbox: the command reached its limits, or could not be prepared. 128 and more:
+killed by a signal.
 """
 
 _AGAIN = 0.05  # seconds between two tries to stop a command that is just being started
@@ -72,11 +89,12 @@ async def run_command(
     environment: Mapping[str, str] | None = None,
     most: int = MAX_OUTPUT,
 ) -> ProcessResult:
-    """Run an argument list with `stdin` as its input and return how it ended; `{python}` is this interpreter.
+    """Run an argument list with `stdin` as its input and return how it ended; `{python}` is this
+    interpreter.
 
-    At the timeout (seconds; the code is None then), and when the caller is cancelled, its whole process group is
-    killed. folder: where it runs. environment: all of it, by default ours. most: bytes of its output, at which it is
-    stopped. Raises OSError when it cannot be started.
+    At the timeout (seconds; the code is None then), and when the caller is cancelled, its whole
+    process group is killed. folder: where it runs. environment: all of it, by default ours. most:
+    bytes of its output, at which it is stopped. Raises OSError when it cannot be started.
     """
     children = ChildProcesses()
     command = [sys.executable if part == PYTHON_PLACEHOLDER else part for part in command]
@@ -84,7 +102,11 @@ async def run_command(
 
     def run() -> None:
         try:
-            ended.set_result(children.run(command, stdin, timeout, folder=folder, environment=environment, most=most))
+            ended.set_result(
+                children.run(
+                    command, stdin, timeout, folder=folder, environment=environment, most=most
+                )
+            )
         except BaseException as error:  # raised where the result is awaited
             ended.set_exception(error)
 
@@ -114,7 +136,10 @@ STRICT_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def parse_strict_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text. Raises ValueError, for NaN and Infinity as well, and RecursionError."""
+    """Return the value of a JSON text.
+
+    Raises ValueError, for NaN and Infinity as well, and RecursionError.
+    """
     return json.loads(text, parse_constant=_refuse_constant)
 
 
@@ -128,7 +153,11 @@ def load_schema(path: Path) -> Mapping[str, Any]:
 
 def start_problem(error: Exception) -> str:
     """Return in words why a command could not be run."""
-    return error.text if isinstance(error, EvolvableError) else getattr(error, "strerror", None) or str(error)
+    return (
+        error.text
+        if isinstance(error, EvolvableError)
+        else getattr(error, "strerror", None) or str(error)
+    )
 
 
 async def run_confined(
@@ -139,18 +168,26 @@ async def run_confined(
     outside: Mapping[str, str] | None = None,
     most: int = MAX_OUTPUT,
 ) -> ProcessResult:
-    """Run a command in its workspace, inside `sandbox`, and return how it ended; its changes are in the workspace
-    afterwards.
+    """Run a command in its workspace, inside `sandbox`, and return how it ended; its changes are in
+    the workspace afterwards.
 
-    Without a sandbox it runs as any command, in the environment `outside`. Raises OSError and SandboxTrouble.
+    Without a sandbox it runs as any command, in the environment `outside`. Raises OSError and
+    SandboxTrouble.
     """
     if sandbox is None:
         return await run_command(
-            what.command, stdin, timeout=what.seconds, folder=what.workspace, environment=outside, most=most
+            what.command,
+            stdin,
+            timeout=what.seconds,
+            folder=what.workspace,
+            environment=outside,
+            most=most,
         )
     command = tuple(sandbox.python if part == PYTHON_PLACEHOLDER else part for part in what.command)
     # The sandbox writes the changed workspace into this file, outside of what the command sees.
-    descriptor, name = await asyncio.to_thread(tempfile.mkstemp, prefix="back-", dir=what.workspace.parent)
+    descriptor, name = await asyncio.to_thread(
+        tempfile.mkstemp, prefix="back-", dir=what.workspace.parent
+    )
     os.close(descriptor)
     back = Path(name)
     try:
@@ -178,9 +215,9 @@ async def run_confined(
 class CommandHost:
     """What commands run with.
 
-    environment: all of it, by default ours. sandbox: where they are confined; None: they run with our rights. hidden:
-    folders that they do not see in a sandbox. links: by task, folders of dependencies that a sandbox shows in its
-    workspace.
+    environment: all of it, by default ours. sandbox: where they are confined; None: they run with
+    our rights. hidden: folders that they do not see in a sandbox. links: by task, folders of
+    dependencies that a sandbox shows in its workspace.
     """
 
     environment: Mapping[str, str] | None = None
@@ -226,7 +263,10 @@ UNCONFINED = CommandHost()
 
 
 def write_below(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files, each at its path below a folder. Raises InvalidPath for a path that would leave it, OSError."""
+    """Write files, each at its path below a folder.
+
+    Raises InvalidPath for a path that would leave it, OSError.
+    """
     for path, data in files.items():
         target = folder / check_path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -251,11 +291,12 @@ async def open_workspace(
     host: CommandHost = UNCONFINED,
     place: Path | None = None,
 ) -> AsyncGenerator[Path]:
-    """Yield a fresh folder holding `files` (paths within it to bytes) in which the task's setup has run.
+    """Yield a fresh folder holding `files` (paths within it to bytes) in which the task's setup has
+    run.
 
-    The folder around it belongs to the trial as well; both are removed at the end, whatever was done in them. host:
-    what the setup runs with. place: where the folder is made, by default the system's temporary folder. Raises
-    WorkspaceError, InvalidPath.
+    The folder around it belongs to the trial as well; both are removed at the end, whatever was
+    done in them. host: what the setup runs with. place: where the folder is made, by default the
+    system's temporary folder. Raises WorkspaceError, InvalidPath.
     """
     if place is not None:
         place.mkdir(parents=True, exist_ok=True)
@@ -276,20 +317,31 @@ async def _run_setup(task: Task, command: Sequence[str], work: Path, host: Comma
     word = command[0]
     # The task set names these files, so one in a hidden folder stays hidden.
     paths = {path: path.resolve() for path in named_files(command)}
-    readable = [path for path, real in paths.items() if not any(real.is_relative_to(folder) for folder in host.hidden)]
+    readable = [
+        path
+        for path, real in paths.items()
+        if not any(real.is_relative_to(folder) for folder in host.hidden)
+    ]
     try:
         ran = await host.run(command, work, _SETUP_S, readable=readable, task=task.id)
     except (OSError, SandboxOutputError) as error:
         why = start_problem(error).rstrip(".")
-        raise WorkspaceError(f"The setup of task {task.id} could not start {word}: {why}.") from None
+        raise WorkspaceError(
+            f"The setup of task {task.id} could not start {word}: {why}."
+        ) from None
     if ran.code != 0:
         stderr_text = ran.err.decode(errors="replace").strip()[-500:]
         ended = "took too long" if ran.code is None else f"ended with exit code {ran.code}"
-        raise WorkspaceError(f"The setup of task {task.id} {ended}: {word}: {stderr_text or 'it said nothing'}")
+        raise WorkspaceError(
+            f"The setup of task {task.id} {ended}: {word}: {stderr_text or 'it said nothing'}"
+        )
 
 
 def remove_stale_workspaces(place: Path) -> None:
-    """Remove the folders of trials that a killed process left in `place`. No process may be working there."""
+    """Remove the folders of trials that a killed process left in `place`.
+
+    No process may be working there.
+    """
     if place.is_dir():
         for left in place.glob(f"{_PREFIX}*"):
             remove_tree(left)
@@ -314,7 +366,8 @@ def _make_writable(folder: Path) -> None:
     """Make all that is in a folder readable and writable for us."""
     with contextlib.suppress(OSError):
         folder.chmod(stat.S_IRWXU)
-    for top, folders, files in os.walk(folder):  # each folder is made readable before it is looked into
+    # Each folder is made readable before it is looked into.
+    for top, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = os.path.join(top, name)
             with contextlib.suppress(OSError):
@@ -330,25 +383,31 @@ MAX_TRACE = 200_000
 """The most characters of a trace; of a longer one the middle is left out."""
 
 # Signs of a busy provider, in the words of several providers and clients.
-_BUSY = re.compile(r"\b(?:429|529|503)\b|overloaded|rate.?limit|too many requests|usage limit|quota", re.IGNORECASE)
+_BUSY = re.compile(
+    r"\b(?:429|529|503)\b|overloaded|rate.?limit|too many requests|usage limit|quota", re.IGNORECASE
+)
 # Signs of a fault that is the provider's, the account's or the network's, and not the program's.
 _PROVIDER_TROUBLE = re.compile(
-    r"API Error|\b(?:401|403|408|5\d\d)\b|authenticat|unauthorized|invalid.{0,9}(?:api|x-api).?key|credit balance"
-    r"|log.?in"
-    r"|connection|network|disconnect|timed? ?out|reconnect|ECONN|ENOTFOUND|stream (?:closed|error)|unexpected status",
+    r"API "
+    r"Error|\b(?:401|403|408|5\d\d)\b|authenticat|unauthorized|invalid.{0,9}(?:api|x-api).?key|"
+    r"credit balance|log.?in|connection|network|disconnect|timed? "
+    r"?out|reconnect|ECONN|ENOTFOUND|stream (?:closed|error)|unexpected status",
     re.IGNORECASE,
 )
 # How long a provider asks to wait: "retry after 30 s", "try again in 1.5 min".
-_WAIT = re.compile(r"(?:retry|try again)[^0-9]{0,20}(\d+(?:\.\d+)?)\s*(ms|s\b|sec|m\b|min)?", re.IGNORECASE)
+_WAIT = re.compile(
+    r"(?:retry|try again)[^0-9]{0,20}(\d+(?:\.\d+)?)\s*(ms|s\b|sec|m\b|min)?", re.IGNORECASE
+)
 
 
 @dataclass(slots=True)
 class Trajectory:
     """A run as its events report it. progress: the model has said or done something.
 
-    attempts: requests to the model, where the executor makes them itself. failure: the client's message on a run that
-    failed; status: the HTTP status in it. trouble: why the client asks the provider again, as long as no answer has
-    come. ended: the run came to its end, well or not. limit: it was ended for its own length.
+    attempts: requests to the model, where the executor makes them itself. failure: the client's
+    message on a run that failed; status: the HTTP status in it. trouble: why the client asks the
+    provider again, as long as no answer has come. ended: the run came to its end, well or not.
+    limit: it was ended for its own length.
     """
 
     output: str = ""
@@ -373,7 +432,11 @@ class Trajectory:
     def add_step(self, speaker: str, what: object) -> None:
         """Add one step to the trace."""
         text = what if isinstance(what, str) else json.dumps(what, ensure_ascii=False, default=str)
-        middle = f"{text[: MAX_STEP // 2]} […] {text[-MAX_STEP // 2 :]}" if len(text) > MAX_STEP else text
+        middle = (
+            f"{text[: MAX_STEP // 2]} […] {text[-MAX_STEP // 2 :]}"
+            if len(text) > MAX_STEP
+            else text
+        )
         self.steps.append(f"{speaker}: {middle}")
 
     def note_reads(self, text: str, places: Mapping[str, Path]) -> None:
@@ -400,15 +463,22 @@ class TrajectoryEnd:
     wait: float | None = None
 
 
-def classify_end(seen: Trajectory, *, timed_out: bool, code: int | None, last_words: str) -> TrajectoryEnd:
-    """Return how a run counts. An end that is not the program's fault is an infrastructure error."""
+def classify_end(
+    seen: Trajectory, *, timed_out: bool, code: int | None, last_words: str
+) -> TrajectoryEnd:
+    """Return how a run counts.
+
+    An end that is not the program's fault is an infrastructure error.
+    """
     # Too slow while it worked is the program's fault, too slow while the provider failed is not.
     if timed_out and seen.progress and not seen.trouble:
         return TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, "it was not done in time")
     if timed_out:
         return _infrastructure_end("nothing came back in time", seen.trouble)
     if seen.limit:
-        return TrajectoryEnd(TrialOutcome.AGENT_TIMEOUT, printable_line(seen.failure) or "it took too many turns")
+        return TrajectoryEnd(
+            TrialOutcome.AGENT_TIMEOUT, printable_line(seen.failure) or "it took too many turns"
+        )
     if seen.failure:
         return _classify_failure(seen)
     # A client that ends without an answer has failed itself.
@@ -418,7 +488,10 @@ def classify_end(seen: Trajectory, *, timed_out: bool, code: int | None, last_wo
 
 
 def _infrastructure_end(why: str, message: str) -> TrajectoryEnd:
-    """Return the end of a run that failed for other reasons than the program. message: by the client, if anything."""
+    """Return the end of a run that failed for other reasons than the program.
+
+    message: by the client, if anything.
+    """
     detail = f"{why}: {printable_line(message)}" if message.strip() else why
     return TrajectoryEnd(TrialOutcome.INFRA_ERROR, detail, _parse_wait(message))
 
@@ -428,15 +501,20 @@ def _classify_failure(seen: Trajectory) -> TrajectoryEnd:
     # These statuses mean that the provider is busy, also without a word of it.
     if wait is None and seen.status in (429, 529, 503):
         wait = 0.0
-    # Keys, permissions, time limits and faults of a server; other statuses of a client concern the request.
-    foreign = seen.status is not None and (seen.status in (401, 403, 408, 429) or seen.status >= 500)
+    # Keys, permissions, time limits and faults of a server; other statuses of a client concern the
+    # request.
+    foreign = seen.status is not None and (
+        seen.status in (401, 403, 408, 429) or seen.status >= 500
+    )
     if foreign or wait is not None or _PROVIDER_TROUBLE.search(seen.failure) or not seen.progress:
         return TrajectoryEnd(TrialOutcome.INFRA_ERROR, printable_line(seen.failure), wait)
     return TrajectoryEnd(None, printable_line(seen.failure))
 
 
 def _parse_wait(text: str) -> float | None:
-    """Return the seconds that a provider asks for, 0 where it is busy without a time, None where it is not busy."""
+    """Return the seconds that a provider asks for, 0 where it is busy without a time, None where it
+    is not busy.
+    """
     if not _BUSY.search(text):
         return None
     match = _WAIT.search(text)
@@ -447,7 +525,9 @@ def _parse_wait(text: str) -> float | None:
 
 
 def iter_events(out: bytes) -> Iterator[Mapping[str, Any]]:
-    """Yield the JSON objects in the lines of an output; other lines, and one that was cut off, are skipped."""
+    """Yield the JSON objects in the lines of an output; other lines, and one that was cut off, are
+    skipped.
+    """
     for line in out.split(b"\n"):
         found = parse_json(line.decode("utf-8", "replace")) if line.startswith(b"{") else None
         if isinstance(found, dict):

@@ -1,4 +1,6 @@
-"""Claude Code and Codex without their terminals, each in a configuration of its own that holds only the program."""
+"""Claude Code and Codex without their terminals, each in a configuration of its own that holds only
+the program.
+"""
 
 import json
 import tomllib
@@ -7,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.evolution.executors import agent_cli
-from evolvable_evolve.evolution.executors.agent_cli import ClientCall, ClientDirs, ClientExecutor, ClientSettings
+from evolvable_evolve.evolution.executors.agent_cli import (
+    ClientCall,
+    ClientDirs,
+    ClientExecutor,
+    ClientSettings,
+)
 from evolvable_evolve.evolution.executors.base import Trajectory, iter_events
 from evolvable_evolve.evolution.executors.installation import (
     TOOL_SERVER,
@@ -28,27 +35,47 @@ class ClaudeExecutor(ClientExecutor):
     name = "claude"
 
     def skill_dirs(self, workspace: Path) -> list[Path]:
-        """Return the folders of skills that the client reads although they are not part of the program."""
-        return [*map(Path, self._client["managed"]), *(workspace / path for path in self._client["project"])]
+        """Return the folders of skills that the client reads although they are not part of the
+        program.
+        """
+        return [
+            *map(Path, self._client["managed"]),
+            *(workspace / path for path in self._client["project"]),
+        ]
 
     def layout(self, config: Path) -> InstallLayout:
         """Return where the client reads the parts of a program, below its configuration."""
-        return InstallLayout(config / "skills", config / "agents", config / "CLAUDE.md", config.parent / "tools")
+        return InstallLayout(
+            config / "skills", config / "agents", config / "CLAUDE.md", config.parent / "tools"
+        )
 
-    def make_call(self, installed: InstalledProgram, place: ClientDirs, workspace: Path) -> ClientCall:
+    def make_call(
+        self, installed: InstalledProgram, place: ClientDirs, workspace: Path
+    ) -> ClientCall:
         """Write the settings and the system prompt, and return the command."""
         # Plugins that come with the client would add a skill to a program without skills.
         plugins = {f"cc-plugin-{name}@builtin": False for name in self._client["plugins"]}
-        (place.config / "settings.json").write_text(json.dumps({"enabledPlugins": plugins}), encoding="utf-8")
+        (place.config / "settings.json").write_text(
+            json.dumps({"enabledPlugins": plugins}), encoding="utf-8"
+        )
         # Without agents in the program no sub-agent is to be started.
         agents = any(ref.startswith(f"{Kind.AGENT}:") for ref in installed.places)
         tools = ",".join((*self._settings.tools, *([self._client["agent_tool"]] if agents else [])))
-        command = [self._settings.binary, *self._client["flags"], "--model", self._settings.model, "--tools", tools]
+        command = [
+            self._settings.binary,
+            *self._client["flags"],
+            "--model",
+            self._settings.model,
+            "--tools",
+            tools,
+        ]
         own = [f"mcp__{TOOL_SERVER}__{tool['name']}" for tool in installed.tools]
         command += ["--allowedTools", ",".join([tools, *own]), *self._settings.arguments]
         if installed.server:
             server = {"type": "stdio", "command": installed.server[0], "args": installed.server[1:]}
-            (place.root / "mcp.json").write_text(json.dumps({"mcpServers": {TOOL_SERVER: server}}), encoding="utf-8")
+            (place.root / "mcp.json").write_text(
+                json.dumps({"mcpServers": {TOOL_SERVER: server}}), encoding="utf-8"
+            )
             command += ["--mcp-config", str(place.root / "mcp.json")]
         if installed.prompt:
             (place.root / "prompt.md").write_text(installed.prompt, encoding="utf-8")
@@ -58,27 +85,41 @@ class ClaudeExecutor(ClientExecutor):
         if self._settings.sandbox is not None:
             model, more = claude_access(self._settings.environment)
             environment |= more
-        return ClientCall(tuple(command), environment, lambda out: read_claude_events(out, installed), model)
+        return ClientCall(
+            tuple(command), environment, lambda out: read_claude_events(out, installed), model
+        )
 
 
 def claude_access(environment: Mapping[str, str]) -> tuple[ModelAccess, dict[str, str]]:
-    """Return what the relay lets through for this environment, and the variables that the client gets instead.
+    """Return what the relay lets through for this environment, and the variables that the client
+    gets instead.
 
     The key stays outside. A sign-in of the client's own is read inside, from its file.
     """
     client = agent_cli.CLIENTS["claude"]
-    address, placeholder_key = environment.get("ANTHROPIC_BASE_URL") or client["address"], client["held_key"]
+    address, placeholder_key = (
+        environment.get("ANTHROPIC_BASE_URL") or client["address"],
+        client["held_key"],
+    )
     inside = {"ANTHROPIC_BASE_URL": agent_cli.relay_address(address)}
     headers: dict[str, str] = {}
     # The client needs some key to start. The relay replaces it by the real one.
     if key := environment.get("ANTHROPIC_API_KEY"):
         headers |= key_header(API_KEY, key)
         inside["ANTHROPIC_API_KEY"] = placeholder_key
-    if token := environment.get("ANTHROPIC_AUTH_TOKEN") or environment.get("CLAUDE_CODE_OAUTH_TOKEN"):
-        name = "ANTHROPIC_AUTH_TOKEN" if "ANTHROPIC_AUTH_TOKEN" in environment else "CLAUDE_CODE_OAUTH_TOKEN"
+    if token := environment.get("ANTHROPIC_AUTH_TOKEN") or environment.get(
+        "CLAUDE_CODE_OAUTH_TOKEN"
+    ):
+        name = (
+            "ANTHROPIC_AUTH_TOKEN"
+            if "ANTHROPIC_AUTH_TOKEN" in environment
+            else "CLAUDE_CODE_OAUTH_TOKEN"
+        )
         headers |= key_header(BEARER, token)
         inside[name] = placeholder_key
-    return ModelAccess(address, frozenset(client["paths"]), headers, environment.get("HTTPS_PROXY")), inside
+    return ModelAccess(
+        address, frozenset(client["paths"]), headers, environment.get("HTTPS_PROXY")
+    ), inside
 
 
 def read_claude_events(out: bytes, installed: InstalledProgram) -> Trajectory:
@@ -106,7 +147,9 @@ def read_claude_events(out: bytes, installed: InstalledProgram) -> Trajectory:
     return seen
 
 
-def _read_content(seen: Trajectory, kind: str, message: Mapping[str, Any], installed: InstalledProgram) -> None:
+def _read_content(
+    seen: Trajectory, kind: str, message: Mapping[str, Any], installed: InstalledProgram
+) -> None:
     content = message.get("content")
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     for block in blocks:
@@ -115,7 +158,9 @@ def _read_content(seen: Trajectory, kind: str, message: Mapping[str, Any], insta
         if block.get("type") == "tool_use":
             _read_tool_use(seen, block, installed)
         elif block.get("type") == "tool_result":
-            seen.add_step("error" if block.get("is_error") else "result", _content_text(block.get("content")))
+            seen.add_step(
+                "error" if block.get("is_error") else "result", _content_text(block.get("content"))
+            )
         elif block.get("type") == "text" and block.get("text"):
             # Messages with this name are the client's own, such as a notice of a limit.
             if kind == "assistant" and message.get("model") != "<synthetic>":
@@ -146,7 +191,10 @@ def _read_result(seen: Trajectory, event: Mapping[str, Any]) -> None:
     seen.ended = True
     usage = event.get("usage")
     if isinstance(usage, dict):
-        seen.input_tokens, seen.output_tokens = _input_tokens(usage), _int_field(usage, "output_tokens")
+        seen.input_tokens, seen.output_tokens = (
+            _input_tokens(usage),
+            _int_field(usage, "output_tokens"),
+        )
     seen.calls = _int_field(event, "num_turns") or 1
     cost = event.get("total_cost_usd")
     seen.cost = float(cost) if isinstance(cost, int | float) else None
@@ -166,7 +214,9 @@ def _read_result(seen: Trajectory, event: Mapping[str, Any]) -> None:
 
 # Tokens from the cache are input as well.
 def _input_tokens(usage: Mapping[str, Any]) -> int:
-    return sum(_int_field(usage, f"{kind}input_tokens") for kind in ("", "cache_creation_", "cache_read_"))
+    return sum(
+        _int_field(usage, f"{kind}input_tokens") for kind in ("", "cache_creation_", "cache_read_")
+    )
 
 
 def _int_field(values: Mapping[str, Any], name: str) -> int:
@@ -191,32 +241,44 @@ class CodexExecutor(ClientExecutor):
     name = "codex"
 
     def skill_dirs(self, workspace: Path) -> list[Path]:
-        """Return the folders of skills that the client reads although they are not part of the program."""
-        return [*map(Path, self._client["managed"]), *list_ancestor_dirs(workspace, self._client["project"])]
+        """Return the folders of skills that the client reads although they are not part of the
+        program.
+        """
+        return [
+            *map(Path, self._client["managed"]),
+            *list_ancestor_dirs(workspace, self._client["project"]),
+        ]
 
     def layout(self, config: Path) -> InstallLayout:
         """Return where the client reads the parts of a program, below its configuration."""
         return InstallLayout(config / "skills", None, config / "AGENTS.md", config.parent / "tools")
 
-    def make_call(self, installed: InstalledProgram, place: ClientDirs, workspace: Path) -> ClientCall:
+    def make_call(
+        self, installed: InstalledProgram, place: ClientDirs, workspace: Path
+    ) -> ClientCall:
         """Write the configuration and return the command, which turns all other skills off."""
         model, config, more, pointed = None, self._settings.config, dict[str, str](), list[str]()
         if self._settings.sandbox is not None:
             model, config, more, pointed = codex_access(self._settings)
         elif not config and (address := self._settings.environment.get("OPENAI_BASE_URL")):
-            pointed = [f"openai_base_url={json.dumps(address)}"]  # Codex reads no address from the environment
+            # Codex reads no address from the environment.
+            pointed = [f"openai_base_url={json.dumps(address)}"]
         if config:
             (place.config / "config.toml").write_text(config, encoding="utf-8")
-        searching = "live" if set(self._client["search_tools"]) & set(self._settings.tools) else "disabled"
+        searching = (
+            "live" if set(self._client["search_tools"]) & set(self._settings.tools) else "disabled"
+        )
         overrides = [*self._client["overrides"], f'web_search="{searching}"', *pointed]
-        # Codex reads these folders whatever its configuration says, so each skill is turned off by name.
+        # Codex reads these folders whatever its configuration says, so each skill is turned off by
+        # name.
         if others := sorted({name for name, _ in iter_skills(self.skill_dirs(workspace))}):
             off = ", ".join(f"{{name={json.dumps(name)}, enabled=false}}" for name in others)
             overrides.append(f"skills.config=[{off}]")
         if installed.server:
             overrides.append(f"mcp_servers.{TOOL_SERVER}.command={json.dumps(installed.server[0])}")
             overrides.append(f"mcp_servers.{TOOL_SERVER}.args={json.dumps(installed.server[1:])}")
-            # Codex asks its model after a second without the tools of a server that is not required.
+            # Codex asks its model after a second without the tools of a server that is not
+            # required.
             overrides.append(f"mcp_servers.{TOOL_SERVER}.required=true")
         if installed.prompt:
             overrides.append(f"developer_instructions={json.dumps(installed.prompt)}")
@@ -224,15 +286,25 @@ class CodexExecutor(ClientExecutor):
         # Codex's own sandbox cannot start inside of ours, which confines more.
         if self._settings.sandbox is not None:
             flags[-1] = self._client["sandboxed"]
-        command = [self._settings.binary, *flags, "--model", self._settings.model, "--cd", str(workspace)]
+        command = [
+            self._settings.binary,
+            *flags,
+            "--model",
+            self._settings.model,
+            "--cd",
+            str(workspace),
+        ]
         command += [word for override in overrides for word in ("--config", override)]
         command += [*self._settings.arguments, "-"]
         environment = {"CODEX_HOME": str(place.config), **more}
-        return ClientCall(tuple(command), environment, lambda out: read_codex_events(out, installed), model)
+        return ClientCall(
+            tuple(command), environment, lambda out: read_codex_events(out, installed), model
+        )
 
 
 def codex_access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, str], list[str]]:
-    """Return what the relay lets through, the configuration with the relay's address, variables, and overrides.
+    """Return what the relay lets through, the configuration with the relay's address, variables,
+    and overrides.
 
     The key stays outside. A sign-in of the client's own is read inside, from its file.
     """
@@ -246,7 +318,9 @@ def codex_access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, 
     # A provider of the person's configuration has its own address and name of the key.
     if isinstance(provider, dict) and isinstance(provider.get("base_url"), str):
         address, name = provider["base_url"], str(provider.get("env_key") or "")
-        config = settings.config.replace(json.dumps(address), json.dumps(agent_cli.relay_address(address)))
+        config = settings.config.replace(
+            json.dumps(address), json.dumps(agent_cli.relay_address(address))
+        )
         pointed = []
     else:
         name = "OPENAI_API_KEY"
@@ -256,7 +330,9 @@ def codex_access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, 
         pointed = [f"openai_base_url={json.dumps(agent_cli.relay_address(address))}"]
     key = environment.get(name)
     headers = key_header(BEARER, key or "")
-    access = ModelAccess(address, frozenset(client["paths"]), headers, environment.get("HTTPS_PROXY"))
+    access = ModelAccess(
+        address, frozenset(client["paths"]), headers, environment.get("HTTPS_PROXY")
+    )
     return access, config, {name: client["held_key"]} if key else {}, pointed
 
 
@@ -285,7 +361,9 @@ def read_codex_events(out: bytes, installed: InstalledProgram) -> Trajectory:
     return seen
 
 
-def _read_item(seen: Trajectory, kind: str, item: Mapping[str, Any], installed: InstalledProgram) -> None:
+def _read_item(
+    seen: Trajectory, kind: str, item: Mapping[str, Any], installed: InstalledProgram
+) -> None:
     what = item.get("type")
     if what == "command_execution":
         command = str(item.get("command"))
@@ -293,7 +371,10 @@ def _read_item(seen: Trajectory, kind: str, item: Mapping[str, Any], installed: 
         if kind == "item.started":
             seen.add_step("command", command)
         else:
-            seen.add_step(f"exit {item.get('exit_code')}", str(item.get("aggregated_output")))
+            seen.add_step(
+                f"exit {item.get('exit_code')}",
+                str(item.get("aggregated_output")),
+            )
             # Codex reads a skill by a command, and no other event reports that.
             seen.note_reads(command, installed.places)
     elif kind == "item.completed" and what == "agent_message":
@@ -304,9 +385,15 @@ def _read_item(seen: Trajectory, kind: str, item: Mapping[str, Any], installed: 
     elif kind == "item.completed" and what != "reasoning":
         if what in ("file_change", "mcp_tool_call", "web_search", "todo_list"):
             seen.note_progress()
-        if used := find_used_tool(str(item.get("tool")), str(item.get("server")), installed.places):
+        if used := find_used_tool(
+            str(item.get("tool")),
+            str(item.get("server")),
+            installed.places,
+        ):
             seen.read.setdefault(used)
-        seen.add_step(str(what), {key: value for key, value in item.items() if key not in ("id", "type")})
+        seen.add_step(
+            str(what), {key: value for key, value in item.items() if key not in ("id", "type")}
+        )
 
 
 def _add_usage(seen: Trajectory, usage: object) -> None:

@@ -10,7 +10,14 @@ from typing import Any, Self
 from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.executors import base
 from evolvable_evolve.evolution.run_config import HostContext
-from evolvable_evolve.evolution.task import CRASHED, ModelUsage, Rollout, Task, TrialOutcome, named_files
+from evolvable_evolve.evolution.task import (
+    CRASHED,
+    ModelUsage,
+    Rollout,
+    Task,
+    TrialOutcome,
+    named_files,
+)
 from evolvable_evolve.sandbox import SandboxOutputError
 from evolvable_store import check_path
 from evolvable_store.errors import InvalidArgument, Refused
@@ -27,13 +34,14 @@ class _InvalidAnswer(Exception):
 class CommandExecutor:
     """Runs an argument list in the workspace of each task.
 
-    It is given `{"task_id", "prompt", "category", "repeat", "timeout_s", "workspace", "program": {"digest", "folder",
-    "resources": [{"ref", "kind", "name", "folder"}]}}` as its input, and never what is expected. It prints one object:
-    `output` (a text), and if it likes `trace`, `usage` {`input_tokens`, `output_tokens`, `calls`, `cost`}, `read` (refs
-    of the resources that it read), `outcome` (`agent_timeout`, `infra_error` or `refused`), `detail`, and `retry_after`
-    (seconds that a provider asks to wait). Another exit code than 0, or another answer, is a crash, which counts as
-    failed; taking longer than the task allows is a timeout of the agent, which counts too. A command that knows that
-    its provider failed says so by `infra_error`.
+    It is given `{"task_id", "prompt", "category", "repeat", "timeout_s", "workspace", "program":
+    {"digest", "folder", "resources": [{"ref", "kind", "name", "folder"}]}}` as its input, and never
+    what is expected. It prints one object: `output` (a text), and if it likes `trace`, `usage`
+    {`input_tokens`, `output_tokens`, `calls`, `cost`}, `read` (refs of the resources that it read),
+    `outcome` (`agent_timeout`, `infra_error` or `refused`), `detail`, and `retry_after` (seconds
+    that a provider asks to wait). Another exit code than 0, or another answer, is a crash, which
+    counts as failed; taking longer than the task allows is a timeout of the agent, which counts
+    too. A command that knows that its provider failed says so by `infra_error`.
     """
 
     def __init__(
@@ -47,19 +55,32 @@ class CommandExecutor:
         free: bool = False,
         helpers: Sequence[str] = (),
     ) -> None:
-        """command: an argument list, never run by a shell. folder: where its files are; arguments that name one stand
-        for its full path, and a change of the file makes another executor. host: what it runs with; in a sandbox it
-        sees of `folder` only the files that its arguments name and `helpers`. label: what its figures are. version: of
-        what else decides a result. free: what it does not put a price on cost nothing; else the price is unknown.
-        Raises InvalidArgument.
+        """command: an argument list, never run by a shell. folder: where its files are; arguments
+        that name one stand for its full path, and a change of the file makes another executor.
+        host: what it runs with; in a sandbox it sees of `folder` only the files that its arguments
+        name and `helpers`. label: what its figures are. version: of what else decides a result.
+        free: what it does not put a price on cost nothing; else the price is unknown. Raises
+        InvalidArgument.
         """
-        if not command or not all(isinstance(part, str) and "\0" not in part for part in command) or not command[0]:
+        if (
+            not command
+            or not all(isinstance(part, str) and "\0" not in part for part in command)
+            or not command[0]
+        ):
             raise InvalidArgument("A command is a list of texts.", 'Such as ["python", "run.py"].')
         # Files of the task set, by their content: a changed script is another executor.
-        files = {part: path for part in command if folder and (path := (folder / part).resolve()).is_file()}
+        files = {
+            part: path
+            for part in command
+            if folder and (path := (folder / part).resolve()).is_file()
+        }
         self.command = tuple(str(files.get(part, part)) for part in command)
-        self.label = label or f"command {Path(command[-1] if len(command) == 2 else command[0]).name}"
-        hashes = {part: hashlib.sha256(path.read_bytes()).hexdigest() for part, path in files.items()}
+        self.label = (
+            label or f"command {Path(command[-1] if len(command) == 2 else command[0]).name}"
+        )
+        hashes = {
+            part: hashlib.sha256(path.read_bytes()).hexdigest() for part, path in files.items()
+        }
         self.fingerprint = "command " + json.dumps([list(command), hashes, version], sort_keys=True)
         if host.sandbox is not None:
             self.fingerprint += f" sandbox={host.sandbox.name}"
@@ -68,9 +89,16 @@ class CommandExecutor:
 
     @classmethod
     def from_spec(
-        cls, spec: Mapping[str, Any], host: HostContext, *, files: Mapping[str, bytes], directory: Path, **_: object
+        cls,
+        spec: Mapping[str, Any],
+        host: HostContext,
+        *,
+        files: Mapping[str, bytes],
+        directory: Path,
+        **_: object,
     ) -> Self:
-        """Return the executor that a run's settings name; write the task set's files to `directory` first.
+        """Return the executor that a run's settings name; write the task set's files to `directory`
+        first.
 
         Raises Refused when the person did not name the command, or names another one now.
         """
@@ -78,7 +106,12 @@ class CommandExecutor:
         places = {path: directory / path for path in files}
         # Unchanged files are not written again, because the integrity guard would hash them again.
         base.write_below(
-            directory, {p: d for p, d in files.items() if not places[p].exists() or places[p].read_bytes() != d}
+            directory,
+            {
+                p: d
+                for p, d in files.items()
+                if not places[p].exists() or places[p].read_bytes() != d
+            },
         )
         return cls(
             spec["command"],
@@ -101,24 +134,31 @@ class CommandExecutor:
         unknown = ModelUsage(calls=1, cost=0.0 if self._free else None)
         readable = (folder, *self._shown)
         try:
-            ran = await self._host.run(self.command, workspace, task.timeout_s, stdin, readable=readable, task=task.id)
+            ran = await self._host.run(
+                self.command, workspace, task.timeout_s, stdin, readable=readable, task=task.id
+            )
         except SandboxOutputError as error:
             return Rollout("", usage=unknown, outcome=TrialOutcome.INFRA_ERROR, detail=error.text)
         except OSError as error:
             why = f"{self.command[0]} could not be started: {base.start_problem(error)}"
-            return Rollout("", outcome=TrialOutcome.INFRA_ERROR, detail=why, usage=ModelUsage(cost=0.0))
+            return Rollout(
+                "", outcome=TrialOutcome.INFRA_ERROR, detail=why, usage=ModelUsage(cost=0.0)
+            )
         wall = time.monotonic() - started
         # Only a sandbox has ends of its own.
         why = _sandbox_end(ran) if self._host.sandbox is not None else ""
         if why or ran.code is None:
             why = why or f"it took longer than {task.timeout_s:g} s"
-            return Rollout("", usage=unknown, wall=wall, outcome=TrialOutcome.AGENT_TIMEOUT, detail=why)
+            return Rollout(
+                "", usage=unknown, wall=wall, outcome=TrialOutcome.AGENT_TIMEOUT, detail=why
+            )
         try:
             return _make_rollout(_parse_answer(ran), wall, unknown)
         except _InvalidAnswer as error:
             stderr_text = ran.err.decode(errors="replace").strip()[-500:]
             why = CRASHED + (f"{error}; it said: {stderr_text}" if stderr_text else str(error))
-            # No infrastructure error: a program whose wrong answers end the command would be run again until one fits.
+            # No infrastructure error: a program whose wrong answers end the command would be run
+            # again until one fits.
             return Rollout("", usage=unknown, wall=wall, outcome=TrialOutcome.FAIL, detail=why)
 
 
@@ -138,26 +178,38 @@ def check_named_executor(spec: Mapping[str, Any], host: HostContext) -> None:
 
 
 def _sandbox_end(ran: ProcessResult) -> str:
-    """Return why a command inside a sandbox ended before its answer, where only the program can have caused it.
+    """Return why a command inside a sandbox ended before its answer, where only the program can
+    have caused it.
 
     No process outside sends a signal inside: a program that kills what measures it fails the task.
     """
     if ran.code == base.LIMIT_REACHED:
-        return ran.err.decode(errors="replace").strip().rpartition("\n")[2] or "it reached a limit of the sandbox"
+        return (
+            ran.err.decode(errors="replace").strip().rpartition("\n")[2]
+            or "it reached a limit of the sandbox"
+        )
     if ran.code is not None and ran.code > 128:
         return f"it was killed inside the sandbox (signal {ran.code - 128})"
     return ""
 
 
 def write_program(program: Program, folder: Path) -> Path:
-    """Write a program's resources into `folder`, each in KIND/NAME, and return it. Raises InvalidPath."""
+    """Write a program's resources into `folder`, each in KIND/NAME, and return it.
+
+    Raises InvalidPath.
+    """
     folder.mkdir()
     for part in program.parts:
-        base.write_below(folder / str(part.kind) / check_path(part.name), part.files)
+        base.write_below(
+            folder / str(part.kind) / check_path(part.name),
+            part.files,
+        )
     return folder
 
 
-def _executor_input(task: Task, program: Program, repeat: int, workspace: Path, folder: Path) -> bytes:
+def _executor_input(
+    task: Task, program: Program, repeat: int, workspace: Path, folder: Path
+) -> bytes:
     # All that a command gets of the task: never the expected answer or the scorer.
     resources = [
         {
@@ -191,19 +243,27 @@ def _parse_answer(ran: ProcessResult) -> Mapping[str, Any]:
         raise _InvalidAnswer("the command printed no JSON") from None
     if not isinstance(answer, dict):
         raise _InvalidAnswer("the command printed no JSON object")
-    if fault := schema_problem(answer, base.load_schema(Path(__file__).with_name("command_answer.schema.json"))):
+    if fault := schema_problem(
+        answer, base.load_schema(Path(__file__).with_name("command_answer.schema.json"))
+    ):
         raise _InvalidAnswer(f"the command printed another object than was agreed on: {fault}")
     return answer
 
 
 def _make_rollout(answer: Mapping[str, Any], wall: float, unknown: ModelUsage) -> Rollout:
-    outcome, retry_after, usage = answer.get("outcome"), answer.get("retry_after"), answer.get("usage")
+    outcome, retry_after, usage = (
+        answer.get("outcome"),
+        answer.get("retry_after"),
+        answer.get("usage"),
+    )
     if usage is not None:
         input_tokens, output_tokens, calls = (
             int(usage.get(name, 0)) for name in ("input_tokens", "output_tokens", "calls")
         )
         cost = unknown.cost if usage.get("cost") is None else float(usage["cost"])
-        unknown = ModelUsage(input_tokens, output_tokens, calls if "calls" in usage else unknown.calls, cost)
+        unknown = ModelUsage(
+            input_tokens, output_tokens, calls if "calls" in usage else unknown.calls, cost
+        )
     return Rollout(
         answer.get("output", ""),
         tuple(map(str, answer.get("read", ()))),

@@ -1,7 +1,9 @@
-"""A program on this machine: the tools it needs, its files where a client reads them, and the canary.
+"""A program on this machine: the tools it needs, its files where a client reads them, and the
+canary.
 
-The canary is a skill whose only effect is a word that cannot be guessed. The answer must have the word with the skill
-and must not have it without; otherwise the executor does not measure the program.
+The canary is a skill whose only effect is a word that cannot be guessed. The answer must have the
+word with the skill and must not have it without; otherwise the executor does not measure the
+program.
 """
 
 import json
@@ -16,7 +18,15 @@ from typing import Any
 
 from evolvable_evolve.evolution.candidates import Program, ProgramPart, make_part
 from evolvable_evolve.evolution.executors.base import Executor, write_below
-from evolvable_evolve.evolution.task import ModelUsage, Rollout, ScorerSpec, Split, Task, TrialOutcome, add_usage
+from evolvable_evolve.evolution.task import (
+    ModelUsage,
+    Rollout,
+    ScorerSpec,
+    Split,
+    Task,
+    TrialOutcome,
+    add_usage,
+)
 from evolvable_store import Document, main_path, parse_document, regular_file
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind, Ref
@@ -33,12 +43,17 @@ _TOOL = re.compile(r"[A-Za-z_][\w-]*")
 
 
 def find_missing_tools(program: Program, tools: Collection[str]) -> list[str]:
-    """Return the tools that parts of a program need and that are not available, each with the part that needs it.
+    """Return the tools that parts of a program need and that are not available, each with the part
+    that needs it.
 
-    A part needs the tools that its main file names as allowed-tools, and one for commands when it brings scripts. A
-    program that is evaluated without its tools says nothing about it.
+    A part needs the tools that its main file names as allowed-tools, and one for commands when it
+    brings scripts. A program that is evaluated without its tools says nothing about it.
     """
-    missing = ((part.ref, tool) for part in program.parts for tool in sorted(find_needed_tools(part) - set(tools)))
+    missing = (
+        (part.ref, tool)
+        for part in program.parts
+        for tool in sorted(find_needed_tools(part) - set(tools))
+    )
     return [f"{ref} needs {tool}" for ref, tool in missing]
 
 
@@ -47,10 +62,16 @@ def find_needed_tools(part: ProgramPart) -> set[str]:
     scripts = part.kind is Kind.SKILL and any(path.endswith(_SCRIPTS) for path in part.files)
     declared = _main_document(part).fields.get("allowed-tools")
     text = (
-        ", ".join(map(str, declared)) if isinstance(declared, list) else declared if isinstance(declared, str) else ""
+        ", ".join(map(str, declared))
+        if isinstance(declared, list)
+        else declared
+        if isinstance(declared, str)
+        else ""
     )
     # In `Bash(git add:*), Read` the words in brackets are conditions.
-    return ({COMMAND_TOOL} if scripts else set()) | set(_TOOL.findall(re.sub(r"\([^)]*\)", "", text)))
+    return ({COMMAND_TOOL} if scripts else set()) | set(
+        _TOOL.findall(re.sub(r"\([^)]*\)", "", text))
+    )
 
 
 _STARTED = ("hooks", "mcpServers", "mcp-servers", "mcp_servers")
@@ -58,13 +79,20 @@ _STARTED = ("hooks", "mcpServers", "mcp-servers", "mcp_servers")
 
 
 def find_started_programs(program: Program) -> list[str]:
-    """Return the agents of a program that bring hooks or servers, which run without a request of the model."""
+    """Return the agents of a program that bring hooks or servers, which run without a request of
+    the model.
+    """
     agents = (part for part in program.parts if part.kind is Kind.AGENT)
-    return [part.ref for part in agents if any(_main_document(part).fields.get(name) for name in _STARTED)]
+    return [
+        part.ref
+        for part in agents
+        if any(_main_document(part).fields.get(name) for name in _STARTED)
+    ]
 
 
 def find_shadowing_skills(program: Program, places: Sequence[Path]) -> list[str]:
-    """Return the paths below these folders of skills that have the name of a part: it could not be told which was used.
+    """Return the paths below these folders of skills that have the name of a part: it could not be
+    told which was used.
 
     The name is the folder's, or the one in its SKILL.md.
     """
@@ -73,7 +101,9 @@ def find_shadowing_skills(program: Program, places: Sequence[Path]) -> list[str]
 
 
 def iter_skills(places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Yield the skills in these folders by name; one whose SKILL.md has another name is yielded under both."""
+    """Yield the skills in these folders by name; one whose SKILL.md has another name is yielded
+    under both.
+    """
     for place in places:
         try:
             folders = sorted(path for path in place.iterdir() if path.is_dir())
@@ -85,7 +115,8 @@ def iter_skills(places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
 
 
 def list_ancestor_dirs(folder: Path, below: Sequence[str]) -> list[Path]:
-    """Return these folders of `folder` and of every folder above it, up to the root of its repository if it has one.
+    """Return these folders of `folder` and of every folder above it, up to the root of its
+    repository if it has one.
 
     Clients look for a project's skills in these folders.
     """
@@ -103,7 +134,8 @@ def list_ancestor_dirs(folder: Path, below: Sequence[str]) -> list[Path]:
 def _declared_name(path: Path) -> str:
     try:
         with open(path, "rb", opener=regular_file) as file:
-            # The head of a SKILL.md is at its beginning. `regular_file` refuses a pipe, which would block.
+            # The head of a SKILL.md is at its beginning. `regular_file` refuses a pipe, which would
+            # block.
             name = parse_document(file.read(20_000)).fields.get("name")
     except OSError:
         return ""
@@ -127,8 +159,8 @@ class InstallLayout:
 class InstalledProgram:
     """A program after its installation. prompt: the text for the model beside the client's own.
 
-    places: the folder or file of each part, by its ref. unfit: refs that this client cannot be given. tools: the
-    installed tools, as `tool_server` reads them.
+    places: the folder or file of each part, by its ref. unfit: refs that this client cannot be
+    given. tools: the installed tools, as `tool_server` reads them.
     """
 
     prompt: str = ""
@@ -150,8 +182,14 @@ def install_program(program: Program, shelf: InstallLayout) -> InstalledProgram:
         elif part.kind is Kind.AGENT and shelf.agents is not None:
             shelf.agents.mkdir(parents=True, exist_ok=True)
             done.places[part.ref] = shelf.agents / f"{part.name}.md"
-            done.places[part.ref].write_bytes(part.files[main_path(part.kind, part.name, part.files)])
-        elif part.kind is Kind.TOOL and shelf.tools is not None and (spec := find_run_spec(part)) is not None:
+            done.places[part.ref].write_bytes(
+                part.files[main_path(part.kind, part.name, part.files)]
+            )
+        elif (
+            part.kind is Kind.TOOL
+            and shelf.tools is not None
+            and (spec := find_run_spec(part)) is not None
+        ):
             done.places[part.ref] = shelf.tools / part.name
             write_part(done.places[part.ref], part)
             done.tools.append(tool_entry(part, spec, done.places[part.ref]))
@@ -192,7 +230,8 @@ def tool_entry(part: ProgramPart, spec: RunSpec, folder: Path) -> dict[str, Any]
 
 
 def install_tool_server(installed: InstalledProgram, folder: Path, python: str) -> list[str]:
-    """Write the server of a program's tools and its data; return the command that starts it. Raises OSError.
+    """Write the server of a program's tools and its data; return the command that starts it. Raises
+    OSError.
 
     python: the interpreter where the client runs.
     """
@@ -216,7 +255,10 @@ def find_used_tool(name: str, server: str, places: Mapping[str, Path]) -> str:
 
 
 def write_part(folder: Path, part: ProgramPart) -> None:
-    """Write the files of a part below a folder, scripts as programs. Raises InvalidPath, OSError."""
+    """Write the files of a part below a folder, scripts as programs.
+
+    Raises InvalidPath, OSError.
+    """
     write_below(folder, part.files)
     for path, data in part.files.items():
         # A program has no modes of files, so a first line with #! decides.
@@ -244,14 +286,15 @@ def part_description(part: ProgramPart) -> str:
 CANARY_SKILL = "canary-word"
 
 CANARY_PROMPT = (
-    "What is the canary word? It stands in the skill canary-word, if you have that skill. Answer with the word alone. "
-    "If you have no such skill, answer NONE, and look nowhere else."
+    "What is the canary word? It stands in the skill canary-word, if you have that skill. Answer "
+    "with the word alone. If you have no such skill, answer NONE, and look nowhere else."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryResult:
-    """Result of the canary for an executor. why: the fault, '' when it passed. installed, empty: the answers.
+    """Result of the canary for an executor. why: the fault, '' when it passed. installed, empty:
+    the answers.
 
     attempts: requests to a model, of an executor that makes them itself.
     """
@@ -276,27 +319,46 @@ def make_canary_word() -> str:
 
 def canary_program(token: str) -> Program:
     """Return a program of one skill, which contains this word."""
-    text = Path(__file__).with_name("canary_skill.md").read_text(encoding="utf-8").format(word=token)
+    text = (
+        Path(__file__).with_name("canary_skill.md").read_text(encoding="utf-8").format(word=token)
+    )
     return Program((make_part(Kind.SKILL, CANARY_SKILL, {"SKILL.md": text.encode()}),))
 
 
-async def run_canary(executor: Executor, folder: Path, token: str = "", timeout: float = 300.0) -> CanaryResult:
+async def run_canary(
+    executor: Executor, folder: Path, token: str = "", timeout: float = 300.0
+) -> CanaryResult:
     """Return the executor's result on the canary, with its skill and without.
 
-    Two runs, in fresh folders below `folder`, which are removed. token: by default a new one. timeout: seconds of each.
+    Two runs, in fresh folders below `folder`, which are removed. token: by default a new one.
+    timeout: seconds of each.
     """
     token = token or make_canary_word()
-    task = Task("canary", CANARY_PROMPT, ScorerSpec("exact"), Split.TRAIN, "canary", expected=None, timeout_s=timeout)
+    task = Task(
+        "canary",
+        CANARY_PROMPT,
+        ScorerSpec("exact"),
+        Split.TRAIN,
+        "canary",
+        expected=None,
+        timeout_s=timeout,
+    )
     # The empty arm first: traces of the other arm must not help it.
     empty = await _run_canary_arm(executor, task, Program(), folder / "canary-empty")
-    installed = await _run_canary_arm(executor, task, canary_program(token), folder / "canary-installed")
+    installed = await _run_canary_arm(
+        executor, task, canary_program(token), folder / "canary-installed"
+    )
     why = _canary_problem(token, installed, empty)
     usage = add_usage(installed.usage, empty.usage)
     attempts = (*empty.attempts, *installed.attempts)
-    return CanaryResult(executor.fingerprint, not why, why, installed.output, empty.output, usage, attempts)
+    return CanaryResult(
+        executor.fingerprint, not why, why, installed.output, empty.output, usage, attempts
+    )
 
 
-async def _run_canary_arm(executor: Executor, task: Task, program: Program, folder: Path) -> Rollout:
+async def _run_canary_arm(
+    executor: Executor, task: Task, program: Program, folder: Path
+) -> Rollout:
     workspace = folder / "work"
     try:
         workspace.mkdir(parents=True)
@@ -315,5 +377,7 @@ def _canary_problem(token: str, installed: Rollout, empty: Rollout) -> str:
     if token in empty.output:
         return "without the skill the answer has the word all the same: the arms are not apart."
     if token not in installed.output:
-        return "with the skill the answer does not have the word: the skill does not reach the model."
+        return (
+            "with the skill the answer does not have the word: the skill does not reach the model."
+        )
     return ""

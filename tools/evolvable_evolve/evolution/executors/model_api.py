@@ -24,7 +24,11 @@ from evolvable_evolve.evolution.executors.installation import (
     part_description,
     write_part,
 )
-from evolvable_evolve.evolution.executors.tool_runs import ToolSandbox, encode_input, run_tool_command
+from evolvable_evolve.evolution.executors.tool_runs import (
+    ToolSandbox,
+    encode_input,
+    run_tool_command,
+)
 from evolvable_evolve.evolution.run_config import HostContext, parse_price
 from evolvable_evolve.evolution.task import Price, Rollout, Task, TrialOutcome
 from evolvable_evolve.sandbox import environment_inside
@@ -57,7 +61,8 @@ class ToolUseError(Exception):
 
 @dataclass
 class Toolbox:
-    """The tools of one run: files of the workspace, skills, and the tools of the program; no other commands.
+    """The tools of one run: files of the workspace, skills, and the tools of the program; no other
+    commands.
 
     read: refs of the parts that were read, in order. inside: where the program's tools run.
     """
@@ -78,29 +83,47 @@ class Toolbox:
         tools = [
             _tool_schema("list_files", f"Lists the files of {here}."),
             _tool_schema("read_file", f"Returns the text of a file of {here}.", path=at),
-            _tool_schema("write_file", f"Writes a whole file in {here}.", path=at, text="Its whole text."),
+            _tool_schema(
+                "write_file", f"Writes a whole file in {here}.", path=at, text="Its whole text."
+            ),
         ]
         if self.skills:
-            names, path = ", ".join(part.name for part in self.skills), "SKILL.md, or another file that it names."
-            tools.append(_tool_schema("read_skill", "Returns a file of a skill.", name=f"One of: {names}.", path=path))
+            names, path = (
+                ", ".join(part.name for part in self.skills),
+                "SKILL.md, or another file that it names.",
+            )
+            tools.append(
+                _tool_schema(
+                    "read_skill", "Returns a file of a skill.", name=f"One of: {names}.", path=path
+                )
+            )
         for name, (part, spec) in self.runnable.items():
             # A model reads the description, and the program may be untrusted.
             description = bound_text(part_description(part), trusted=False)
-            tools.append({"name": name, "description": description, "input_schema": dict(spec.schema)})
+            tools.append(
+                {"name": name, "description": description, "input_schema": dict(spec.schema)}
+            )
         return tools
 
     @cached_property
     def runnable(self) -> dict[str, tuple[ProgramPart, RunSpec]]:
         """The program's tools, by the names that the model calls them by."""
         tools = (part for part in self.program.parts if part.kind is Kind.TOOL)
-        return {f"tool_{part.name}": (part, spec) for part in tools if (spec := find_run_spec(part)) is not None}
+        return {
+            f"tool_{part.name}": (part, spec)
+            for part in tools
+            if (spec := find_run_spec(part)) is not None
+        }
 
     def describe_skills(self) -> str:
         """Return the model's first text about the skills; '' without any."""
         if not self.skills:
             return ""
         lines = "\n".join(f"- {part.name}: {part_description(part)}" for part in self.skills)
-        return f"You have these skills. Read one with read_skill before you do what it is for.\n{lines}"
+        return (
+            "You have these skills. Read one with read_skill before you do what it is for.\n"
+            f"{lines}"
+        )
 
     async def use(self, name: str, arguments: object) -> str:
         """Return the result of a tool. Raises ToolUseError."""
@@ -108,7 +131,9 @@ class Toolbox:
         if name in self.runnable:
             return _truncate(await self._run(name, values))
         if name == "read_skill":
-            return self._read_skill(_string_argument(values, "name"), str(values.get("path") or "SKILL.md"))
+            return self._read_skill(
+                _string_argument(values, "name"), str(values.get("path") or "SKILL.md")
+            )
         file_tools = {"list_files": self._list, "read_file": self._read, "write_file": self._write}
         if name not in file_tools:
             raise ToolUseError(f"There is no tool {name[:60]}.")
@@ -140,7 +165,9 @@ class Toolbox:
             raise ToolUseError(f"There is no skill {name[:60]}.")
         self.read.setdefault(part.ref)
         if path not in part.files:
-            raise ToolUseError(f"It has no file {path[:100]}. Its files: {', '.join(sorted(part.files))}.")
+            raise ToolUseError(
+                f"It has no file {path[:100]}. Its files: {', '.join(sorted(part.files))}."
+            )
         return _truncate(part.files[path].decode("utf-8", "replace"))
 
     def _inside(self, values: Mapping[str, Any]) -> Path:
@@ -152,8 +179,14 @@ class Toolbox:
         return path
 
     def _list(self, values: Mapping[str, Any]) -> str:
-        files = sorted(str(path.relative_to(self.workspace)) for path in self.workspace.rglob("*") if path.is_file())
-        more = f"\nand {len(files) - MAX_LISTED_FILES} more" if len(files) > MAX_LISTED_FILES else ""
+        files = sorted(
+            str(path.relative_to(self.workspace))
+            for path in self.workspace.rglob("*")
+            if path.is_file()
+        )
+        more = (
+            f"\nand {len(files) - MAX_LISTED_FILES} more" if len(files) > MAX_LISTED_FILES else ""
+        )
         return "\n".join(files[:MAX_LISTED_FILES]) + more or "There are none."
 
     def _read(self, values: Mapping[str, Any]) -> str:
@@ -162,7 +195,13 @@ class Toolbox:
             return _truncate(file.read(4 * MAX_TOOL_TEXT + 4).decode("utf-8", "replace"))
 
     def _write(self, values: Mapping[str, Any]) -> str:
-        path, data = self._inside(values), str(values.get("text", "")).encode("utf-8", "replace")
+        path, data = (
+            self._inside(values),
+            str(values.get("text", "")).encode(
+                "utf-8",
+                "replace",
+            ),
+        )
         if len(data) > MAX_TOOL_TEXT:
             raise ToolUseError(f"A file has at most {MAX_TOOL_TEXT:,} bytes.")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +211,12 @@ class Toolbox:
 
 def _tool_schema(name: str, description: str, /, **values: str) -> dict[str, Any]:
     properties = {key: {"type": "string", "description": text} for key, text in values.items()}
-    schema = {"type": "object", "properties": properties, "required": list(values), "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(values),
+        "additionalProperties": False,
+    }
     return {"name": name, "description": description, "input_schema": schema}
 
 
@@ -202,9 +246,10 @@ _TEXT_KINDS = (Kind.PROMPT, Kind.MEMORY)
 class ApiSettings:
     """Settings of the requests to an API.
 
-    price: of a million tokens; without one the cost is unknown. max_turns: answers of one run; max_tokens: of one
-    answer. scripted: a script plays the model, and the figures say so. patterns: a person's own secrets. inside: where
-    the program's tools run, None where there is no sandbox. protocol: see PROTOCOLS. name: of the model in records.
+    price: of a million tokens; without one the cost is unknown. max_turns: answers of one run;
+    max_tokens: of one answer. scripted: a script plays the model, and the figures say so. patterns:
+    a person's own secrets. inside: where the program's tools run, None where there is no sandbox.
+    protocol: see PROTOCOLS. name: of the model in records.
     """
 
     api_key: str = field(repr=False)
@@ -222,7 +267,10 @@ class ApiSettings:
 
 
 class ModelExecutor:
-    """Runs tasks with a model behind an API. No request is repeated here: the runner of trials repeats whole trials."""
+    """Runs tasks with a model behind an API.
+
+    No request is repeated here: the runner of trials repeats whole trials.
+    """
 
     def __init__(self, settings: ApiSettings) -> None:
         self._settings = settings
@@ -231,7 +279,8 @@ class ModelExecutor:
         rest = json.dumps([SYSTEM_PROMPT, settings.base_url, *limits, settings.scripted])
         digest = hashlib.sha256(rest.encode("utf-8", "replace")).hexdigest()[:12]
         self.fingerprint = (
-            f"{settings.protocol}-api 1 model={settings.model} tools={','.join(sorted(API_TOOLS))} flags={digest}"
+            f"{settings.protocol}-api 1 model={settings.model} "
+            f"tools={','.join(sorted(API_TOOLS))} flags={digest}"
         )
         self.label = "scripted" if settings.scripted else f"real model {settings.model}"
 
@@ -239,25 +288,38 @@ class ModelExecutor:
     def from_spec(cls, spec: Mapping[str, Any], host: HostContext, **_: object) -> Self:
         """Return the executor that a run's settings name.
 
-        Raises InvalidArgument without a key, Refused for a model that is named otherwise than at the run's start.
+        Raises InvalidArgument without a key, Refused for a model that is named otherwise than at
+        the run's start.
         """
         sandbox, environment = host.working_sandbox, environment_inside(host.environment)
         more: dict[str, Any] = {
             "price": parse_price(spec),
             "scripted": bool(spec.get("scripted")),
-            "inside": ToolSandbox(sandbox, environment, host.hidden) if sandbox is not None else None,
+            "inside": ToolSandbox(sandbox, environment, host.hidden)
+            if sandbox is not None
+            else None,
         }
         if spec["kind"] == "model":
             found = _named_endpoint(spec, host)
         elif not host.key:
-            raise InvalidArgument("There is no key for the Anthropic API.", "Set ANTHROPIC_API_KEY.")
+            raise InvalidArgument(
+                "There is no key for the Anthropic API.", "Set ANTHROPIC_API_KEY."
+            )
         else:
             found = anthropic_endpoint(host.key, spec["model"], host.address, host.proxy)
-        more |= {"base_url": found.url, "proxy": found.proxy, "protocol": found.protocol, "name": found.full_name}
+        more |= {
+            "base_url": found.url,
+            "proxy": found.proxy,
+            "protocol": found.protocol,
+            "name": found.full_name,
+        }
         return cls(ApiSettings(found.key, found.model, **more))
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Return the rollout of one task; see Executor. Refused where the program needs what the model cannot have."""
+        """Return the rollout of one task; see Executor.
+
+        Refused where the program needs what the model cannot have.
+        """
         if missing := find_missing_tools(program, API_TOOLS):
             return refuse_program(f"{'; '.join(missing)}, which the model may not use here")
         began, seen, own = time.monotonic(), Trajectory(), self._settings
@@ -265,7 +327,9 @@ class ModelExecutor:
         fits = {part.ref for part, _ in toolbox.runnable.values()}
         fits |= {part.ref for part in program.parts if part.kind in (*_TEXT_KINDS, Kind.SKILL)}
         if unfit := [part.ref for part in program.parts if part.ref not in fits]:
-            return refuse_program(f"a model behind an API cannot be given {', '.join(unfit)} as part of a program")
+            return refuse_program(
+                f"a model behind an API cannot be given {', '.join(unfit)} as part of a program"
+            )
         # Tools of a program are code that was never reviewed for this machine.
         if toolbox.runnable and own.inside is None:
             names = ", ".join(part.ref for part, _ in toolbox.runnable.values())
@@ -286,12 +350,17 @@ class ModelExecutor:
             return classify_end(seen, timed_out=True, code=None, last_words="")
         except TurnFailed as error:
             if error.status is None:
-                # The connection, or an answer that is none: nothing that the program could have done.
+                # The connection, or an answer that is none: nothing that the program could have
+                # done.
                 return TrajectoryEnd(TrialOutcome.INFRA_ERROR, str(error))
             seen.failure, seen.status = str(error), error.status
             end = classify_end(seen, timed_out=False, code=None, last_words="")
             # The provider's own figure is better than one read from its text.
-            return TrajectoryEnd(end.outcome, end.detail, end.wait if error.retry_after is None else error.retry_after)
+            return TrajectoryEnd(
+                end.outcome,
+                end.detail,
+                end.wait if error.retry_after is None else error.retry_after,
+            )
         return classify_end(seen, timed_out=False, code=0, last_words="")
 
     def _conversation_settings(self, task: Task, toolbox: Toolbox) -> ConversationSettings:
@@ -299,7 +368,15 @@ class ModelExecutor:
         own = self._settings
         texts = [part_body(part) for part in toolbox.program.parts if part.kind in _TEXT_KINDS]
         price = (own.price.input, own.price.output) if own.price is not None else None
-        access = ApiAccess("", own.protocol, own.model, own.base_url, price, key=own.api_key.strip(), proxy=own.proxy)
+        access = ApiAccess(
+            "",
+            own.protocol,
+            own.model,
+            own.base_url,
+            price,
+            key=own.api_key.strip(),
+            proxy=own.proxy,
+        )
         return ConversationSettings(
             access,
             own.name or own.model,
@@ -315,7 +392,9 @@ class ModelExecutor:
             turn = await conversation.turn()
             _note_turn(turn, seen)
             if turn.uses:
-                conversation.add_results([(use, *await _run_tool_use(toolbox, use, seen)) for use in turn.uses])
+                conversation.add_results(
+                    [(use, *await _run_tool_use(toolbox, use, seen)) for use in turn.uses]
+                )
             elif not turn.goes_on:
                 seen.ended = True
                 return
@@ -324,15 +403,26 @@ class ModelExecutor:
 
 
 def _named_endpoint(spec: Mapping[str, Any], host: HostContext) -> ModelEndpoint:
-    """Return the model that a run's settings name, as it was at the run's start. Raises InvalidArgument, Refused."""
+    """Return the model that a run's settings name, as it was at the run's start.
+
+    Raises InvalidArgument, Refused.
+    """
     name = str(spec["name"])
     if host.models is None:
-        raise InvalidArgument(f"No model is named {ascii(name[:80])}.", "A person adds it: evolvable role model add.")
+        raise InvalidArgument(
+            f"No model is named {ascii(name[:80])}.", "A person adds it: evolvable role model add."
+        )
     found = host.models.resolve(name)
     # The person may have given the name to another model since.
-    if (found.protocol, found.model, found.url) != tuple(spec.get(key) for key in ("protocol", "model", "address")):
-        text = f"The model {name} is now {found.model} at {found.url}, and the run began with another."
-        raise Refused(text, "Name that one again by `evolvable role model add`, or start a new run.")
+    if (found.protocol, found.model, found.url) != tuple(
+        spec.get(key) for key in ("protocol", "model", "address")
+    ):
+        text = (
+            f"The model {name} is now {found.model} at {found.url}, and the run began with another."
+        )
+        raise Refused(
+            text, "Name that one again by `evolvable role model add`, or start a new run."
+        )
     return found
 
 

@@ -1,14 +1,16 @@
-"""An executor without a model whose truth is known: every task passes with a chance that follows from its tags.
+"""An executor without a model whose truth is known: every task passes with a chance that follows
+from its tags.
 
-A program carries a rule by a line `rule: NAME` in any of its files. The tags of a task say what that does:
+A program carries a rule by a line `rule: NAME` in any of its files. The tags of a task say what
+that does:
 
     needs:NAME       passes only under a program that carries the rule (several: all of them)
     broken_by:NAME   never passes under a program that carries the rule
     chance:0.65      the chance to pass when nothing is missing (without the tag 1)
     without:0.2      the chance to pass when a rule is missing (without the tag 0)
 
-So the true score of a program can be computed, and every gate can be asked how often it was right. Its figures say
-nothing about a model; they are labelled `simulated`.
+So the true score of a program can be computed, and every gate can be asked how often it was right.
+Its figures say nothing about a model; they are labelled `simulated`.
 """
 
 import hashlib
@@ -50,7 +52,9 @@ class TaskTruth:
 
 
 def parse_truth(task: Task) -> TaskTruth:
-    """Return the truth in the tags of a task; raises InvalidArgument for a chance outside 0 to 1."""
+    """Return the truth in the tags of a task; raises InvalidArgument for a chance
+    outside 0 to 1.
+    """
     values: dict[str, list[str]] = {}
     # Other tags, without a colon, are the task set's own.
     for tag in task.tags:
@@ -67,15 +71,21 @@ def parse_truth(task: Task) -> TaskTruth:
 
 def find_rules(program: Program) -> frozenset[str]:
     """Return the names of the rules that the files of a program carry."""
-    found = (name for part in program.parts for content in part.files.values() for name in _RULE.findall(content))
+    found = (
+        name
+        for part in program.parts
+        for content in part.files.values()
+        for name in _RULE.findall(content)
+    )
     return frozenset(name.decode() for name in found)
 
 
 class SimulatedExecutor:
-    """Answers the tasks it was made with: with what they expect when they pass, with something else when not.
+    """Answers the tasks it was made with: with what they expect when they pass, with something else
+    when not.
 
-    The draw is a hash of the seed, the task, the program and the repeat: the same run gives the same answer anywhere.
-    `price` is in dollars for a token, None for unknown.
+    The draw is a hash of the seed, the task, the program and the repeat: the same run gives the
+    same answer anywhere. `price` is in dollars for a token, None for unknown.
     """
 
     label = LABEL
@@ -89,9 +99,15 @@ class SimulatedExecutor:
         self.fingerprint = f"simulated 1 seed={seed} price={price}"
 
     @classmethod
-    def from_spec(cls, spec: Mapping[str, Any], host: HostContext, *, tasks: Iterable[Task], **_: object) -> Self:
+    def from_spec(
+        cls, spec: Mapping[str, Any], host: HostContext, *, tasks: Iterable[Task], **_: object
+    ) -> Self:
         """Return the executor that a run's settings name, which knows the truth of these tasks."""
-        return cls(tasks, seed=int(spec.get("seed", 0)), price=spec.get("price"))
+        return cls(
+            tasks,
+            seed=int(spec.get("seed", 0)),
+            price=spec.get("price"),
+        )
 
     def passes(self, task: Task, program: Program, repeat: int) -> bool:
         """Return whether the task passes in this repeat."""
@@ -112,9 +128,14 @@ class SimulatedExecutor:
         return int.from_bytes(drawn[:7], "big") < chance * (1 << 56)
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
-        """Return the simulated answer; touches no files. A task it was not made with, such as a canary, fails."""
+        """Return the simulated answer; touches no files.
+
+        A task it was not made with, such as a canary, fails.
+        """
         if task.id not in self._truths:
-            return Rollout(output="unknown task", trace="simulated", usage=self._usage(_TASK_TOKENS))
+            return Rollout(
+                output="unknown task", trace="simulated", usage=self._usage(_TASK_TOKENS)
+            )
         truth, expected = self._truths[task.id]
         right = expected if expected is not None else "pass"
         passed = self.passes(task, program, repeat)
@@ -122,7 +143,9 @@ class SimulatedExecutor:
         carried = sum(len(content) for part in program.parts for content in part.files.values())
         return Rollout(
             output=right if passed else f"not {right}",
-            trace=f"simulated: missing {', '.join(f'rule: {name}' for name in missing)}" if missing else "simulated",
+            trace=f"simulated: missing {', '.join(f'rule: {name}' for name in missing)}"
+            if missing
+            else "simulated",
             usage=self._usage(_TASK_TOKENS + carried // _BYTES_A_TOKEN),
             read=tuple(part.ref for part in program.parts),
         )
@@ -138,5 +161,7 @@ def _parse_chance(task: Task, text: str) -> float:
     except ValueError:
         chance = -1.0
     if not 0 <= chance <= 1:
-        raise InvalidArgument(f"Task {task.id} has a chance of {text}.", "A chance is a number from 0 to 1.")
+        raise InvalidArgument(
+            f"Task {task.id} has a chance of {text}.", "A chance is a number from 0 to 1."
+        )
     return chance

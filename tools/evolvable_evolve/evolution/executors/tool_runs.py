@@ -38,13 +38,20 @@ class ToolSandbox:
 
 
 def encode_input(name: str, spec: RunSpec, arguments: Mapping[str, Any]) -> bytes:
-    """Return the input of a tool as JSON. Raise InvalidArgument where it is too long or does not fit the schema."""
+    """Return the input of a tool as JSON.
+
+    Raise InvalidArgument where it is too long or does not fit the schema.
+    """
     try:
         data = json.dumps(arguments, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
-        raise InvalidArgument(f"The input of {name} is no JSON.", "It is one JSON object.") from None
+        raise InvalidArgument(
+            f"The input of {name} is no JSON.", "It is one JSON object."
+        ) from None
     if len(data) > MAX_INPUT:
-        raise InvalidArgument(f"The input of {name} has {len(data):,} bytes.", f"The limit is {MAX_INPUT:,}.")
+        raise InvalidArgument(
+            f"The input of {name} has {len(data):,} bytes.", f"The limit is {MAX_INPUT:,}."
+        )
     # A dict, because the schema's validator knows no other mapping.
     if fault := schema_problem(dict(arguments), spec.schema):
         raise InvalidArgument(f"The input does not fit the schema of {name}: {fault}.")
@@ -52,7 +59,12 @@ def encode_input(name: str, spec: RunSpec, arguments: Mapping[str, Any]) -> byte
 
 
 async def run_tool_command(
-    name: str, spec: RunSpec, command: tuple[str, ...], folder: Path, stdin: bytes, host: ToolSandbox
+    name: str,
+    spec: RunSpec,
+    command: tuple[str, ...],
+    folder: Path,
+    stdin: bytes,
+    host: ToolSandbox,
 ) -> str:
     """Return the output of a tool's command. Raise ToolFailed where it fails or reaches a limit.
 
@@ -83,14 +95,30 @@ async def run_tool_command(
 
 
 def _limits(seconds: float) -> ResourceLimits:
-    """Return the limits of one run of a tool: 64 MiB of files, 2 GiB of memory, and its own time of the processor."""
-    # 128 processes and 512 open files: enough for an interpreter with helpers, and not for a fork bomb.
-    return ResourceLimits(64 * _MEGABYTE, 64 * _MEGABYTE, 2048 * _MEGABYTE, 128, 512, max(1, int(seconds) + 1))
+    """Return the limits of one run of a tool: 64 MiB of files, 2 GiB of memory, and its own time of
+    the processor.
+    """
+    # 128 processes and 512 open files: enough for an interpreter with helpers, and not for a fork
+    # bomb.
+    return ResourceLimits(
+        64 * _MEGABYTE,
+        64 * _MEGABYTE,
+        2048 * _MEGABYTE,
+        128,
+        512,
+        max(
+            1,
+            int(seconds) + 1,
+        ),
+    )
 
 
 def _output(name: str, spec: RunSpec, ran: ProcessResult) -> str:
     # An error message may hold instructions for the model that reads it.
-    message = bound_text(" ".join(ran.err.decode("utf-8", "replace")[-MAX_ERROR:].split())).strip() or "it said nothing"
+    message = (
+        bound_text(" ".join(ran.err.decode("utf-8", "replace")[-MAX_ERROR:].split())).strip()
+        or "it said nothing"
+    )
     if ran.too_long:
         raise ToolFailed(f"{name} wrote more than {MAX_OUTPUT:,} bytes and was stopped.")
     if ran.code is None:
@@ -98,5 +126,8 @@ def _output(name: str, spec: RunSpec, ran: ProcessResult) -> str:
     if ran.code == LIMIT_REACHED:
         raise ToolFailed(f"{name} used up what a run may use: {message}.")
     if ran.code:
-        raise ToolFailed(f"{name} ended with exit code {ran.code}: {message}.", "Check the input, or repair the tool.")
+        raise ToolFailed(
+            f"{name} ended with exit code {ran.code}: {message}.",
+            "Check the input, or repair the tool.",
+        )
     return ran.out.decode("utf-8", "replace")

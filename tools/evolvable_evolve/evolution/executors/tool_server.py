@@ -1,7 +1,9 @@
-"""An MCP server on stdio over the tools of one program; a script of its own, which imports nothing of ours.
+"""An MCP server on stdio over the tools of one program; a script of its own, which imports nothing
+of ours.
 
-A client starts it in the sandbox of a trial, with the path of a JSON file: a list of {name, description, schema, argv,
-seconds}. It is copied to where it runs, so that a container without this package can run it too.
+A client starts it in the sandbox of a trial, with the path of a JSON file: a list of {name,
+description, schema, argv, seconds}. It is copied to where it runs, so that a container without this
+package can run it too.
 """
 
 import json
@@ -16,7 +18,8 @@ from typing import Any
 MAX_OUTPUT = 200_000
 MAX_ERROR = 600
 _PROTOCOL = "2025-06-18"  # answered to a client that names no version
-_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")  # nothing of the client's, such as its key
+# Nothing of the client's, such as its key.
+_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")
 # Guards stdout: lines of two threads must not mix.
 _WRITING = threading.Lock()
 _TYPES: "dict[str, tuple[type, ...]]" = {
@@ -41,7 +44,8 @@ def main(path: str) -> None:
             continue
         # Only a request with an id is answered; a notification is not.
         if isinstance(message, dict) and "id" in message and "method" in message:
-            # A thread for each, so that a tool that takes long does not keep the others, or a ping, from an answer.
+            # A thread for each, so that a tool that takes long does not keep the others, or a ping,
+            # from an answer.
             threading.Thread(target=answer, args=(tools, message), daemon=True).start()
 
 
@@ -56,11 +60,20 @@ def answer(tools: "dict[str, Any]", message: "dict[str, Any]") -> None:
         server = {"name": "library", "version": "1"}
         # The client's own version, because these methods are the same in all of them.
         protocol = version if isinstance(version, str) else _PROTOCOL
-        reply = {"result": {"protocolVersion": protocol, "capabilities": {"tools": {}}, "serverInfo": server}}
+        reply = {
+            "result": {
+                "protocolVersion": protocol,
+                "capabilities": {"tools": {}},
+                "serverInfo": server,
+            }
+        }
     elif method == "tools/list":
         reply = {"result": {"tools": [describe_tool(tool) for tool in tools.values()]}}
     elif method == "tools/call" and params.get("name") in tools:
-        text, wrong = call_tool(tools[params["name"]], params.get("arguments") or {})
+        text, wrong = call_tool(
+            tools[params["name"]],
+            params.get("arguments") or {},
+        )
         reply = {"result": {"content": [{"type": "text", "text": text}], "isError": wrong}}
     elif method == "ping":
         reply = {"result": {}}
@@ -93,13 +106,23 @@ def input_problem(schema: "dict[str, Any]", arguments: object) -> str:
     properties = schema.get("properties", {})
     if missing := [name for name in schema.get("required", []) if name not in arguments]:
         return f"{missing[0]} is missing"
-    if schema.get("additionalProperties") is False and (more := [name for name in arguments if name not in properties]):
+    if schema.get("additionalProperties") is False and (
+        more := [name for name in arguments if name not in properties]
+    ):
         return f"there is no argument {more[0][:60]}"
     for name, value in arguments.items():
-        kind = properties.get(name, {}).get("type") if isinstance(properties.get(name), dict) else None
+        kind = (
+            properties.get(name, {}).get("type")
+            if isinstance(
+                properties.get(name),
+                dict,
+            )
+            else None
+        )
         kinds = kind if isinstance(kind, list) else [kind] if kind else []
         if kinds and not any(
-            isinstance(value, _TYPES[json_type]) and is_plain(json_type, value) for json_type in kinds
+            isinstance(value, _TYPES[json_type]) and is_plain(json_type, value)
+            for json_type in kinds
         ):
             return f"{name} is not of type {', '.join(kinds)}"
     return ""
@@ -123,7 +146,9 @@ def call_tool(tool: "dict[str, Any]", arguments: object) -> "tuple[str, bool]":
     ):
         try:
             # In our process group: what a trial leaves is stopped with it.
-            process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=out, stderr=err, cwd=work, env=environment)
+            process = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=out, stderr=err, cwd=work, env=environment
+            )
         except OSError as error:
             return f"{tool['name']} could not be started: {error.strerror}.", True
         try:

@@ -1,7 +1,7 @@
 """The ledger of a run: its directory, its records and the state that follows from them.
 
-Begin with `Ledger` for writing and `load_run_state` for reading. `RunState` is computed from the records and is stored
-nowhere.
+Begin with `Ledger` for writing and `load_run_state` for reading. `RunState` is computed from the
+records and is stored nowhere.
 """
 
 from evolvable_store import late_names
@@ -47,10 +47,13 @@ else:
         __name__,
         {
             "run_directory": (
-                "AGS_DIR DAMAGE_ERRORS EVOLVE_DIR Ledger LedgerBusy LedgerDamaged LedgerError LedgerRecord "
-                "RunDirectory create_run find_run iter_runs ledger_head read_ledger translate_damage"
+                "AGS_DIR DAMAGE_ERRORS EVOLVE_DIR Ledger LedgerBusy LedgerDamaged LedgerError "
+                "LedgerRecord RunDirectory create_run find_run iter_runs ledger_head "
+                "read_ledger translate_damage"
             ),
-            "run_reducer": "Journal fold_records iter_run_states load_run load_run_state read_records",
+            "run_reducer": (
+                "Journal fold_records iter_run_states load_run load_run_state read_records"
+            ),
             "run_state": "AskedQuestion CandidateDecision RunCandidate RunPhase RunState mean",
         },
     )

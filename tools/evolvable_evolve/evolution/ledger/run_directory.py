@@ -1,8 +1,9 @@
-"""The directory of a run: its ledger, the texts that records name by hash, and files from other processes.
+"""The directory of a run: its ledger, the texts that records name by hash, and files from other
+processes.
 
-The ledger survives a kill at any instant. A line is `{"length":N,"sha256":"...","record":{...}}`. N is the record's
-length in bytes. The hash covers the hash of the line before and the record, so that a changed, missing or moved line is
-found.
+The ledger survives a kill at any instant. A line is `{"length":N,"sha256":"...","record":{...}}`. N
+is the record's length in bytes. The hash covers the hash of the line before and the record, so that
+a changed, missing or moved line is found.
 """
 
 import contextlib
@@ -22,7 +23,13 @@ from typing import Any, ParamSpec, Self, TypeVar
 from filelock import FileLock, Timeout
 
 from evolvable_evolve.evolution.candidates import Program, program_from_json, program_to_json
-from evolvable_store.errors import EvolvableError, InvalidArgument, LibraryCorrupt, NotFound, TryAgain
+from evolvable_store.errors import (
+    EvolvableError,
+    InvalidArgument,
+    LibraryCorrupt,
+    NotFound,
+    TryAgain,
+)
 from evolvable_store.workingcopy import sync_folder
 
 LedgerRecord = Mapping[str, Any]
@@ -48,12 +55,16 @@ class LedgerDamaged(LedgerError):
 
 
 class Ledger:
-    """The one writer of a ledger. `records` is all of it. A record that `append` returned is on the disk."""
+    """The one writer of a ledger.
+
+    `records` is all of it. A record that `append` returned is on the disk.
+    """
 
     def __init__(self, path: Path, clock: Callable[[], datetime], durable: bool) -> None:
         self.path = path
         self._clock, self._durable = clock, durable
-        # Guards the whole file: two writers would chain their hashes to the same line. Held until `close`.
+        # Guards the whole file: two writers would chain their hashes to the same line. Held until
+        # `close`.
         self._lock = FileLock(f"{path}.lock", timeout=0, thread_local=False)
         try:
             self._lock.acquire()
@@ -78,23 +89,26 @@ class Ledger:
             on_error.pop_all()
 
     @classmethod
-    def open(cls, path: Path, *, clock: Callable[[], datetime] | None = None, durable: bool = True) -> Self:
+    def open(
+        cls, path: Path, *, clock: Callable[[], datetime] | None = None, durable: bool = True
+    ) -> Self:
         """Return the ledger at `path`, made when it is not there; its folder must exist.
 
-        A last line that was not written whole is dropped. durable: whether every record waits for the disk; without
-        it a record survives a kill, but not a power cut. Raises LedgerBusy and LedgerDamaged.
+        A last line that was not written whole is dropped. durable: whether every record waits for
+        the disk; without it a record survives a kill, but not a power cut. Raises LedgerBusy and
+        LedgerDamaged.
         """
         return cls(path, clock or functools.partial(datetime.now, UTC), durable)
 
     def append(self, type: str, fields: Mapping[str, Any] | None = None) -> LedgerRecord:
-        """Write one record and return it. Raises LedgerError when it could not be written, TypeError for a value that
-        is no JSON.
+        """Write one record and return it. Raises LedgerError when it could not be written,
+        TypeError for a value that is no JSON.
         """
         return self.append_all([(type, fields or {})])[0]
 
     def append_all(self, records: Iterable[tuple[str, Mapping[str, Any]]]) -> list[LedgerRecord]:
-        """Write records with one wait for the disk. After a kill meanwhile some of them may be there, from the first
-        on.
+        """Write records with one wait for the disk. After a kill meanwhile some of them may be
+        there, from the first on.
         """
         at = self._clock().isoformat(timespec="milliseconds")
         written: list[LedgerRecord] = []
@@ -102,7 +116,9 @@ class Ledger:
         for type, fields in records:
             # ASCII, so that text with lone surrogates is kept as it is.
             # ASCII, so that text which is no valid Unicode is kept as it is.
-            data = json.dumps({"type": type, "at": at, **fields}, allow_nan=False, separators=(",", ":")).encode()
+            data = json.dumps(
+                {"type": type, "at": at, **fields}, allow_nan=False, separators=(",", ":")
+            ).encode()
             last = hashlib.sha256(last + data).hexdigest().encode()
             lines += b'{"length":%d,"sha256":"%b","record":%b}\n' % (len(data), last, data)
             # Parsed again, so that the record is what a reader of the file gets: lists, not tuples.
@@ -125,8 +141,13 @@ class Ledger:
             # Half a line must not stay where the next one begins.
             os.ftruncate(self._descriptor, self._end)
             os.lseek(self._descriptor, self._end, os.SEEK_SET)
-            hint = "Make room or repair the disk, and continue the run; all that was written before is kept."
-            raise LedgerError(f"{self.path} could not be written: {error.strerror}.", hint) from error
+            hint = (
+                "Make room or repair the disk, and continue the run; all that was written "
+                "before is kept."
+            )
+            raise LedgerError(
+                f"{self.path} could not be written: {error.strerror}.", hint
+            ) from error
 
     def _sync(self) -> None:
         if self._durable:
@@ -159,7 +180,8 @@ def read_ledger(path: Path) -> list[LedgerRecord]:
 
 
 def ledger_head(path: Path) -> tuple[int, str]:
-    """Return how many records a ledger has, and the hash of its last line, which covers all of them.
+    """Return how many records a ledger has, and the hash of its last line, which covers all of
+    them.
 
     Raises LedgerDamaged.
     """
@@ -175,11 +197,20 @@ def _parse_lines(path: Path, data: bytes) -> tuple[list[LedgerRecord], bytes, in
     for number, line in enumerate(lines):
         found = _parse_line(line, last)
         if found is None:
-            # A damaged last line is a crash; a good line after it means that somebody changed the file.
+            # A damaged last line is a crash; a good line after it means that somebody changed the
+            # file.
             heads = ((_HEAD.match(before), after) for before, after in pairwise(lines[number:]))
-            if any(_parse_line(after, head[2] if head else b"") for head, after in heads):
+            if any(
+                _parse_line(
+                    after,
+                    head[2] if head else b"",
+                )
+                for head, after in heads
+            ):
                 text = f"Line {number + 1} of {path} is damaged, and there are good lines after it."
-                raise LedgerDamaged(text, f"Restore the file from a backup, or keep only its first {number} lines.")
+                raise LedgerDamaged(
+                    text, f"Restore the file from a backup, or keep only its first {number} lines."
+                )
             break
         record, last = found
         records.append(record)
@@ -199,7 +230,9 @@ def _parse_line(line: bytes, last: bytes) -> tuple[LedgerRecord, bytes] | None:
         record = json.loads(data.decode("ascii"))
     except (ValueError, RecursionError):
         return None
-    is_record = isinstance(record, dict) and all(isinstance(record.get(key), str) for key in ("type", "at"))
+    is_record = isinstance(record, dict) and all(
+        isinstance(record.get(key), str) for key in ("type", "at")
+    )
     return (record, head[2]) if is_record else None
 
 
@@ -207,14 +240,23 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # A record's hash may be right and its fields wrong, when another program wrote it.
-DAMAGE_ERRORS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+DAMAGE_ERRORS = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 """The errors of reading a value that is missing or of another type."""
 
 
 def translate_damage(function: Callable[P, T]) -> Callable[P, T]:
-    """Return the function, which raises LedgerDamaged where a value of a run is missing or of another type.
+    """Return the function, which raises LedgerDamaged where a value of a run is missing or of
+    another type.
 
-    The hashes of a ledger show accidental changes; a process that writes in the home can compute them again.
+    The hashes of a ledger show accidental changes; a process that writes in the home can compute
+    them again.
     """
 
     @functools.wraps(function)
@@ -222,8 +264,13 @@ def translate_damage(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **kwargs)
         except DAMAGE_ERRORS as error:
-            text = f"The run's folder holds what no run writes ({type(error).__name__}: {ascii(str(error)[:80])})."
-            raise LedgerDamaged(text, "Restore the folder from a backup, or start a new run.") from error
+            text = (
+                f"The run's folder holds what no run writes ({type(error).__name__}: "
+                f"{ascii(str(error)[:80])})."
+            )
+            raise LedgerDamaged(
+                text, "Restore the folder from a backup, or start a new run."
+            ) from error
 
     return read
 
@@ -236,7 +283,8 @@ EVOLVE_DIR = "evolve"
 
 _RUN = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 _QUESTION = re.compile(r"[a-z0-9-]{1,64}")
-_START_GRACE = 30.0  # seconds that a driver may take to start, where the id of its process is unknown
+# Seconds that a driver may take to start, where the id of its process is unknown.
+_START_GRACE = 30.0
 _LONGEST_START = 3_600.0  # seconds; later another process may have the id
 _ASK_TIMEOUT = 5.0  # seconds that one check whether a run is driven waits for another check
 
@@ -258,7 +306,10 @@ class NoSuchRun(NotFound):
 
 
 class RunDirectory:
-    """Files of one run. Every file but the ledgers is written to a temporary name first and then renamed."""
+    """Files of one run.
+
+    Every file but the ledgers is written to a temporary name first and then renamed.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -279,14 +330,23 @@ class RunDirectory:
         return name
 
     def read_artifact(self, name: str) -> bytes:
-        """Return what `keep` stored. Raises NotFound, or LibraryCorrupt when the bytes do not have this hash."""
+        """Return what `keep` stored.
+
+        Raises NotFound, or LibraryCorrupt when the bytes do not have this hash.
+        """
         try:
             data = (self.path / "artifacts" / name).read_bytes()
         except OSError:
-            raise NotFound(f"Run {self.id} has no artefact {name[:12]}.", "Was its folder changed by hand?") from None
+            raise NotFound(
+                f"Run {self.id} has no artefact {name[:12]}.", "Was its folder changed by hand?"
+            ) from None
         # A purge rewrites artefacts and lists the new hashes.
-        if hashlib.sha256(data).hexdigest() != name and not self._is_purged(f"artifacts/{name}", data):
-            raise LibraryCorrupt(f"Artefact {name[:12]} of run {self.id} was changed.", "Start a new run.")
+        if hashlib.sha256(data).hexdigest() != name and not self._is_purged(
+            f"artifacts/{name}", data
+        ):
+            raise LibraryCorrupt(
+                f"Artefact {name[:12]} of run {self.id} was changed.", "Start a new run."
+            )
         return data
 
     def _is_purged(self, file: str, data: bytes) -> bool:
@@ -298,9 +358,14 @@ class RunDirectory:
             return False
         key = (file, hashlib.sha256(data).hexdigest())
         try:
-            return any((record["file"], record["after"]) == key for record in [json.loads(line) for line in lines])
+            return any(
+                (record["file"], record["after"]) == key
+                for record in [json.loads(line) for line in lines]
+            )
         except (ValueError, TypeError, LookupError, RecursionError):
-            raise LibraryCorrupt(f"purged.jsonl of run {self.id} was changed.", "Start a new run.") from None
+            raise LibraryCorrupt(
+                f"purged.jsonl of run {self.id} was changed.", "Start a new run."
+            ) from None
 
     def store_json(self, value: Any) -> str:
         """Store a value as JSON and return its name."""
@@ -321,12 +386,19 @@ class RunDirectory:
         try:
             data = (self.path / "programs" / f"{digest}.json").read_bytes()
         except OSError:
-            raise NotFound(f"Run {self.id} has no program {digest[:12]}.", "`evolvable evolve report`") from None
+            raise NotFound(
+                f"Run {self.id} has no program {digest[:12]}.", "`evolvable evolve report`"
+            ) from None
         if self._is_purged(f"programs/{digest}.json", data):
-            raise NotFound(f"Program {digest[:12]} of run {self.id} held what a person purged.", "Start a new run.")
+            raise NotFound(
+                f"Program {digest[:12]} of run {self.id} held what a person purged.",
+                "Start a new run.",
+            )
         program = program_from_json(data)
         if program.digest != digest:
-            raise LibraryCorrupt(f"Program {digest[:12]} of run {self.id} was changed.", "Start a new run.")
+            raise LibraryCorrupt(
+                f"Program {digest[:12]} of run {self.id} was changed.", "Start a new run."
+            )
         return program
 
     def write_answer(self, question: str, answer: Any) -> None:
@@ -359,7 +431,8 @@ class RunDirectory:
         self._set_flag("stop", is_wanted)
 
     def mark_driver_starting(self, expected: bool, process: int = 0) -> None:
-        """Record that a driver was started and does not hold its lock yet, or with `expected` False that this is over.
+        """Record that a driver was started and does not hold its lock yet, or with `expected` False
+        that this is over.
 
         process: the driver's process id, once it is known.
         """
@@ -381,11 +454,16 @@ class RunDirectory:
     @property
     def is_driven(self) -> bool:
         """Whether a process drives the run now."""
-        # The check takes the driver's lock for a moment, also in the process that has just driven. One check at a
-        # time, so that no check takes another one for a driver.
+        # The check takes the driver's lock for a moment, also in the process that has just driven.
+        # One check at a time, so that no check takes another one for a driver.
         with contextlib.ExitStack() as locks:
-            with contextlib.suppress(Timeout):  # the process of another check was stopped while it held the lock
-                locks.enter_context(FileLock(self.path / "driver.ask.lock", timeout=_ASK_TIMEOUT, thread_local=False))
+            # The process of another check was stopped while it held the lock.
+            with contextlib.suppress(Timeout):
+                locks.enter_context(
+                    FileLock(
+                        self.path / "driver.ask.lock", timeout=_ASK_TIMEOUT, thread_local=False
+                    )
+                )
             try:
                 locks.enter_context(self.driver_lock().acquire(timeout=0))
             except Timeout:
@@ -394,7 +472,8 @@ class RunDirectory:
 
     @property
     def is_driver_starting(self) -> bool:
-        """Whether a driver was started and does not drive yet. Without this a run just begun would look abandoned.
+        """Whether a driver was started and does not drive yet. Without this a run just begun would
+        look abandoned.
 
         On a busy machine a start takes long, so it counts as long as the process is there.
         """
@@ -412,7 +491,9 @@ def _write_durably(place: Path, data: bytes) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     # Nothing may be written through a link to a place outside of the run.
     if place.parent.is_symlink():
-        raise LibraryCorrupt(f"{place.parent} is a symbolic link.", "Replace it by a folder of its own.")
+        raise LibraryCorrupt(
+            f"{place.parent} is a symbolic link.", "Replace it by a folder of its own."
+        )
     # A name of its own for each writer: two of them may write the same file at once.
     draft = place.with_name(f".{place.name}.{os.getpid()}.{secrets.token_hex(3)}")
     with draft.open("wb") as file:
@@ -424,7 +505,10 @@ def _write_durably(place: Path, data: bytes) -> None:
 
 
 def create_run(home: Path, now: datetime, kind: str = EVOLVE_DIR) -> RunDirectory:
-    """Make the folder of a new run; its id begins with the time. kind: the folder of all runs of its kind."""
+    """Make the folder of a new run; its id begins with the time.
+
+    kind: the folder of all runs of its kind.
+    """
     while True:
         path = home / kind / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         try:
@@ -436,12 +520,17 @@ def create_run(home: Path, now: datetime, kind: str = EVOLVE_DIR) -> RunDirector
 
 
 def find_run(home: Path, run: str | None, kind: str = EVOLVE_DIR) -> RunDirectory:
-    """Return the run with this id or an unambiguous beginning of it; without one the newest. Raises NoSuchRun."""
+    """Return the run with this id or an unambiguous beginning of it; without one the newest.
+
+    Raises NoSuchRun.
+    """
     ids = [folder.id for folder in iter_runs(home, kind)]
     found = [id_ for id_ in ids if id_.startswith(run)] if run else ids[:1]
     if len(found) != 1:
         what = f"{ascii(run[:40])} is no run." if run else "There is no run yet."
-        raise NoSuchRun(what, f"The newest are {', '.join(ids[:3])}." if ids else f"{kind}_start makes one.")
+        raise NoSuchRun(
+            what, f"The newest are {', '.join(ids[:3])}." if ids else f"{kind}_start makes one."
+        )
     return RunDirectory(home / kind / found[0])
 
 
@@ -453,7 +542,10 @@ def iter_runs(home: Path, kind: str = EVOLVE_DIR) -> Iterator[RunDirectory]:
 
 
 def _has_begun(path: Path) -> bool:
-    """Return whether a run was begun here: its first record is whole. Its folder is made before that."""
+    """Return whether a run was begun here: its first record is whole.
+
+    Its folder is made before that.
+    """
     if not _RUN.fullmatch(path.name) or path.is_symlink():
         return False
     try:

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.evolution.ledger import run_directory
-from evolvable_evolve.evolution.ledger.run_directory import Ledger, LedgerRecord, RunDirectory, translate_damage
+from evolvable_evolve.evolution.ledger.run_directory import (
+    Ledger,
+    LedgerRecord,
+    RunDirectory,
+    translate_damage,
+)
 from evolvable_evolve.evolution.ledger.run_state import (
     ITERATION_RECORDS,
     JUDGE_PURPOSE,
@@ -38,7 +43,9 @@ _FIELDS: Mapping[str, Mapping[str, str]] = {
     "watched": {"watched": _WHOLE},
     "stopped": {"stopped": "why"},
 }
-"""By the type of a record: the fields of the state that it sets, and the field of the record that each is."""
+"""By the type of a record: the fields of the state that it sets, and the field of the record that
+each is.
+"""
 
 _PHASES = {
     "preflight": RunPhase.CHECKED,
@@ -50,7 +57,10 @@ _PHASES = {
 
 
 def apply_record(state: RunState, record: LedgerRecord) -> None:
-    """Change the state by one record. One of an unknown type, which a newer version may write, changes nothing."""
+    """Change the state by one record.
+
+    One of an unknown type, which a newer version may write, changes nothing.
+    """
     kind = record["type"]
     if kind in ITERATION_RECORDS:
         state.step[kind] = record
@@ -68,9 +78,18 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
         case "calibrated":
             state.update(state.base, scores=record["scores"], missing=tuple(record["missing"]))
             state.frontier = (state.base,)
-            state.estimates, state.measured_at = read_estimates(record.get("estimates", {})), record.get("at", 0.0)
+            state.estimates, state.measured_at = (
+                read_estimates(record.get("estimates", {})),
+                record.get("at", 0.0),
+            )
         case "asked":
-            fields = (record["packet"], record["role"], record["iteration"], record["artifact"], record.get("at", ""))
+            fields = (
+                record["packet"],
+                record["role"],
+                record["iteration"],
+                record["artifact"],
+                record.get("at", ""),
+            )
             state.packets[record["packet"]] = AskedQuestion(*fields)
         case "answered":
             _take_answer(state, record)
@@ -79,7 +98,9 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
         case "structure":
             _decide_structure(state, record)
         case "judge" | "gradient" | "signals":
-            {"judge": state.judges, "gradient": state.gradients, "signals": state.signals}[kind].append(record)
+            {"judge": state.judges, "gradient": state.gradients, "signals": state.signals}[
+                kind
+            ].append(record)
         case "stage":
             state.stages.append(record)
             state.preflight = {**state.preflight, "estimate": record["forecast"]}
@@ -91,7 +112,11 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             state.pass_gate("screen", record)
         case "measured":
             found = {name: tuple(record[name]) for name in ("missing", "fixed", "broken")}
-            state.update(record["candidate"], **{name: record[name] for name in ("scores", "parent_scores")}, **found)
+            state.update(
+                record["candidate"],
+                **{name: record[name] for name in ("scores", "parent_scores")},
+                **found,
+            )
         case "decided":
             _decide(state, record)
         case "look":
@@ -101,7 +126,9 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             (state.held if kind == "held" else state.allowed)[record["candidate"]] = record
         case "verdict":
             promoted = record["verdict"] == "PROMOTE"
-            state.pass_gate("promotion", {**record, "iteration": state.iteration, "passed": promoted})
+            state.pass_gate(
+                "promotion", {**record, "iteration": state.iteration, "passed": promoted}
+            )
         case "unadopted":
             state.adoption = {**state.adoption, "undone": record["operation"]}
         # The stop is over, and a larger limit holds from here on.
@@ -120,14 +147,24 @@ def _check(state: RunState, record: LedgerRecord) -> None:
 def _take_answer(state: RunState, record: LedgerRecord) -> None:
     """Store the answer to a question, and add what it cost."""
     question = state.packets.get(record["packet"])
-    if question is not None and record["artifact"]:  # a paid request without an artefact gave no answer
+    # A paid request without an artefact gave no answer.
+    if question is not None and record["artifact"]:
         state.packets[question.id] = replace(question, answer=record["artifact"])
-    usage = ModelUsage(record["input_tokens"], record["output_tokens"], record["calls"], record["cost"])
+    usage = ModelUsage(
+        record["input_tokens"], record["output_tokens"], record["calls"], record["cost"]
+    )
     state.spend(f"role:{record['role']}", _spending(usage))
 
 
 def _spending(usage: ModelUsage, **more: Any) -> RunSpending:
-    return RunSpending(**asdict(usage) | {"cost": usage.cost or 0.0, "unpriced": int(usage.cost is None)} | more)
+    return RunSpending(
+        **asdict(usage)
+        | {
+            "cost": usage.cost or 0.0,
+            "unpriced": int(usage.cost is None),
+        }
+        | more
+    )
 
 
 def _begin(state: RunState, record: LedgerRecord) -> None:
@@ -137,11 +174,15 @@ def _begin(state: RunState, record: LedgerRecord) -> None:
     state.merged = tuple((run, digest) for run, digest in record.get("merged", ()))
     state.exploratory, state.about = record.get("exploratory", False), record.get("about", {})
     base = state.base = state.best = record["base"]
-    state.candidates[base] = RunCandidate(base, "base", 0, decision=CandidateDecision.BASE, size=record["size"])
+    state.candidates[base] = RunCandidate(
+        base, "base", 0, decision=CandidateDecision.BASE, size=record["size"]
+    )
 
 
 def _spend_on_trial(state: RunState, record: LedgerRecord) -> None:
-    """Add a trial that ended: newly run, found in the cache, or failed for want of infrastructure."""
+    """Add a trial that ended: newly run, found in the cache, or failed for want of
+    infrastructure.
+    """
     trial: Any = record["trial"]
     purpose = str(record.get("batch", "")).partition("/")[0]
     if trial.get("cached"):
@@ -150,7 +191,11 @@ def _spend_on_trial(state: RunState, record: LedgerRecord) -> None:
     if "judging" in trial:
         state.spend(JUDGE_PURPOSE, _spending(ModelUsage(**trial["judging"])))
     outcome = TrialOutcome(trial["outcome"])
-    ended = {"trials": int(outcome.counts), "trouble": int(outcome is TrialOutcome.INFRA_ERROR), "wall": trial["wall"]}
+    ended = {
+        "trials": int(outcome.counts),
+        "trouble": int(outcome is TrialOutcome.INFRA_ERROR),
+        "wall": trial["wall"],
+    }
     state.spend(purpose, _spending(ModelUsage(**trial["usage"]), **ended))
 
 
@@ -158,7 +203,9 @@ def _add_candidate(state: RunState, record: LedgerRecord) -> None:
     digest = record["candidate"]
     # The same program may be proposed twice; its first record counts.
     if digest and digest not in state.candidates:
-        fields: dict[str, Any] = {name: tuple(record[name]) for name in ("parents", "operations", "changed")}
+        fields: dict[str, Any] = {
+            name: tuple(record[name]) for name in ("parents", "operations", "changed")
+        }
         fields |= {name: record[name] for name in ("name", "iteration", "summary", "size")}
         fields["answers"] = tuple(record.get("answers", ()))
         state.candidates[digest] = RunCandidate(digest, **fields)
@@ -170,13 +217,16 @@ def _decide_structure(state: RunState, record: LedgerRecord) -> None:
         state.pass_gate("structure", {**record, "candidate": "", "passed": True})
 
 
-# A child differs by one edit, so its results say something of its parent, but less than the parent's own.
+# A child differs by one edit, so its results say something of its parent, but less than the
+# parent's own.
 REJECTED_WEIGHT = 0.5
 """The weight of a trial of a rejected candidate in its parent's score."""
 
 
 def _learn_scores(state: RunState, measured: LedgerRecord, accepted: bool) -> None:
-    """Update the estimates of the best program by a comparison: a rejected child says something of its parent too."""
+    """Update the estimates of the best program by a comparison: a rejected child says something of
+    its parent too.
+    """
     child, parent = (read_estimates(measured[name]) for name in ("child", "parent_now"))
     if accepted or measured["fresh_parent"]:
         state.measured_at = measured.get("at", 0.0)
@@ -192,13 +242,20 @@ def _decide(state: RunState, record: LedgerRecord) -> None:
     if "child" in state.step.get("measured", {}):
         _learn_scores(state, state.step["measured"], decision is CandidateDecision.ADMITTED)
     rolled = state.step.get("rolled", {})
-    state.batched.update([*rolled.get("scores", ()), *rolled.get("missing", ())])
+    state.batched.update(
+        [
+            *rolled.get("scores", ()),
+            *rolled.get("missing", ()),
+        ]
+    )
     state.iterations.append(record)
     state.frontier, state.step = tuple(record["frontier"]), {}
     state.pass_gate("frontier", {**record, "passed": decision is CandidateDecision.ADMITTED})
     if digest and state.candidates[digest].decision is None:  # a duplicate keeps its first decision
         bill = state.bill
-        state.update(digest, decision=decision, reason=record["why"], evaluations=bill.trials, cost=bill.cost)
+        state.update(
+            digest, decision=decision, reason=record["why"], evaluations=bill.trials, cost=bill.cost
+        )
         state.history.append(digest)
 
 
@@ -211,8 +268,14 @@ def fold_records(records: Iterable[LedgerRecord]) -> RunState:
 
 
 def read_records(folder: RunDirectory) -> list[LedgerRecord]:
-    """Return the records of both ledgers of a run, also while a process drives it. Raises LedgerDamaged."""
-    return [*run_directory.read_ledger(folder.ledger), *run_directory.read_ledger(folder.test_ledger)]
+    """Return the records of both ledgers of a run, also while a process drives it.
+
+    Raises LedgerDamaged.
+    """
+    return [
+        *run_directory.read_ledger(folder.ledger),
+        *run_directory.read_ledger(folder.test_ledger),
+    ]
 
 
 @translate_damage

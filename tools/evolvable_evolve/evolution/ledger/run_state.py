@@ -11,7 +11,16 @@ from evolvable_evolve.evolution.ledger.run_directory import LedgerRecord
 JUDGE_PURPOSE = "role:judge"
 """The purpose on the bill under which judges are counted, in calibration as in trials."""
 
-ITERATION_RECORDS = ("selected", "rolled", "structure", "proposed", "built", "checked", "screened", "measured")
+ITERATION_RECORDS = (
+    "selected",
+    "rolled",
+    "structure",
+    "proposed",
+    "built",
+    "checked",
+    "screened",
+    "measured",
+)
 """The records of one iteration, in order; `decided` ends it."""
 
 
@@ -27,7 +36,10 @@ class RunPhase(StrEnum):
 
 
 class CandidateDecision(StrEnum):
-    """What the search decided on a candidate. Only ADMITTED joins the frontier, and is provisional there."""
+    """What the search decided on a candidate.
+
+    Only ADMITTED joins the frontier, and is provisional there.
+    """
 
     BASE = "base"
     ADMITTED = "admitted"
@@ -43,11 +55,12 @@ class CandidateDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunSpending:
-    """Sum of what was spent. `cost` is in US dollars, of what has a price; `unpriced` counts calls and trials without
-    one.
+    """Sum of what was spent. `cost` is in US dollars, of what has a price; `unpriced` counts calls
+    and trials without one.
 
-    trials: newly run and counted. cached: found, and not paid again. trouble: ended in an infrastructure error. calls:
-    of models, by trials, proposer models and judges. wall: seconds of trials, added up.
+    trials: newly run and counted. cached: found, and not paid again. trouble: ended in an
+    infrastructure error. calls: of models, by trials, proposer models and judges. wall: seconds of
+    trials, added up.
     """
 
     trials: int = 0
@@ -84,11 +97,12 @@ def mean(values: Iterable[float]) -> float | None:
 class RunCandidate:
     """One program that the search made, or the base (iteration 0), with its measurements.
 
-    name: `base`, `c1`, `c2`, ... for people. operations: its edits in words. answers: training tasks it was made for.
-    changed: refs of the parts that differ from the first parent's. scores, parent_scores: validation, task -> mean over
-    repeats, measured in one batch with the first parent's. missing: tasks without a counted outcome. fixed, broken:
-    tasks that got better or worse than the parent's. size: bytes of all parts. evaluations, cost: spent in the whole
-    run until this was decided.
+    name: `base`, `c1`, `c2`, ... for people. operations: its edits in words. answers: training
+    tasks it was made for. changed: refs of the parts that differ from the first parent's. scores,
+    parent_scores: validation, task -> mean over repeats, measured in one batch with the first
+    parent's. missing: tasks without a counted outcome. fixed, broken: tasks that got better or
+    worse than the parent's. size: bytes of all parts. evaluations, cost: spent in the whole run
+    until this was decided.
     """
 
     digest: str
@@ -125,12 +139,19 @@ class RunCandidate:
     def delta(self) -> float | None:
         """The mean paired difference to the first parent, None without a pair."""
         # Tasks of the parent alone, or of the child alone, are no pairs.
-        return mean(self.scores[task] - self.parent_scores[task] for task in self.scores if task in self.parent_scores)
+        return mean(
+            self.scores[task] - self.parent_scores[task]
+            for task in self.scores
+            if task in self.parent_scores
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """A question that the run asked a model. `artifact` names its text, `answer` that of the answer."""
+    """A question that the run asked a model.
+
+    `artifact` names its text, `answer` that of the answer.
+    """
 
     id: str
     role: str
@@ -142,7 +163,9 @@ class AskedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class GateEntry:
-    """One decision of any gate: the iteration, the candidate's digest ('' for none), the gate, and its reason."""
+    """One decision of any gate: the iteration, the candidate's digest ('' for none), the gate, and
+    its reason.
+    """
 
     iteration: int
     candidate: str
@@ -155,23 +178,27 @@ class GateEntry:
 class RunState:
     """State of a run after its records. Made by `fold_records` alone; nothing else changes it.
 
-    label: what its figures are. fingerprint: of the executor. canary: the same once its canary has passed. merged: runs
-    whose finalists are tried as one, with these. settings: as the run was started with. tasks: id -> (split, category).
-    tests: how many are sealed. exploratory: there are too few for a claim. pilots: pilot records so far. preflight,
-    calibration, confirmed, verdict, preferred, adoption, watched: those records, empty before. step: the records of the
-    iteration that runs. iterations: the record that ended each. frontier: digests, as admitted. history: digests in the
-    order of their decisions. best: the digest with the best validation score. stalls: iterations without a new best, in
-    a row. spent: by purpose (pilot, calibrate, train, screen, val, confirm, test) and by role (`role:proposer`,
-    `role:builder`). looks: the number of this run's look at the sealed test, over all runs; 0 while it is sealed.
-    stage_repeats: how often each stage of the test runs its tasks, and stage_shares which share of them it has, as
-    fixed before it was opened. stopped: why the run stands still. ended: why the search ended. judges: the calibrations
-    of the judges, one for each rubric. held: candidates that a person has to see before they run, by digest. allowed:
-    the person's decisions on them. estimates: of the best program by task: its mean score and the weight of it in
-    trials; only the greedy optimizer writes them. measured_at: when these were measured. batched: in how many batches
-    of evidence each training task was. structures: decisions of the restructuring gate, by iteration. gradients: a
-    critic's texts on single trials. signals: the rewards of an iteration's rollouts, with the figures computed from
-    them. stages: of a trial of skills, each stage that ended without an answer, with its forecast. about: of a trial,
-    where its tasks are from and which were left out.
+    label: what its figures are. fingerprint: of the executor. canary: the same once its canary has
+    passed. merged: runs whose finalists are tried as one, with these. settings: as the run was
+    started with. tasks: id -> (split, category). tests: how many are sealed. exploratory: there are
+    too few for a claim. pilots: pilot records so far. preflight, calibration, confirmed, verdict,
+    preferred, adoption, watched: those records, empty before. step: the records of the iteration
+    that runs. iterations: the record that ended each. frontier: digests, as admitted. history:
+    digests in the order of their decisions. best: the digest with the best validation score.
+    stalls: iterations without a new best, in a row. spent: by purpose (pilot, calibrate, train,
+    screen, val, confirm, test) and by role (`role:proposer`, `role:builder`). looks: the number of
+    this run's look at the sealed test, over all runs; 0 while it is sealed. stage_repeats: how
+    often each stage of the test runs its tasks, and stage_shares which share of them it has, as
+    fixed before it was opened. stopped: why the run stands still. ended: why the search ended.
+    judges: the calibrations of the judges, one for each rubric. held: candidates that a person has
+    to see before they run, by digest. allowed: the person's decisions on them. estimates: of the
+    best program by task: its mean score and the weight of it in trials; only the greedy optimizer
+    writes them. measured_at: when these were measured. batched: in how many batches of evidence
+    each training task was. structures: decisions of the restructuring gate, by iteration.
+    gradients: a critic's texts on single trials. signals: the rewards of an iteration's rollouts,
+    with the figures computed from them. stages: of a trial of skills, each stage that ended without
+    an answer, with its forecast. about: of a trial, where its tasks are from and which were left
+    out.
     """
 
     run: str = ""
@@ -249,7 +276,9 @@ class RunState:
         # The base has no gain over itself.
         if best is None or base is None or best.digest == base.digest:
             return []
-        return [score - base.scores[task] for task, score in best.scores.items() if task in base.scores]
+        return [
+            score - base.scores[task] for task, score in best.scores.items() if task in base.scores
+        ]
 
     @property
     def bill(self) -> RunSpending:
@@ -268,7 +297,9 @@ class RunState:
 
     @property
     def rejected(self) -> list[RunCandidate]:
-        """Candidates that were tried and not admitted, oldest first: the next proposal gets them."""
+        """Candidates that were tried and not admitted, oldest first: the next proposal
+        gets them.
+        """
         accepted = (CandidateDecision.ADMITTED, CandidateDecision.BASE)
         tried = [self.candidates[digest] for digest in self.history]
         return [candidate for candidate in tried if candidate.decision not in accepted]

@@ -1,4 +1,5 @@
-"""The optimizers, each a composition of reflect, select and improve over the same gate, budget, ledger and test.
+"""The optimizers, each a composition of reflect, select and improve over the same gate, budget,
+ledger and test.
 
 Begin with `open_optimizer`, which finds one by name, and `Optimizer`, what it can do.
 """
@@ -8,7 +9,12 @@ from evolvable_store import late_names
 TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
-    from evolvable_evolve.evolution.optimizers.optimizer import Optimizer, compose_step, open_gate, open_optimizer
+    from evolvable_evolve.evolution.optimizers.optimizer import (
+        Optimizer,
+        compose_step,
+        open_gate,
+        open_optimizer,
+    )
 else:
     __getattr__ = late_names(
         __name__,

@@ -1,7 +1,9 @@
-"""The gate of EvoSkill's frontier and of the reflection optimizer of Autogenesis, and these two optimizers.
+"""The gate of EvoSkill's frontier and of the reflection optimizer of Autogenesis, and these two
+optimizers.
 
-A candidate is measured in pairs with its parent on validation, in large sets after a small sample. In the benchmark
-both find less than the staged gate at equal trials, so a run uses them only where its settings name them.
+A candidate is measured in pairs with its parent on validation, in large sets after a small sample.
+In the benchmark both find less than the staged gate at equal trials, so a run uses them only where
+its settings name them.
 """
 
 from collections.abc import Mapping
@@ -11,7 +13,13 @@ from statistics import fmean
 from typing import Any
 
 from evolvable_evolve.evolution import acceptance, search_operators
-from evolvable_evolve.evolution.acceptance import NO_SKILL, EvaluationPlan, SearchGate, mean_scores, record_decision
+from evolvable_evolve.evolution.acceptance import (
+    NO_SKILL,
+    EvaluationPlan,
+    SearchGate,
+    mean_scores,
+    record_decision,
+)
 from evolvable_evolve.evolution.candidates import Program
 from evolvable_evolve.evolution.ledger import CandidateDecision, RunCandidate, RunPhase
 from evolvable_evolve.evolution.operators import CommitResult, EvaluationResult, commit_if_better
@@ -31,7 +39,9 @@ from evolvable_evolve.evolution.statistics import (
 
 # Few trials drop an edit that is plainly worse. One task that came out better is enough to go on.
 SCREEN_SIZE = 3
-"""The number of the parent's failures, and of its passes, that run first where validation is large."""
+"""The number of the parent's failures, and of its passes, that run first where
+validation is large.
+"""
 
 # The best of many measurements is too good by selection, and a second one corrects that.
 REMEASURED_BEST = 2
@@ -68,11 +78,14 @@ class Frontier:
     capacity: int = 3
     admission: Admission = Admission.BETTER_THAN_PARENT
 
-    def offer(self, child: RunCandidate, *, gain: float = 0.0, parent: RunCandidate | None = None) -> FrontierOffer:
-        """Return the frontier after offering `child`, whose mean paired gain over `parent` is `gain`.
+    def offer(
+        self, child: RunCandidate, *, gain: float = 0.0, parent: RunCandidate | None = None
+    ) -> FrontierOffer:
+        """Return the frontier after offering `child`, whose mean paired gain over `parent` is
+        `gain`.
 
-        A program without a parent is the first of a run and enters. A child that beats its parent but would be the
-        worst of a full frontier stays out as `behind`.
+        A program without a parent is the first of a run and enters. A child that beats its parent
+        but would be the worst of a full frontier stays out as `behind`.
         """
         if any(member.digest == child.digest for member in self.members):
             return FrontierOffer(self, AdmissionResult.DUPLICATE)
@@ -84,7 +97,8 @@ class Frontier:
         full = (*self.members, child)
         if len(full) <= self.capacity:
             return FrontierOffer(replace(self, members=full), AdmissionResult.ADMITTED)
-        # The newcomer has to beat the worst outright: as good as it and no smaller does not push it out.
+        # The newcomer has to beat the worst outright: as good as it and no smaller does not push it
+        # out.
         worst = min(self.members, key=lambda member: member.rank, default=None)
         if worst is None or child.rank <= worst.rank:
             return FrontierOffer(self, AdmissionResult.BEHIND)
@@ -93,7 +107,10 @@ class Frontier:
 
 
 async def _calibrate(run: RunContext) -> None:
-    """Take the run to CALIBRATED. Raises ExecutorFailing, BudgetTooSmall, BudgetSpent, RunStopped."""
+    """Take the run to CALIBRATED.
+
+    Raises ExecutorFailing, BudgetTooSmall, BudgetSpent, RunStopped.
+    """
     # A continued run has its pilot in the ledger.
     if run.state.phase is RunPhase.NEW:
         tasks = training_batch(run, 1)
@@ -103,9 +120,13 @@ async def _calibrate(run: RunContext) -> None:
     arms = [(base, repeat) for repeat in range(settings.repeats + 1)]
     if base.parts:
         arms.append((NO_SKILL, 0))
-    trials = await run.measure([(arm, task, repeat) for task in run.val for arm, repeat in arms], "calibrate/val")
+    trials = await run.measure(
+        [(arm, task, repeat) for task in run.val for arm, repeat in arms], "calibrate/val"
+    )
     first = mean_scores([trial for trial in trials if trial.repeat < settings.repeats], base.digest)
-    again = mean_scores([trial for trial in trials if trial.repeat == settings.repeats], base.digest)
+    again = mean_scores(
+        [trial for trial in trials if trial.repeat == settings.repeats], base.digest
+    )
     both = [task.id for task in run.val if task.id in first and task.id in again]
     differ = [task for task in both if first[task] != again[task]]
     noise = len(differ) / len(both) if both else 0.0
@@ -115,9 +136,15 @@ async def _calibrate(run: RunContext) -> None:
         again=again,
         no_skill=mean_scores(trials, NO_SKILL.digest),
         missing=[task.id for task in run.val if task.id not in first],
-        noise=abs(fmean(first[task] for task in both) - fmean(again[task] for task in both)) if both else 0.0,
+        noise=abs(fmean(first[task] for task in both) - fmean(again[task] for task in both))
+        if both
+        else 0.0,
         discordance=noise,
-        mde=smallest_gain(PowerDesign.of(run.sealed.size, settings.staged_repeats, look=run.sealed.look, noise=noise)),
+        mde=smallest_gain(
+            PowerDesign.of(
+                run.sealed.size, settings.staged_repeats, look=run.sealed.look, noise=noise
+            )
+        ),
         look=run.sealed.look,
     )
 
@@ -125,19 +152,32 @@ async def _calibrate(run: RunContext) -> None:
 def _plan_rounds(run: RunContext, batch: int) -> EvaluationPlan:
     """Return the plan of a search whose rounds each measure a batch and validation."""
     settings, val, test = run.settings, len(run.val), run.sealed.size
-    search, calibration = batch * (1 + settings.rollouts) + settings.repeats * val, (settings.repeats + 2) * val
+    search, calibration = (
+        batch * (1 + settings.rollouts) + settings.repeats * val,
+        (settings.repeats + 2) * val,
+    )
     last = 2 * val + 3 * settings.staged_repeats * test
     if run.state.exploratory:
         drawn = sum(narrow_sizes(val, test))
         last = 2 * (settings.test_repeats or NARROW_REPEATS) * drawn
-    low, high = (calibration + rounds * search + last for rounds in (min(1, settings.proposals), settings.proposals))
-    return EvaluationPlan(low, high, high, 2 * val + 3 * (batch + val) + 2 * test)
+    low, high = (
+        calibration + rounds * search + last
+        for rounds in (min(1, settings.proposals), settings.proposals)
+    )
+    return EvaluationPlan(
+        low,
+        high,
+        high,
+        2 * val + 3 * (batch + val) + 2 * test,
+    )
 
 
 async def evaluate(run: RunContext, candidate: Program, against: Program) -> EvaluationResult:
-    """Return the result of the static gate, then of a small sample, then of validation in pairs with the parent.
+    """Return the result of the static gate, then of a small sample, then of validation in pairs
+    with the parent.
 
-    Each of them runs once; later calls read its record. Raises BudgetSpent, RunStopped, NeedsPerson.
+    Each of them runs once; later calls read its record. Raises BudgetSpent, RunStopped,
+    NeedsPerson.
     """
     why, decision = acceptance.check_before_running(run, candidate, against)
     if decision is None and len(run.val) > run.settings.screen_above:
@@ -146,7 +186,9 @@ async def evaluate(run: RunContext, candidate: Program, against: Program) -> Eva
         return EvaluationResult(candidate, against, False, None, why, decision)
     record = run.state.step.get("measured") or await _measure_pairs(run, candidate, against)
     if record.get("tampered"):
-        return EvaluationResult(candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED)
+        return EvaluationResult(
+            candidate, against, False, None, record["tampered"], CandidateDecision.TAMPERED
+        )
     # Every task of val has to be named, so that a missing one counts against the coverage.
     pairs = _pair_means(run, record["parent_scores"], record["scores"])
     if pairs.coverage < run.settings.coverage:
@@ -157,37 +199,66 @@ async def evaluate(run: RunContext, candidate: Program, against: Program) -> Eva
     return EvaluationResult(candidate, against, True, pairs.gain, why)
 
 
-def _pair_means(run: RunContext, before: Mapping[str, float], after: Mapping[str, float]) -> PairedScores:
-    first, second = ({task: [score] for task, score in scores.items()} for scores in (before, after))
+def _pair_means(
+    run: RunContext, before: Mapping[str, float], after: Mapping[str, float]
+) -> PairedScores:
+    first, second = (
+        {task: [score] for task, score in scores.items()} for scores in (before, after)
+    )
     return pair_scores(first, second, [task.id for task in run.val])
 
 
-async def _screen(run: RunContext, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
+async def _screen(
+    run: RunContext, candidate: Program, against: Program
+) -> tuple[str, CandidateDecision | None]:
     state = run.state
     record = state.step.get("screened")
     if record is None:
         before = state.candidates[against.digest].scores
         measured, bar = [task for task in run.val if task.id in before], run.settings.fail_below
-        failed, passing = ([task for task in measured if (before[task.id] < bar) is fails] for fails in (True, False))
+        failed, passing = (
+            [task for task in measured if (before[task.id] < bar) is fails]
+            for fails in (True, False)
+        )
         sample = [*failed[:SCREEN_SIZE], *passing[:SCREEN_SIZE]]
-        trials = await run.measure([(candidate, task, 0) for task in sample], f"screen/{state.iteration}")
+        trials = await run.measure(
+            [(candidate, task, 0) for task in sample], f"screen/{state.iteration}"
+        )
         after = mean_scores(trials)
         if why := acceptance.tampering_reason(trials):
             return why, CandidateDecision.TAMPERED
-        fixed = [task.id for task in sample if task.id in after and after[task.id] > before[task.id]]
-        broken = [task.id for task in sample if task.id in after and after[task.id] < before[task.id]]
+        fixed = [
+            task.id for task in sample if task.id in after and after[task.id] > before[task.id]
+        ]
+        broken = [
+            task.id for task in sample if task.id in after and after[task.id] < before[task.id]
+        ]
         # A sample is too small to reject an edit that changes nothing.
         passed = bool(fixed) or not broken
         why = f"of {len(sample)} tasks {len(fixed)} better, {len(broken)} worse"
-        record = run.note("screened", iteration=state.iteration, candidate=candidate.digest, passed=passed, why=why)
+        record = run.note(
+            "screened",
+            iteration=state.iteration,
+            candidate=candidate.digest,
+            passed=passed,
+            why=why,
+        )
     return record["why"], None if record["passed"] else CandidateDecision.SCREENED_OUT
 
 
-async def _measure_pairs(run: RunContext, candidate: Program, against: Program) -> Mapping[str, Any]:
+async def _measure_pairs(
+    run: RunContext, candidate: Program, against: Program
+) -> Mapping[str, Any]:
     number = run.state.iteration
     repeats = range(run.settings.repeats)
-    # The parent is measured again beside the candidate, so that a drift of the executor favours neither.
-    requests = [(arm, task, repeat) for repeat in repeats for task in run.val for arm in (against, candidate)]
+    # The parent is measured again beside the candidate, so that a drift of the executor favours
+    # neither.
+    requests = [
+        (arm, task, repeat)
+        for repeat in repeats
+        for task in run.val
+        for arm in (against, candidate)
+    ]
     trials = await run.measure(requests, f"val/{number}")
     scores, before = (mean_scores(trials, arm.digest) for arm in (candidate, against))
     pairs = _pair_means(run, before, scores)
@@ -206,7 +277,9 @@ async def _measure_pairs(run: RunContext, candidate: Program, against: Program) 
 
 
 def commit_to_frontier(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
-    """Give a candidate a place in the frontier, which is provisional until the sealed test: the commit of EvoSkill."""
+    """Give a candidate a place in the frontier, which is provisional until the sealed test: the
+    commit of EvoSkill.
+    """
     state, digest = run.state, evaluated.candidate.digest
     if evaluated.decision or not evaluated.safe or evaluated.delta is None:
         decision = CandidateDecision(evaluated.decision or CandidateDecision.REFUSED)
@@ -217,8 +290,12 @@ def commit_to_frontier(run: RunContext, evaluated: EvaluationResult) -> CommitRe
     offer = frontier.offer(child, gain=evaluated.delta, parent=parent)
     why = evaluated.why if offer.admitted else f"{offer.entry} ({evaluated.why})"
     decision = CandidateDecision.ADMITTED if offer.admitted else CandidateDecision.REJECTED
-    record_decision(run, decision, why, digest, tuple(member.digest for member in offer.frontier.members))
-    return CommitResult(evaluated.candidate if offer.admitted else evaluated.against, offer.admitted, why)
+    record_decision(
+        run, decision, why, digest, tuple(member.digest for member in offer.frontier.members)
+    )
+    return CommitResult(
+        evaluated.candidate if offer.admitted else evaluated.against, offer.admitted, why
+    )
 
 
 def commit_single(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
@@ -226,14 +303,17 @@ def commit_single(run: RunContext, evaluated: EvaluationResult) -> CommitResult:
     committed = commit_if_better(evaluated)
     not_accepted = CandidateDecision(evaluated.decision or CandidateDecision.REJECTED)
     decision = CandidateDecision.ADMITTED if committed.accepted else not_accepted
-    record_decision(run, decision, committed.why, evaluated.candidate.digest, (committed.program.digest,))
+    record_decision(
+        run, decision, committed.why, evaluated.candidate.digest, (committed.program.digest,)
+    )
     return committed
 
 
 async def _choose_finalist(run: RunContext) -> tuple[RunCandidate, float] | None:
     """Return the best of the members that are better than the base, with its gain in validation.
 
-    The best few are measured once more before one of them is the finalist. Raises BudgetSpent, RunStopped.
+    The best few are measured once more before one of them is the finalist. Raises BudgetSpent,
+    RunStopped.
     """
     state = run.state
     base = state.candidates[state.base]
@@ -242,33 +322,49 @@ async def _choose_finalist(run: RunContext) -> tuple[RunCandidate, float] | None
         for candidate in state.members
         if candidate.digest != state.base and _mean_gain(candidate.scores, base.scores) > 0
     ]
-    best = sorted(better, key=lambda candidate: (candidate.rank, -candidate.iteration), reverse=True)[:REMEASURED_BEST]
+    best = sorted(
+        better, key=lambda candidate: (candidate.rank, -candidate.iteration), reverse=True
+    )[:REMEASURED_BEST]
     if not best:
         return None
     # A repeat that no comparison used, so that nothing comes from the cache.
     fresh = run.settings.repeats + 1
     arms = [run.base, *(run.program(candidate.digest) for candidate in best)]
-    trials = await run.measure([(arm, task, fresh) for task in run.val for arm in arms], "confirm/val")
+    trials = await run.measure(
+        [(arm, task, fresh) for task in run.val for arm in arms], "confirm/val"
+    )
     anew = {arm.digest: mean_scores(trials, arm.digest) for arm in arms}
     # A continued run has the record already.
     if not state.confirmed:
         run.note("confirmed", scores=anew)
     pooled = {
-        candidate.digest: _pool_scores(candidate.scores, anew[candidate.digest], run.settings.repeats)
+        candidate.digest: _pool_scores(
+            candidate.scores, anew[candidate.digest], run.settings.repeats
+        )
         for candidate in (base, *best)
     }
-    standing = [candidate for candidate in best if _mean_gain(pooled[candidate.digest], pooled[base.digest]) > 0]
+    standing = [
+        candidate
+        for candidate in best
+        if _mean_gain(pooled[candidate.digest], pooled[base.digest]) > 0
+    ]
     if not standing:
         return None
-    finalist = max(standing, key=lambda candidate: (fmean(pooled[candidate.digest].values()), -candidate.size))
+    finalist = max(
+        standing, key=lambda candidate: (fmean(pooled[candidate.digest].values()), -candidate.size)
+    )
     # The gain of the first measurement, as the other gates report it.
     return finalist, _mean_gain(finalist.scores, base.scores)
 
 
-def _pool_scores(selected: Mapping[str, float], anew: Mapping[str, float], repeats: int) -> dict[str, float]:
+def _pool_scores(
+    selected: Mapping[str, float], anew: Mapping[str, float], repeats: int
+) -> dict[str, float]:
     both = {**anew, **selected}
     return {
-        task: (selected[task] * repeats + anew[task]) / (repeats + 1) if task in selected and task in anew else score
+        task: (selected[task] * repeats + anew[task]) / (repeats + 1)
+        if task in selected and task in anew
+        else score
         for task, score in both.items()
     }
 
@@ -293,7 +389,9 @@ def _end_reason(run: RunContext, done: int) -> str:
     return ""
 
 
-FRONTIER = SearchGate(_calibrate, _gather, evaluate, commit_to_frontier, _end_reason, _choose_finalist)
+FRONTIER = SearchGate(
+    _calibrate, _gather, evaluate, commit_to_frontier, _end_reason, _choose_finalist
+)
 """The gate that keeps the best few programs, by validation."""
 
 SINGLE = replace(FRONTIER, commit=commit_single)
@@ -301,10 +399,14 @@ SINGLE = replace(FRONTIER, commit=commit_single)
 
 
 def evoskill(run: RunContext) -> Optimizer:
-    """Return the loop of EvoSkill: a frontier, parents as the settings say, and a new batch in every round."""
+    """Return the loop of EvoSkill: a frontier, parents as the settings say, and a new batch in
+    every round.
+    """
     return plan_edits(run, ParentStrategy(run.settings.parent))
 
 
 def reflection(run: RunContext) -> Optimizer:
-    """Return the reflection optimizer of Autogenesis: one program, executed again only after it changed."""
+    """Return the reflection optimizer of Autogenesis: one program, executed again only after it
+    changed.
+    """
     return plan_edits(run, ParentStrategy.BEST, fresh_only=True)

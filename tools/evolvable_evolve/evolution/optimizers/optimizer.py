@@ -1,4 +1,5 @@
-"""Optimizers: what each brings to the loop, how one is opened by its name, and the gate that it cannot replace.
+"""Optimizers: what each brings to the loop, how one is opened by its name, and the gate that it
+cannot replace.
 
 Here is also the default, greedy.
 """
@@ -11,7 +12,14 @@ from typing import Any
 
 from evolvable_evolve.evolution import search_operators, structure_round
 from evolvable_evolve.evolution.acceptance import SearchGate
-from evolvable_evolve.evolution.operators import STRUCTURE_MODE, Builder, Improve, OptimizerStep, Reflect, Select
+from evolvable_evolve.evolution.operators import (
+    STRUCTURE_MODE,
+    Builder,
+    Improve,
+    OptimizerStep,
+    Reflect,
+    Select,
+)
 from evolvable_evolve.evolution.optimizer_registry import GATES, optimizer_kind
 from evolvable_evolve.evolution.proposers import Evidence
 from evolvable_evolve.evolution.run_config import ParentStrategy
@@ -23,9 +31,10 @@ from evolvable_store.errors import InvalidArgument
 class Optimizer:
     """The operators of an optimizer up to a changed program, and where each round starts from.
 
-    reflect, select, build: bound to a run; `build` records its program with `search_operators.record_candidate`.
-    fresh_only: the training batch changes only after an edit was accepted, because a rejected one changed nothing.
-    converged: returns why no further round is worth it, '' while one is.
+    reflect, select, build: bound to a run; `build` records its program with
+    `search_operators.record_candidate`. fresh_only: the training batch changes only after an edit
+    was accepted, because a rejected one changed nothing. converged: returns why no further round is
+    worth it, '' while one is.
     """
 
     reflect: Reflect[Sequence[Evidence], Any]
@@ -37,7 +46,10 @@ class Optimizer:
 
 
 def open_optimizer(run: RunContext) -> Optimizer:
-    """Return the optimizer that the settings of a run name. Raises InvalidArgument for a target that is gone."""
+    """Return the optimizer that the settings of a run name.
+
+    Raises InvalidArgument for a target that is gone.
+    """
     name = run.settings.optimizer
     make: Callable[[RunContext], Optimizer] = _load_target(name, optimizer_kind(name).target)
     return make(run)
@@ -50,7 +62,10 @@ def open_gate(run: RunContext) -> SearchGate:
 
 
 def _load_target(optimizer: str, target: str) -> Any:
-    """Return the object of a target MODULE:NAME. It is imported by name: a run needs one optimizer and its gate."""
+    """Return the object of a target MODULE:NAME.
+
+    It is imported by name: a run needs one optimizer and its gate.
+    """
     module, _, name = target.partition(":")
     # Another package may name what is not there any more.
     try:
@@ -63,7 +78,9 @@ def _load_target(optimizer: str, target: str) -> Any:
 def compose_step(
     run: RunContext, optimizer: Optimizer, gate: SearchGate
 ) -> OptimizerStep[Sequence[Evidence], Any, Any]:
-    """Return one round of an optimizer: its operators, the mask, and Evaluate and Commit of its gate."""
+    """Return one round of an optimizer: its operators, the mask, and Evaluate and Commit of its
+    gate.
+    """
     return OptimizerStep(
         optimizer.reflect,
         optimizer.select,
@@ -83,6 +100,12 @@ def plan_edits(run: RunContext, strategy: ParentStrategy, *, fresh_only: bool = 
     if run.settings.mode == STRUCTURE_MODE:
         operators = structure_round.reflect, structure_round.select, structure_round.build
     else:
-        operators = search_operators.reflect, search_operators.select_intents, search_operators.build
+        operators = (
+            search_operators.reflect,
+            search_operators.select_intents,
+            search_operators.build,
+        )
     reflect, select, build = operators
-    return Optimizer(partial(reflect, run), partial(select, run), partial(build, run), strategy, fresh_only)
+    return Optimizer(
+        partial(reflect, run), partial(select, run), partial(build, run), strategy, fresh_only
+    )

@@ -1,8 +1,10 @@
-"""Reinforce++ and GRPO: rollouts of one task are compared with each other, and the proposer gets their contrasts.
+"""Reinforce++ and GRPO: rollouts of one task are compared with each other, and the proposer gets
+their contrasts.
 
-The instances of Autogenesis (arXiv 2604.15034, E.3.6 and E.3.7), with these differences: rewards are scores of training
-tasks, the answer under the base is the reference, and the gate decides whether an edit is kept. The figures computed
-from the rewards are recorded as a diagnosis. Contrasts are chosen by rewards alone; an objective decides nothing.
+The instances of Autogenesis (arXiv 2604.15034, E.3.6 and E.3.7), with these differences: rewards
+are scores of training tasks, the answer under the base is the reference, and the gate decides
+whether an edit is kept. The figures computed from the rewards are recorded as a diagnosis.
+Contrasts are chosen by rewards alone; an objective decides nothing.
 """
 
 from collections import Counter
@@ -21,12 +23,15 @@ from evolvable_evolve.evolution.search_operators import make_evidence
 from evolvable_evolve.evolution.task import Trial
 
 FIRST_SAMPLE, ROUND = 10_000, 16
-"""Rollouts of an iteration are repeats from the first number on, this far apart: no comparison has these repeats."""
+"""Rollouts of an iteration are repeats from the first number on, this far apart: no comparison has
+these repeats.
+"""
 
 CONTRASTS = (
-    "contrasts names rollouts of one task under the same resources, of which one passed and another failed. better and"
-    " worse are samples of the evidence; advantage is the distance to the mean of the task, in standard deviations."
-    " What the better one did and the worse one did not is what the resources should ask for. Signals are no scores."
+    "contrasts names rollouts of one task under the same resources, of which one passed and "
+    "another failed. better and worse are samples of the evidence; advantage is the distance to "
+    "the mean of the task, in standard deviations. What the better one did and the worse one did "
+    "not is what the resources should ask for. Signals are no scores."
 )
 """Instructions that a proposer gets in addition where rollouts are compared."""
 
@@ -50,12 +55,17 @@ class _Group:
 
     @property
     def differs(self) -> bool:
-        """Whether one passed and another failed: only then the group says what a good rollout does otherwise."""
+        """Whether one passed and another failed: only then the group says what a good rollout does
+        otherwise.
+        """
         return self.best.passed and not self.worst.passed
 
     @property
     def gap(self) -> float:
-        return (self.best.sample or {}).get("advantage", 0.0) - (self.worst.sample or {}).get("advantage", 0.0)
+        return (self.best.sample or {}).get(
+            "advantage",
+            0.0,
+        ) - (self.worst.sample or {}).get("advantage", 0.0)
 
 
 def grpo(run: RunContext) -> Optimizer:
@@ -78,10 +88,14 @@ def _make_optimizer(run: RunContext, sample: Any) -> Optimizer:
             return []
         return await search_operators.reflect(run, rollouts, program, guide)
 
-    return Optimizer(reflect, partial(search_operators.select_intents, run), partial(search_operators.build, run))
+    return Optimizer(
+        reflect, partial(search_operators.select_intents, run), partial(search_operators.build, run)
+    )
 
 
-async def _sample_groups(run: RunContext, traces: Sequence[Evidence], program: Program) -> list[_Group]:
+async def _sample_groups(
+    run: RunContext, traces: Sequence[Evidence], program: Program
+) -> list[_Group]:
     """Run each task of the batch several times, and record the signals of each group."""
     found = await _rollouts(run, traces, program, run.settings.rollouts)
     groups, records, failed = list[_Group](), list[dict[str, Any]](), _failed_categories(traces)
@@ -100,24 +114,32 @@ async def _sample_groups(run: RunContext, traces: Sequence[Evidence], program: P
                 failed,
                 _sample(number, len(trials), advantage=advantage, ratio=ratio),
             )
-            for number, (trial, advantage, ratio) in enumerate(zip(trials, signal.advantages, ratios, strict=True), 1)
+            for number, (trial, advantage, ratio) in enumerate(
+                zip(trials, signal.advantages, ratios, strict=True), 1
+            )
         ]
         groups += [_Group(samples)] if samples else []
     _record_signals(run, records, groups)
     return groups
 
 
-async def _sample_successors(run: RunContext, traces: Sequence[Evidence], program: Program) -> list[_Group]:
+async def _sample_successors(
+    run: RunContext, traces: Sequence[Evidence], program: Program
+) -> list[_Group]:
     """Run each task of the batch once more, and record the signals of each new rollout."""
     found = await _rollouts(run, traces, program, 1)
-    reference = await run.measure([(run.base, trace.task, 0) for trace in traces], f"train/{run.state.iteration}/base")
+    reference = await run.measure(
+        [(run.base, trace.task, 0) for trace in traces], f"train/{run.state.iteration}/base"
+    )
     groups, records, failed = list[_Group](), list[dict[str, Any]](), _failed_categories(traces)
     for trace, base in zip(traces, reference, strict=True):
         # The rollout that the batch already has is the first of the pair.
         pair = [replace(trace, sample=_sample(1, 2))]
         for trial in found[trace.task.id]:
             ratio = surrogates.text_similarity(trace.trial.output, trial.output)
-            to_base = surrogates.text_similarity(base.output if base.outcome.counts else "", trial.output)
+            to_base = surrogates.text_similarity(
+                base.output if base.outcome.counts else "", trial.output
+            )
             signal = surrogates.reinforce_signal(trial.score or 0.0, ratio, to_base)
             records.append({"task": trace.task.id, **asdict(signal)})
             sample = _sample(2, 2, advantage=signal.advantage, ratio=ratio)
@@ -133,7 +155,9 @@ async def _rollouts(
     """Return new rollouts of each task under the program that count. They are billed as trials."""
     first = FIRST_SAMPLE + run.state.iteration * ROUND
     # No other iteration has these repeats, so none of them comes from the cache.
-    requests = [(program, trace.task, first + number) for trace in traces for number in range(count)]
+    requests = [
+        (program, trace.task, first + number) for trace in traces for number in range(count)
+    ]
     trials = await run.measure(requests, f"train/{run.state.iteration}/samples")
     found: dict[str, list[Trial]] = {trace.task.id: [] for trace in traces}
     for trial in trials:
@@ -150,27 +174,37 @@ def _sample(number: int, of: int, **signals: float) -> dict[str, float]:
     return {"number": number, "of": of} | {name: round(value, 4) for name, value in signals.items()}
 
 
-def _record_signals(run: RunContext, signals: Sequence[Mapping[str, Any]], groups: Sequence[_Group]) -> None:
+def _record_signals(
+    run: RunContext, signals: Sequence[Mapping[str, Any]], groups: Sequence[_Group]
+) -> None:
     """Record the signals of an iteration, once: a continued run comes here again."""
     number = run.state.iteration
     # The number of the iteration is its key.
     if not any(record["iteration"] == number for record in run.state.signals):
         contrasts = sum(group.differs for group in groups)
         name = run.settings.optimizer
-        run.note("signals", iteration=number, optimizer=name, groups=list(signals), contrasts=contrasts)
+        run.note(
+            "signals", iteration=number, optimizer=name, groups=list(signals), contrasts=contrasts
+        )
 
 
 def _comparison(groups: Sequence[_Group]) -> tuple[list[Evidence], QuestionGuide]:
-    """Return the rollouts for the proposer: the best and the worst of each contrast, else the worst."""
+    """Return the rollouts for the proposer: the best and the worst of each contrast, else the
+    worst.
+    """
     # The widest contrast first, because a question may be cut to a few.
     contrasts = sorted((group for group in groups if group.differs), key=lambda group: -group.gap)
     alike = [group.worst for group in groups if not group.differs]
     rollouts = [rollout for group in contrasts for rollout in (group.worst, group.best)]
-    rollouts += [rollout for rollout in alike if not rollout.passed] + [rollout for rollout in alike if rollout.passed][
-        :MAX_PASSED
-    ]
+    rollouts += [rollout for rollout in alike if not rollout.passed] + [
+        rollout for rollout in alike if rollout.passed
+    ][:MAX_PASSED]
     pairs = [
-        {"task": group.best.task.id, "better": dict(group.best.sample or {}), "worse": dict(group.worst.sample or {})}
+        {
+            "task": group.best.task.id,
+            "better": dict(group.best.sample or {}),
+            "worse": dict(group.worst.sample or {}),
+        }
         for group in contrasts
     ]
     return rollouts, QuestionGuide(CONTRASTS, {"contrasts": pairs})

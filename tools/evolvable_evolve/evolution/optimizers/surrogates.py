@@ -1,7 +1,9 @@
-"""The surrogates of Reinforce++ and GRPO as Autogenesis defines them (arXiv 2604.15034, E.3.6 and E.3.7).
+"""The surrogates of Reinforce++ and GRPO as Autogenesis defines them (arXiv 2604.15034, E.3.6 and
+E.3.7).
 
-Pure functions. They describe how far an answer moved and how it was rewarded, and decide nothing: an objective is
-largest for a good answer that equals the one before, so a search by it would reward standing still.
+Pure functions. They describe how far an answer moved and how it was rewarded, and decide nothing:
+an objective is largest for a good answer that equals the one before, so a search by it would reward
+standing still.
 """
 
 import math
@@ -35,9 +37,9 @@ def tokenize(text: str) -> list[str]:
 def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
     """Return the Levenshtein distance of two sequences of tokens.
 
-    The bit-parallel algorithm of Myers (1999) in the form of Hyyrö (2003): exact, and one addition of long integers for
-    each token, so two answers of 4,000 tokens take some hundredths of a second. Written here because the libraries for
-    it are compiled, and nothing else needs them.
+    The bit-parallel algorithm of Myers (1999) in the form of Hyyrö (2003): exact, and one addition
+    of long integers for each token, so two answers of 4,000 tokens take some hundredths of a
+    second. Written here because the libraries for it are compiled, and nothing else needs them.
     """
     if not first or not second:
         return len(first) + len(second)
@@ -47,7 +49,8 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
         places[token] = places.get(token, 0) | 1 << at
     size, last = len(first), 1 << len(first) - 1
     whole = (1 << size) - 1
-    # Bits of a column of the distance table: where it rises and where it falls by one. `distance` is its last cell.
+    # Bits of a column of the distance table: where it rises and where it falls by one. `distance`
+    # is its last cell.
     plus, minus, distance = whole, 0, size
     for token in second:
         here = places.get(token, 0)
@@ -61,7 +64,9 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
 
 
 def token_similarity(first: Sequence[str], second: Sequence[str]) -> float:
-    """Return η = 1 - distance / longer length of two token sequences (E.3.6); 0 where either is empty, or both are."""
+    """Return η = 1 - distance / longer length of two token sequences (E.3.6); 0 where either is
+    empty, or both are.
+    """
     if not first or not second:
         return 0.0
     return 1.0 - edit_distance(first, second) / max(len(first), len(second))
@@ -85,7 +90,9 @@ class ReinforceSignal:
     objective: float
 
 
-def reinforce_objective(ratio: float, advantage: float, epsilon: float = EPSILON) -> tuple[float, float]:
+def reinforce_objective(
+    ratio: float, advantage: float, epsilon: float = EPSILON
+) -> tuple[float, float]:
     """Return the clipped ratio and the objective of Reinforce++ (E.3.6).
 
     clipped = clip(π, 1 - ε, 1 + ε), J = min(π A, clipped A).
@@ -116,7 +123,9 @@ def reinforce_signal(
     penalty = beta * abs(math.log(max(reference_similarity, epsilon_0)))
     advantage = reward - penalty
     clipped, objective = reinforce_objective(ratio, advantage, epsilon)
-    return ReinforceSignal(reward, reference_similarity, penalty, advantage, ratio, clipped, objective)
+    return ReinforceSignal(
+        reward, reference_similarity, penalty, advantage, ratio, clipped, objective
+    )
 
 
 def group_advantages(rewards: Sequence[float]) -> list[float]:
@@ -137,7 +146,14 @@ def grpo_objective(ratio: float, advantage: float, epsilon: float = EPSILON) -> 
 
     J = min(π A, clipped A), where clipped = min(π, 1 + ε) if A >= 0, else max(π, 1 - ε).
     """
-    clipped = min(ratio, 1 + epsilon) if advantage >= 0 else max(ratio, 1 - epsilon)
+    clipped = (
+        min(
+            ratio,
+            1 + epsilon,
+        )
+        if advantage >= 0
+        else max(ratio, 1 - epsilon)
+    )
     return min(ratio * advantage, clipped * advantage)
 
 
@@ -151,7 +167,9 @@ class GroupSignal:
     objectives: tuple[float, ...]
 
 
-def group_signal(rewards: Sequence[float], ratios: Sequence[float], epsilon: float = EPSILON) -> GroupSignal:
+def group_signal(
+    rewards: Sequence[float], ratios: Sequence[float], epsilon: float = EPSILON
+) -> GroupSignal:
     """Return the signals of one group (E.3.7). ratios: π_i = η(y before, y_i)."""
     advantages = group_advantages(rewards)
     pairs = zip(ratios, advantages, strict=True)

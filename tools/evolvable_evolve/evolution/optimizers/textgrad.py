@@ -1,9 +1,10 @@
-"""Textual gradients: critiques of single trials, collected by variable, and one rewrite of each variable that they
-name.
+"""Textual gradients: critiques of single trials, collected by variable, and one rewrite of each
+variable that they name.
 
-The TextGrad instance of Autogenesis (arXiv 2604.15034, E.3.5), with these differences: a critique goes to the variables
-that it names, only training tasks are criticised, no critique that repeats a task is used, and the gate decides whether
-a rewrite is kept. The buffers are records of the ledger: the last ten critiques of each variable since the last commit.
+The TextGrad instance of Autogenesis (arXiv 2604.15034, E.3.5), with these differences: a critique
+goes to the variables that it names, only training tasks are criticised, no critique that repeats a
+task is used, and the gate decides whether a rewrite is kept. The buffers are records of the ledger:
+the last ten critiques of each variable since the last commit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,22 +35,31 @@ FILE = "file"
 
 
 def program_variables(run: RunContext, program: Program) -> list[ResourceVariable]:
-    """Return the variables of a program that the run may change, those of a part in the order of its files.
+    """Return the variables of a program that the run may change, those of a part in the order of
+    its files.
 
     Frozen parts and sections have none.
     """
     found = []
     for part in program.parts:
         if part.kind in run.mask.kinds and part.ref not in run.mask.fixed and not part.is_frozen:
-            found += [variable for variable in list_variables(part, _files(part)) if variable.evolvable]
+            found += [
+                variable for variable in list_variables(part, _files(part)) if variable.evolvable
+            ]
     return found
 
 
 def smallest_variables(variables: Sequence[ResourceVariable]) -> list[ResourceVariable]:
-    """Return variables that do not overlap and together cover most: sections, else whole files; descriptions last."""
+    """Return variables that do not overlap and together cover most: sections, else whole files;
+    descriptions last.
+    """
     # A file with sections is covered by them, except for its text before the first.
     divided = {file_of(variable.id) for variable in variables if variable.role == "section"}
-    found = [variable for variable in variables if (variable.role == FILE) is not (file_of(variable.id) in divided)]
+    found = [
+        variable
+        for variable in variables
+        if (variable.role == FILE) is not (file_of(variable.id) in divided)
+    ]
     return sorted(found, key=lambda variable: variable.role == "description")
 
 
@@ -59,18 +69,31 @@ def file_of(variable: str) -> str:
 
 
 def overlap(first: str, second: str) -> bool:
-    """Return whether two variables have text in common: they are one, or one is the file of the other."""
-    return first == second or (file_of(first) == file_of(second) and not ("#" in first and "#" in second))
+    """Return whether two variables have text in common: they are one, or one is the file of the
+    other.
+    """
+    return first == second or (
+        file_of(first) == file_of(second) and not ("#" in first and "#" in second)
+    )
 
 
 def set_program_variables(program: Program, values: Mapping[str, str]) -> Program:
-    """Return the program with these variables set. Raises InvalidArgument, Refused as `apply_variables`."""
+    """Return the program with these variables set.
+
+    Raises InvalidArgument, Refused as `apply_variables`.
+    """
     parts = []
     for part in program.parts:
-        own = {variable: value for variable, value in values.items() if variable.startswith(f"{part.ref}/")}
+        own = {
+            variable: value
+            for variable, value in values.items()
+            if variable.startswith(f"{part.ref}/")
+        }
         if own:
             after = apply_variables(part, _files(part), own)
-            part = make_part(part.kind, part.name, {path: file.data for path, file in after.items()})
+            part = make_part(
+                part.kind, part.name, {path: file.data for path, file in after.items()}
+            )
         parts.append(part)
     return make_program(parts)
 
@@ -104,12 +127,19 @@ class VariableGradient:
 def textgrad(run: RunContext) -> Optimizer:
     """Return the optimizer by textual gradients."""
     return Optimizer(
-        partial(_reflect, run), partial(_select, run), partial(_rewrite, run), converged=partial(_convergence, run)
+        partial(_reflect, run),
+        partial(_select, run),
+        partial(_rewrite, run),
+        converged=partial(_convergence, run),
     )
 
 
-async def _reflect(run: RunContext, traces: Sequence[Evidence], program: Program) -> Sequence[VariableGradient]:
-    """Have every trial criticised (Loss and Backward), and return the buffers with a new critique."""
+async def _reflect(
+    run: RunContext, traces: Sequence[Evidence], program: Program
+) -> Sequence[VariableGradient]:
+    """Have every trial criticised (Loss and Backward), and return the buffers with a
+    new critique.
+    """
     variables = program_variables(run, program)
     waiting: NeedsAnswer | None = None
     for trace in traces:
@@ -123,13 +153,20 @@ async def _reflect(run: RunContext, traces: Sequence[Evidence], program: Program
     if waiting is not None:
         raise waiting
     new = {
-        name for record in run.state.gradients if record["iteration"] == run.state.iteration for name in record["to"]
+        name
+        for record in run.state.gradients
+        if record["iteration"] == run.state.iteration
+        for name in record["to"]
     }
     buffers = {
         name: [run.folder.read_json(artifact) for artifact in artifacts]
         for name, artifacts in gradient_buffers(run.state).items()
     }
-    return [VariableGradient(name, tuple(map(str, critiques))) for name, critiques in buffers.items() if name in new]
+    return [
+        VariableGradient(name, tuple(map(str, critiques)))
+        for name, critiques in buffers.items()
+        if name in new
+    ]
 
 
 def _record_gradient(
@@ -139,9 +176,14 @@ def _record_gradient(
     program: Program,
     variables: Sequence[ResourceVariable],
 ) -> None:
-    """Record a critic's answer on a trial and the variables that it goes to; once: a continued run comes here again."""
+    """Record a critic's answer on a trial and the variables that it goes to; once: a continued run
+    comes here again.
+    """
     state, task = run.state, evidence.task
-    if any((record["iteration"], record["task"]) == (state.iteration, task.id) for record in state.gradients):
+    if any(
+        (record["iteration"], record["task"]) == (state.iteration, task.id)
+        for record in state.gradients
+    ):
         return
     hide = make_masker(task.expected, task.prompt)
     critique = hide(str(answer["critique"]).strip()[:MAX_CRITIQUE]) if answer["change"] else ""
@@ -149,7 +191,16 @@ def _record_gradient(
     texts = "\n".join(text for part in program.parts for text in part.texts.values())
     leaks = run.corpus.leaks(critique, texts)
     variable_ids = {variable.id for variable in variables}
-    chosen = [name for name in dict.fromkeys(map(str, answer["variables"])) if name in variable_ids]
+    chosen = [
+        name
+        for name in dict.fromkeys(
+            map(
+                str,
+                answer["variables"],
+            )
+        )
+        if name in variable_ids
+    ]
     # A critique that names no variable goes to all of them, at their smallest.
     to = chosen or [variable.id for variable in smallest_variables(variables)]
     used = bool(critique) and not leaks
@@ -167,7 +218,9 @@ def _record_gradient(
 
 
 def gradient_buffers(state: RunState) -> dict[str, list[str]]:
-    """Return by variable the names of the critiques in its buffer: the last ones since the last commit, each once."""
+    """Return by variable the names of the critiques in its buffer: the last ones since the last
+    commit, each once.
+    """
     since, found = _last_commit(state), dict[str, list[str]]()
     for record in state.gradients:
         for name in record["to"] if record["iteration"] > since else ():
@@ -182,7 +235,11 @@ def gradient_buffers(state: RunState) -> dict[str, list[str]]:
 
 def _last_commit(state: RunState) -> int:
     """Return the number of the last iteration that was accepted, 0 without one."""
-    accepted = (record["iteration"] for record in state.iterations if record["decision"] == CandidateDecision.ADMITTED)
+    accepted = (
+        record["iteration"]
+        for record in state.iterations
+        if record["decision"] == CandidateDecision.ADMITTED
+    )
     return max(accepted, default=0)
 
 
@@ -197,8 +254,12 @@ async def _select(
     return chosen[: search_operators.allowed_edits(run)]
 
 
-async def _rewrite(run: RunContext, program: Program, changes: Sequence[VariableGradient]) -> Program:
-    """Have each variable rewritten, and return the program with the new values, recorded as the candidate."""
+async def _rewrite(
+    run: RunContext, program: Program, changes: Sequence[VariableGradient]
+) -> Program:
+    """Have each variable rewritten, and return the program with the new values, recorded as the
+    candidate.
+    """
     # A continued run has the candidate in the ledger, and asks nothing again.
     if (done := run.state.step.get("built")) is not None:
         return run.program(done["candidate"])
@@ -206,7 +267,9 @@ async def _rewrite(run: RunContext, program: Program, changes: Sequence[Variable
     values: dict[str, str] = {}
     for change in changes:
         tried = _rejected_values(run, change.variable)
-        question = rewrite_question(variables[change.variable], change.critiques, tried, redactor=run.redactor)
+        question = rewrite_question(
+            variables[change.variable], change.critiques, tried, redactor=run.redactor
+        )
         value = str((await run.ask(question))["value"])
         if value != variables[change.variable].value:
             values[change.variable] = value
@@ -214,7 +277,9 @@ async def _rewrite(run: RunContext, program: Program, changes: Sequence[Variable
     if after.digest == program.digest:
         return program
     run.mask.check(program, after)  # before anything of it is recorded; Improve checks again
-    critique = one_line(next(change.critiques[-1] for change in changes if change.variable in values))
+    critique = one_line(
+        next(change.critiques[-1] for change in changes if change.variable in values)
+    )
     now = [record for record in run.state.gradients if record["iteration"] == run.state.iteration]
     answered = tuple(record["task"] for record in now if set(record["to"]) & values.keys())
     search_operators.record_candidate(
@@ -224,13 +289,17 @@ async def _rewrite(run: RunContext, program: Program, changes: Sequence[Variable
 
 
 def _rejected_values(run: RunContext, variable: str) -> list[dict[str, Any]]:
-    """Return the values of a variable that were tried since the last commit and rejected, with their outcome."""
+    """Return the values of a variable that were tried since the last commit and rejected, with
+    their outcome.
+    """
     state, found = run.state, list[dict[str, Any]]()
     since = _last_commit(state)
     for digest in state.history:
         candidate = state.candidates[digest]
         if candidate.iteration > since and candidate.decision is not CandidateDecision.ADMITTED:
-            values = {each.id: each.value or "" for each in program_variables(run, run.program(digest))}
+            values = {
+                each.id: each.value or "" for each in program_variables(run, run.program(digest))
+            }
             gain = {} if candidate.delta is None else {"difference": round(candidate.delta, 4)}
             if f"rewrite {variable}" in candidate.operations and variable in values:
                 value = shorten(values[variable], MAX_TRIED // 2, MAX_TRIED // 2)
@@ -241,7 +310,8 @@ def _rejected_values(run: RunContext, variable: str) -> list[dict[str, Any]]:
 def _convergence(run: RunContext) -> str:
     """Return why no further round is worth it, '' while one is.
 
-    The reasons: nothing may be rewritten, the critic asks for no change, the gate rejects every rewrite.
+    The reasons: nothing may be rewritten, the critic asks for no change, the gate rejects every
+    rewrite.
     """
     state, most = run.state, run.settings.rejections
     since = _last_commit(state)
@@ -252,10 +322,20 @@ def _convergence(run: RunContext) -> str:
         if record["iteration"] > since:
             rounds.setdefault(record["iteration"], []).append(record)
     last = list(rounds.values())[-QUIET_ROUNDS:]
-    if len(last) == QUIET_ROUNDS and not any(record["change"] for records in last for record in records):
+    if len(last) == QUIET_ROUNDS and not any(
+        record["change"] for records in last for record in records
+    ):
         return f"the critic asked for no change in {QUIET_ROUNDS} rounds"
-    ends = [record["decision"] for record in state.iterations if record["decision"] not in _NO_CANDIDATE]
-    refused = sum(1 for _ in takewhile(lambda end: end in _TURNED_DOWN, reversed(ends)))
+    ends = [
+        record["decision"] for record in state.iterations if record["decision"] not in _NO_CANDIDATE
+    ]
+    refused = sum(
+        1
+        for _ in takewhile(
+            lambda end: end in _TURNED_DOWN,
+            reversed(ends),
+        )
+    )
     if most and refused >= most:
         return f"the gate rejected {refused} rewrites in a row"
     return ""

@@ -1,7 +1,8 @@
-"""Proposer models: the models that answer a run's questions, the questions of each role, and the parsing of answers.
+"""Proposer models: the models that answer a run's questions, the questions of each role, and the
+parsing of answers.
 
-Begin with `ProposerModel` and `ModelQuestion`. `proposer_question` and its siblings write the questions, `parse_plan`
-and `parse_edits` read the answers.
+Begin with `ProposerModel` and `ModelQuestion`. `proposer_question` and its siblings write the
+questions, `parse_plan` and `parse_edits` read the answers.
 """
 
 from evolvable_store import late_names
@@ -59,13 +60,13 @@ else:
         __name__,
         {
             "edit_plan": (
-                "Diagnosis EditIntent EditPlan FailureCause InvalidPlan REPAIRS RepairTag cards_wanted "
-                "one_line parse_cards parse_diagnoses parse_edits parse_plan"
+                "Diagnosis EditIntent EditPlan FailureCause InvalidPlan REPAIRS RepairTag "
+                "cards_wanted one_line parse_cards parse_diagnoses parse_edits parse_plan"
             ),
             "proposer_model": (
-                "HandOffModel JUDGE_ROLES ModelAnswer ModelQuestion ModelRole ModelSpec NeedsAnswer "
-                "NoAnswer PROPOSER_ROLES ProposerModel check_answer command_words find_endpoint "
-                "make_proposer_model named_model"
+                "HandOffModel JUDGE_ROLES ModelAnswer ModelQuestion ModelRole ModelSpec "
+                "NeedsAnswer NoAnswer PROPOSER_ROLES ProposerModel check_answer command_words "
+                "find_endpoint make_proposer_model named_model"
             ),
             "role_prompts": (
                 "Evidence MAX_CRITIQUE PastIteration QuestionGuide builder_question card_question "

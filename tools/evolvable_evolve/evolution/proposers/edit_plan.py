@@ -1,4 +1,6 @@
-"""A proposer's answer: diagnoses from a closed list of failure causes, and at most a few intents without text."""
+"""A proposer's answer: diagnoses from a closed list of failure causes, and at most a few intents
+without text.
+"""
 
 import json
 from collections.abc import Container, Mapping, Sequence
@@ -80,10 +82,12 @@ class Diagnosis:
 
 
 def parse_diagnoses(answer: Mapping[str, Any], question: ModelQuestion) -> tuple[Diagnosis, ...]:
-    """Return the diagnoses of an answer, at most one for each trial. question: the question that was answered.
+    """Return the diagnoses of an answer, at most one for each trial. question: the question that
+    was answered.
 
-    A diagnosis is unique only with a quote from the evidence, and without a second cause for the same trial. A repair
-    that does not fit its cause is replaced by the natural one. Diagnoses of tasks that were not shown are ignored.
+    A diagnosis is unique only with a quote from the evidence, and without a second cause for the
+    same trial. A repair that does not fit its cause is replaced by the natural one. Diagnoses of
+    tasks that were not shown are ignored.
     """
     texts, found = _shown_texts(question), dict[str, Diagnosis]()
     for item in answer["diagnoses"]:
@@ -94,10 +98,18 @@ def parse_diagnoses(answer: Mapping[str, Any], question: ModelQuestion) -> tuple
         elif task in texts:
             # On one line, because models break quotes differently.
             text = one_line(texts[task])
-            quotes = tuple(quote for quote in map(one_line, item.get("quotes", ())) if quote and quote in text)
-            tag = next((fit for fit in REPAIRS[cause] if fit == item.get("repair")), REPAIRS[cause][0])
-            better = str(item.get("better_agent", "")) if cause is FailureCause.BAD_ASSIGNMENT else ""
-            found[task] = Diagnosis(task, cause, bool(item["only_cause"]) and bool(quotes), tag, quotes, better)
+            quotes = tuple(
+                quote for quote in map(one_line, item.get("quotes", ())) if quote and quote in text
+            )
+            tag = next(
+                (fit for fit in REPAIRS[cause] if fit == item.get("repair")), REPAIRS[cause][0]
+            )
+            better = (
+                str(item.get("better_agent", "")) if cause is FailureCause.BAD_ASSIGNMENT else ""
+            )
+            found[task] = Diagnosis(
+                task, cause, bool(item["only_cause"]) and bool(quotes), tag, quotes, better
+            )
     return tuple(found.values())
 
 
@@ -106,7 +118,12 @@ def _shown_texts(question: ModelQuestion) -> dict[str, str]:
     texts: dict[str, str] = {}
     for example in question.data["evidence"]:
         words = (str(example.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
-        texts[example["task"]] = "\n".join([texts.get(example["task"], ""), *words])
+        texts[example["task"]] = "\n".join(
+            [
+                texts.get(example["task"], ""),
+                *words,
+            ]
+        )
     return texts
 
 
@@ -121,10 +138,11 @@ MAX_FIELD = 2_000
 
 @dataclass(frozen=True, slots=True)
 class EditIntent:
-    """One wanted edit, before its text is written. other: the second resource of a split or a merge.
+    """One wanted edit, before its text is written. other: the second resource of a split or a
+    merge.
 
-    tasks: of the evidence that it answers. capability, inputs, outputs, problem: of a new resource; modification: of an
-    existing one.
+    tasks: of the evidence that it answers. capability, inputs, outputs, problem: of a new resource;
+    modification: of an existing one.
     """
 
     op: EditOperation
@@ -146,8 +164,9 @@ class EditIntent:
 class EditPlan:
     """Plan of a proposer. Without intents there is nothing worth trying, and `why` says so.
 
-    why: the justification, for the history and for people; no builder sees it. dropped: intents that were refused, each
-    with its reason. restructure: instead of intents, a change of agents that the evidence carries.
+    why: the justification, for the history and for people; no builder sees it. dropped: intents
+    that were refused, each with its reason. restructure: instead of intents, a change of agents
+    that the evidence carries.
     """
 
     intents: tuple[EditIntent, ...]
@@ -162,12 +181,16 @@ class InvalidPlan(EvolvableError):
     """None of the intents of a proposer can be built."""
 
 
-PLAN_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("proposer.schema.json").read_text("utf-8"))
+PLAN_SCHEMA: dict[str, Any] = json.loads(
+    Path(__file__).with_name("proposer.schema.json").read_text("utf-8")
+)
 """JSON schema of a proposer's answer."""
 
 
 def structure_schema() -> dict[str, Any]:
-    """Return the plan's schema for tasks done by agents: a diagnosis may name the agent that should have done it."""
+    """Return the plan's schema for tasks done by agents: a diagnosis may name the agent that should
+    have done it.
+    """
     schema: dict[str, Any] = json.loads(json.dumps(PLAN_SCHEMA))
     schema["properties"]["diagnoses"]["items"]["properties"]["better_agent"] = {"type": "string"}
     return schema
@@ -184,14 +207,18 @@ def parse_plan(
 ) -> EditPlan:
     """Return the plan in a proposer's answer, without the intents that may not be built.
 
-    An intent answers at least one task that was shown, and not only failures whose cause is unclear or asks for another
-    structure. Of each resource the first intent is taken, and at most `max_edits` in all. An intent that repeats words
-    of a task which the program does not say itself is left out: a builder cannot write down what it does not get.
+    An intent answers at least one task that was shown, and not only failures whose cause is unclear
+    or asks for another structure. Of each resource the first intent is taken, and at most
+    `max_edits` in all. An intent that repeats words of a task which the program does not say itself
+    is left out: a builder cannot write down what it does not get.
 
-    question: the question that was answered. corpus: of the open tasks. A plan has no intents when the answer had
-    none; InvalidPlan is raised when it had some and none may be built.
+    question: the question that was answered. corpus: of the open tasks. A plan has no intents when
+    the answer had none; InvalidPlan is raised when it had some and none may be built.
     """
-    found, task_ids = parse_diagnoses(answer, question), {example["task"] for example in question.data["evidence"]}
+    found, task_ids = (
+        parse_diagnoses(answer, question),
+        {example["task"] for example in question.data["evidence"]},
+    )
     unclear = {diagnosis.task for diagnosis in found if not diagnosis.local}
     accepted, dropped = dict[str, EditIntent](), list[str]()
     for item in answer["intents"]:
@@ -213,13 +240,20 @@ def parse_plan(
                 dropped.append(f"{intent.op} {ref}: {leaks[0]}.")
                 del accepted[ref]
     if answer["intents"] and not accepted:
-        raise InvalidPlan(f"None of the intents can be built: {'; '.join(dropped)}", "The next iteration asks again.")
+        raise InvalidPlan(
+            f"None of the intents can be built: {'; '.join(dropped)}",
+            "The next iteration asks again.",
+        )
     summary, why = one_line(answer["summary"])[:500], str(answer["justification"])[:4_000]
     return EditPlan(tuple(accepted.values()), found, summary, why, tuple(dropped))
 
 
 def _parse_intent(
-    item: Mapping[str, Any], program: Program, task_ids: Container[str], unclear: set[str], kinds: frozenset[Kind]
+    item: Mapping[str, Any],
+    program: Program,
+    task_ids: Container[str],
+    unclear: set[str],
+    kinds: frozenset[Kind],
 ) -> EditIntent:
     op, parts, other = EditOperation(item["op"]), program.by_ref, ""
     kind, name = parse_part_ref(str(item["ref"]))
@@ -227,19 +261,36 @@ def _parse_intent(
         raise InvalidEdit(f"A {kind} may not be changed in this run.", "")
     # A create needs a free name, every other operation a part that is there.
     if (op is EditOperation.CREATE) is (name in parts):
-        raise InvalidEdit("It is there already." if name in parts else "There is none of this name.", "")
+        raise InvalidEdit(
+            "It is there already." if name in parts else "There is none of this name.", ""
+        )
     if name in parts and parts[name].is_frozen:
         raise InvalidEdit("It is frozen.", "")
     if op in (EditOperation.SPLIT, EditOperation.MERGE):
         second, other = parse_part_ref(str(item.get("other", "")))
         # A split makes the second resource, a merge needs it.
-        if second not in kinds or (op is EditOperation.MERGE) is not (other in parts) or other == name:
+        if (
+            second not in kinds
+            or (op is EditOperation.MERGE) is not (other in parts)
+            or other == name
+        ):
             raise InvalidEdit(f"{ascii(other)} cannot be the second resource.", "")
-    tasks = tuple(task for task in dict.fromkeys(map(str, item["tasks"])) if task in task_ids)
+    tasks = tuple(
+        task
+        for task in dict.fromkeys(
+            map(
+                str,
+                item["tasks"],
+            )
+        )
+        if task in task_ids
+    )
     if not tasks:
         raise InvalidEdit("Its tasks are none of those that were shown.", "")
     if all(task in unclear for task in tasks):
-        raise InvalidEdit("The cause of what it answers is not clear, or no edit of a resource is the repair.", "")
+        raise InvalidEdit(
+            "The cause of what it answers is not clear, or no edit of a resource is the repair.", ""
+        )
     fields = ("capability", "inputs", "outputs", "problem", "modification")
     texts = {field: one_line(item.get(field, ""))[:MAX_FIELD] for field in fields}
     if not any(texts.values()):
@@ -247,12 +298,19 @@ def _parse_intent(
     return EditIntent(op, name, tasks, other, **texts)
 
 
-BUILDER_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("builder.schema.json").read_text("utf-8"))
+BUILDER_SCHEMA: dict[str, Any] = json.loads(
+    Path(__file__).with_name("builder.schema.json").read_text("utf-8")
+)
 """JSON schema of a builder's answer."""
 
 
-def parse_edits(answer: Mapping[str, Any], plan: EditPlan, max_edits: int = MAX_EDITS) -> tuple[ProgramEdit, ...]:
-    """Return the edits that a builder wrote. Raises InvalidEdit when they are not those of the plan."""
+def parse_edits(
+    answer: Mapping[str, Any], plan: EditPlan, max_edits: int = MAX_EDITS
+) -> tuple[ProgramEdit, ...]:
+    """Return the edits that a builder wrote.
+
+    Raises InvalidEdit when they are not those of the plan.
+    """
     edits = tuple(_parse_edit(item) for item in answer["edits"])
     planned = {(intent.op, intent.ref, intent.other) for intent in plan.intents}
     # Other operations have no second resource, whatever the builder wrote there.
@@ -260,9 +318,14 @@ def parse_edits(answer: Mapping[str, Any], plan: EditPlan, max_edits: int = MAX_
         other = edit.other if edit.op in (EditOperation.SPLIT, EditOperation.MERGE) else ""
         if (edit.op, edit.ref, other) not in planned:
             hint = "One edit for each intent, with its op and its ref."
-            raise InvalidEdit(f"Nobody asked for {edit.op} {ascii(edit.ref[:80])}.", hint)
+            raise InvalidEdit(
+                f"Nobody asked for {edit.op} {ascii(edit.ref[:80])}.",
+                hint,
+            )
     if not 1 <= len(edits) <= max_edits:
-        raise InvalidEdit(f"The builder wrote {len(edits)} edits.", f"Between 1 and {max_edits} are allowed.")
+        raise InvalidEdit(
+            f"The builder wrote {len(edits)} edits.", f"Between 1 and {max_edits} are allowed."
+        )
     return edits
 
 
@@ -270,7 +333,10 @@ def _parse_edit(item: Mapping[str, Any]) -> ProgramEdit:
     return ProgramEdit(
         EditOperation(item["op"]),
         str(item["ref"]),
-        tuple(TextEdit(change["path"], change["old"], change["new"]) for change in item.get("changes", ())),
+        tuple(
+            TextEdit(change["path"], change["old"], change["new"])
+            for change in item.get("changes", ())
+        ),
         _parse_files(item.get("files", ())) or None,
         tuple(item.get("removed", ())),
         str(item.get("other", "")),
@@ -282,12 +348,16 @@ def _parse_files(items: Sequence[Mapping[str, str]]) -> dict[str, str]:
     files: dict[str, str] = {}
     for item in items:
         if item["path"] in files:
-            raise InvalidEdit(f"The file {ascii(item['path'][:80])} is given twice.", "Give it once.")
+            raise InvalidEdit(
+                f"The file {ascii(item['path'][:80])} is given twice.", "Give it once."
+            )
         files[item["path"]] = item["text"]
     return files
 
 
-CARD_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("card.schema.json").read_text("utf-8"))
+CARD_SCHEMA: dict[str, Any] = json.loads(
+    Path(__file__).with_name("card.schema.json").read_text("utf-8")
+)
 """JSON schema of a builder's answer to a change of agents."""
 
 MAX_LINE, MAX_LINES = 300, 6
@@ -302,17 +372,27 @@ def cards_wanted(edit: Restructure) -> tuple[str, ...]:
 
 
 def parse_cards(answer: Mapping[str, Any], program: Program, edit: Restructure) -> ProgramEdit:
-    """Return the edit of a change of agents with the cards that a builder wrote. Raises InvalidEdit."""
+    """Return the edit of a change of agents with the cards that a builder wrote.
+
+    Raises InvalidEdit.
+    """
     expected_refs, cards = cards_wanted(edit), dict[str, AgentCard]()
     for card in answer["cards"]:
         ref = card["ref"]
         if ref not in expected_refs or ref in cards:
             raise InvalidEdit(
-                f"Nobody asked for a card of {ascii(ref[:80])}.", f"One for each of {', '.join(expected_refs)}."
+                f"Nobody asked for a card of {ascii(ref[:80])}.",
+                f"One for each of {', '.join(expected_refs)}.",
             )
-        description, responsibility = _card_line(card["description"]), _card_line(card["responsibility"])
+        description, responsibility = (
+            _card_line(card["description"]),
+            _card_line(card["responsibility"]),
+        )
         if not (description and responsibility):
-            raise InvalidEdit(f"The card of {ref} does not say what it is for.", "Give description and responsibility.")
+            raise InvalidEdit(
+                f"The card of {ref} does not say what it is for.",
+                "Give description and responsibility.",
+            )
         rejected: dict[str, str] = {}
         # A neighbour that is not in the program would send work to nobody.
         for neighbour in card.get("rejected_neighbours", ())[:MAX_LINES]:
@@ -322,7 +402,9 @@ def parse_cards(answer: Mapping[str, Any], program: Program, edit: Restructure) 
         more = _card_line(card.get("coordination", ""))
         cards[ref] = AgentCard(description, responsibility, chosen, avoided, rejected, more)
     if missing := [ref for ref in expected_refs if ref not in cards]:
-        raise InvalidEdit(f"There is no card of {', '.join(missing)}.", "Write one for each agent that is named.")
+        raise InvalidEdit(
+            f"There is no card of {', '.join(missing)}.", "Write one for each agent that is named."
+        )
     first, second = edit.agents
     # An edit names first the resource that it makes or that stays.
     ref, other = (first, second) if edit.op is EditOperation.MERGE_AGENTS else (second, first)
@@ -330,7 +412,9 @@ def parse_cards(answer: Mapping[str, Any], program: Program, edit: Restructure) 
 
 
 def _card_line(text: object) -> str:
-    """Return a text of a card on one line that cannot begin a heading or another part of the file."""
+    """Return a text of a card on one line that cannot begin a heading or another part
+    of the file.
+    """
     return one_line(text).lstrip("#-`~>|* ")[:MAX_LINE]
 
 

@@ -1,4 +1,6 @@
-"""Proposer models: submitted answers of the calling agent, the Anthropic API, a headless client or a command."""
+"""Proposer models: submitted answers of the calling agent, the Anthropic API, a headless client or
+a command.
+"""
 
 import asyncio
 import contextlib
@@ -47,9 +49,11 @@ CRITIC = "critic"
 
 
 class ModelRole(StrEnum):
-    """The role in which a model is asked. Proposer and builder are never asked in one conversation.
+    """The role in which a model is asked. Proposer and builder are never asked in one
+    conversation.
 
-    A critic writes what should be different in one trial, for optimizers that rewrite variables by such critiques.
+    A critic writes what should be different in one trial, for optimizers that rewrite variables by
+    such critiques.
     """
 
     PROPOSER = "proposer"
@@ -63,8 +67,9 @@ class ModelRole(StrEnum):
 class ModelQuestion:
     """One question with all that is needed to answer it.
 
-    instructions: ours, the same for every question of a role. data: JSON, words of tasks, tools and models, never to be
-    obeyed; redacted. schema: JSON schema of the answer, an object. max_tokens: of the longest answer.
+    instructions: ours, the same for every question of a role. data: JSON, words of tasks, tools and
+    models, never to be obeyed; redacted. schema: JSON schema of the answer, an object. max_tokens:
+    of the longest answer.
     """
 
     role: ModelRole
@@ -75,19 +80,30 @@ class ModelQuestion:
 
     @cached_property
     def id(self) -> str:
-        """The id of the question, from its content: the same question asked again has the same id."""
-        whole = json.dumps([self.role, self.instructions, self.data, self.schema], sort_keys=True, ensure_ascii=False)
+        """The id of the question, from its content: the same question asked again has
+        the same id.
+        """
+        whole = json.dumps(
+            [self.role, self.instructions, self.data, self.schema],
+            sort_keys=True,
+            ensure_ascii=False,
+        )
         return f"{self.role}-{hashlib.sha256(whole.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
     def packet(self) -> dict[str, Any]:
         """Return the question as JSON for a caller that answers it itself."""
-        content = {"instructions": self.instructions, "data": self.data, "answer_schema": self.schema}
+        content = {
+            "instructions": self.instructions,
+            "data": self.data,
+            "answer_schema": self.schema,
+        }
         return {"question_id": self.id, "role": str(self.role), **content, "how_to_answer": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """Answer of a proposer model. It fits the schema. usage: what it cost, failed attempts included.
+    """Answer of a proposer model. It fits the schema. usage: what it cost, failed attempts
+    included.
 
     attempts: each of a model behind an API; other models report none.
     """
@@ -99,7 +115,10 @@ class ModelAnswer:
 
 
 class ProposerModel(Protocol):
-    """A model, or a caller in its place, that answers questions. `label`: `scripted` or `real model NAME`."""
+    """A model, or a caller in its place, that answers questions.
+
+    `label`: `scripted` or `real model NAME`.
+    """
 
     @property
     def name(self) -> str:
@@ -110,15 +129,23 @@ class ProposerModel(Protocol):
         """The label of every figure that follows from its answers."""
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
-        """Return the answer. Raises NeedsAnswer when it has to be submitted first, NoAnswer when there is none."""
+        """Return the answer.
+
+        Raises NeedsAnswer when it has to be submitted first, NoAnswer when there is none.
+        """
 
 
 class NeedsAnswer(EvolvableError):
-    """A question waits for an answer from outside of this process. The run stops here and continues with the answer."""
+    """A question waits for an answer from outside of this process.
+
+    The run stops here and continues with the answer.
+    """
 
     def __init__(self, question: ModelQuestion) -> None:
         hint = "Answer it with evolve_submit; evolve_pending shows it."
-        super().__init__(f"The run waits for an answer of its {question.role} ({question.id}).", hint)
+        super().__init__(
+            f"The run waits for an answer of its {question.role} ({question.id}).", hint
+        )
         self.question = question
 
 
@@ -126,14 +153,21 @@ class NoAnswer(ProviderError):
     """No answer fits. usage: what was spent on it nevertheless, by `attempts`."""
 
     def __init__(
-        self, text: str, hint: str, usage: ModelUsage | None = None, attempts: Sequence[ModelAttempt] = ()
+        self,
+        text: str,
+        hint: str,
+        usage: ModelUsage | None = None,
+        attempts: Sequence[ModelAttempt] = (),
     ) -> None:
         super().__init__(text, hint)
         self.usage, self.attempts = usage or ModelUsage(), tuple(attempts)
 
 
 def check_answer(question: ModelQuestion, value: object, author: str) -> dict[str, Any]:
-    """Return an answer that fits the question's schema. Raises WrongAnswer that says where it does not."""
+    """Return an answer that fits the question's schema.
+
+    Raises WrongAnswer that says where it does not.
+    """
     try:
         answer = json.loads(json.dumps(value, default=dict))  # mappings as dicts, tuples as lists
     except (TypeError, ValueError, RecursionError):
@@ -141,18 +175,24 @@ def check_answer(question: ModelQuestion, value: object, author: str) -> dict[st
     fault = schema_problem(answer, question.schema)
     if fault or not isinstance(answer, dict):
         hint = "Answer with one JSON object that fits answer_schema."
-        raise WrongAnswer(f"{author} answered by another schema: {fault or 'it is no object'}.", hint, {})
+        raise WrongAnswer(
+            f"{author} answered by another schema: {fault or 'it is no object'}.", hint, {}
+        )
     return answer
 
 
 class HandOffModel:
-    """Answers with submitted answers, by the ids of the questions; a question without an answer stops the run.
+    """Answers with submitted answers, by the ids of the questions; a question without an answer
+    stops the run.
 
-    The run repeats the question when it is driven again. find_answer: returns the answer to a question's id, None while
-    there is none. model: the model that answers, where the caller names it.
+    The run repeats the question when it is driven again. find_answer: returns the answer to a
+    question's id, None while there is none. model: the model that answers, where the caller names
+    it.
     """
 
-    def __init__(self, find_answer: Callable[[str], Mapping[str, Any] | None], model: str = "") -> None:
+    def __init__(
+        self, find_answer: Callable[[str], Mapping[str, Any] | None], model: str = ""
+    ) -> None:
         self._find_answer = find_answer
         self.name = f"hand-off:{model}" if model else "hand-off"
         self.label = f"real model {model or 'of the calling agent'}"
@@ -165,7 +205,9 @@ class HandOffModel:
         answer = self._find_answer(question.id)
         if answer is None:
             raise NeedsAnswer(question)
-        return ModelAnswer(check_answer(question, answer, self.name), ModelUsage(calls=1), self.name)
+        return ModelAnswer(
+            check_answer(question, answer, self.name), ModelUsage(calls=1), self.name
+        )
 
 
 _TRIES, _BETWEEN = 20, 0.05  # attempts to end a model, and seconds between two
@@ -175,12 +217,17 @@ _AGAIN = "An answer before this one was not taken, because of this: {}"
 class PromptedModel:
     """Asks a language model, once more when its answer does not fit the schema.
 
-    All that is sent is redacted once more. price: of tokens, for a model that does not report its cost. scripted: the
-    command only plays a model, and its label says so.
+    All that is sent is redacted once more. price: of tokens, for a model that does not report its
+    cost. scripted: the command only plays a model, and its label says so.
     """
 
     def __init__(
-        self, model: LanguageModel, *, redactor: Redactor, price: Price | None = None, scripted: bool = False
+        self,
+        model: LanguageModel,
+        *,
+        redactor: Redactor,
+        price: Price | None = None,
+        scripted: bool = False,
     ) -> None:
         self._model, self._redactor, self._price = model, redactor, price
         self.name = model.name
@@ -232,14 +279,25 @@ class PromptedModel:
         by = spent.attempts[-1].model if spent.attempts else self.name
         return ModelAnswer(value, spent.usage, by, tuple(spent.attempts))
 
-    def _ask_once(self, question: ModelQuestion, spent: "_QuestionSpending", more: str = "") -> dict[str, Any]:
-        """Return the answer of one call, and note what it cost; a call that reports nothing counts as one."""
+    def _ask_once(
+        self, question: ModelQuestion, spent: "_QuestionSpending", more: str = ""
+    ) -> dict[str, Any]:
+        """Return the answer of one call, and note what it cost; a call that reports nothing counts
+        as one.
+        """
         data, _ = self._redactor.redact_value(question.data)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         instructions = f"{question.instructions}\n\n{more}" if more else question.instructions
         with spent.counting() as callbacks:
             return self._model.think(
-                Request(instructions, text, question.schema, question.max_tokens, role=str(question.role), **callbacks)
+                Request(
+                    instructions,
+                    text,
+                    question.schema,
+                    question.max_tokens,
+                    role=str(question.role),
+                    **callbacks,
+                )
             )
 
 
@@ -253,7 +311,9 @@ class _QuestionSpending:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[dict[str, Any]]:
-        """Yield the callbacks by which one call reports its cost, and add what it reported at the end."""
+        """Yield the callbacks by which one call reports its cost, and add what it reported at the
+        end.
+        """
         tokens, dollars, before = list[tuple[int, int]](), list[float](), len(self.attempts)
 
         def note_tokens(input_tokens: int, output_tokens: int) -> None:
@@ -264,14 +324,18 @@ class _QuestionSpending:
         finally:
             new_attempts = self.attempts[before:]
             for attempt in new_attempts:
-                used = make_usage(attempt.input_tokens, attempt.output_tokens, 1, self.price, attempt.cost)
+                used = make_usage(
+                    attempt.input_tokens, attempt.output_tokens, 1, self.price, attempt.cost
+                )
                 self.usage = add_usage(self.usage, used)
-            # Models behind an API report attempts, others tokens or dollars. A call that reports nothing counts as one.
+            # Models behind an API report attempts, others tokens or dollars. A call that reports
+            # nothing counts as one.
             if tokens or dollars or not new_attempts:
                 input_tokens, output_tokens = (sum(each[at] for each in tokens) for at in (0, 1))
                 price, paid = self.price if tokens else None, sum(dollars) if dollars else None
                 self.usage = add_usage(
-                    self.usage, make_usage(input_tokens, output_tokens, max(1, len(tokens)), price, paid)
+                    self.usage,
+                    make_usage(input_tokens, output_tokens, max(1, len(tokens)), price, paid),
                 )
 
 
@@ -284,10 +348,10 @@ ANSWER_TIMEOUT = 600.0
 class ModelSpec:
     """A proposer model as plain values: it can be pickled, and is opened where it is asked.
 
-    model_name: `anthropic`, `anthropic:MODEL`, or a name of a model or of a command; command: its argument list.
-    endpoint: of a model behind an API. folder, environment: of a command. price: of tokens, for a model that does not
-    report its cost. scripted: only plays a model. others: asked in this order where it gave no answer. critic: asked
-    in that role in place of all these.
+    model_name: `anthropic`, `anthropic:MODEL`, or a name of a model or of a command; command: its
+    argument list. endpoint: of a model behind an API. folder, environment: of a command. price: of
+    tokens, for a model that does not report its cost. scripted: only plays a model. others: asked
+    in this order where it gave no answer. critic: asked in that role in place of all these.
     """
 
     model_name: str
@@ -303,10 +367,15 @@ class ModelSpec:
 
     @classmethod
     def from_settings(
-        cls, model_name: str, roles: Sequence[str], settings: RunSettings, host: HostContext, folder: RunDirectory
+        cls,
+        model_name: str,
+        roles: Sequence[str],
+        settings: RunSettings,
+        host: HostContext,
+        folder: RunDirectory,
     ) -> Self:
-        """Return the models that a text names, with commas between them. roles: those in which the person may have
-        named a command.
+        """Return the models that a text names, with commas between them. roles: those in which the
+        person may have named a command.
 
         Raises InvalidArgument, Refused.
         """
@@ -316,7 +385,12 @@ class ModelSpec:
 
     @classmethod
     def _single(
-        cls, model_name: str, roles: Sequence[str], settings: RunSettings, host: HostContext, folder: RunDirectory
+        cls,
+        model_name: str,
+        roles: Sequence[str],
+        settings: RunSettings,
+        host: HostContext,
+        folder: RunDirectory,
     ) -> Self:
         endpoint = find_endpoint(model_name, host)
         api_model = endpoint.model if endpoint is not None else ""
@@ -333,7 +407,9 @@ class ModelSpec:
             endpoint,
         )
         if not spec.name:  # reads the command, so a wrong one is found now
-            raise InvalidArgument("No model is named.", "It is handoff, anthropic[:MODEL], or a name.")
+            raise InvalidArgument(
+                "No model is named.", "It is handoff, anthropic[:MODEL], or a name."
+            )
         return spec
 
     @property
@@ -360,7 +436,10 @@ class ModelSpec:
 # A run has at most a proposer, a critic and a judge, and asks them in turns.
 @lru_cache(maxsize=4)
 def _open_model(spec: ModelSpec) -> PromptedModel:
-    """Return the opened model, once in a process: its connections are used again. Raises InvalidArgument."""
+    """Return the opened model, once in a process: its connections are used again.
+
+    Raises InvalidArgument.
+    """
     models = [_open_language_model(member) for member in (spec, *spec.others)]
     model = FallbackModel(models) if spec.others else models[0]
     price = None if spec.others else spec.price  # one price cannot hold for several models
@@ -370,33 +449,50 @@ def _open_model(spec: ModelSpec) -> PromptedModel:
 def _open_language_model(spec: ModelSpec) -> LanguageModel:
     if spec.endpoint is not None:
         return spec.endpoint.open(ANSWER_TIMEOUT)
-    return CommandModel(spec.command, ANSWER_TIMEOUT, folder=spec.folder, environment=dict(spec.environment))
+    return CommandModel(
+        spec.command, ANSWER_TIMEOUT, folder=spec.folder, environment=dict(spec.environment)
+    )
 
 
 def find_endpoint(model_name: str, host: HostContext) -> ModelEndpoint | None:
-    """Return the model behind an API that a text names, None for a command. Raises InvalidArgument, Refused."""
+    """Return the model behind an API that a text names, None for a command.
+
+    Raises InvalidArgument, Refused.
+    """
     if host.models is not None and model_name in host.models.endpoints:
         return host.models.resolve(model_name)
     kind, _, model = model_name.partition(":")
-    return anthropic_endpoint(host.key, model, host.address, host.proxy) if kind == "anthropic" else None
+    return (
+        anthropic_endpoint(host.key, model, host.address, host.proxy)
+        if kind == "anthropic"
+        else None
+    )
 
 
-def named_model(model_name: str, host: HostContext, folder: Path, roles: Sequence[str] = PROPOSER_ROLES) -> ModelSpec:
-    """Return a model that is asked outside of a run. folder: where a command works. roles: in which commands are named.
+def named_model(
+    model_name: str, host: HostContext, folder: Path, roles: Sequence[str] = PROPOSER_ROLES
+) -> ModelSpec:
+    """Return a model that is asked outside of a run. folder: where a command works. roles: in which
+    commands are named.
 
     Raises InvalidArgument for a hand-off, Refused for a command that the person did not name.
     """
     if model_name.partition(":")[0] == "handoff" or not model_name:
         raise InvalidArgument(
-            "A hand-off cannot answer here.", "Name anthropic[:MODEL], claude, codex, a model or a proposer."
+            "A hand-off cannot answer here.",
+            "Name anthropic[:MODEL], claude, codex, a model or a proposer.",
         )
     endpoint = find_endpoint(model_name, host)
     words = () if endpoint is not None else command_words(model_name, roles, host)
     environment = tuple(sorted(host.environment.items()))
-    return ModelSpec(model_name, folder, environment, redactor=host.redactor, command=words, endpoint=endpoint)
+    return ModelSpec(
+        model_name, folder, environment, redactor=host.redactor, command=words, endpoint=endpoint
+    )
 
 
-def make_proposer_model(settings: RunSettings, host: HostContext, folder: RunDirectory) -> "HandOffModel | ModelSpec":
+def make_proposer_model(
+    settings: RunSettings, host: HostContext, folder: RunDirectory
+) -> "HandOffModel | ModelSpec":
     """Return the proposer model: submitted answers, models behind an API, or commands.
 
     Raises InvalidArgument, Refused.
@@ -406,12 +502,15 @@ def make_proposer_model(settings: RunSettings, host: HostContext, folder: RunDir
         return HandOffModel(folder.answer, model)
     spec = ModelSpec.from_settings(settings.brain, PROPOSER_ROLES, settings, host, folder)
     if critics := ",".join(host.answering(CRITIC)):
-        spec = replace(spec, critic=ModelSpec.from_settings(critics, PROPOSER_ROLES, settings, host, folder))
+        spec = replace(
+            spec, critic=ModelSpec.from_settings(critics, PROPOSER_ROLES, settings, host, folder)
+        )
     return spec
 
 
 def command_words(model_name: str, roles: Sequence[str], host: HostContext) -> tuple[str, ...]:
-    """Return the argument list of a client that only answers, or of a command named in one of these roles.
+    """Return the argument list of a client that only answers, or of a command named in one of these
+    roles.
 
     Raises Refused, InvalidArgument.
     """

@@ -1,4 +1,6 @@
-"""The questions to proposer, builder and critic, and how evidence is shown: redacted, shortened, without answers."""
+"""The questions to proposer, builder and critic, and how evidence is shown: redacted, shortened,
+without answers.
+"""
 
 import json
 import re
@@ -40,8 +42,8 @@ _MIN_PIECE = 3  # characters from which a piece of a structured answer is masked
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One trial on a training task, as a reason for a change. passed: by the run's own pass score. why: why it is
-    shown.
+    """One trial on a training task, as a reason for a change. passed: by the run's own pass score.
+    why: why it is shown.
 
     sample: where several rollouts of a task are compared, its number and its signals.
     """
@@ -55,7 +57,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceCut:
-    """How much is shown: characters at the head and the tail of a trace, lines of history, trials that failed."""
+    """How much is shown: characters at the head and the tail of a trace, lines of history, trials
+    that failed.
+    """
 
     head: int
     tail: int
@@ -71,13 +75,17 @@ CUTS = (
 )
 """From all evidence to the least. The first cut whose question is short enough is taken."""
 
-# About 60,000 tokens: it leaves a model with a context of 200,000 tokens room to think and to answer.
+# About 60,000 tokens: it leaves a model with a context of 200,000 tokens room to think and to
+# answer.
 MAX_QUESTION = 240_000
 """Characters of the data of one question."""
 
 
 def evidence_data(evidence: Evidence, cut: EvidenceCut) -> dict[str, Any]:
-    """Return the data of one trial for a model. Raises ValueError for a task that is not for training."""
+    """Return the data of one trial for a model.
+
+    Raises ValueError for a task that is not for training.
+    """
     task, trial = evidence.task, evidence.trial
     if task.split is not Split.TRAIN:
         raise ValueError(f"task {task.id} belongs to {task.split}, nobody may learn from it")
@@ -100,29 +108,43 @@ def evidence_data(evidence: Evidence, cut: EvidenceCut) -> dict[str, Any]:
 
 
 def choose_evidence(evidence: Sequence[Evidence], cut: EvidenceCut) -> list[Evidence]:
-    """Return the trials for a question: as many failures as the cut allows, and then as many successes."""
+    """Return the trials for a question: as many failures as the cut allows, and then as many
+    successes.
+    """
     failed = [example for example in evidence if not example.passed]
     passed = [example for example in evidence if example.passed]
     # The shortest traces, because they are cut least.
-    chosen = sorted(failed, key=lambda example: len(example.trial.trace))[: cut.failures]
+    chosen = sorted(
+        failed,
+        key=lambda example: len(example.trial.trace),
+    )[: cut.failures]
     return [example for example in evidence if example in chosen] + passed[: cut.failures]
 
 
 def resource_data(parts: Sequence[ProgramPart], most: int = 40_000) -> list[dict[str, Any]]:
-    """Return the texts of a program; a file that is no text, or longer than `most` characters, is only named."""
-    files = {part.ref: [_file_data(path, part.files[path], most) for path in sorted(part.files)] for part in parts}
+    """Return the texts of a program; a file that is no text, or longer than `most` characters, is
+    only named.
+    """
+    files = {
+        part.ref: [_file_data(path, part.files[path], most) for path in sorted(part.files)]
+        for part in parts
+    }
     return [{"ref": ref, "files": some} for ref, some in files.items()]
 
 
 def make_masker(expected: str | None, prompt: str = "") -> Callable[[str], str]:
-    """Return a function that hides an expected answer in a text, whole or by its pieces, but not what the prompt has
-    too.
+    """Return a function that hides an expected answer in a text, whole or by its pieces, but not
+    what the prompt has too.
 
     Case and the width of spaces do not matter.
     """
     # Longest first: a masked piece would hide the whole answer from its own pattern.
-    pieces = sorted(dict.fromkeys(filter(None, _answer_pieces(expected or ""))), key=len, reverse=True)
-    patterns = [pattern for pattern in map(_piece_pattern, pieces) if pattern.search(prompt) is None]
+    pieces = sorted(
+        dict.fromkeys(filter(None, _answer_pieces(expected or ""))), key=len, reverse=True
+    )
+    patterns = [
+        pattern for pattern in map(_piece_pattern, pieces) if pattern.search(prompt) is None
+    ]
 
     def mask(text: str) -> str:
         for pattern in patterns:
@@ -135,7 +157,11 @@ def make_masker(expected: str | None, prompt: str = "") -> Callable[[str], str]:
 def shorten(text: str, head: int, tail: int) -> str:
     """Return a text with its middle left out, where it is longer than head and tail together."""
     left_out = len(text) - head - tail
-    return text if left_out <= 0 else f"{text[:head]}\n[{left_out:,} characters left out]\n{text[-tail:]}"
+    return (
+        text
+        if left_out <= 0
+        else f"{text[:head]}\n[{left_out:,} characters left out]\n{text[-tail:]}"
+    )
 
 
 def _answer_pieces(expected: str) -> Iterator[str]:
@@ -145,7 +171,11 @@ def _answer_pieces(expected: str) -> Iterator[str]:
         value = json.loads(expected)
     except (ValueError, RecursionError):
         return
-    leaves = (leaf for leaf in iter_leaves(value) if isinstance(leaf, str | int | float) and not isinstance(leaf, bool))
+    leaves = (
+        leaf
+        for leaf in iter_leaves(value)
+        if isinstance(leaf, str | int | float) and not isinstance(leaf, bool)
+    )
     for text in (leaf.strip() if isinstance(leaf, str) else json.dumps(leaf) for leaf in leaves):
         # Masking every 7 would make a trace unreadable.
         if isinstance(value, Mapping | list) and len(text) < _MIN_PIECE:
@@ -162,7 +192,10 @@ def _piece_pattern(piece: str) -> re.Pattern[str]:
     before = r"(?<!\w)(?<!\d[.,])" if piece[:1].isalnum() else ""
     after = r"(?!\w)(?![.,]\d)" if piece[-1:].isalnum() else ""
     # The choice "A" is not every "a".
-    return re.compile(f"{before}{words}{after}", re.IGNORECASE if len(piece) >= _MIN_PIECE else 0)
+    return re.compile(
+        f"{before}{words}{after}",
+        re.IGNORECASE if len(piece) >= _MIN_PIECE else 0,
+    )
 
 
 def _file_data(path: str, data: bytes, most: int) -> dict[str, Any]:
@@ -174,18 +207,25 @@ def _file_data(path: str, data: bytes, most: int) -> dict[str, Any]:
 
 
 PROPOSER_INSTRUCTIONS = Path(__file__).with_name("proposer.txt").read_text("utf-8").rstrip("\n")
-"""Instructions of every proposer. They are the same for every question, so that a provider can cache them."""
+"""Instructions of every proposer.
+
+They are the same for every question, so that a provider can cache them.
+"""
 
 ASSIGNMENT_INSTRUCTIONS = (
-    "agents names who does tasks; resources_read of a trial has the agent that did it, else it was main. Where a"
-    " failure has the one cause `bad executor assignment`, say in better_agent which of them should have done the task."
+    "agents names who does tasks; resources_read of a trial has the agent that did it, else it "
+    "was main. Where a failure has the one cause `bad executor assignment`, say in better_agent "
+    "which of them should have done the task."
 )
 """Further instructions of a proposer where the agents may be restructured."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastIteration:
-    """One earlier iteration in the history of a question. difference: of the means; None: unmeasured."""
+    """One earlier iteration in the history of a question.
+
+    difference: of the means; None: unmeasured.
+    """
 
     iteration: int
     summary: str
@@ -215,10 +255,11 @@ def proposer_question(
     agents: Sequence[str] = (),
     guide: QuestionGuide | None = None,
 ) -> ModelQuestion:
-    """Return the question to a proposer. agents: those that tasks are handed to, where their assignment is diagnosed.
+    """Return the question to a proposer. agents: those that tasks are handed to, where their
+    assignment is diagnosed.
 
-    Only training tasks may be in the evidence: ValueError for any other. Expected answers are nowhere in it. The
-    evidence is cut, as little as necessary, to a size that a model can hold.
+    Only training tasks may be in the evidence: ValueError for any other. Expected answers are
+    nowhere in it. The evidence is cut, as little as necessary, to a size that a model can hold.
     """
     for cut in CUTS:
         data = _question_data(program, evidence, history, cut)
@@ -237,7 +278,10 @@ def proposer_question(
 
 
 def _question_data(
-    program: Program, evidence: Sequence[Evidence], history: Sequence[PastIteration], cut: EvidenceCut
+    program: Program,
+    evidence: Sequence[Evidence],
+    history: Sequence[PastIteration],
+    cut: EvidenceCut,
 ) -> dict[str, Any]:
     return {
         "resources": resource_data(program.parts, max(2_000, min(40_000, cut.head))),
@@ -247,31 +291,42 @@ def _question_data(
 
 
 def _past_data(past: PastIteration) -> dict[str, Any]:
-    fields = asdict(past) | {"fixed": len(past.fixed), "broken": len(past.broken)}
+    fields = asdict(past) | {
+        "fixed": len(past.fixed),
+        "broken": len(past.broken),
+    }
     if past.difference is not None:
         fields["difference"] = round(past.difference, 4)
     return {key: value for key, value in fields.items() if value not in (None, "")}
 
 
 BUILDER_INSTRUCTIONS = Path(__file__).with_name("builder.txt").read_text("utf-8").rstrip("\n")
-"""Instructions of every builder. They are the same for every question, so that a provider can cache them."""
+"""Instructions of every builder.
+
+They are the same for every question, so that a provider can cache them.
+"""
 
 
 def builder_question(
     program: Program, plan: EditPlan, *, redactor: Redactor, kinds: frozenset[Kind] = ALL_KINDS
 ) -> ModelQuestion:
-    """Return the question to a builder: the intents, and the resources that they touch; of the others only the refs.
+    """Return the question to a builder: the intents, and the resources that they touch; of the
+    others only the refs.
 
     Nothing of the evidence, of answers, or of the proposer's reasons is in it.
     """
     touched = {name for intent in plan.intents for name in (intent.ref, intent.other)}
     data = {
         "intents": [intent.builder_fields() for intent in plan.intents],
-        "resources": resource_data([part for part in program.parts if part.ref in touched], most=200_000),
+        "resources": resource_data(
+            [part for part in program.parts if part.ref in touched], most=200_000
+        ),
         "other_resources": [part.ref for part in program.parts if part.ref not in touched],
         "may_change": sorted(kinds - {Kind.ENVIRONMENT}),
     }
-    return ModelQuestion(ModelRole.BUILDER, BUILDER_INSTRUCTIONS, redactor.redact_value(data)[0], BUILDER_SCHEMA)
+    return ModelQuestion(
+        ModelRole.BUILDER, BUILDER_INSTRUCTIONS, redactor.redact_value(data)[0], BUILDER_SCHEMA
+    )
 
 
 CARD_INSTRUCTIONS = Path(__file__).with_name("card_builder.txt").read_text("utf-8").rstrip("\n")
@@ -279,12 +334,15 @@ CARD_INSTRUCTIONS = Path(__file__).with_name("card_builder.txt").read_text("utf-
 
 
 def card_question(program: Program, edit: Restructure, *, redactor: Redactor) -> ModelQuestion:
-    """Return the question to a builder about a change of agents: the change, the agents it touches, their skills.
+    """Return the question to a builder about a change of agents: the change, the agents it touches,
+    their skills.
 
     Nothing of the evidence, of tasks, of answers or of the numbers is in it.
     """
     owned, parts = skill_owners(program), program.by_ref
-    neighbours = {ref: parts[ref].description for ref in owned if ref not in edit.agents and ref != MAIN}
+    neighbours = {
+        ref: parts[ref].description for ref in owned if ref not in edit.agents and ref != MAIN
+    }
     skills = sorted({skill for ref in edit.agents for skill in owned.get(ref, ())})
     data = {
         "change": str(edit.op),
@@ -295,9 +353,12 @@ def card_question(program: Program, edit: Restructure, *, redactor: Redactor) ->
         "owned": {ref: sorted(owned.get(ref, ())) for ref in edit.agents},
         "agents": resource_data([part for part in program.parts if part.ref in edit.agents]),
         "skills": {ref: parts[ref].description for ref in skills},
-        "neighbours": neighbours | ({} if MAIN in edit.agents else {MAIN: "It does all that no agent does."}),
+        "neighbours": neighbours
+        | ({} if MAIN in edit.agents else {MAIN: "It does all that no agent does."}),
     }
-    return ModelQuestion(ModelRole.BUILDER, CARD_INSTRUCTIONS, redactor.redact_value(data)[0], CARD_SCHEMA)
+    return ModelQuestion(
+        ModelRole.BUILDER, CARD_INSTRUCTIONS, redactor.redact_value(data)[0], CARD_SCHEMA
+    )
 
 
 CRITIC_INSTRUCTIONS = Path(__file__).with_name("critic.txt").read_text("utf-8").rstrip("\n")
@@ -330,16 +391,24 @@ REWRITE_SCHEMA: Mapping[str, Any] = {
 """JSON schema of the rewrite of a variable."""
 
 
-def critic_question(evidence: Evidence, variables: Sequence[ResourceVariable], *, redactor: Redactor) -> ModelQuestion:
-    """Return the question to a critic about one trial. Raises ValueError for a trial that is not of a training task.
+def critic_question(
+    evidence: Evidence, variables: Sequence[ResourceVariable], *, redactor: Redactor
+) -> ModelQuestion:
+    """Return the question to a critic about one trial. Raises ValueError for a trial that is not of
+    a training task.
 
-    Expected answers are nowhere in it; nor is anything of other tasks, of past iterations or of the gate.
+    Expected answers are nowhere in it; nor is anything of other tasks, of past iterations or of the
+    gate.
     """
     for cut in CUTS:
         most = max(1_000, min(40_000, cut.head))
         data = {
             "variables": [
-                {"id": variable.id, "role": variable.role, "value": shorten(variable.value or "", most // 2, most // 2)}
+                {
+                    "id": variable.id,
+                    "role": variable.role,
+                    "value": shorten(variable.value or "", most // 2, most // 2),
+                }
                 for variable in variables
             ],
             "trial": evidence_data(evidence, cut),
@@ -347,13 +416,20 @@ def critic_question(evidence: Evidence, variables: Sequence[ResourceVariable], *
         if len(json.dumps(data, ensure_ascii=False)) <= MAX_QUESTION:
             break
     # 4,096 tokens: a critique is cut to MAX_CRITIQUE characters in any case.
-    return ModelQuestion(ModelRole.CRITIC, CRITIC_INSTRUCTIONS, redactor.redact_value(data)[0], CRITIC_SCHEMA, 4_096)
+    return ModelQuestion(
+        ModelRole.CRITIC, CRITIC_INSTRUCTIONS, redactor.redact_value(data)[0], CRITIC_SCHEMA, 4_096
+    )
 
 
 def rewrite_question(
-    variable: ResourceVariable, critiques: Sequence[str], tried: Sequence[Mapping[str, Any]], *, redactor: Redactor
+    variable: ResourceVariable,
+    critiques: Sequence[str],
+    tried: Sequence[Mapping[str, Any]],
+    *,
+    redactor: Redactor,
 ) -> ModelQuestion:
-    """Return the question to the builder of one variable: its text, the critiques, and the rejected values.
+    """Return the question to the builder of one variable: its text, the critiques, and the rejected
+    values.
 
     Nothing of the evidence, of tasks or of answers is in it.
     """
@@ -362,4 +438,6 @@ def rewrite_question(
         "critiques": list(critiques),
         "tried": list(tried),
     }
-    return ModelQuestion(ModelRole.BUILDER, REWRITER_INSTRUCTIONS, redactor.redact_value(data)[0], REWRITE_SCHEMA)
+    return ModelQuestion(
+        ModelRole.BUILDER, REWRITER_INSTRUCTIONS, redactor.redact_value(data)[0], REWRITE_SCHEMA
+    )

@@ -14,13 +14,19 @@ def _shape(name: str) -> Callable[..., Element]:
 
     def make_element(**attributes: str | float) -> Element:
         return element(
-            **{key: f"{value:g}" if isinstance(value, float) else value for key, value in attributes.items()}
+            **{
+                key: f"{value:g}" if isinstance(value, float) else value
+                for key, value in attributes.items()
+            }
         )
 
     return make_element
 
 
-circle, g, line, path, rect, text = map(_shape, ("circle", "g", "line", "path", "rect", "text"))
+circle, g, line, path, rect, text = map(
+    _shape,
+    ("circle", "g", "line", "path", "rect", "text"),
+)
 link, title, svg = map(_shape, ("a", "title", "svg"))
 
 
@@ -36,7 +42,10 @@ class Scale:
     def __call__(self, value: float) -> float:
         # With one value there is no span to divide by.
         span = (self.high - self.low) or 1.0
-        return round(self.start + (value - self.low) / span * (self.end - self.start), 1)
+        return round(
+            self.start + (value - self.low) / span * (self.end - self.start),
+            1,
+        )
 
 
 def ticks(high: float, count: int = 5) -> list[float]:
@@ -57,19 +66,34 @@ def mark(shape: str, x: float, y: float, kind: str, tooltip: str) -> Node:
     body: Node
     match shape:
         case "cross":
-            body = path(d=f"M{x - 5},{y - 5}L{x + 5},{y + 5}M{x - 5},{y + 5}L{x + 5},{y - 5}", class_="stroke")
+            body = path(
+                d=f"M{x - 5},{y - 5}L{x + 5},{y + 5}M{x - 5},{y + 5}L{x + 5},{y - 5}",
+                class_="stroke",
+            )
         case "square":
             body = rect(x=x - 5, y=y - 5, width=10, height=10)
         case "star":
-            body = path(d=_STAR, transform=f"translate({x},{y})", class_="star")
+            body = path(
+                d=_STAR,
+                transform=f"translate({x},{y})",
+                class_="star",
+            )
         case _:
-            body = circle(cx=x, cy=y, r=5.5, class_="ring" if shape == "ring" else "")
+            body = circle(
+                cx=x,
+                cy=y,
+                r=5.5,
+                class_="ring" if shape == "ring" else "",
+            )
     return g(class_=f"mark {kind}")[title()[tooltip], body]
 
 
 def whiskers(x: float, low: float, high: float) -> Node:
     """Return an interval as a bar with ends."""
-    return path(class_="whisker", d=f"M{x},{low}V{high}M{x - 3},{low}h6M{x - 3},{high}h6")
+    return path(
+        class_="whisker",
+        d=f"M{x},{low}V{high}M{x - 3},{low}h6M{x - 3},{high}h6",
+    )
 
 
 def label(x: float, y: float, caption: str, anchor: str = "middle", class_: str = "label") -> Node:
@@ -91,7 +115,9 @@ MARK_SHAPES: Mapping[str, str] = {"base": "square", "admitted": "dot", "indecisi
 
 
 def curve_axes(facts: RunFacts) -> dict[str, Callable[[CandidateFacts], float]]:
-    """Return the axes of the curve by name: iterations, evaluations, and dollars where any were spent."""
+    """Return the axes of the curve by name: iterations, evaluations, and dollars where any were
+    spent.
+    """
     found: dict[str, Callable[[CandidateFacts], float]] = {
         "iterations": lambda candidate: float(candidate.iteration),
         "evaluations": lambda candidate: float(candidate.evaluations),
@@ -104,10 +130,19 @@ def curve_axes(facts: RunFacts) -> dict[str, Callable[[CandidateFacts], float]]:
 def draw_curve(facts: RunFacts, over: str) -> Node:
     """Return the picture over one axis. The score goes from 0 to 1, always."""
     where = curve_axes(facts)[over]
-    furthest = max([where(candidate) for candidate in facts.tried] + [1.0 if over == "iterations" else 0.0]) or 1.0
+    furthest = (
+        max(
+            [where(candidate) for candidate in facts.tried] + [1.0 if over == "iterations" else 0.0]
+        )
+        or 1.0
+    )
     x = Scale(0, furthest, _CURVE_LEFT + 12, _CURVE_RIGHT - 12)
     y = Scale(0, 1, _CURVE_BOTTOM, _CURVE_TOP)
-    return svg(viewBox=f"0 0 {CURVE_WIDTH} {CURVE_HEIGHT}", role="img", aria_label=f"validation over {over}")[
+    return svg(
+        viewBox=f"0 0 {CURVE_WIDTH} {CURVE_HEIGHT}",
+        role="img",
+        aria_label=f"validation over {over}",
+    )[
         _draw_frame(x, y, furthest, over),
         _draw_noise(facts, y),
         path(class_="best", d=step_path(_best_points(facts, where, x, y))),
@@ -123,21 +158,40 @@ def _draw_frame(x: Scale, y: Scale, furthest: float, over: str) -> Node:
     columns = [value for value in ticks(furthest) if not whole or value == int(value)]
     captions = [f"{value:,.0f}" if whole else f"${value:g}" for value in columns]
     return [
-        [line(x1=_CURVE_LEFT, x2=_CURVE_RIGHT, y1=y(value), y2=y(value), class_="grid") for value in rows],
-        [label(_CURVE_LEFT - 6, y(value) + 4, f"{value:.2f}", "end", "tick") for value in rows],
-        [label(x(at), _CURVE_BOTTOM + 18, text, class_="tick") for at, text in zip(columns, captions, strict=True)],
+        [
+            line(x1=_CURVE_LEFT, x2=_CURVE_RIGHT, y1=y(value), y2=y(value), class_="grid")
+            for value in rows
+        ],
+        [
+            label(
+                _CURVE_LEFT - 6,
+                y(value) + 4,
+                f"{value:.2f}",
+                "end",
+                "tick",
+            )
+            for value in rows
+        ],
+        [
+            label(x(at), _CURVE_BOTTOM + 18, text, class_="tick")
+            for at, text in zip(columns, captions, strict=True)
+        ],
         label((_CURVE_LEFT + _CURVE_RIGHT) / 2, CURVE_HEIGHT - 6, over),
     ]
 
 
 def _draw_noise(facts: RunFacts, y: Scale) -> Node:
-    base = next((candidate.validation for candidate in facts.tried if candidate.decision == "base"), None)
+    base = next(
+        (candidate.validation for candidate in facts.tried if candidate.decision == "base"), None
+    )
     if base is None or facts.base_again is None:
         return None
     low, high = sorted((base.mean, facts.base_again.mean))
     # Two equal means are a line that can still be seen.
     height = max(2.0, y(low) - y(high))
-    return rect(x=_CURVE_LEFT, y=y(high), width=_CURVE_RIGHT - _CURVE_LEFT, height=height, class_="noise")
+    return rect(
+        x=_CURVE_LEFT, y=y(high), width=_CURVE_RIGHT - _CURVE_LEFT, height=height, class_="noise"
+    )
 
 
 def _best_points(
@@ -161,13 +215,22 @@ def _draw_candidate(candidate: CandidateFacts, x: float, y: Scale) -> Node:
     kind = candidate.decision if candidate.decision in MARK_SHAPES else "rejected"
     if candidate.validation is None:
         return mark(
-            "cross", x, y(0), "unmeasured", f"{candidate.name}: {candidate.decision}, not measured. {candidate.reason}"
+            "cross",
+            x,
+            y(0),
+            "unmeasured",
+            f"{candidate.name}: {candidate.decision}, not measured. {candidate.reason}",
         )
     if candidate.decision == "indecisive":
-        return mark("ring", x, y(0), "indecisive", f"{candidate.name}: not compared. {candidate.reason}")
+        return mark(
+            "ring", x, y(0), "indecisive", f"{candidate.name}: not compared. {candidate.reason}"
+        )
     at, tooltip = (
         candidate.validation,
-        f"{candidate.name}, {candidate.decision}: {format_mean(candidate.validation)}. {candidate.reason}",
+        (
+            f"{candidate.name}, {candidate.decision}: {format_mean(candidate.validation)}. "
+            f"{candidate.reason}"
+        ),
     )
     return [
         whiskers(x, y(at.low), y(at.high)),
@@ -180,13 +243,26 @@ def _draw_test(facts: RunFacts, y: Scale) -> Node:
     rule = line(x1=_CURVE_RIGHT, x2=_CURVE_RIGHT, y1=_CURVE_TOP, y2=_CURVE_BOTTOM, class_="grid")
     if not facts.test:
         return [rule, label(_CURVE_RIGHT + 8, _CURVE_TOP + 12, "test sealed", "start")]
-    drawn: list[Node] = [rule, label(_CURVE_RIGHT + 8, CURVE_HEIGHT - 6, "sealed test", "start")]
-    arms = (("base", "base", "base"), ("finalist", "admitted", "new"), ("no_skill", "rejected", "none"))
+    drawn: list[Node] = [
+        rule,
+        label(_CURVE_RIGHT + 8, CURVE_HEIGHT - 6, "sealed test", "start"),
+    ]
+    arms = (
+        ("base", "base", "base"),
+        ("finalist", "admitted", "new"),
+        ("no_skill", "rejected", "none"),
+    )
     for at, (name, kind, caption) in enumerate(arms):
         interval = facts.test.get(name)
         if interval is not None:
-            x, tooltip = _CURVE_RIGHT + 26 + 40 * at, f"{name.replace('_', '-')} on the test: {format_mean(interval)}"
-            drawn += [whiskers(x, y(interval.low), y(interval.high)), mark("star", x, y(interval.mean), kind, tooltip)]
+            x, tooltip = (
+                _CURVE_RIGHT + 26 + 40 * at,
+                f"{name.replace('_', '-')} on the test: {format_mean(interval)}",
+            )
+            drawn += [
+                whiskers(x, y(interval.low), y(interval.high)),
+                mark("star", x, y(interval.mean), kind, tooltip),
+            ]
             drawn.append(label(x, _CURVE_BOTTOM + 18, caption))
     return drawn
 
@@ -201,18 +277,30 @@ _MAX_TOOLTIP = 60
 
 
 def draw_lineage(facts: RunFacts) -> Node:
-    """Return the tree from left to right, one column for each iteration; a node leads to its diff below."""
+    """Return the tree from left to right, one column for each iteration; a node leads to its diff
+    below.
+    """
     places = _node_places(facts.tried)
-    width = _LEFT * 2 + _STEP * max((candidate.iteration for candidate in facts.tried), default=0) + 60
+    width = (
+        _LEFT * 2 + _STEP * max((candidate.iteration for candidate in facts.tried), default=0) + 60
+    )
     height = _TOP + max(y for _, y in places.values())
-    return svg(viewBox=f"0 0 {width} {height}", width=width, class_="natural", role="img", aria_label="lineage")[
+    return svg(
+        viewBox=f"0 0 {width} {height}",
+        width=width,
+        class_="natural",
+        role="img",
+        aria_label="lineage",
+    )[
         [_draw_edges(candidate, places) for candidate in facts.tried],
         [_draw_node(candidate, places) for candidate in facts.tried],
     ]
 
 
 def _node_places(tried: list[CandidateFacts]) -> dict[str, tuple[int, int]]:
-    """Return the place of each candidate: a first child in its parent's row, each further one in a new row."""
+    """Return the place of each candidate: a first child in its parent's row, each further one in a
+    new row.
+    """
     places: dict[str, tuple[int, int]] = {}
     taken_rows: set[str] = set()
     for candidate in tried:
@@ -231,7 +319,12 @@ def _draw_edges(candidate: CandidateFacts, places: dict[str, tuple[int, int]]) -
     drawn = []
     for x0, y0 in (places[parent] for parent in candidate.parents if parent in places):
         middle = (x0 + x) / 2
-        drawn.append(path(class_="edge", d=f"M{x0},{y0}C{middle},{y0} {middle},{y} {x},{y}"))
+        drawn.append(
+            path(
+                class_="edge",
+                d=f"M{x0},{y0}C{middle},{y0} {middle},{y} {x},{y}",
+            )
+        )
     return drawn
 
 
@@ -270,15 +363,35 @@ def draw_waterfall(facts: RunFacts) -> Node:
     x = Scale(0, whole, _WATERFALL_LEFT, _WIDTH - _RIGHT)
     drawn: list[Node] = []
     reached = 0.0
-    for at, (name, value) in enumerate([*rows, ("all", whole if facts.bill[by] else 0)]):
+    for at, (name, value) in enumerate(
+        [
+            *rows,
+            ("all", whole if facts.bill[by] else 0),
+        ]
+    ):
         start = 0.0 if name == "all" else reached
         top = 6 + at * _BAR
         width = max(1.0, x(start + value) - x(start))
         drawn += [
             label(_WATERFALL_LEFT - 8, top + 14, name, "end"),
-            rect(x=x(start), y=top, width=width, height=_BAR - 9, class_="bar all" if name == "all" else "bar"),
-            label(x(start) + width + 6, top + 14, _UNITS[by].format(value), "start"),
+            rect(
+                x=x(start),
+                y=top,
+                width=width,
+                height=_BAR - 9,
+                class_="bar all" if name == "all" else "bar",
+            ),
+            label(
+                x(start) + width + 6,
+                top + 14,
+                _UNITS[by].format(value),
+                "start",
+            ),
         ]
         reached += value
     height = 12 + _BAR * (len(rows) + 1)
-    return svg(viewBox=f"0 0 {_WIDTH} {height}", role="img", aria_label="what it took")[drawn]
+    return svg(
+        viewBox=f"0 0 {_WIDTH} {height}",
+        role="img",
+        aria_label="what it took",
+    )[drawn]

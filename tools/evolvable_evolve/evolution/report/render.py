@@ -1,4 +1,6 @@
-"""Write the report of a run: one HTML page without scripts or network, the same as text, and a JSON file."""
+"""Write the report of a run: one HTML page without scripts or network, the same as text, and a JSON
+file.
+"""
 
 import json
 import os
@@ -21,7 +23,12 @@ from evolvable_evolve.evolution.ledger import (
     translate_damage,
 )
 from evolvable_evolve.evolution.report import charts, grade_table, solution_table
-from evolvable_evolve.evolution.report.run_facts import CandidateFacts, RunFacts, TaskChange, collect_facts
+from evolvable_evolve.evolution.report.run_facts import (
+    CandidateFacts,
+    RunFacts,
+    TaskChange,
+    collect_facts,
+)
 from evolvable_evolve.evolution.task import Split
 from evolvable_tools.redaction import Redactor
 
@@ -32,31 +39,66 @@ _MAX_TASKS = 12  # names of tasks in one line
 def render_text(facts: RunFacts) -> str:
     """Return the report as lines for people."""
     answer = [facts.answer] if facts.answer else []
-    lines = [f"Evolution {facts.run} [{facts.label}]", *answer, facts.headline, ""]
+    lines = [
+        f"Evolution {facts.run} [{facts.label}]",
+        *answer,
+        facts.headline,
+        "",
+    ]
     lines += [f"! {warning}" for warning in facts.warnings]
-    measured = [candidate.validation.mean for candidate in facts.tried if candidate.validation is not None]
+    measured = [
+        candidate.validation.mean for candidate in facts.tried if candidate.validation is not None
+    ]
     if measured:
         # A score of 1 belongs to the highest bar too.
-        bars = "".join(_BARS[min(7, int(value * 8))] for value in measured)
+        bars = "".join(
+            _BARS[
+                min(
+                    7,
+                    int(value * 8),
+                )
+            ]
+            for value in measured
+        )
         lines.append(f"Validation, from 0 to 1: {bars}")
     lines += [*map(_candidate_line, facts.tried), ""]
     lines += [f"Optimizer: {facts.optimizer}."] if facts.diagnosis else []
     for diagnosis in facts.diagnosis:
-        lines += [f"  Iteration {diagnosis.iteration}: {diagnosis.said}.", *(f"    {line}" for line in diagnosis.lines)]
+        lines += [
+            f"  Iteration {diagnosis.iteration}: {diagnosis.said}.",
+            *(f"    {line}" for line in diagnosis.lines),
+        ]
     again = (("The base measured again", facts.base_again), ("Without anything", facts.no_skill))
-    lines += [f"{what}: {charts.format_mean(interval)}" for what, interval in again if interval is not None]
+    lines += [
+        f"{what}: {charts.format_mean(interval)}"
+        for what, interval in again
+        if interval is not None
+    ]
     if facts.mde is not None:
-        lines.append(f"By the noise measured, the test can show a gain from about {100 * facts.mde:.0f} points.")
+        lines.append(
+            "By the noise measured, the test can show a gain from about "
+            f"{100 * facts.mde:.0f} points."
+        )
     tested = (facts.test or {}).items()
-    lines += [f"Sealed test, {name.replace('_', '-')}: {charts.format_mean(interval)}" for name, interval in tested]
+    lines += [
+        f"Sealed test, {name.replace('_', '-')}: {charts.format_mean(interval)}"
+        for name, interval in tested
+    ]
     lines += [] if facts.test else ["The test is sealed."]
     lines += _change_lines(facts)
     lines += _round_cost_lines(facts)
     lines += solution_table.table_lines(facts.rounds)
-    lines += solution_table.aligned_lines(grade_table.grade_cells(facts.grades), 2) if facts.grades else []
+    lines += (
+        solution_table.aligned_lines(grade_table.grade_cells(facts.grades), 2)
+        if facts.grades
+        else []
+    )
     # All refusals, because people look for what a gate had against a candidate.
     bill, refused = facts.bill, [gate for gate in facts.gates if not gate["passed"]]
-    took = f"{bill['trials']:,} trials ({bill['cached']:,} cached), {bill['tokens']:,} tokens, {format_price(bill)}"
+    took = (
+        f"{bill['trials']:,} trials ({bill['cached']:,} cached), {bill['tokens']:,} tokens, "
+        f"{format_price(bill)}"
+    )
     lines.append(f"Took {took}.")
     if refused:
         lines += ["", "Refused by a gate:"]
@@ -154,8 +196,8 @@ def _header(facts: RunFacts) -> Node:
         p(class_="verdict")[facts.answer] if facts.answer else None,
         p(class_=f"verdict {(facts.ruling or 'open').lower().replace(' ', '-')}")[facts.headline],
         p(class_="said")[
-            f"Tasks: {sizes}. Every figure here is {facts.label}. Validation chose among candidates and overstates;"
-            " only the sealed test is a claim."
+            f"Tasks: {sizes}. Every figure here is {facts.label}. Validation chose among "
+            "candidates and overstates; only the sealed test is a claim."
         ],
         [p(class_="warning")[warning] for warning in facts.warnings],
         _adoption_line(facts),
@@ -166,28 +208,48 @@ def _adoption_line(facts: RunFacts) -> Node:
     if not facts.adoption:
         return None
     undone = facts.adoption.get("undone")
-    end = f" It was taken back by operation {undone}." if undone else " `evolvable undo` takes it back."
+    end = (
+        f" It was taken back by operation {undone}."
+        if undone
+        else " `evolvable undo` takes it back."
+    )
     return p[f"Adopted by operation {facts.adoption.get('operation')}.{end}"]
 
 
 def _learning(facts: RunFacts) -> Node:
     names = list(charts.curve_axes(facts))
     switches = [
-        [h.input(type="radio", name="over", id=f"over-{name}", checked=at == 0), h.label(for_=f"over-{name}")[name]]
+        [
+            h.input(type="radio", name="over", id=f"over-{name}", checked=at == 0),
+            h.label(for_=f"over-{name}")[name],
+        ]
         for at, name in enumerate(names)
     ]
-    base = next((candidate.validation for candidate in facts.tried if candidate.decision == "base"), None)
+    base = next(
+        (candidate.validation for candidate in facts.tried if candidate.decision == "base"), None
+    )
     noise = ""
     if base is not None and facts.base_again is not None:
-        noise = f" The band is the base measured twice: {base.mean:.3f} and {facts.base_again.mean:.3f}."
+        noise = (
+            f" The band is the base measured twice: {base.mean:.3f} and "
+            f"{facts.base_again.mean:.3f}."
+        )
     # Radio buttons and style sheets switch the pictures: the page has no scripts.
-    keys = "Square: base. Dot: admitted. Cross: not kept. Ring: indecisive. Star: sealed test. Bars: 95 %."
+    keys = (
+        "Square: base. Dot: admitted. Cross: not kept. Ring: indecisive. Star: sealed test. "
+        "Bars: 95 %."
+    )
     pictures = [h.div(class_=f"over over-{name}")[charts.draw_curve(facts, name)] for name in names]
-    return _section("curve", "Learning curve", keys + noise, h.div(class_="switch")[switches, pictures])
+    return _section(
+        "curve", "Learning curve", keys + noise, h.div(class_="switch")[switches, pictures]
+    )
 
 
 def _table(heads: Iterable[str], rows: Iterable[Sequence[Node]], class_: str = "") -> Node:
-    head, body = tr[(th[heading] for heading in heads)], (tr[(td[cell] for cell in row)] for row in rows)
+    head, body = (
+        tr[(th[heading] for heading in heads)],
+        (tr[(td[cell] for cell in row)] for row in rows),
+    )
     return h.div(class_="wide")[h.table(class_=class_)[h.thead[head], h.tbody[body]]]
 
 
@@ -209,20 +271,33 @@ def _candidate_section(candidate: CandidateFacts) -> Node:
         [p[code[operation]] for operation in candidate.operations],
         p(class_="said")[candidate.reason] if candidate.reason else None,
         [p(class_="warning")[finding] for finding in candidate.findings],
-        p[f"Fixed: {fixed}. Broken: {broken}."] if candidate.parents and candidate.delta is not None else None,
+        p[f"Fixed: {fixed}. Broken: {broken}."]
+        if candidate.parents and candidate.delta is not None
+        else None,
         h.pre(class_="diff")[_diff_lines(candidate.diff)] if candidate.diff else None,
     ]
 
 
 def _diff_lines(text: str) -> Node:
     kinds = {"+": "added", "-": "taken", "@": "place"}
-    return [span(class_=kinds.get(line[:1], ""))[f"{line}\n"] for line in text.split("\n")]
+    return [
+        span(
+            class_=kinds.get(
+                line[:1],
+                "",
+            )
+        )[f"{line}\n"]
+        for line in text.split("\n")
+    ]
 
 
 def _diagnosis(facts: RunFacts) -> Node:
     if not facts.diagnosis:
         return None
-    about = f"What {facts.optimizer} found out about the training trials of each iteration. It decides nothing."
+    about = (
+        f"What {facts.optimizer} found out about the training trials of each iteration. It "
+        "decides nothing."
+    )
     rounds = [
         details[
             summary[f"Iteration {diagnosis.iteration}: {diagnosis.said}."],
@@ -234,14 +309,29 @@ def _diagnosis(facts: RunFacts) -> Node:
 
 
 def _categories(facts: RunFacts) -> Node:
-    names = [candidate.name for candidate in facts.tried if any(candidate.name in row.means for row in facts.heat)]
+    names = [
+        candidate.name
+        for candidate in facts.tried
+        if any(candidate.name in row.means for row in facts.heat)
+    ]
 
     def cell(mean: float | None) -> Node:
-        return td["-"] if mean is None else td(class_="heat", style=f"--heat:{mean:.2f}")[f"{mean:.2f}"]
+        return (
+            td["-"]
+            if mean is None
+            else td(
+                class_="heat",
+                style=f"--heat:{mean:.2f}",
+            )[f"{mean:.2f}"]
+        )
 
-    # Lists: htpy reads a generator when the page is made, after the loop: all rows would be the last.
+    # Lists: htpy reads a generator when the page is made, after the loop: all rows would be the
+    # last.
     rows = [
-        tr[th[f"{row.category or '(none)'} (n = {row.n})"], [cell(row.means.get(name)) for name in names]]
+        tr[
+            th[f"{row.category or '(none)'} (n = {row.n})"],
+            [cell(row.means.get(name)) for name in names],
+        ]
         for row in facts.heat
     ]
     heads = tr[th["category"], (th[h.a(href=f"#{name}")[name]] for name in names)]
@@ -252,13 +342,21 @@ def _categories(facts: RunFacts) -> Node:
 def _tasks(facts: RunFacts) -> Node:
     changes: dict[str, Mapping[str, int]] = {"Test": facts.test_changes}
     for split in (Split.TRAIN, Split.VAL):
-        changes[split.capitalize()] = Counter(flip.change for flip in facts.flips if flip.split == split)
+        changes[split.capitalize()] = Counter(
+            flip.change for flip in facts.flips if flip.split == split
+        )
     counted = [f"{split}: {_describe_counts(found)}." for split, found in changes.items() if found]
     # The report names no test task, so their changes are counts alone.
     about = " ".join([f"The base against {facts.best}.", *counted])
     changed = [flip for flip in facts.flips if flip.change != "same"][:MAX_TASK_ROWS]
     rows: list[list[Node]] = [
-        [_task_cell(flip), flip.split, flip.category, f"{flip.before:.2f} to {flip.after:.2f}", _change_tag(flip)]
+        [
+            _task_cell(flip),
+            flip.split,
+            flip.category,
+            f"{flip.before:.2f} to {flip.after:.2f}",
+            _change_tag(flip),
+        ]
         for flip in changed
     ]
     note = " Unstable: the base does not agree with itself. A task that came out worse is no veto."
@@ -270,7 +368,9 @@ def _tasks(facts: RunFacts) -> Node:
 def _task_cell(flip: TaskChange) -> Node:
     if not flip.outputs:
         return code[flip.task]
-    return details[summary[code[flip.task]], [p(class_="output")[output] for output in flip.outputs]]
+    return details[
+        summary[code[flip.task]], [p(class_="output")[output] for output in flip.outputs]
+    ]
 
 
 def _change_tag(flip: TaskChange) -> Node:
@@ -299,8 +399,20 @@ def _resources(facts: RunFacts) -> Node:
                 format_number(resource.tokens_read, ",.0f"),
             ]
         )
-    heads = ("resource", "candidate", "bytes", "trials", "read in", "score read", "not read", "tokens a trial")
-    note = "Whether the trials that had a resource also read it. An executor that does not tell reads shows 0 %."
+    heads = (
+        "resource",
+        "candidate",
+        "bytes",
+        "trials",
+        "read in",
+        "score read",
+        "not read",
+        "tokens a trial",
+    )
+    note = (
+        "Whether the trials that had a resource also read it. An executor that does not tell "
+        "reads shows 0 %."
+    )
     return _section("resources", "Resources", note, _table(heads, rows, "numbers"))
 
 
@@ -308,7 +420,10 @@ def _rounds(facts: RunFacts) -> Node:
     if not facts.rounds:
         return None
     heads, *rows = solution_table.table_cells(facts.rounds)
-    about = "The answers as they stand after each round. Tokens, calls, cost and seconds are those of the round alone."
+    about = (
+        "The answers as they stand after each round. Tokens, calls, cost and seconds are those of "
+        "the round alone."
+    )
     return _section("rounds", "Rounds of answers", about, _table(heads, rows, "numbers"))
 
 
@@ -322,10 +437,23 @@ def _grades(facts: RunFacts) -> Node:
 
 def _bill_table(facts: RunFacts) -> Node:
     def row(name: str, spent: dict[str, object]) -> list[Node]:
-        numbers = (spent["trials"], spent["cached"], spent["trouble"], spent["calls"], spent["tokens"])
-        return [name.replace("role:", ""), *(f"{number:,}" for number in numbers), format_price(spent)]
+        numbers = (
+            spent["trials"],
+            spent["cached"],
+            spent["trouble"],
+            spent["calls"],
+            spent["tokens"],
+        )
+        return [
+            name.replace("role:", ""),
+            *(f"{number:,}" for number in numbers),
+            format_price(spent),
+        ]
 
-    rows = [*(row(name, spent) for name, spent in facts.spent.items()), row("all", facts.bill)]
+    rows = [
+        *(row(name, spent) for name, spent in facts.spent.items()),
+        row("all", facts.bill),
+    ]
     heads = ("for", "trials", "cached", "trouble", "calls", "tokens", "cost")
     return _table(heads, rows, "numbers")
 
@@ -347,7 +475,10 @@ def _gates_section(facts: RunFacts) -> Node:
 
 def _provenance(facts: RunFacts) -> Node:
     rows = [
-        [name.replace("_", " "), code[", ".join(value) if isinstance(value, list) else str(value)]]
+        [
+            name.replace("_", " "),
+            code[", ".join(value) if isinstance(value, list) else str(value)],
+        ]
         for name, value in facts.provenance.items()
         if value not in ("", None, [])
     ]
@@ -366,11 +497,14 @@ class WrittenReport:
 
 
 @translate_damage
-def write_report(folder: RunDirectory, out: Path | None = None, redactor: Redactor | None = None) -> WrittenReport:
-    """Write report.html and report.json of a run, finished or not, by default into its folder, and return their paths.
+def write_report(
+    folder: RunDirectory, out: Path | None = None, redactor: Redactor | None = None
+) -> WrittenReport:
+    """Write report.html and report.json of a run, finished or not, by default into its folder, and
+    return their paths.
 
-    redactor: removes secrets from what is shown; by default one without a person's own patterns. Raises LedgerDamaged,
-    NotFound for artefacts that are gone, OSError.
+    redactor: removes secrets from what is shown; by default one without a person's own patterns.
+    Raises LedgerDamaged, NotFound for artefacts that are gone, OSError.
     """
     records = read_records(folder)
     facts = collect_facts(folder, fold_records(records), records, redactor)

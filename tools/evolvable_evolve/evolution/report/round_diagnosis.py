@@ -10,7 +10,9 @@ from evolvable_evolve.evolution.ledger import LedgerRecord, RunDirectory, RunSta
 
 @dataclass(frozen=True)
 class RoundDiagnosis:
-    """Diagnosis of one iteration: a line, lines below it, and texts of models or numbers that the page unfolds."""
+    """Diagnosis of one iteration: a line, lines below it, and texts of models or numbers that the
+    page unfolds.
+    """
 
     iteration: int
     said: str
@@ -28,28 +30,51 @@ def collect_diagnosis(folder: RunDirectory, state: RunState) -> list[RoundDiagno
     return [*found, *map(_signals, state.signals)]
 
 
-def _critiques(folder: RunDirectory, number: int, records: Sequence[LedgerRecord]) -> RoundDiagnosis:
+def _critiques(
+    folder: RunDirectory, number: int, records: Sequence[LedgerRecord]
+) -> RoundDiagnosis:
     # A dropped critique repeated words of a task, and was never used.
-    changes, dropped = (sum(bool(record[name]) for record in records) for name in ("change", "dropped"))
+    changes, dropped = (
+        sum(bool(record[name]) for record in records) for name in ("change", "dropped")
+    )
     summary = f"{len(records)} trials criticised, {changes} asked for a change"
     summary += f", {dropped} dropped as they repeat words of tasks" if dropped else ""
     counts = Counter(name for record in records for name in record["to"])
-    lines = [f"{name}: {count} critique{'s' if count > 1 else ''}" for name, count in counts.items()]
-    texts = {record["task"]: folder.read_json(record["artifact"]) for record in records if record["artifact"]}
-    return RoundDiagnosis(number, summary, lines, [f"{task}: {text}" for task, text in texts.items()])
+    lines = [
+        f"{name}: {count} critique{'s' if count > 1 else ''}" for name, count in counts.items()
+    ]
+    texts = {
+        record["task"]: folder.read_json(record["artifact"])
+        for record in records
+        if record["artifact"]
+    }
+    return RoundDiagnosis(
+        number, summary, lines, [f"{task}: {text}" for task, text in texts.items()]
+    )
 
 
 def _signals(record: LedgerRecord) -> RoundDiagnosis:
     rollouts = [rollout for group in record["groups"] for rollout in _group_rollouts(group)]
     contrasts = record["contrasts"]
-    text = f"{len(record['groups'])} tasks, {len(rollouts)} rollouts, {contrasts} with a pass beside a failure"
-    for name, words in (("reward", "reward"), ("ratio", "similarity to the answer before"), ("objective", "objective")):
+    text = (
+        f"{len(record['groups'])} tasks, {len(rollouts)} rollouts, {contrasts} with a pass "
+        "beside a failure"
+    )
+    for name, words in (
+        ("reward", "reward"),
+        ("ratio", "similarity to the answer before"),
+        ("objective", "objective"),
+    ):
         middle = mean(rollout[name] for rollout in rollouts)
-        text += "" if middle is None else f"{';' if name == 'reward' else ','} mean {words} {middle:.2f}"
+        text += (
+            ""
+            if middle is None
+            else f"{';' if name == 'reward' else ','} mean {words} {middle:.2f}"
+        )
     details = [
-        f"{rollout['task']}: reward {rollout['reward']:.2f}, advantage {rollout['advantage']:+.2f}, similarity "
-        f"{rollout['ratio']:.2f},"
-        f" objective {rollout['objective']:+.2f}"
+        f"{rollout['task']}: reward {rollout['reward']:.2f}, advantage "
+        f"{rollout['advantage']:+.2f}, similarity {rollout['ratio']:.2f}, objective "
+        f"{rollout['objective']:+.2f}"
         for rollout in rollouts
     ]
     return RoundDiagnosis(record["iteration"], text, [], details)
@@ -60,6 +85,14 @@ def _group_rollouts(group: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     # Reinforce++ records one answer for each task, GRPO lists.
     if "rewards" not in group:
         return [group]
-    names = {"reward": "rewards", "advantage": "advantages", "ratio": "ratios", "objective": "objectives"}
+    names = {
+        "reward": "rewards",
+        "advantage": "advantages",
+        "ratio": "ratios",
+        "objective": "objectives",
+    }
     columns = [group[plural] for plural in names.values()]
-    return [{"task": group["task"], **dict(zip(names, row, strict=True))} for row in zip(*columns, strict=True)]
+    return [
+        {"task": group["task"], **dict(zip(names, row, strict=True))}
+        for row in zip(*columns, strict=True)
+    ]

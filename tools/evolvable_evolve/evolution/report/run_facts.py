@@ -1,4 +1,6 @@
-"""The facts of a run that a report shows, as plain values: judges, provenance, resources, candidates, verdict."""
+"""The facts of a run that a report shows, as plain values: judges, provenance, resources,
+candidates, verdict.
+"""
 
 import shlex
 from collections import Counter, defaultdict
@@ -18,7 +20,12 @@ from evolvable_evolve.evolution.ledger import (
 )
 from evolvable_evolve.evolution.report.grade_table import GradeRow, collect_grades
 from evolvable_evolve.evolution.report.round_diagnosis import RoundDiagnosis, collect_diagnosis
-from evolvable_evolve.evolution.report.solution_table import SolutionRow, places_of_run, round_costs, rounds_of_run
+from evolvable_evolve.evolution.report.solution_table import (
+    SolutionRow,
+    places_of_run,
+    round_costs,
+    rounds_of_run,
+)
 from evolvable_evolve.evolution.run_config import RunSettings
 from evolvable_evolve.evolution.statistics import paired_interval
 from evolvable_evolve.evolution.task import Split, TrialOutcome
@@ -31,14 +38,24 @@ def _describe_calibration(record: LedgerRecord) -> str:
     """Return who judged a rubric, and how often it was right in calibration."""
     counts = record["calibration"]
     return (
-        f"{record['by']} ({record['label']}): right on {counts['good_right']} of {counts['good']} good and"
-        f" {counts['bad_right']} of {counts['bad']} bad known answers ({record['agreement']:.0%})"
+        f"{record['by']} ({record['label']}): right on {counts['good_right']} of {counts['good']} "
+        f"good and {counts['bad_right']} of {counts['bad']} bad known answers "
+        f"({record['agreement']:.0%})"
     )
 
 
 _OPTIONS = (
     *("brain", "mode", "optimizer", "iterations", "judge", "parent", "admit", "frontier"),
-    *("repeats", "test_repeats", "fail_below", "concurrency", "trials", "open_above", "stalls", "screen_above"),
+    *(
+        "repeats",
+        "test_repeats",
+        "fail_below",
+        "concurrency",
+        "trials",
+        "open_above",
+        "stalls",
+        "screen_above",
+    ),
     *(
         "samples",
         "rejections",
@@ -75,10 +92,16 @@ def collect_provenance(state: RunState, finalist: str) -> dict[str, Any]:
 
 
 def reproduce_command(settings: Mapping[str, Any]) -> str:
-    """Return the command for settings as the ledger holds them; '' for a run that no command began."""
+    """Return the command for settings as the ledger holds them; '' for a run that no
+    command began.
+    """
     if not settings.get("task_set_digest"):
         return ""
-    usual = {setting.name: setting.default for setting in fields(RunSettings) if setting.default is not MISSING}
+    usual = {
+        setting.name: setting.default
+        for setting in fields(RunSettings)
+        if setting.default is not MISSING
+    }
     words = ["evolvable", "evolve", "start", str(settings["task_set"])]
     for pin in settings.get("program", ()):
         words += ["--program", str(pin["ref"])]
@@ -89,7 +112,10 @@ def reproduce_command(settings: Mapping[str, Any]) -> str:
         chosen, default = (_as_words(source.get(name)) for source in (settings, usual))
         # Options with their default would make the command long, and may get another default later.
         if name in settings and chosen != default:
-            words += ["--pass-at" if name == "fail_below" else f"--{name.replace('_', '-')}", *chosen]
+            words += [
+                "--pass-at" if name == "fail_below" else f"--{name.replace('_', '-')}",
+                *chosen,
+            ]
     limits = settings.get("limit", {})
     for name in ("cost", "tokens", "calls"):
         if limits.get(name) is not None:
@@ -111,10 +137,11 @@ def _executor_option(executor: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """One resource under one candidate. trials: those that counted with it installed. read: the share that read it.
+    """One resource under one candidate. trials: those that counted with it installed. read: the
+    share that read it.
 
-    score_read, score_unread: mean scores of those that did and did not. tokens_read: of a trial that did, where tokens
-    are reported. bytes: of all its files.
+    score_read, score_unread: mean scores of those that did and did not. tokens_read: of a trial
+    that did, where tokens are reported. bytes: of all its files.
     """
 
     ref: str
@@ -136,7 +163,12 @@ def collect_resource_use(
         if record["type"] == "trial" and TrialOutcome(record["trial"]["outcome"]).counts:
             trials[record["trial"]["program"]].append(record["trial"])
     return [
-        _resource_use(part.ref, names.get(digest, digest[:12]), part.size, trials[digest])
+        _resource_use(
+            part.ref,
+            names.get(digest, digest[:12]),
+            part.size,
+            trials[digest],
+        )
         for digest, program in programs.items()
         for part in program.parts
         if trials[digest]
@@ -147,9 +179,14 @@ def _resource_use(ref: str, candidate: str, size: int, trials: list[LedgerRecord
     read = [trial for trial in trials if ref in trial["read"]]
     unread = [trial for trial in trials if ref not in trial["read"]]
     tokens = [trial["usage"]["input_tokens"] + trial["usage"]["output_tokens"] for trial in read]
-    with_it, without = (mean(trial["score"] for trial in some if trial["score"] is not None) for some in (read, unread))
+    with_it, without = (
+        mean(trial["score"] for trial in some if trial["score"] is not None)
+        for some in (read, unread)
+    )
     mean_tokens = mean(tokens) if any(tokens) else None
-    return ResourceUse(ref, candidate, size, len(trials), len(read) / len(trials), with_it, without, mean_tokens)
+    return ResourceUse(
+        ref, candidate, size, len(trials), len(read) / len(trials), with_it, without, mean_tokens
+    )
 
 
 # Redacted before it is cut to the shorter length: half a secret would not be found.
@@ -171,8 +208,9 @@ class MeanInterval:
 class CandidateFacts:
     """One candidate, the base included.
 
-    validation: None while it is not measured. delta, fixed, broken: against the first parent; none of an indecisive
-    candidate, of which too few tasks counted on both sides. diff: against its first parent.
+    validation: None while it is not measured. delta, fixed, broken: against the first parent; none
+    of an indecisive candidate, of which too few tasks counted on both sides. diff: against its
+    first parent.
     """
 
     name: str
@@ -197,7 +235,8 @@ class CandidateFacts:
 
 @dataclass(frozen=True)
 class TaskChange:
-    """One task under the base and under the best. change: fixed, broken, unstable (the base differs from itself), same.
+    """One task under the base and under the best. change: fixed, broken, unstable (the base differs
+    from itself), same.
 
     outputs: of either arm, cut, with the outcome.
     """
@@ -213,7 +252,9 @@ class TaskChange:
 
 @dataclass(frozen=True)
 class CategoryScores:
-    """One category: how many validation tasks it has, and the mean score of each candidate that was measured."""
+    """One category: how many validation tasks it has, and the mean score of each candidate that was
+    measured.
+    """
 
     category: str
     n: int
@@ -222,13 +263,14 @@ class CategoryScores:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """All facts of a run, for people. label: what its figures are: simulated, scripted or a model's name. answer: the
-    verdict in words that name the resource, '' before.
+    """All facts of a run, for people. label: what its figures are: simulated, scripted or a model's
+    name. answer: the verdict in words that name the resource, '' before.
 
-    best: the name of the finalist, or of the best so far. base_again: the base measured a second time (A/A). test: by
-    arm (base, finalist, no_skill), None while sealed. flips: of tasks that are not sealed. test_changes: how many test
-    tasks were fixed, broken or the same. No report names them, so that no program can be fitted to them. rounds: the
-    answers of each round. diagnosis: the optimizer's findings on trials, by round.
+    best: the name of the finalist, or of the best so far. base_again: the base measured a second
+    time (A/A). test: by arm (base, finalist, no_skill), None while sealed. flips: of tasks that are
+    not sealed. test_changes: how many test tasks were fixed, broken or the same. No report names
+    them, so that no program can be fitted to them. rounds: the answers of each round. diagnosis:
+    the optimizer's findings on trials, by round.
     """
 
     run: str
@@ -265,15 +307,21 @@ class RunFacts:
 
 
 def collect_facts(
-    folder: RunDirectory, state: RunState, records: Sequence[LedgerRecord], redactor: Redactor | None = None
+    folder: RunDirectory,
+    state: RunState,
+    records: Sequence[LedgerRecord],
+    redactor: Redactor | None = None,
 ) -> RunFacts:
     """Return the facts of a run, at any time. records: of both of its ledgers.
 
-    redactor: removes secrets from the texts of models and candidates; by default one without a person's own patterns.
+    redactor: removes secrets from the texts of models and candidates; by default one without a
+    person's own patterns.
     """
     clean = redactor or Redactor()
     names = {digest: candidate.name for digest, candidate in state.candidates.items()}
-    diffs = {record["candidate"]: record.get("diff") for record in records if record["type"] == "built"}
+    diffs = {
+        record["candidate"]: record.get("diff") for record in records if record["type"] == "built"
+    }
     finalist = str(state.verdict.get("candidate") or state.best)
     rounds, verdict = rounds_of_run(state, records, finalist), state.verdict
     if costs := round_costs(rounds, names.get(finalist, "")):
@@ -282,7 +330,9 @@ def collect_facts(
     # The sealed tasks are in the verdict alone.
     if sealed := len(state.verdict.get("base", {})):
         sizes[str(Split.TEST)] = sealed
-    arms = {name: mean_interval(state.verdict.get(name)) for name in ("base", "finalist", "no_skill")}
+    arms = {
+        name: mean_interval(state.verdict.get(name)) for name in ("base", "finalist", "no_skill")
+    }
     of_judges = [judge["warning"] for judge in state.judges if judge["warning"]]
     return RunFacts(
         run=state.run,
@@ -308,14 +358,29 @@ def collect_facts(
         heat=_category_scores(state),
         flips=_task_changes(state, finalist, records, clean),
         test_changes={change: len(tasks) for change, tasks in changed_test_tasks(state).items()},
-        resources=collect_resource_use(records, {digest: folder.program(digest) for digest in state.candidates}, names),
+        resources=collect_resource_use(
+            records, {digest: folder.program(digest) for digest in state.candidates}, names
+        ),
         spent={purpose: spent.to_json() for purpose, spent in sorted(state.spent.items())},
         bill=state.bill.to_json(),
-        gates=[asdict(gate) | {"candidate": names.get(gate.candidate, "")} for gate in state.gates],
+        gates=[
+            asdict(gate)
+            | {
+                "candidate": names.get(
+                    gate.candidate,
+                    "",
+                )
+            }
+            for gate in state.gates
+        ],
         adoption={key: value for key, value in state.adoption.items() if key != "type"},
         provenance=collect_provenance(state, finalist),
-        optimizer=str(state.settings.get("optimizer", "")) if state.settings.get("purpose") != "measure" else "",
-        diagnosis=[_redact_diagnosis(diagnosis, clean) for diagnosis in collect_diagnosis(folder, state)],
+        optimizer=str(state.settings.get("optimizer", ""))
+        if state.settings.get("purpose") != "measure"
+        else "",
+        diagnosis=[
+            _redact_diagnosis(diagnosis, clean) for diagnosis in collect_diagnosis(folder, state)
+        ],
         rounds=rounds,
         grades=collect_grades(records, *places_of_run(state, finalist)),
     )
@@ -329,28 +394,42 @@ def headline(state: RunState, best: str) -> str:
     """Return the run in one sentence with its numbers; nothing is claimed before the verdict."""
     verdict = state.verdict
     if not verdict:
-        best_note = f" The best so far is {best}, provisionally." if best not in ("", "base") else ""
-        return f"The run is not finished ({state.stopped or state.phase}).{best_note} Nothing is claimed."
+        best_note = (
+            f" The best so far is {best}, provisionally." if best not in ("", "base") else ""
+        )
+        return (
+            f"The run is not finished ({state.stopped or state.phase}).{best_note} Nothing "
+            "is claimed."
+        )
     if not verdict.get("n"):
         return f"{verdict['verdict']}: {verdict['why']}"
     low, high = verdict["interval"]
     effective = f" (effective n {verdict['groups']})" if "groups" in verdict else ""
     tested = f"on {verdict['n']} sealed tasks{effective}"
     return (
-        f"{verdict['verdict']}: {best} against the base {tested} {100 * verdict['delta']:+.1f} points"
-        f" (95 % {100 * low:+.1f} to {100 * high:+.1f}), {_ordinal(verdict['look'])} look at this test set."
-        f" {verdict['why']}"
+        f"{verdict['verdict']}: {best} against the base {tested} {100 * verdict['delta']:+.1f} "
+        f"points (95 % {100 * low:+.1f} to {100 * high:+.1f}), {_ordinal(verdict['look'])} look "
+        f"at this test set. {verdict['why']}"
     )
 
 
 def _ordinal(look: int) -> str:
     # 11th, 12th and 13th.
-    ending = "th" if 10 <= look % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(look % 10, "th")
+    ending = (
+        "th"
+        if 10 <= look % 100 <= 20
+        else {1: "st", 2: "nd", 3: "rd"}.get(
+            look % 10,
+            "th",
+        )
+    )
     return f"{look}{ending}"
 
 
 def mean_interval(scores: Mapping[str, float] | None) -> MeanInterval | None:
-    """Return the mean over tasks; Wilson's interval where every task passes or fails, else one by resampling tasks."""
+    """Return the mean over tasks; Wilson's interval where every task passes or fails, else one by
+    resampling tasks.
+    """
     values = list((scores or {}).values())
     if not values:
         return None
@@ -362,7 +441,11 @@ def mean_interval(scores: Mapping[str, float] | None) -> MeanInterval | None:
 
 
 def _candidate_facts(
-    folder: RunDirectory, candidate: RunCandidate, names: Mapping[str, str], diff: str | None, redactor: Redactor
+    folder: RunDirectory,
+    candidate: RunCandidate,
+    names: Mapping[str, str],
+    diff: str | None,
+    redactor: Redactor,
 ) -> CandidateFacts:
     # Fields with the same name and meaning are copied.
     copied = {
@@ -380,11 +463,16 @@ def _candidate_facts(
         # The tasks that counted are no sample of all: missing ones may depend on the candidate.
         computed |= {"delta": None, "fixed": (), "broken": ()}
     facts = CandidateFacts(**copied | computed)
-    summary, reason, diff = (redactor.redact(text)[0] for text in (facts.summary, facts.reason, facts.diff))
-    operations, findings = (
-        tuple(redactor.redact(text)[0] for text in texts) for texts in (facts.operations, facts.findings)
+    summary, reason, diff = (
+        redactor.redact(text)[0] for text in (facts.summary, facts.reason, facts.diff)
     )
-    return replace(facts, summary=summary, reason=reason, diff=diff, operations=operations, findings=findings)
+    operations, findings = (
+        tuple(redactor.redact(text)[0] for text in texts)
+        for texts in (facts.operations, facts.findings)
+    )
+    return replace(
+        facts, summary=summary, reason=reason, diff=diff, operations=operations, findings=findings
+    )
 
 
 def _redact_diagnosis(diagnosis: RoundDiagnosis, redactor: Redactor) -> RoundDiagnosis:
@@ -402,7 +490,9 @@ def _category_scores(state: RunState) -> list[CategoryScores]:
             candidate.name: [candidate.scores[task] for task in tasks if task in candidate.scores]
             for candidate in candidates
         }
-        category_means = {name: sum(values) / len(values) for name, values in scores.items() if values}
+        category_means = {
+            name: sum(values) / len(values) for name, values in scores.items() if values
+        }
         rows.append(CategoryScores(category, len(tasks), category_means))
     return rows
 
@@ -412,7 +502,10 @@ def _task_changes(
 ) -> list[TaskChange]:
     """Return the tasks of validation; those that changed first."""
     base, best, found = state.candidates.get(state.base), state.candidates.get(finalist), []
-    again, outputs = state.calibration.get("again", {}), _last_outputs(records, (state.base, finalist), redactor)
+    again, outputs = (
+        state.calibration.get("again", {}),
+        _last_outputs(records, (state.base, finalist), redactor),
+    )
     if base is not None and best is not None:
         for task in base.scores.keys() & best.scores.keys():
             before, after = base.scores[task], best.scores[task]
@@ -420,16 +513,25 @@ def _task_changes(
             split, category = state.tasks.get(task, (str(Split.VAL), ""))
             found.append(TaskChange(task, category, split, before, after, change, outputs[task]))
     order = ("fixed", "broken", "unstable", "same")
-    return sorted(found, key=lambda flip: (order.index(flip.change), flip.split, flip.task))
+    return sorted(
+        found,
+        key=lambda flip: (order.index(flip.change), flip.split, flip.task),
+    )
 
 
 def changed_test_tasks(state: RunState) -> dict[str, list[str]]:
-    """Return the ids of the opened test tasks by outcome: fixed, broken, same. Only a person sees them."""
+    """Return the ids of the opened test tasks by outcome: fixed, broken, same.
+
+    Only a person sees them.
+    """
     tested, reached = state.verdict.get("base", {}), state.verdict.get("finalist", {})
     found: dict[str, list[str]] = {}
     for task in sorted(tested.keys() & reached.keys()):
         if task not in state.tasks:  # a narrow claim takes validation tasks as well
-            found.setdefault(_change_kind(tested[task], reached[task], False), []).append(task)
+            found.setdefault(
+                _change_kind(tested[task], reached[task], False),
+                [],
+            ).append(task)
     return found
 
 
@@ -439,11 +541,18 @@ def _change_kind(before: float, after: float, shaky: bool) -> str:
     return "unstable" if shaky else "fixed" if after > before else "broken"
 
 
-def _last_outputs(records: Iterable[LedgerRecord], arms: tuple[str, str], redactor: Redactor) -> dict[str, list[str]]:
-    """Return by task the last outputs of the base and the best in validation, without secrets and cut."""
+def _last_outputs(
+    records: Iterable[LedgerRecord], arms: tuple[str, str], redactor: Redactor
+) -> dict[str, list[str]]:
+    """Return by task the last outputs of the base and the best in validation, without secrets and
+    cut.
+    """
     last: dict[str, dict[str, LedgerRecord]] = defaultdict(dict)
     for record in records:
-        if record["type"] == "trial" and str(record.get("batch", "")).partition("/")[0] in ("calibrate", "val"):
+        if record["type"] == "trial" and str(record.get("batch", "")).partition("/")[0] in (
+            "calibrate",
+            "val",
+        ):
             trial = record["trial"]
             if trial["program"] in arms:
                 last[trial["task"]]["base" if trial["program"] == arms[0] else "best"] = trial

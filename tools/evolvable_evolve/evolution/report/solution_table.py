@@ -14,11 +14,13 @@ FINAL = "final"
 
 @dataclass(frozen=True)
 class SolutionRow:
-    """The answers of one program on one split after a round; an answer that the round did not change counts again.
+    """The answers of one program on one split after a round; an answer that the round did not
+    change counts again.
 
-    n: answers. outcomes: how many ended in each of the eight ways, which add up to n; empty for other tasks. ar, am:
-    mean milliseconds and megabytes of accepted answers. apc: mean cases that an answer passed before the first failure,
-    over those that ran a case. The rest is what this round alone took; cost None: not all of it has a price.
+    n: answers. outcomes: how many ended in each of the eight ways, which add up to n; empty for
+    other tasks. ar, am: mean milliseconds and megabytes of accepted answers. apc: mean cases that
+    an answer passed before the first failure, over those that ran a case. The rest is what this
+    round alone took; cost None: not all of it has a price.
     """
 
     arm: str
@@ -53,10 +55,11 @@ _Answers = Sequence[_Answer]
 def collect_rounds(
     records: Iterable[LedgerRecord], arms: Mapping[str, str], splits: Mapping[str, str]
 ) -> list[SolutionRow]:
-    """Return a row for each round of each arm and split; no rows where no answer was improved and no task is code.
+    """Return a row for each round of each arm and split; no rows where no answer was improved and
+    no task is code.
 
-    arms: names of programs by digest. splits: of the tasks that are shown, by id. A trial that infrastructure ended, or
-    that a killed process left, counts for nothing.
+    arms: names of programs by digest. splits: of the tasks that are shown, by id. A trial that
+    infrastructure ended, or that a killed process left, counts for nothing.
     """
     rounds: dict[tuple[str, int], list[LedgerRecord]] = {}
     groups: dict[tuple[str, str], list[_Answers]] = {
@@ -74,30 +77,54 @@ def collect_rounds(
         found = rounds.pop((trial["key"], record["attempt"]), [])
         # A task without a split is sealed or unknown, and is not shown.
         place = trial["program"], splits.get(trial["task"], "")
-        if not TrialOutcome(trial["outcome"]).counts or trial["key"] in counted or place not in groups:
+        if (
+            not TrialOutcome(trial["outcome"]).counts
+            or trial["key"] in counted
+            or place not in groups
+        ):
             continue
         counted.add(trial["key"])
         has_rounds = has_rounds or bool(found) or "code" in record
-        groups[place].append([_answer(round_record) for round_record in found] or [_only_answer(record)])
-    return [row for (arm, split), all_ in groups.items() if has_rounds for row in _rows(arms[arm], split, all_)]
+        groups[place].append(
+            [_answer(round_record) for round_record in found] or [_only_answer(record)]
+        )
+    return [
+        row
+        for (arm, split), all_ in groups.items()
+        if has_rounds
+        for row in _rows(arms[arm], split, all_)
+    ]
 
 
 def places_of_run(state: RunState, finalist: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return arms and splits of a run: its base and its best on validation, and on the test once it has a verdict."""
+    """Return arms and splits of a run: its base and its best on validation, and on the test once it
+    has a verdict.
+    """
     splits = {task: split for task, (split, _) in state.tasks.items() if split == Split.VAL}
-    splits |= {task: str(Split.TEST) for task in state.verdict.get("base", {}) if task not in state.tasks}
-    arms = {digest: state.candidates[digest].name for digest in (state.base, finalist) if digest in state.candidates}
+    splits |= {
+        task: str(Split.TEST) for task in state.verdict.get("base", {}) if task not in state.tasks
+    }
+    arms = {
+        digest: state.candidates[digest].name
+        for digest in (state.base, finalist)
+        if digest in state.candidates
+    }
     return arms, splits
 
 
-def rounds_of_run(state: RunState, records: Iterable[LedgerRecord], finalist: str) -> list[SolutionRow]:
+def rounds_of_run(
+    state: RunState, records: Iterable[LedgerRecord], finalist: str
+) -> list[SolutionRow]:
     """Return the rows of a run."""
     return collect_rounds(records, *places_of_run(state, finalist))
 
 
 @dataclass(frozen=True, slots=True)
 class RoundCost:
-    """What one round of the finalist took in the sealed test. gain: of the mean score over the round before it."""
+    """What one round of the finalist took in the sealed test.
+
+    gain: of the mean score over the round before it.
+    """
 
     round: int
     gain: float
@@ -110,15 +137,30 @@ class RoundCost:
         """Return the cost in words."""
         money = "an unknown price" if self.cost is None else f"${self.cost:.4f}"
         spent = f"{self.calls:,} calls, {self.tokens:,} tokens, {money}"
-        return f"round {self.round} {self.gain:+.3f} for {spent}" if self.round else f"first answers {spent}"
+        return (
+            f"round {self.round} {self.gain:+.3f} for {spent}"
+            if self.round
+            else f"first answers {spent}"
+        )
 
 
 def round_costs(rows: Sequence[SolutionRow], finalist: str) -> list[RoundCost]:
-    """Return what the first answers and each round of the finalist took in the test; nothing without rounds."""
-    mine = [row for row in rows if (row.arm, row.split) == (finalist, Split.TEST) and row.round != FINAL]
+    """Return what the first answers and each round of the finalist took in the test; nothing
+    without rounds.
+    """
+    mine = [
+        row for row in rows if (row.arm, row.split) == (finalist, Split.TEST) and row.round != FINAL
+    ]
     round_means = [row.mean for row in mine]
     found = [
-        RoundCost(number, row.mean - round_means[max(0, number - 1)], row.tokens, row.calls, row.cost, row.seconds)
+        RoundCost(
+            number,
+            row.mean - round_means[max(0, number - 1)],
+            row.tokens,
+            row.calls,
+            row.cost,
+            row.seconds,
+        )
         for number, row in enumerate(mine)
     ]
     return found if len(found) > 1 else []
@@ -127,14 +169,20 @@ def round_costs(rows: Sequence[SolutionRow], finalist: str) -> list[RoundCost]:
 def _answer(record: LedgerRecord) -> _Answer:
     spent = to_bill(ModelUsage(**record["usage"]))
     return _Answer(
-        record["score"] or 0.0, record.get("code", ""), record.get("code_metrics", {}), spent, record["wall"]
+        record["score"] or 0.0,
+        record.get("code", ""),
+        record.get("code_metrics", {}),
+        spent,
+        record["wall"],
     )
 
 
 def _only_answer(record: LedgerRecord) -> _Answer:
     trial = parse_trial(record["trial"])
     metrics = record.get("code_metrics", {})
-    return _Answer(trial.score or 0.0, record.get("code", ""), metrics, to_bill(trial.usage), trial.wall)
+    return _Answer(
+        trial.score or 0.0, record.get("code", ""), metrics, to_bill(trial.usage), trial.wall
+    )
 
 
 def _rows(arm: str, split: str, trials: Sequence[_Answers]) -> Iterator[SolutionRow]:
@@ -142,10 +190,20 @@ def _rows(arm: str, split: str, trials: Sequence[_Answers]) -> Iterator[Solution
     for number in range(most):
         # A trial with fewer rounds keeps its last answer.
         standing = [answers[min(number, len(answers) - 1)] for answers in trials]
-        yield _row(arm, split, str(number), standing, [answers[number] for answers in trials if number < len(answers)])
+        yield _row(
+            arm,
+            split,
+            str(number),
+            standing,
+            [answers[number] for answers in trials if number < len(answers)],
+        )
     if most:
         yield _row(
-            arm, split, FINAL, [answers[-1] for answers in trials], [answer for all_ in trials for answer in all_]
+            arm,
+            split,
+            FINAL,
+            [answers[-1] for answers in trials],
+            [answer for all_ in trials for answer in all_],
         )
 
 
@@ -160,7 +218,9 @@ def _row(arm: str, split: str, number: str, standing: _Answers, answers: _Answer
         number,
         len(standing),
         fmean(answer.score for answer in standing),
-        {str(kind): sum(answer.code == kind for answer in codes) for kind in CodeOutcome} if codes else {},
+        {str(kind): sum(answer.code == kind for answer in codes) for kind in CodeOutcome}
+        if codes
+        else {},
         _mean(accepted, "runtime_ms"),
         _mean(accepted, "memory_mb"),
         _mean(codes, "cases_passed"),
@@ -201,11 +261,40 @@ def table_cells(rows: Sequence[SolutionRow]) -> list[list[str]]:
     cells = [[str(head) for head in HEADS]]
     for row in rows:
         outcomes = [str(row.outcomes.get(str(kind), 0)) for kind in CodeOutcome]
-        mean_cells = [_format_number(row.ar, ".1f"), _format_number(row.am, ".1f"), _format_number(row.apc, ".2f")]
-        spent = [f"{row.tokens:,}", f"{row.calls:,}", _format_number(row.cost, ".4f"), f"{row.seconds:.1f}"]
-        cells.append([row.arm, row.split, row.round, str(row.n), f"{row.mean:.3f}", *outcomes, *mean_cells, *spent])
+        mean_cells = [
+            _format_number(row.ar, ".1f"),
+            _format_number(row.am, ".1f"),
+            _format_number(row.apc, ".2f"),
+        ]
+        spent = [
+            f"{row.tokens:,}",
+            f"{row.calls:,}",
+            _format_number(row.cost, ".4f"),
+            f"{row.seconds:.1f}",
+        ]
+        cells.append(
+            [
+                row.arm,
+                row.split,
+                row.round,
+                str(row.n),
+                f"{row.mean:.3f}",
+                *outcomes,
+                *mean_cells,
+                *spent,
+            ]
+        )
     # The first five columns and the costs are for every kind of task.
-    left_out = set() if code else set(range(5, 5 + len(CodeOutcome) + 3))
+    left_out = (
+        set()
+        if code
+        else set(
+            range(
+                5,
+                5 + len(CodeOutcome) + 3,
+            )
+        )
+    )
     return [[cell for at, cell in enumerate(line) if at not in left_out] for line in cells]
 
 

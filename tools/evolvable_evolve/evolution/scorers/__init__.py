@@ -1,4 +1,5 @@
-"""Scorers: each returns how good an answer is. One that cannot tell raises ScorerError and never returns 0.
+"""Scorers: each returns how good an answer is. One that cannot tell raises ScorerError and never
+returns 0.
 
 Begin with `TaskSetScorer`, which scores a task by the scorer that it names.
 """
@@ -38,8 +39,9 @@ else:
         __name__,
         {
             "external_scorers": (
-                "JudgeCalibration JudgeSample JudgeScorer JudgeSetup MAX_KNOWN_ANSWERS MIN_AGREEMENT MIN_KNOWN_ANSWERS "
-                "check_calibration command_score family_warning judge_answer rubric_digest run_judge_calibration "
+                "JudgeCalibration JudgeSample JudgeScorer JudgeSetup MAX_KNOWN_ANSWERS "
+                "MIN_AGREEMENT MIN_KNOWN_ANSWERS check_calibration command_score "
+                "family_warning judge_answer rubric_digest run_judge_calibration "
                 "samples_digest special_files"
             ),
             "registry": ("TaskSetScorer argument_problem extract_answer known_samples sample_list"),

@@ -1,4 +1,6 @@
-"""Scorers outside of this process: a command, and a judge model that is calibrated on known answers first."""
+"""Scorers outside of this process: a command, and a judge model that is calibrated on known answers
+first.
+"""
 
 import asyncio
 import hashlib
@@ -49,33 +51,48 @@ async def command_score(
 ) -> Score:
     """Run the scorer and return its score. Raises ScorerError.
 
-    It runs in a copy of the workspace; `files` are written to a fresh folder for it. In `argv` the words {taskset} and
-    {python} are replaced by that folder and by the Python that runs it. host: what it runs with.
+    It runs in a copy of the workspace; `files` are written to a fresh folder for it. In `argv` the
+    words {taskset} and {python} are replaced by that folder and by the Python that runs it. host:
+    what it runs with.
     """
-    with tempfile.TemporaryDirectory(prefix="evolvable-scorer-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="evolvable-scorer-", ignore_cleanup_errors=True
+    ) as folder:
         # Without links in it, because a scorer may compare paths.
         place = Path(folder).resolve()
         await asyncio.to_thread(_copy_inputs, place, workspace, files, rollout.trace)
         python = host.sandbox.python if host.sandbox is not None else sys.executable
-        command = [part.replace("{taskset}", str(place / "taskset")).replace("{python}", python) for part in argv]
+        command = [
+            part.replace("{taskset}", str(place / "taskset")).replace("{python}", python)
+            for part in argv
+        ]
         readable = (place / "taskset", place / "transcript.txt", *named_files(command))
         stdin = _scorer_input(task, rollout, place)
         try:
             work = place / "workspace"
             # What it changes in its copy is not needed.
-            ran = await host.run(command, work, seconds, stdin, readable=readable, returns=False, task=task.id)
+            ran = await host.run(
+                command, work, seconds, stdin, readable=readable, returns=False, task=task.id
+            )
         except (OSError, ValueError) as error:
             raise ScorerError(
-                f"The scorer of task {task.id} cannot be started: {printable_line(executors.start_problem(error))}.",
-                "argv names a program and its arguments; {taskset} is the folder of the task set, {python} a Python.",
+                f"The scorer of task {task.id} cannot be started: "
+                f"{printable_line(executors.start_problem(error))}.",
+                "argv names a program and its arguments; {taskset} is the folder of the task set, "
+                "{python} a Python.",
             ) from None
     score = _parse_output(task.id, ran, seconds)
     if task.scorer.args.get("outcomes") == "code" and score.code is None:
-        raise ScorerError(f"The scorer of task {task.id} named no outcome.", 'It is one of PR, TLE, ..., as "outcome".')
+        raise ScorerError(
+            f"The scorer of task {task.id} named no outcome.",
+            'It is one of PR, TLE, ..., as "outcome".',
+        )
     return score
 
 
-def _copy_inputs(place: Path, workspace: Path | None, files: Mapping[str, bytes], transcript: str) -> None:
+def _copy_inputs(
+    place: Path, workspace: Path | None, files: Mapping[str, bytes], transcript: str
+) -> None:
     if workspace is None:
         (place / "workspace").mkdir()
     else:
@@ -83,7 +100,9 @@ def _copy_inputs(place: Path, workspace: Path | None, files: Mapping[str, bytes]
             # Links are copied as links: they may lead out of the workspace.
             shutil.copytree(workspace, place / "workspace", symlinks=True, ignore=special_files)
         except (OSError, shutil.Error) as error:
-            raise ScorerError(f"The workspace cannot be copied for its scorer: {printable_line(str(error))}.") from None
+            raise ScorerError(
+                f"The workspace cannot be copied for its scorer: {printable_line(str(error))}."
+            ) from None
     (place / "taskset").mkdir()
     executors.write_below(place / "taskset", files)
     if transcript:
@@ -91,9 +110,25 @@ def _copy_inputs(place: Path, workspace: Path | None, files: Mapping[str, bytes]
 
 
 def special_files(folder: str, names: list[str]) -> set[str]:
-    """Return the names that are neither file, folder nor link: reading a pipe would wait, and no scorer needs one."""
-    kinds = {name: stat.S_IFMT(os.lstat(os.path.join(folder, name)).st_mode) for name in names}
-    return {name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)}
+    """Return the names that are neither file, folder nor link: reading a pipe would wait, and no
+    scorer needs one.
+    """
+    kinds = {
+        name: stat.S_IFMT(
+            os.lstat(
+                os.path.join(
+                    folder,
+                    name,
+                )
+            ).st_mode
+        )
+        for name in names
+    }
+    return {
+        name
+        for name, kind in kinds.items()
+        if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+    }
 
 
 def _scorer_input(task: Task, rollout: Rollout, place: Path) -> bytes:
@@ -111,20 +146,27 @@ def _scorer_input(task: Task, rollout: Rollout, place: Path) -> bytes:
 
 def _parse_output(task: str, ran: ProcessResult, seconds: float) -> Score:
     if ran.too_long:
-        raise ScorerError(f"The scorer of task {task} wrote too much.", "It is to print one JSON object.")
+        raise ScorerError(
+            f"The scorer of task {task} wrote too much.", "It is to print one JSON object."
+        )
     if ran.code is None:
-        raise ScorerError(f"The scorer of task {task} took longer than {seconds:g} s.", "timeout_s gives it more.")
+        raise ScorerError(
+            f"The scorer of task {task} took longer than {seconds:g} s.", "timeout_s gives it more."
+        )
     if ran.code != 0:
         stderr_text = printable_line(ran.err.decode("utf-8", "replace")[-400:])
         raise ScorerError(
-            f"The scorer of task {task} ended with exit code {ran.code}{f': {stderr_text}' if stderr_text else '.'}"
+            f"The scorer of task {task} ended with exit code "
+            f"{ran.code}{f': {stderr_text}' if stderr_text else '.'}"
         )
     try:
         output = executors.parse_strict_json(ran.out)
     except (ValueError, RecursionError):
         raise ScorerError(
-            f"The scorer of task {task} printed no JSON: {printable_line(ran.out.decode('utf-8', 'replace'))}",
-            'It is to print one object such as {"score": 1.0}, and nothing else; remarks belong on stderr.',
+            f"The scorer of task {task} printed no JSON: "
+            f"{printable_line(ran.out.decode('utf-8', 'replace'))}",
+            'It is to print one object such as {"score": 1.0}, and nothing else; remarks belong '
+            "on stderr.",
         ) from None
     try:
         return _parse_score(output)
@@ -136,14 +178,21 @@ def _parse_score(answer: Any) -> Score:
     """Return the score in a scorer's JSON. Raises ValueError."""
     if not isinstance(answer, dict):
         raise ValueError("it is no JSON object")
-    if fault := schema_problem(answer, executors.load_schema(Path(__file__).with_name("command_score.schema.json"))):
+    if fault := schema_problem(
+        answer, executors.load_schema(Path(__file__).with_name("command_score.schema.json"))
+    ):
         raise ValueError(fault)
     feedback, evidence = answer.get("feedback_public") or "", answer.get("evidence_private") or ""
     if answer.get("status") == "infra_error":
-        raise ValueError(f"it reports trouble of its own: {printable_line(evidence) or 'no reason given'}")
+        raise ValueError(
+            f"it reports trouble of its own: {printable_line(evidence) or 'no reason given'}"
+        )
     code = CodeOutcome(answer["outcome"]) if "outcome" in answer else None
     if code is not None and (code is CodeOutcome.PASSED) is not (answer["score"] == 1):
-        raise ValueError(f"it says {code} with a score of {answer['score']}; PR is a score of 1 and nothing else is")
+        raise ValueError(
+            f"it says {code} with a score of {answer['score']}; PR is a score of 1 and "
+            "nothing else is"
+        )
     return Score(
         float(answer["score"]),
         feedback[:MAX_SCORER_TEXT],
@@ -163,13 +212,28 @@ JUDGE_SCHEMA = executors.load_schema(Path(__file__).with_name("judge.schema.json
 
 @cache
 def judge_instructions() -> str:
-    """Return the instructions of every judge. They are the same for every question: a provider can cache them."""
-    return Path(__file__).with_name("judge_instructions.txt").read_text(encoding="utf-8").rstrip("\n")
+    """Return the instructions of every judge.
+
+    They are the same for every question: a provider can cache them.
+    """
+    return (
+        Path(__file__).with_name("judge_instructions.txt").read_text(encoding="utf-8").rstrip("\n")
+    )
 
 
-def judge_question(prompt: str, output: str, *, expected: str | None = None, rubric: str = "") -> ModelQuestion:
-    """Return the question to a judge about one answer. rubric: a text, or the name of one of the program's."""
-    fields = {"task": prompt, "expected": expected, "rubric": rubrics.rubric_text(rubric), "answer": output}
+def judge_question(
+    prompt: str, output: str, *, expected: str | None = None, rubric: str = ""
+) -> ModelQuestion:
+    """Return the question to a judge about one answer.
+
+    rubric: a text, or the name of one of the program's.
+    """
+    fields = {
+        "task": prompt,
+        "expected": expected,
+        "rubric": rubrics.rubric_text(rubric),
+        "answer": output,
+    }
     data = {key: value for key, value in fields.items() if value}
     if rubric in rubrics.named_rubrics():
         schema = rubrics.graded_schema(rubric, JUDGE_SCHEMA)
@@ -179,7 +243,8 @@ def judge_question(prompt: str, output: str, *, expected: str | None = None, rub
 
 
 def parse_judge_score(answer: Mapping[str, Any]) -> Score:
-    """Return a judge's score. Raises ValueError for one that is out of [0, 1] or contradicts itself.
+    """Return a judge's score. Raises ValueError for one that is out of [0, 1] or contradicts
+    itself.
 
     Its reason goes to the ledger alone: it may say what was expected.
     """
@@ -190,7 +255,16 @@ def parse_judge_score(answer: Mapping[str, Any]) -> Score:
     if bool(answer["passed"]) is not (value >= 0.5):
         raise ValueError(f"a judge gave {value:g} and passed {answer['passed']}")
     errors = "; ".join(f"{error['type']}: {error['value']}" for error in answer["errors"])
-    return Score(value, str(answer["feedback"]), "\n".join(filter(None, (str(answer["reason"]), errors))))
+    return Score(
+        value,
+        str(answer["feedback"]),
+        "\n".join(
+            filter(
+                None,
+                (str(answer["reason"]), errors),
+            )
+        ),
+    )
 
 
 MIN_KNOWN_ANSWERS = 3
@@ -206,7 +280,12 @@ MIN_AGREEMENT = 0.9
 _PASS_SCORE = 0.5  # a judge's score from which on an answer counts as good
 _MAX_OUTPUT = 60_000  # characters of an output that a judge reads
 # By the beginning of a word in the model's name: judges favour answers of their own maker's models.
-_FAMILIES = (("claude", "anthropic"), ("gpt", "openai", "codex", "o1", "o3", "o4"), ("gemini", "google"), ("llama",))
+_FAMILIES = (
+    ("claude", "anthropic"),
+    ("gpt", "openai", "codex", "o1", "o3", "o4"),
+    ("gemini", "google"),
+    ("llama",),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +299,10 @@ class JudgeSample:
 
 @dataclass(frozen=True, slots=True)
 class JudgeCalibration:
-    """How often a judge was right about known answers, by one rubric. `wrong` names the tasks where it was wrong."""
+    """How often a judge was right about known answers, by one rubric.
+
+    `wrong` names the tasks where it was wrong.
+    """
 
     judge: str
     rubric: str
@@ -263,13 +345,18 @@ class JudgeScorer:
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
 
     async def score(self, rubric: str, task: Task, output: str) -> Score:
-        """Return the judge's score. Raises JudgeRefused unless it is calibrated for the rubric, and ScorerError."""
+        """Return the judge's score.
+
+        Raises JudgeRefused unless it is calibrated for the rubric, and ScorerError.
+        """
         calibration = self.calibrations.get(rubric_digest(rubric))
         # The calibration of one model says nothing of another.
         if calibration is None or calibration.judge != self.judge_model.name:
             raise JudgeRefused(
-                f"{self.judge_model.name} has not been calibrated for the rubric of task {task.id}.",
-                "Give its task known answers (good and bad in the scorer's args) and calibrate it first.",
+                f"{self.judge_model.name} has not been calibrated for the rubric of task "
+                f"{task.id}.",
+                "Give its task known answers (good and bad in the scorer's args) and "
+                "calibrate it first.",
             )
         check_calibration(calibration)
         return await judge_answer(self.judge_model, rubric, task, output)
@@ -277,7 +364,10 @@ class JudgeScorer:
 
 @dataclass(frozen=True)
 class JudgeSetup:
-    """The judge of a run with the known answers to each rubric. The calibrations are filled in before it scores."""
+    """The judge of a run with the known answers to each rubric.
+
+    The calibrations are filled in before it scores.
+    """
 
     judge: JudgeScorer
     calibrations: dict[str, JudgeCalibration]
@@ -293,19 +383,25 @@ def check_calibration(calibration: JudgeCalibration) -> None:
         f"{calibration.judge} did not pass its calibration: right on {calibration.good_right} of"
         f" {calibration.good} good and {calibration.bad_right} of {calibration.bad} bad answers"
         + (f" (wrong on those of {wrong})." if wrong else "."),
-        f"It needs {MIN_KNOWN_ANSWERS} of each, and {MIN_AGREEMENT:.0%} right on both sides: sharpen the rubric, or"
-        " name another judge.",
+        f"It needs {MIN_KNOWN_ANSWERS} of each, and {MIN_AGREEMENT:.0%} right on both sides: "
+        "sharpen the rubric, or name another judge.",
     )
 
 
 async def run_judge_calibration(
     judge_model: ProposerModel, rubric: str, samples: Sequence[JudgeSample]
 ) -> JudgeCalibration:
-    """Return how often a judge is right about known answers; each is asked about once. Raises ScorerError."""
+    """Return how often a judge is right about known answers; each is asked about once.
+
+    Raises ScorerError.
+    """
     right = {True: 0, False: 0}
     wrong = []
     for sample in samples:
-        if ((await judge_answer(judge_model, rubric, sample.task, sample.output)).value >= _PASS_SCORE) == sample.good:
+        if (
+            (await judge_answer(judge_model, rubric, sample.task, sample.output)).value
+            >= _PASS_SCORE
+        ) == sample.good:
             right[sample.good] += 1
         else:
             wrong.append(sample.task.id)
@@ -317,7 +413,12 @@ async def run_judge_calibration(
 def samples_digest(samples: Sequence[JudgeSample]) -> str:
     """Return the sha256 of known answers, by which a calibration is found again."""
     rows = [
-        [sample.task.digest, dict(sample.task.scorer.args).get("rubric"), sample.output, sample.good]
+        [
+            sample.task.digest,
+            dict(sample.task.scorer.args).get("rubric"),
+            sample.output,
+            sample.good,
+        ]
         for sample in samples
     ]
     return hashlib.sha256(json.dumps(rows).encode("ascii")).hexdigest()
@@ -328,7 +429,10 @@ def family_warning(executor: Mapping[str, Any], judge: str, label: str) -> str:
     judged = " ".join(str(executor.get(name, "")) for name in ("kind", "model")) + f" {label}"
     if not judge or not is_same_family(judge, judged):
         return ""
-    return f"{judge} judges answers of a model of the same maker ({label}): such judges favour their own."
+    return (
+        f"{judge} judges answers of a model of the same maker ({label}): such judges favour "
+        "their own."
+    )
 
 
 def rubric_digest(rubric: str) -> str:
@@ -337,19 +441,28 @@ def rubric_digest(rubric: str) -> str:
 
 
 def is_same_family(first: str, second: str) -> bool:
-    """Return whether two names are of models of one maker, as far as the names tell; such a judge is flagged."""
+    """Return whether two names are of models of one maker, as far as the names tell; such a judge
+    is flagged.
+    """
     return bool(_families(first) & _families(second))
 
 
 def _families(name: str) -> set[int]:
     # Letters with the digits right after them: `o3` is a name, and `4o` is not.
     parts = re.findall(r"[a-z]+\d*", name.lower())
-    return {at for at, words in enumerate(_FAMILIES) if any(part.startswith(words) for part in parts)}
+    return {
+        at for at, words in enumerate(_FAMILIES) if any(part.startswith(words) for part in parts)
+    }
 
 
 async def judge_answer(judge_model: ProposerModel, rubric: str, task: Task, output: str) -> Score:
-    """Return the score that a judge gives one answer to a task. Raises ScorerError where it gives none."""
-    question = judge_question(task.prompt, output[:_MAX_OUTPUT], expected=task.expected, rubric=rubric)
+    """Return the score that a judge gives one answer to a task.
+
+    Raises ScorerError where it gives none.
+    """
+    question = judge_question(
+        task.prompt, output[:_MAX_OUTPUT], expected=task.expected, rubric=rubric
+    )
     try:
         answer = await judge_model.ask(question)
     except NoAnswer as error:
@@ -357,7 +470,11 @@ async def judge_answer(judge_model: ProposerModel, rubric: str, task: Task, outp
         raise ScorerError(text, error.hint, error.usage, error.attempts) from None
     try:
         is_graded = rubric in rubrics.named_rubrics()
-        score = rubrics.graded_score(rubric, answer.value) if is_graded else parse_judge_score(answer.value)
+        score = (
+            rubrics.graded_score(rubric, answer.value)
+            if is_graded
+            else parse_judge_score(answer.value)
+        )
     except ValueError as error:
         text = f"The judge gave no score for task {task.id}: {error}."
         raise ScorerError(text, "Choose a better judge.", answer.usage, answer.attempts) from None

@@ -1,4 +1,6 @@
-"""All scorers by name: exact, JSON, pattern, numeric, command and judge, and which part of an output they score."""
+"""All scorers by name: exact, JSON, pattern, numeric, command and judge, and which part of an
+output they score.
+"""
 
 import hashlib
 import json
@@ -20,11 +22,19 @@ from evolvable_evolve.evolution.scorers.numeric import (
     officeqa_compat,
     officeqa_graded,
 )
-from evolvable_evolve.evolution.task import RegisteredScorer, Rollout, Score, ScorerError, ScorerSpec, Task
+from evolvable_evolve.evolution.task import (
+    RegisteredScorer,
+    Rollout,
+    Score,
+    ScorerError,
+    ScorerSpec,
+    Task,
+)
 from evolvable_server.plugins import plugin_scorers
 from evolvable_tools.llm import schema_problem
 
-_SEARCHED = 200_000  # characters at the end of an output in which JSON between other words is looked for
+# Characters at the end of an output in which JSON between other words is looked for.
+_SEARCHED = 200_000
 _TRIES = 500  # brackets at which reading JSON is tried: each try may read to the end
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n```", re.DOTALL)
 
@@ -43,8 +53,8 @@ def extract_answer(output: str, part: str) -> str:
 
 
 def extract_json(output: str) -> Any:
-    """Return the JSON value of an output: all of it, else the last fenced block, else the last object or array between
-    words.
+    """Return the JSON value of an output: all of it, else the last fenced block, else the last
+    object or array between words.
 
     Raises ValueError when there is none.
     """
@@ -73,11 +83,14 @@ def _iter_embedded(text: str) -> Iterator[Any]:
             yield value
 
 
-def match_json_subset(expected: Any, actual: Any, *, rel_tol: float = 0.0, unordered: bool = False) -> tuple[int, int]:
+def match_json_subset(
+    expected: Any, actual: Any, *, rel_tol: float = 0.0, unordered: bool = False
+) -> tuple[int, int]:
     """Return how many of the expected leaves the given value has, and how many there are.
 
-    Objects may hold more keys than expected; arrays must have the same length, and the same order unless `unordered`. 1
-    and 1.0 are equal, 1 and true are not. An empty object or array is a leaf of its own.
+    Objects may hold more keys than expected; arrays must have the same length, and the same order
+    unless `unordered`. 1 and 1.0 are equal, 1 and true are not. An empty object or array is a leaf
+    of its own.
     """
     if not isinstance(expected, dict | list) or not expected:
         return int(_equal_leaves(expected, actual, rel_tol)), 1
@@ -85,7 +98,11 @@ def match_json_subset(expected: Any, actual: Any, *, rel_tol: float = 0.0, unord
     if isinstance(expected, dict) and isinstance(actual, dict):
         pairs = [(value, actual[key]) for key, value in expected.items() if key in actual]
     elif isinstance(expected, list) and isinstance(actual, list) and len(actual) == len(expected):
-        pairs = _match_unordered(expected, actual, rel_tol) if unordered else zip(expected, actual, strict=True)
+        pairs = (
+            _match_unordered(expected, actual, rel_tol)
+            if unordered
+            else zip(expected, actual, strict=True)
+        )
     else:
         pairs = []
     found = [
@@ -96,14 +113,20 @@ def match_json_subset(expected: Any, actual: Any, *, rel_tol: float = 0.0, unord
 
 
 def count_leaves(value: Any) -> int:
-    """Return how many leaves a JSON value has: values that are neither a filled object nor a filled array."""
+    """Return how many leaves a JSON value has: values that are neither a filled object nor a filled
+    array.
+    """
     if isinstance(value, dict) and value:
         return sum(map(count_leaves, value.values()))
     return sum(map(count_leaves, value)) if isinstance(value, list) and value else 1
 
 
-def _match_unordered(expected: list[Any], actual: list[Any], rel_tol: float) -> Iterator[tuple[Any, Any]]:
-    """Yield each expected element with one of its own: a whole match where there is one, else what is left over."""
+def _match_unordered(
+    expected: list[Any], actual: list[Any], rel_tol: float
+) -> Iterator[tuple[Any, Any]]:
+    """Yield each expected element with one of its own: a whole match where there is one, else what
+    is left over.
+    """
     left = list(actual)
     missed = []
     # Whole matches first, so that a partial match does not take the element of a whole one.
@@ -151,9 +174,13 @@ print(int(bool((found.fullmatch if given["whole"] else found.search)(given["text
 def compile_pattern(pattern: str, flags: str) -> "re.Pattern[str]":
     """Return the compiled pattern. Raises ValueError with the reason."""
     if len(pattern) > MAX_PATTERN:
-        raise ValueError(f"the pattern has {len(pattern):,} characters, the limit is {MAX_PATTERN:,}")
+        raise ValueError(
+            f"the pattern has {len(pattern):,} characters, the limit is {MAX_PATTERN:,}"
+        )
     if unknown := set(flags) - set(PATTERN_FLAGS):
-        raise ValueError(f"{''.join(sorted(unknown))!r} are no flags; there are {', '.join(PATTERN_FLAGS)}")
+        raise ValueError(
+            f"{''.join(sorted(unknown))!r} are no flags; there are {', '.join(PATTERN_FLAGS)}"
+        )
     try:
         return re.compile(pattern, _flag_bits(flags))
     except (re.error, RecursionError, OverflowError) as error:
@@ -161,9 +188,15 @@ def compile_pattern(pattern: str, flags: str) -> "re.Pattern[str]":
 
 
 async def match_pattern(
-    pattern: str, text: str, *, flags: str = "", whole: bool = False, seconds: float = PATTERN_SECONDS
+    pattern: str,
+    text: str,
+    *,
+    flags: str = "",
+    whole: bool = False,
+    seconds: float = PATTERN_SECONDS,
 ) -> bool:
-    """Return whether the pattern is found in the text, or fits all of it. Raises ScorerError when it takes longer.
+    """Return whether the pattern is found in the text, or fits all of it. Raises ScorerError when
+    it takes longer.
 
     The engine is Python's on every machine: a score must not depend on what else is installed.
     """
@@ -173,14 +206,18 @@ async def match_pattern(
     try:
         ran = await executors.run_command(command, json.dumps(request).encode(), timeout=seconds)
     except OSError as error:
-        raise ScorerError(f"The process for a pattern cannot be started: {executors.start_problem(error)}.") from None
+        raise ScorerError(
+            f"The process for a pattern cannot be started: {executors.start_problem(error)}."
+        ) from None
     if ran.code is None:
         raise ScorerError(
             f"The pattern took longer than {seconds:g} s on an answer of {len(text):,} characters.",
             "Take nested repetitions out of it, such as (a+)+.",
         )
     if ran.code or ran.out.strip() not in (b"0", b"1"):
-        raise ScorerError(f"The process for a pattern failed: {ran.err.decode(errors='replace')[-200:]}")
+        raise ScorerError(
+            f"The process for a pattern failed: {ran.err.decode(errors='replace')[-200:]}"
+        )
     return ran.out.strip() == b"1"
 
 
@@ -189,14 +226,23 @@ def _flag_bits(flags: str) -> int:
 
 
 _SAMPLES = {"type": "array", "items": {"type": ["string", "object"]}}
-_COMMON_ARGUMENTS = {"answer": {"enum": ["whole", "last_line", "tagged"]}, "good": _SAMPLES, "bad": _SAMPLES}
-"""Arguments of every scorer. answer: all of the output, its last line with text, or the text in FINAL_ANSWER tags."""
+_COMMON_ARGUMENTS = {
+    "answer": {"enum": ["whole", "last_line", "tagged"]},
+    "good": _SAMPLES,
+    "bad": _SAMPLES,
+}
+"""Arguments of every scorer.
+
+answer: all of the output, its last line with text, or the text in FINAL_ANSWER tags.
+"""
 
 
 @cache
 def scorer_types() -> Mapping[str, Mapping[str, Any]]:
     """Return the tables of scorers.toml, and those of plugins, which cannot replace ours."""
-    own: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("scorers.toml").read_text(encoding="utf-8"))
+    own: Mapping[str, Any] = tomllib.loads(
+        Path(__file__).with_name("scorers.toml").read_text(encoding="utf-8")
+    )
     more = {
         name: {
             "arguments": scorer.arguments,
@@ -214,11 +260,19 @@ def argument_problem(spec: ScorerSpec, expected: str | None) -> str:
     if kind is None:
         return f"there is no scorer {ascii(spec.type)[:60]}; there are {', '.join(scorer_types())}"
     properties, required = {**kind["arguments"], **_COMMON_ARGUMENTS}, kind.get("required", [])
-    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
     if fault := schema_problem(dict(spec.args), schema):
         return f"the arguments of its scorer {spec.type} are wrong: {fault}"
     if spec.type == "command" and ("argv" in spec.args) == ("name" in spec.args):
-        return "its scorer command has either argv, a command, or name, a scorer that a person registered"
+        return (
+            "its scorer command has either argv, a command, or name, a scorer that a person "
+            "registered"
+        )
     if kind.get("needs_expected") and not (expected or "").strip():
         return f"its scorer {spec.type} needs an expected answer"
     try:
@@ -235,8 +289,9 @@ def argument_problem(spec: ScorerSpec, expected: str | None) -> str:
 class TaskSetScorer:
     """Scores each task by the scorer that it names. The feedback never tells the expected answer.
 
-    files: those of the task set that scorers need, without those that workspaces begin with. host: what command scorers
-    run with. judge: for tasks that have one. registered: the command scorers that tasks name.
+    files: those of the task set that scorers need, without those that workspaces begin with. host:
+    what command scorers run with. judge: for tasks that have one. registered: the command scorers
+    that tasks name.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -254,7 +309,8 @@ class TaskSetScorer:
             hint = "`evolvable evolve taskset check` finds this early."
             raise ScorerError(f"Task {task.id} cannot be scored: {fault}.", hint)
         if spec.type == "command":
-            # The files of the task set are for commands that it brings and a person approved with them.
+            # The files of the task set are for commands that it brings and a person approved with
+            # them.
             files = {} if "name" in args else self.files
             seconds = float(str(args.get("timeout_s", external_scorers.COMMAND_SCORER_SECONDS)))
             argv = self._argv(task)
@@ -264,28 +320,38 @@ class TaskSetScorer:
         answer = extract_answer(rollout.output, str(args.get("answer", "whole")))
         if spec.type == "judge":
             if self.judge is None:
-                raise ScorerError(f"Task {task.id} is scored by a judge, and there is none.", "Name who is to judge.")
+                raise ScorerError(
+                    f"Task {task.id} is scored by a judge, and there is none.",
+                    "Name who is to judge.",
+                )
             return await self.judge.score(str(args["rubric"]), task, answer)
         if spec.type == "regex":
             flags, whole = str(args.get("flags", "")), bool(args.get("whole", False))
-            found = await match_pattern(_pattern(spec, task.expected), answer, flags=flags, whole=whole)
+            found = await match_pattern(
+                _pattern(spec, task.expected), answer, flags=flags, whole=whole
+            )
             return _binary(found, "the pattern")
         if spec.type in _PURE_SCORERS:
             return _PURE_SCORERS[spec.type](task, answer, args)
         return _score_by_plugin(task, answer, args)
 
     def known_answer(self, task: Task) -> tuple[str, Mapping[str, bytes]] | None:
-        """Return an output, with files of the workspace, that the scorer can score; None where there is none.
+        """Return an output, with files of the workspace, that the scorer can score; None where
+        there is none.
 
         Only for scorers that run on this machine: a judge that fails says nothing about an output.
         """
         if task.scorer.type not in ("command", "regex"):
             return None
-        samples = sample_list(task.scorer.args.get("good")) or sample_list(task.scorer.args.get("bad"))
+        samples = sample_list(task.scorer.args.get("good")) or sample_list(
+            task.scorer.args.get("bad")
+        )
         if samples and isinstance(samples[0], str):
             return samples[0], {}
         if samples and isinstance(samples[0], Mapping):
-            files = {path: str(text).encode() for path, text in (samples[0].get("files") or {}).items()}
+            files = {
+                path: str(text).encode() for path, text in (samples[0].get("files") or {}).items()
+            }
             return str(samples[0].get("output", "")), files
         return (task.expected, {}) if task.expected else None
 
@@ -294,17 +360,27 @@ class TaskSetScorer:
         if "name" not in args:
             return [str(part) for part in args["argv"]]
         if args["name"] not in self.registered:
-            text = f"Task {task.id} names the scorer {ascii(args['name'])}, and no scorer is registered by that name."
+            text = (
+                f"Task {task.id} names the scorer {ascii(args['name'])}, and no scorer is "
+                "registered by that name."
+            )
             raise ScorerError(text, "A person registers it.")
         return self.registered[args["name"]].argv
 
     def digest(self, task: Task) -> str:
         """Return a hash of the task's scorer, its arguments, and the files that it may run."""
-        spec = json.dumps([task.scorer.type, dict(task.scorer.args)], sort_keys=True, default=str)
+        spec = json.dumps(
+            [task.scorer.type, dict(task.scorer.args)],
+            sort_keys=True,
+            default=str,
+        )
         files = judge = version = ""
         if task.scorer.type == "command":
             # A command may read any file of the task set, so all of them decide.
-            lines = (f"{path} {hashlib.sha256(data).hexdigest()}" for path, data in sorted(self.files.items()))
+            lines = (
+                f"{path} {hashlib.sha256(data).hexdigest()}"
+                for path, data in sorted(self.files.items())
+            )
             files = hashlib.sha256("\n".join(lines).encode()).hexdigest()
             own = self.registered.get(str(task.scorer.args.get("name")))
             version = f" {own.sha256}" if own else ""
@@ -317,20 +393,26 @@ class TaskSetScorer:
 
 def _score_by_plugin(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
     try:
-        value, feedback = plugin_scorers()[task.scorer.type].score(task.expected or "", answer, args)
+        value, feedback = plugin_scorers()[task.scorer.type].score(
+            task.expected or "", answer, args
+        )
     except Exception as error:  # the code of a plugin may raise anything
         raise ScorerError(
             f"The scorer {task.scorer.type} of a plugin failed: {type(error).__name__}: {error}"
         ) from error
     if not 0 <= value <= 1:
-        raise ScorerError(f"The scorer {task.scorer.type} of a plugin returned {value}, which is not from 0 to 1.")
+        raise ScorerError(
+            f"The scorer {task.scorer.type} of a plugin returned {value}, which is not from 0 to 1."
+        )
     return Score(float(value), str(feedback))
 
 
 def _pattern(spec: ScorerSpec, expected: str | None) -> str:
     pattern = str(spec.args.get("pattern", expected or ""))
     if not pattern:
-        raise ValueError("it has neither a pattern nor an expected answer, which then is the pattern")
+        raise ValueError(
+            "it has neither a pattern nor an expected answer, which then is the pattern"
+        )
     return pattern
 
 
@@ -355,7 +437,9 @@ def _officeqa(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
 
 
 def _numeric(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
-    value = numeric_strict(task.expected or "", answer, rel_tol=float(args.get("rel_tol", 0.0)), context=task.prompt)
+    value = numeric_strict(
+        task.expected or "", answer, rel_tol=float(args.get("rel_tol", 0.0)), context=task.prompt
+    )
     return _binary(value == 1, "the expected answer")
 
 
@@ -375,14 +459,24 @@ def _json(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
 
 
 def _wrong_keys(prompt: str, expected: Any, actual: Any, options: Mapping[str, Any]) -> str:
-    """Return which keys are missing or wrong, among those that the task itself names: others must not be revealed."""
+    """Return which keys are missing or wrong, among those that the task itself names: others must
+    not be revealed.
+    """
     if not isinstance(expected, dict) or not isinstance(actual, dict):
         return ""
     named_keys = [key for key in expected if key and key in prompt]
     missing = [key for key in named_keys if key not in actual]
-    counts = {key: match_json_subset(expected[key], actual[key], **options) for key in named_keys if key in actual}
+    counts = {
+        key: match_json_subset(expected[key], actual[key], **options)
+        for key in named_keys
+        if key in actual
+    }
     wrong = [key for key, (right, all_) in counts.items() if right != all_]
-    parts = [f"{what}: {', '.join(keys)}" for what, keys in (("missing", missing), ("wrong", wrong)) if keys]
+    parts = [
+        f"{what}: {', '.join(keys)}"
+        for what, keys in (("missing", missing), ("wrong", wrong))
+        if keys
+    ]
     return f" ({'; '.join(parts)})" if parts else ""
 
 
@@ -390,7 +484,17 @@ def _binary(right: bool, what: str) -> Score:
     return Score(1.0) if right else Score(0.0, f"The answer does not give {what}.")
 
 
-_PURE_SCORERS: Mapping[str, Callable[[Task, str, Mapping[str, Any]], Score]] = {
+_PURE_SCORERS: Mapping[
+    str,
+    Callable[
+        [
+            Task,
+            str,
+            Mapping[str, Any],
+        ],
+        Score,
+    ],
+] = {
     "exact": _exact,
     "officeqa_compat": _officeqa,
     "numeric_strict": _numeric,
@@ -404,7 +508,9 @@ def sample_list(value: object) -> Sequence[Any]:
 
 
 def known_samples(tasks: Sequence[Task]) -> dict[str, list[external_scorers.JudgeSample]]:
-    """Return the known answers that tasks give for each rubric, at most MAX_KNOWN_ANSWERS of each side."""
+    """Return the known answers that tasks give for each rubric, at most MAX_KNOWN_ANSWERS of each
+    side.
+    """
     found: dict[str, list[external_scorers.JudgeSample]] = defaultdict(list)
     for task in tasks:
         if task.scorer.type != "judge":
@@ -413,7 +519,11 @@ def known_samples(tasks: Sequence[Task]) -> dict[str, list[external_scorers.Judg
         for side, good in (("good", True), ("bad", False)):
             for known_answer in sample_list(task.scorer.args.get(side)):
                 if sum(sample.good == good for sample in own) < external_scorers.MAX_KNOWN_ANSWERS:
-                    text = known_answer if isinstance(known_answer, str) else str(known_answer.get("output", ""))
+                    text = (
+                        known_answer
+                        if isinstance(known_answer, str)
+                        else str(known_answer.get("output", ""))
+                    )
                     answer = extract_answer(text, str(task.scorer.args.get("answer", "whole")))
                     own.append(external_scorers.JudgeSample(task, answer, good))
     return dict(found)

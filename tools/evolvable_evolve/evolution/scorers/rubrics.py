@@ -1,4 +1,6 @@
-"""Rubrics that come with the program: a judge grades an answer in several dimensions, and their mean is the score."""
+"""Rubrics that come with the program: a judge grades an answer in several dimensions, and their
+mean is the score.
+"""
 
 import tomllib
 from collections.abc import Mapping
@@ -30,11 +32,13 @@ def named_rubrics() -> Mapping[str, Mapping[str, str]]:
 
 
 def rubric_text(rubric: str) -> str:
-    """Return the text of a rubric: for one of the program's, its dimensions with their meanings; else the rubric
-    itself.
+    """Return the text of a rubric: for one of the program's, its dimensions with their meanings;
+    else the rubric itself.
     """
     dimensions = named_rubrics().get(rubric)
-    return "\n".join(f"{name}: {what}" for name, what in dimensions.items()) if dimensions else rubric
+    return (
+        "\n".join(f"{name}: {what}" for name, what in dimensions.items()) if dimensions else rubric
+    )
 
 
 def dimension_names() -> frozenset[str]:
@@ -48,22 +52,46 @@ def graded_instructions() -> str:
 
 
 def graded_schema(rubric: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of an answer that grades the dimensions of a rubric. schema: of an answer with one score."""
-    grades = {name: {"type": "integer", "minimum": LOWEST, "maximum": HIGHEST} for name in named_rubrics()[rubric]}
+    """Return the schema of an answer that grades the dimensions of a rubric.
+
+    schema: of an answer with one score.
+    """
+    grades = {
+        name: {"type": "integer", "minimum": LOWEST, "maximum": HIGHEST}
+        for name in named_rubrics()[rubric]
+    }
     # The score follows from the grades, so a judge is not asked for it.
-    properties = {name: what for name, what in schema["properties"].items() if name not in ("score", "passed")}
-    dimensions = {"type": "object", "properties": grades, "required": [*grades], "additionalProperties": False}
-    return {**schema, "properties": {"dimensions": dimensions, **properties}, "required": ["dimensions", *properties]}
+    properties = {
+        name: what for name, what in schema["properties"].items() if name not in ("score", "passed")
+    }
+    dimensions = {
+        "type": "object",
+        "properties": grades,
+        "required": [*grades],
+        "additionalProperties": False,
+    }
+    return {
+        **schema,
+        "properties": {"dimensions": dimensions, **properties},
+        "required": ["dimensions", *properties],
+    }
 
 
 def graded_score(rubric: str, answer: Mapping[str, Any]) -> Score:
-    """Return the score of graded dimensions: their mean on the way from 1 to 5. Raise ValueError for another grade."""
+    """Return the score of graded dimensions: their mean on the way from 1 to 5.
+
+    Raise ValueError for another grade.
+    """
     grades = {name: float(answer["dimensions"][name]) for name in named_rubrics()[rubric]}
     # The schema bounds the grades, but not every provider enforces a schema.
     for name, grade in grades.items():
         if not LOWEST <= grade <= HIGHEST:
-            raise ValueError(f"a judge gave {name} {grade:g}, which is not between {LOWEST} and {HIGHEST}")
+            raise ValueError(
+                f"a judge gave {name} {grade:g}, which is not between {LOWEST} and {HIGHEST}"
+            )
     mean = sum(grades.values()) / len(grades)
     errors = "; ".join(f"{error['type']}: {error['value']}" for error in answer["errors"])
     reason = "\n".join(filter(None, (str(answer["reason"]), errors)))
-    return Score((mean - LOWEST) / (HIGHEST - LOWEST), str(answer["feedback"]), reason, metrics=grades)
+    return Score(
+        (mean - LOWEST) / (HIGHEST - LOWEST), str(answer["feedback"]), reason, metrics=grades
+    )

@@ -1,7 +1,8 @@
-"""Statistics of paired trials: exact tests, intervals, what a design could detect, what a look costs. No numpy.
+"""Statistics of paired trials: exact tests, intervals, what a design could detect, what a look
+costs. No numpy.
 
-Begin with `decide_verdict` over `PairedScores`. `power_band` says what a design could detect, `alpha_for_look` what
-one more look costs.
+Begin with `decide_verdict` over `PairedScores`. `power_band` says what a design could detect,
+`alpha_for_look` what one more look costs.
 """
 
 from evolvable_store import late_names
@@ -47,7 +48,13 @@ if TYPE_CHECKING:
         read_estimates,
         sign_flip_p_value,
     )
-    from evolvable_evolve.evolution.statistics.power import GAINS, PowerDesign, chance_left, power_band, smallest_gain
+    from evolvable_evolve.evolution.statistics.power import (
+        GAINS,
+        PowerDesign,
+        chance_left,
+        power_band,
+        smallest_gain,
+    )
     from evolvable_evolve.evolution.statistics.repeat_labels import LabelTest, label_test
     from evolvable_evolve.evolution.statistics.staged_test import (
         EQUAL_SHARES,
@@ -73,8 +80,8 @@ else:
         {
             "claim_forecast": "FOUND_GAIN TryForecast forecast_found forecast_rest",
             "claim_stages": (
-                "DEFAULT_STAGES MIN_NET SIDE_ALPHA SPENDING_RULE StageDecision TryAnswer carried_difference "
-                "decide_stage step_up"
+                "DEFAULT_STAGES MIN_NET SIDE_ALPHA SPENDING_RULE StageDecision TryAnswer "
+                "carried_difference decide_stage step_up"
             ),
             "general_claim": "GeneralClaim claim_of_groups",
             "narrow_claim": (
@@ -82,13 +89,14 @@ else:
                 "narrow_sizes permutation_p_value permutation_result"
             ),
             "paired_tests": (
-                "NOISE POWER alpha_for_look paired_interval pool_estimates read_estimates sign_flip_p_value"
+                "NOISE POWER alpha_for_look paired_interval pool_estimates read_estimates "
+                "sign_flip_p_value"
             ),
             "power": "GAINS PowerDesign chance_left power_band smallest_gain",
             "repeat_labels": "LabelTest label_test",
             "staged_test": (
-                "EQUAL_SHARES MissingTrials STAGES STAGE_SHARES StagedResult alpha_of_look harm_bound "
-                "missing_p_value staged_sign_flip"
+                "EQUAL_SHARES MissingTrials STAGES STAGE_SHARES StagedResult alpha_of_look "
+                "harm_bound missing_p_value staged_sign_flip"
             ),
             "verdict": "MIN_COVERAGE PairedScores Ruling compare_log_costs pair_scores",
         },

@@ -1,9 +1,11 @@
-"""When a comparison on given tasks has an answer: stages over all tasks, and the level that each may spend.
+"""When a comparison on given tasks has an answer: stages over all tasks, and the level that each
+may spend.
 
-Every stage runs each task once more under both arms. The .05 of each side is spent over the stages by the power family
-of Kim and DeMets with exponent 4: after the share t of the planned repeats .05 t⁴ is spent, and a stage tests at what
-it adds. By Bonferroni's inequality all stages together then err in at most .05 of cases, however they depend on each
-other. Early stages get little, so they end only the clearest comparisons.
+Every stage runs each task once more under both arms. The .05 of each side is spent over the stages
+by the power family of Kim and DeMets with exponent 4: after the share t of the planned repeats .05
+t⁴ is spent, and a stage tests at what it adds. By Bonferroni's inequality all stages together then
+err in at most .05 of cases, however they depend on each other. Early stages get little, so they end
+only the clearest comparisons.
 """
 
 from collections.abc import Sequence
@@ -23,9 +25,12 @@ SPENDING_RULE = "Kim-DeMets, exponent 4, added by Bonferroni"
 _EXPONENT = 4  # the higher, the less alpha early stages spend
 
 MIN_NET = 2.0
-"""The least net gain, in whole tasks, that is called help or harm: one task proves little of a skill."""
+"""The least net gain, in whole tasks, that is called help or harm: one task proves little of a
+skill.
+"""
 
-# With five, a gain of 25 points on 15 noisy tasks was found in .92 of simulated cases (`benchmarks/try_claims.py`).
+# With five, a gain of 25 points on 15 noisy tasks was found in .92 of simulated cases
+# (`benchmarks/try_claims.py`).
 DEFAULT_STAGES = 5
 """Repeats of each task under each arm, at most."""
 
@@ -45,9 +50,11 @@ class TryAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StageDecision:
-    """Result of one stage. answer: None where a later stage may still decide. level: the alpha of this stage.
+    """Result of one stage. answer: None where a later stage may still decide. level: the alpha of
+    this stage.
 
-    p, p_worse: the p-values of the stage over its share of SIDE_ALPHA, so the stage rejects where `p <= SIDE_ALPHA`.
+    p, p_worse: the p-values of the stage over its share of SIDE_ALPHA, so the stage rejects where
+    `p <= SIDE_ALPHA`.
     """
 
     answer: TryAnswer | None
@@ -65,10 +72,11 @@ def stage_level(stage: int, stages: int, alpha: float = SIDE_ALPHA) -> float:
 
 
 def carried_difference(tasks: int, stages: int) -> float:
-    """Return the X of "no difference of more than X" for a comparison; it is fixed before the first trial.
+    """Return the X of "no difference of more than X" for a comparison; it is fixed before the first
+    trial.
 
-    Scores lie within 0 and 1, so the difference of means has at most the variance 1/trials. A skill that changes
-    nothing is called so in nine of ten cases then, whatever the tasks.
+    Scores lie within 0 and 1, so the difference of means has at most the variance 1/trials. A skill
+    that changes nothing is called so in nine of ten cases then, whatever the tasks.
     """
     # Without trials every difference is possible.
     trials = 2 * tasks * stages
@@ -86,11 +94,17 @@ def decide_stage(
 ) -> StageDecision:
     """Return the decision after the repeats so far.
 
-    tasks: those of the whole comparison, on which the carried difference depends. alpha: the error limit of helps and
-    of harms, below SIDE_ALPHA where several comparisons are made at once.
+    tasks: those of the whole comparison, on which the carried difference depends. alpha: the error
+    limit of helps and of harms, below SIDE_ALPHA where several comparisons are made at once.
     """
     test, level = label_test(before, after), stage_level(stage, stages)
-    p, p_worse = (min(1.0, p_value * SIDE_ALPHA / level) for p_value in (test.p, test.p_worse))
+    p, p_worse = (
+        min(
+            1.0,
+            p_value * SIDE_ALPHA / level,
+        )
+        for p_value in (test.p, test.p_worse)
+    )
     answer: TryAnswer | None = None
     if p <= alpha and test.net >= MIN_NET - _CLOSE:
         answer = TryAnswer.HELPS
@@ -105,21 +119,27 @@ def decide_stage(
 
 
 def _is_alike(before: Repeats, after: Repeats, test: LabelTest, level: float, most: float) -> bool:
-    """Return whether a difference of more than `most` in either direction is ruled out at this level."""
+    """Return whether a difference of more than `most` in either direction is ruled out at this
+    level.
+    """
     if not test.tasks:
         return False
     shared = [task for task in before if before[task] and after.get(task)]
     # A score within 0 and 1 has at most the variance 1/4.
-    variance = sum(1 / len(arm[task]) for arm in (before, after) for task in shared) / (4 * test.tasks**2)
+    variance = sum(1 / len(arm[task]) for arm in (before, after) for task in shared) / (
+        4 * test.tasks**2
+    )
     return abs(test.net) / test.tasks + _critical_value(level) * sqrt(variance) <= most
 
 
 def step_up(p_values: Sequence[float], alpha: float = SIDE_ALPHA) -> list[bool]:
-    """Return which of these hypotheses Benjamini and Hochberg's rule rejects; on average a share alpha of them is
-    wrong.
+    """Return which of these hypotheses Benjamini and Hochberg's rule rejects; on average a share
+    alpha of them is wrong.
     """
     order = sorted(range(len(p_values)), key=lambda at: p_values[at])
-    passing = [rank for rank, at in enumerate(order, 1) if p_values[at] <= alpha * rank / len(p_values)]
+    passing = [
+        rank for rank, at in enumerate(order, 1) if p_values[at] <= alpha * rank / len(p_values)
+    ]
     # All up to the largest passing rank are rejected, also those above their own limit.
     most = max(passing, default=0)
     rejected = set(order[:most])

@@ -1,7 +1,9 @@
-"""Does a change help on tasks like these? The unit is the group of tasks that are alike, one value a group.
+"""Does a change help on tasks like these? The unit is the group of tasks that are alike, one value
+a group.
 
-This is another claim than that on the tasks at hand, by another test: repeats of one task say nothing of another task.
-It is tested once, where the comparison on these tasks ended, at .025 a side, because the data decided when that was.
+This is another claim than that on the tasks at hand, by another test: repeats of one task say
+nothing of another task. It is tested once, where the comparison on these tasks ended, at .025 a
+side, because the data decided when that was.
 """
 
 from collections.abc import Sequence
@@ -25,8 +27,8 @@ MOST_MORE = 60
 class GeneralClaim:
     """Claim about tasks like these. better, worse: numbers of groups.
 
-    more: how many further tasks would decide it in four of five cases, by a favourable and by a careful reading of the
-    groups so far; None where no number up to MOST_MORE would.
+    more: how many further tasks would decide it in four of five cases, by a favourable and by a
+    careful reading of the groups so far; None where no number up to MOST_MORE would.
     """
 
     answer: TryAnswer
@@ -51,7 +53,9 @@ def claim_of_groups(values: Sequence[float]) -> GeneralClaim:
 
 
 def _more_tasks(groups: int, better: int, worse: int) -> tuple[int, int] | None:
-    """Return how many further tasks would decide it in four of five cases, if they came out as the groups so far."""
+    """Return how many further tasks would decide it in four of five cases, if they came out as the
+    groups so far.
+    """
     ahead, behind = max(better, worse), min(better, worse)
     # Without a lead no number of tasks like these decides.
     if ahead == behind:
@@ -94,10 +98,23 @@ def _chance(ahead: int, behind: int, more: int, gain: float, loss: float) -> flo
 # The loops over further tasks ask for the same numbers many times.
 @lru_cache(maxsize=1024)
 def _least_ahead(changed: int) -> int:
-    """Return the fewest of so many changed tasks that have to be ahead; one more than all where none is enough."""
+    """Return the fewest of so many changed tasks that have to be ahead; one more than all where
+    none is enough.
+    """
     tail, least = 0, changed + 1
     # The tail grows by one outcome as long as it stays within alpha.
-    while least > 0 and (tail + comb(changed, least - 1)) / 2**changed <= GENERAL_ALPHA:
+    while (
+        least > 0
+        and (
+            tail
+            + comb(
+                changed,
+                least - 1,
+            )
+        )
+        / 2**changed
+        <= GENERAL_ALPHA
+    ):
         least -= 1
         tail += comb(changed, least)
     return least

@@ -1,9 +1,11 @@
-"""Exact tests of paired trials, intervals, pooled estimates, and the alpha of each access to a sealed test.
+"""Exact tests of paired trials, intervals, pooled estimates, and the alpha of each access to a
+sealed test.
 
-Sign-flip test: if a change did nothing, each difference could as well have the other sign. The p-value is the share of
-all sign patterns whose sum is at least the one seen. It is counted exactly for differences in whole steps (scores of 0
-and 1 averaged over repeats) and for at most twenty others. Beyond that it is drawn, with one added to both counts so
-that no p-value is too small. Intervals count every resample of tasks in the same way, or draw some.
+Sign-flip test: if a change did nothing, each difference could as well have the other sign. The
+p-value is the share of all sign patterns whose sum is at least the one seen. It is counted exactly
+for differences in whole steps (scores of 0 and 1 averaged over repeats) and for at most twenty
+others. Beyond that it is drawn, with one added to both counts so that no p-value is too small.
+Intervals count every resample of tasks in the same way, or draw some.
 """
 
 import math
@@ -24,7 +26,8 @@ _CLOSE = 1e-9  # floats differ from their fraction by rounding alone
 
 
 def to_lattice(values: Sequence[float]) -> tuple[Fraction, list[int]] | None:
-    """Return the greatest common step of `values` and the number of steps of each; None without a common step.
+    """Return the greatest common step of `values` and the number of steps of each; None without a
+    common step.
 
     A step is a fraction of whole numbers up to 720; for nothing but zeros it is 1.
     """
@@ -49,7 +52,9 @@ TOTAL_ALPHA = 0.05  # all looks at one test together
 
 
 def alpha_for_look(look: int, alpha: float = TOTAL_ALPHA) -> float:
-    """Return the alpha of the `look`-th look (from 1): `alpha` times 6/(pi² look²), which sum to `alpha` at most."""
+    """Return the alpha of the `look`-th look (from 1): `alpha` times 6/(pi² look²), which sum to
+    `alpha` at most.
+    """
     if look < 1:
         raise InvalidArgument(f"Looks at a test are counted from 1, not from {look}.")
     # 6/pi² is one over the sum of all 1/k².
@@ -59,14 +64,17 @@ def alpha_for_look(look: int, alpha: float = TOTAL_ALPHA) -> float:
 _EXACT_SIGNS = 20  # two halves of ten have 1,024 sums each
 # A p-value of .05 has a standard error of .002 with 10,000 patterns and of .005 with 2,000.
 _DRAWS, _LEAST_DRAWS = 10_000, 2_000
-_MOST_BITS = 10_000_000  # random bits of one test: with many different sizes fewer patterns are drawn
+# Random bits of one test: with many different sizes fewer patterns are drawn.
+_MOST_BITS = 10_000_000
 _MAX_CELLS = 4_000_000  # a bound on the additions of an exact count, and so on its time
 
 
 def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
-    """Return the one-sided p-value of the mean of `differences` being above 0; 1 when none differs from 0.
+    """Return the one-sided p-value of the mean of `differences` being above 0; 1 when none differs
+    from 0.
 
-    `seed` matters only where it is drawn: more than twenty differences that are no multiples of a common step.
+    `seed` matters only where it is drawn: more than twenty differences that are no multiples of a
+    common step.
     """
     sizes = [abs(value) for value in differences if value]
     if not sizes:
@@ -82,7 +90,9 @@ def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
 
 
 def _exact_sign_share(sizes: Sequence[int], seen: int) -> float:
-    """Return the share of sign patterns with a sum of at least `seen`, from the number of patterns of each sum."""
+    """Return the share of sign patterns with a sum of at least `seen`, from the number of patterns
+    of each sum.
+    """
     # Sums of the sizes that keep their sign; the sum of the pattern is twice that less the total.
     ways = [1]
     for size in sizes:
@@ -96,12 +106,16 @@ def _exact_sign_share(sizes: Sequence[int], seen: int) -> float:
 
 
 def _split_sign_share(sizes: Sequence[float], seen: float) -> float:
-    """Return the same for sizes without a common step: every sum of one half against the sorted sums of the other."""
+    """Return the same for sizes without a common step: every sum of one half against the sorted
+    sums of the other.
+    """
     middle = len(sizes) // 2
     left_sums, right_sums = _signed_sums(sizes[:middle]), sorted(_signed_sums(sizes[middle:]))
     # Equal sums may differ by rounding, and have to count as reached.
     slack = _CLOSE * max(1.0, math.fsum(sizes))
-    enough = sum(len(right_sums) - bisect_left(right_sums, seen - part - slack) for part in left_sums)
+    enough = sum(
+        len(right_sums) - bisect_left(right_sums, seen - part - slack) for part in left_sums
+    )
     return enough / (1 << len(sizes))
 
 
@@ -121,7 +135,8 @@ def _drawn_sign_share(sizes: Sequence[float], seen: float, seed: int) -> float:
     draws = max(_LEAST_DRAWS, min(_DRAWS, _MOST_BITS // len(counts)))
     enough = 0
     for _ in range(draws):
-        # Of so many equal sizes the number that keep their sign is the number of ones in as many random bits.
+        # Of so many equal sizes the number that keep their sign is the number of ones in as many
+        # random bits.
         positive = sum(size * chance.getrandbits(count).bit_count() for size, count in counts)
         enough += 2 * positive - total >= seen - slack
     return (enough + 1) / (draws + 1)
@@ -131,16 +146,18 @@ RESAMPLES = 2000  # the usual number for a 95 % percentile interval
 LEVEL = 0.95
 
 _BOOTSTRAP_BITS = 3_000_000  # of the packed power: they bound the time of an exact interval
-_BOOTSTRAP_DRAWS, _MIN_RESAMPLES = 4_000_000, 400  # many tasks get fewer resamples; 400 have ten beyond each end
+# Many tasks get fewer resamples; 400 have ten beyond each end.
+_BOOTSTRAP_DRAWS, _MIN_RESAMPLES = 4_000_000, 400
 
 _Drawn = TypeVar("_Drawn")
 
 
 def paired_interval(differences: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Return both ends of the 95 % percentile interval for the mean of paired `differences`, one for each task.
+    """Return both ends of the 95 % percentile interval for the mean of paired `differences`, one
+    for each task.
 
-    One task gives an interval without width, none gives (-1, 1): everything is possible. `seed` matters only where
-    resamples are drawn.
+    One task gives an interval without width, none gives (-1, 1): everything is possible. `seed`
+    matters only where resamples are drawn.
     """
     if not differences:
         return -1.0, 1.0
@@ -158,8 +175,8 @@ def paired_interval(differences: Sequence[float], seed: int = 0) -> tuple[float,
 def _exact_interval(whole: Sequence[int]) -> tuple[int, int] | None:
     """Return both ends for the sum of a resample, or None when counting them all takes too long.
 
-    The resamples with a sum are a coefficient of a polynomial's power. The polynomial is written as one number, its
-    coefficients so far apart that none of the power's reaches into the next.
+    The resamples with a sum are a coefficient of a polynomial's power. The polynomial is written as
+    one number, its coefficients so far apart that none of the power's reaches into the next.
     """
     least, tasks = min(whole), len(whole)
     width = (max(whole) - least) * tasks + 1
@@ -169,7 +186,10 @@ def _exact_interval(whole: Sequence[int]) -> tuple[int, int] | None:
         return None
     packed = sum(count << (8 * slot * (value - least)) for value, count in Counter(whole).items())
     power = (packed**tasks).to_bytes(slot * width, "little")
-    counts = (int.from_bytes(power[place : place + slot], "little") for place in range(0, len(power), slot))
+    counts = (
+        int.from_bytes(power[place : place + slot], "little")
+        for place in range(0, len(power), slot)
+    )
     low, high = _tail_ends(counts, tasks**tasks)
     return low + least * tasks, high + least * tasks
 
@@ -188,10 +208,20 @@ def _tail_ends(counts: Iterator[int], every: int) -> tuple[int, int]:
     raise AssertionError("all resamples are more than most of them")
 
 
-def _drawn_interval(values: list[_Drawn], of: Callable[[Sequence[_Drawn]], float], seed: int) -> tuple[float, float]:
+def _drawn_interval(
+    values: list[_Drawn], of: Callable[[Sequence[_Drawn]], float], seed: int
+) -> tuple[float, float]:
     chance = random.Random(seed)
     resamples = min(RESAMPLES, max(_MIN_RESAMPLES, _BOOTSTRAP_DRAWS // len(values)))
-    drawn = sorted(of(chance.choices(values, k=len(values))) for _ in range(resamples))
+    drawn = sorted(
+        of(
+            chance.choices(
+                values,
+                k=len(values),
+            )
+        )
+        for _ in range(resamples)
+    )
     tail = (1 - LEVEL) / 2
     last = len(drawn) - 1
     return drawn[round(tail * last)], drawn[round((1 - tail) * last)]
@@ -199,14 +229,17 @@ def _drawn_interval(values: list[_Drawn], of: Callable[[Sequence[_Drawn]], float
 
 POWER = 0.8  # four runs of five, the usual convention
 NOISE = 0.14
-"""Share of tasks whose result differs between two runs of the same program, where it was not measured: three in ten
-unstable, each passing two runs in three."""
+"""Share of tasks whose result differs between two runs of the same program, where it was not
+measured: three in ten unstable, each passing two runs in three.
+"""
 
 Estimates = Mapping[str, tuple[float, float]]
 """By task the mean score, and its weight in trials."""
 
 MOST_WEIGHT = 4.0
-"""The most that all trials of one task count in an estimate: later ones must be able to change it."""
+"""The most that all trials of one task count in an estimate: later ones must be able to
+change it.
+"""
 
 
 def read_estimates(written: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
@@ -214,9 +247,11 @@ def read_estimates(written: Mapping[str, Sequence[float]]) -> dict[str, tuple[fl
     return {task: (float(score), float(weight)) for task, (score, weight) in written.items()}
 
 
-def pool_estimates(earlier: Estimates, seen: Estimates, share: float) -> dict[str, tuple[float, float]]:
-    """Return the estimates `earlier` updated by `seen`, whose trials weigh `share` each. Tasks without an estimate are
-    left out.
+def pool_estimates(
+    earlier: Estimates, seen: Estimates, share: float
+) -> dict[str, tuple[float, float]]:
+    """Return the estimates `earlier` updated by `seen`, whose trials weigh `share` each. Tasks
+    without an estimate are left out.
     """
     pooled = dict(earlier)
     for task in seen.keys() & earlier.keys():

@@ -1,7 +1,8 @@
-"""The chance that a test finds a true gain, as a band: unknown properties of the tasks are not assumed.
+"""The chance that a test finds a true gain, as a band: unknown properties of the tasks are not
+assumed.
 
-Normal approximations, checked against simulations in the tests. The band is over base rates from .2 to .8 and over how
-a gain is spread: evenly over the tasks that can gain, or all of it on few tasks.
+Normal approximations, checked against simulations in the tests. The band is over base rates from .2
+to .8 and over how a gain is spread: evenly over the tasks that can gain, or all of it on few tasks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,8 @@ _PRIOR_GAIN = 0.05  # of an accepted proposal, while none was accepted
 
 @dataclass(frozen=True, slots=True)
 class PowerDesign:
-    """A test: tasks, repeats of each under both arms, and the alpha. narrow: it claims something of these tasks alone.
+    """A test: tasks, repeats of each under both arms, and the alpha. narrow: it claims something of
+    these tasks alone.
 
     noise: the share of results that differ from one run to the next under the same program.
     """
@@ -52,15 +54,19 @@ class PowerDesign:
 
 
 def power_band(design: PowerDesign, gain: float) -> tuple[float, float] | None:
-    """Return the least and the highest chance that the test finds this true gain; None where no base rate allows it."""
+    """Return the least and the highest chance that the test finds this true gain; None where no
+    base rate allows it.
+    """
     found = list(_powers(design, gain))
     return (min(found), max(found)) if found else None
 
 
 def smallest_gain(design: PowerDesign) -> float | None:
-    """Return the smallest true gain that the test finds in four runs of five at any base rate, None where none is.
+    """Return the smallest true gain that the test finds in four runs of five at any base rate, None
+    where none is.
 
-    The one figure of what a test can show: `taskset check`, `evolve plan` and reports have it from here.
+    The one figure of what a test can show: `taskset check`, `evolve plan` and reports have it from
+    here.
     """
     # Half a point each, up to 79.5: the lowest base rate leaves room for 80.
     for step in range(1, 160):
@@ -79,7 +85,8 @@ def _powers(design: PowerDesign, gain: float) -> Iterator[float]:
         # A base rate leaves room for one less it. The small term is for rounding.
         if gain > 1 - rate + 1e-9:
             continue
-        # The variance between tasks: all that can gain do so alike, or a share `gain` of them gains a whole point.
+        # The variance between tasks: all that can gain do so alike, or a share `gain` of them gains
+        # a whole point.
         even, concentrated = gain * gain * rate / (1 - rate), gain * (1 - gain)
         for between in (even, max(even, concentrated)):
             yield _power(design, gain, within, between)
@@ -88,7 +95,8 @@ def _powers(design: PowerDesign, gain: float) -> Iterator[float]:
 def _power(design: PowerDesign, gain: float, within: float, between: float) -> float:
     # The sign-flip test holds the sum of squares fixed, so its spread contains the gain itself.
     square = between + gain * gain
-    # Under the narrower claim repeats are exchanged within tasks, which spreads less than a task's sign.
+    # Under the narrower claim repeats are exchanged within tasks, which spreads less than a task's
+    # sign.
     null = within + (square / (2 * design.repeats) if design.narrow else square)
     spread = sqrt(within + between)
     critical = NormalDist().inv_cdf(1 - design.alpha) * sqrt(null)
@@ -97,12 +105,17 @@ def _power(design: PowerDesign, gain: float, within: float, between: float) -> f
 
 
 def chance_left(
-    gains: Sequence[float], remaining: int, accepted: Sequence[float], tried: int, design: PowerDesign
+    gains: Sequence[float],
+    remaining: int,
+    accepted: Sequence[float],
+    tried: int,
+    design: PowerDesign,
 ) -> float:
     """Return an upper limit of the chance that a run is promoted, from its search so far.
 
-    gains: of the best over the base, by validation task. remaining: proposals to come. accepted: the gains of the
-    accepted proposals, of `tried` in all. Every step takes an upper limit: the true chance is mostly lower.
+    gains: of the best over the base, by validation task. remaining: proposals to come. accepted:
+    the gains of the accepted proposals, of `tried` in all. Every step takes an upper limit: the
+    true chance is mostly lower.
     """
     now = fmean(gains) if gains else 0.0
     if len(gains) > 1:

@@ -1,8 +1,10 @@
-"""Did a change help on exactly these tasks? The unit is the repeat: arm labels are permuted inside each task.
+"""Did a change help on exactly these tasks? The unit is the repeat: arm labels are permuted inside
+each task.
 
-If both arms behave alike on a task, each of its trials could as well have been run under the other arm. The p-value is
-the share of all ways to deal the labels, in every task for itself, whose net gain is at least the one seen. It is
-exact: the ways of one task are a polynomial in its gain, and the ways of all tasks are their product.
+If both arms behave alike on a task, each of its trials could as well have been run under the other
+arm. The p-value is the share of all ways to deal the labels, in every task for itself, whose net
+gain is at least the one seen. It is exact: the ways of one task are a polynomial in its gain, and
+the ways of all tasks are their product.
 """
 
 import math
@@ -14,20 +16,25 @@ from itertools import combinations
 from math import comb
 
 GRID = 100
-"""Scores are compared in steps of one hundredth: so exact counts stay small. Scores of 0 and 1 are exact."""
+"""Scores are compared in steps of one hundredth: so exact counts stay small.
+
+Scores of 0 and 1 are exact.
+"""
 
 Repeats = Mapping[str, Sequence[float]]
 """The scores of one arm by task, one for each repeat that counts."""
 
-_Ways = tuple[tuple[int, int], ...]  # gain of one task in steps, and in how many ways the labels give it
+# Gain of one task in steps, and in how many ways the labels give it.
+_Ways = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LabelTest:
     """Both p-values of the net gain over these tasks.
 
-    net: the gains of all tasks, each the difference of its means, summed: in tasks' worth. steady: all repeats of
-    every task agree under either arm. fixed, broken: tasks that came out better and worse.
+    net: the gains of all tasks, each the difference of its means, summed: in tasks' worth. steady:
+    all repeats of every task agree under either arm. fixed, broken: tasks that came out better and
+    worse.
     """
 
     tasks: int
@@ -45,8 +52,22 @@ def label_test(before: Repeats, after: Repeats) -> LabelTest:
     gains = [_mean(after[task]) - _mean(before[task]) for task in tasks]
     # In units of one over it, every difference of means is a whole number.
     scale = math.lcm(*(len(arm[task]) for arm in (before, after) for task in tasks))
-    laws = [_task_ways(_steps(before[task]), _steps(after[task]), scale) for task in tasks]
-    seen = sum(_scaled_gain(_steps(before[task]), _steps(after[task]), scale) for task in tasks)
+    laws = [
+        _task_ways(
+            _steps(before[task]),
+            _steps(after[task]),
+            scale,
+        )
+        for task in tasks
+    ]
+    seen = sum(
+        _scaled_gain(
+            _steps(before[task]),
+            _steps(after[task]),
+            scale,
+        )
+        for task in tasks
+    )
     better, worse = _tails(laws, seen)
     return LabelTest(
         len(tasks),
@@ -74,7 +95,9 @@ def _scaled_gain(before: Sequence[int], after: Sequence[int], scale: int) -> int
 # Tasks with the same scores have the same law.
 @lru_cache(maxsize=4096)
 def _task_ways(before: tuple[int, ...], after: tuple[int, ...], scale: int) -> _Ways:
-    """Return every gain that the labels of one task can give, with the number of ways to deal them so."""
+    """Return every gain that the labels of one task can give, with the number of ways to deal them
+    so.
+    """
     pooled = tuple(sorted(before + after))
     whole = sum(pooled)
     own, other = scale // len(after), scale // len(before)
@@ -87,12 +110,23 @@ def _task_ways(before: tuple[int, ...], after: tuple[int, ...], scale: int) -> _
 def _part_sums(pooled: tuple[int, ...], size: int) -> Counter[int]:
     """Return in how many ways `size` of the values have each sum."""
     low, high = pooled[0], pooled[-1]
-    # Two values: counted by binomial coefficients. The combinations themselves grow exponentially with the repeats.
+    # Two values: counted by binomial coefficients. The combinations themselves grow exponentially
+    # with the repeats.
     if set(pooled) <= {low, high} and low != high:
         ones = pooled.count(high)
-        counts = range(max(0, size - (len(pooled) - ones)), min(ones, size) + 1)
+        counts = range(
+            max(0, size - (len(pooled) - ones)),
+            min(ones, size) + 1,
+        )
         return Counter(
-            {k * high + (size - k) * low: comb(ones, k) * comb(len(pooled) - ones, size - k) for k in counts}
+            {
+                k * high + (size - k) * low: comb(ones, k)
+                * comb(
+                    len(pooled) - ones,
+                    size - k,
+                )
+                for k in counts
+            }
         )
     return Counter(sum(part) for part in combinations(pooled, size))
 
@@ -100,8 +134,8 @@ def _part_sums(pooled: tuple[int, ...], size: int) -> Counter[int]:
 def _tails(laws: Sequence[_Ways], seen: int) -> tuple[float, float]:
     """Return the shares of all ways with at least, and with at most, the gain seen.
 
-    The polynomials are written as numbers, their coefficients so far apart that none of the product's reaches into the
-    next: multiplying them is one operation of whole numbers.
+    The polynomials are written as numbers, their coefficients so far apart that none of the
+    product's reaches into the next: multiplying them is one operation of whole numbers.
     """
     every = math.prod(sum(count for _, count in law) for law in laws)
     # Exponents must not be negative, so gains are counted from the least.
@@ -109,7 +143,9 @@ def _tails(laws: Sequence[_Ways], seen: int) -> tuple[float, float]:
     step = math.gcd(*(gain - law[0][0] for law in laws for gain, _ in law)) or 1
     # No coefficient is larger than the number of all ways.
     slot = every.bit_length() + 1
-    packed = [sum(count << (slot * ((gain - law[0][0]) // step)) for gain, count in law) for law in laws]
+    packed = [
+        sum(count << (slot * ((gain - law[0][0]) // step)) for gain, count in law) for law in laws
+    ]
     product = _product(packed)
     place = (seen - least) // step
     mask = (1 << slot) - 1

@@ -1,9 +1,11 @@
-"""Exact staged test of a sealed test: sign flips of whole groups, three O'Brien-Fleming stages, estimates after them.
+"""Exact staged test of a sealed test: sign flips of whole groups, three O'Brien-Fleming stages,
+estimates after them.
 
-If a program did nothing to any group, the difference of each group could as well have the other sign. The sign patterns
-are counted, stage by stage, without those that an earlier stage would have stopped. So the test holds its level
-exactly for that hypothesis, whatever the sizes of the differences are. It is no exact test of a mean of zero: many
-small gains with rare large losses pass it more often. `harm_bound` is the further condition for graded scores.
+If a program did nothing to any group, the difference of each group could as well have the other
+sign. The sign patterns are counted, stage by stage, without those that an earlier stage would have
+stopped. So the test holds its level exactly for that hypothesis, whatever the sizes of the
+differences are. It is no exact test of a mean of zero: many small gains with rare large losses pass
+it more often. `harm_bound` is the further condition for graded scores.
 """
 
 import math
@@ -28,11 +30,16 @@ EQUAL_SHARES = (1 / 3, 1 / 3, 1 / 3)
 
 # Chosen with the shares, in the same simulations. Ending early costs one to three points of power.
 FUTILITY = (0.5, 1.0)
-"""Standardised gains below which the first and the second stage end the test. The level does not rest on them."""
+"""Standardised gains below which the first and the second stage end the test.
 
-_GRID = 120  # steps of the largest difference, where differences share no step; more of them cost time
+The level does not rest on them.
+"""
+
+# Steps of the largest difference, where differences share no step; more of them cost time.
+_GRID = 120
 _NORMAL = NormalDist()
-_REPEATED_95 = 2.024  # O'Brien-Fleming constant for looks at .5, .75 and 1 of the test, two-sided .05
+# O'Brien-Fleming constant for looks at .5, .75 and 1 of the test, two-sided .05.
+_REPEATED_95 = 2.024
 
 
 # Further looks are at opened tasks, so the first one has four fifths of the .05.
@@ -53,20 +60,27 @@ def alpha_of_look(look: int, first: float = FIRST_LOOK_ALPHA) -> float:
 
 
 def spent_alpha(share: float, alpha: float) -> float:
-    """Return the part of `alpha` that is spent when this share of the test is measured (O'Brien-Fleming)."""
+    """Return the part of `alpha` that is spent when this share of the test is measured
+    (O'Brien-Fleming).
+    """
     if share >= 1:
         return alpha
-    return 0.0 if share <= 0 else 2 - 2 * _NORMAL.cdf(_NORMAL.inv_cdf(1 - alpha / 2) / math.sqrt(share))
+    return (
+        0.0
+        if share <= 0
+        else 2 - 2 * _NORMAL.cdf(_NORMAL.inv_cdf(1 - alpha / 2) / math.sqrt(share))
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class StagedResult:
     """Result of the stages measured so far.
 
-    stage: their number. share: their part of the whole test. p: one-sided, of being as far at this stage or over a
-    boundary before it. alpha: the limit of `p` at this stage. bounds: standardised boundaries of the stages before this
-    one. z: standardised gain. gain: mean difference of a task. error: standard error of the gain. shares: parts of the
-    whole test at the end of each stage measured.
+    stage: their number. share: their part of the whole test. p: one-sided, of being as far at this
+    stage or over a boundary before it. alpha: the limit of `p` at this stage. bounds: standardised
+    boundaries of the stages before this one. z: standardised gain. gain: mean difference of a task.
+    error: standard error of the gain. shares: parts of the whole test at the end of each stage
+    measured.
     """
 
     stage: int
@@ -86,20 +100,28 @@ class StagedResult:
 
     @property
     def futile(self) -> bool:
-        """Whether to end here because a significant gain is unlikely. Never true at the last stage."""
+        """Whether to end here because a significant gain is unlikely.
+
+        Never true at the last stage.
+        """
         # Not binding: going on after it raises no error, because the boundaries ignore it.
         return self.stage <= len(FUTILITY) and self.share < 1 and self.z <= FUTILITY[self.stage - 1]
 
     @property
     def estimate(self) -> float:
-        """The median-unbiased estimate of the gain: the gain for which this result, or more, has a chance of half."""
+        """The median-unbiased estimate of the gain: the gain for which this result, or more, has a
+        chance of half.
+        """
         return median_unbiased_gain(self)
 
     @property
     def interval(self) -> tuple[float, float]:
         """The repeated 95 % interval of the gain, which holds at whatever stage the test ended."""
         width = _REPEATED_95 / math.sqrt(max(self.share, 1e-9)) * self.error
-        return max(-1.0, self.gain - width), min(1.0, self.gain + width)
+        return max(
+            -1.0,
+            self.gain - width,
+        ), min(1.0, self.gain + width)
 
 
 Group = Sequence[float]
@@ -112,7 +134,8 @@ def staged_sign_flip(
     """Return the result at the last of these stages.
 
     Args:
-        stages: for each stage measured, its groups with the differences of their tasks. A group flips as a whole.
+        stages: for each stage measured, its groups with the differences of their tasks. A group
+        flips as a whole.
         planned: tasks of every stage of the test, also of those not measured.
         alpha: of the whole test.
         least: the gain that must be exceeded; each difference counts less it.
@@ -137,11 +160,15 @@ def staged_sign_flip(
     tasks = sum(map(len, every))
     gain = math.fsum(value for group in every for value in group) / tasks if tasks else 0.0
     # Squares of groups, not of tasks: tasks of one group are not independent.
-    error = math.sqrt(math.fsum((math.fsum(group) - gain * len(group)) ** 2 for group in every)) / max(1, tasks)
+    error = math.sqrt(
+        math.fsum((math.fsum(group) - gain * len(group)) ** 2 for group in every)
+    ) / max(1, tasks)
     flat = [value for stage in counts for value in stage]
     spread = math.sqrt(sum(value * value for value in flat))
     z = sum(flat) / spread if spread else 0.0
-    return StagedResult(len(stages), shares[-1], p, levels[-1], z, gain, error, tuple(bounds), tuple(shares))
+    return StagedResult(
+        len(stages), shares[-1], p, levels[-1], z, gain, error, tuple(bounds), tuple(shares)
+    )
 
 
 def _whole_steps(sums: Sequence[float]) -> list[int]:
@@ -154,17 +181,28 @@ def _whole_steps(sums: Sequence[float]) -> list[int]:
     # Rounding errors of the sums would hide a common step.
     stepped = to_lattice([round(value, 9) for value in sums])
     # A finer step makes the packed numbers long, and the count slow.
-    if stepped is not None and max(map(abs, stepped[1])) <= 4 * _GRID:
+    if (
+        stepped is not None
+        and max(
+            map(
+                abs,
+                stepped[1],
+            )
+        )
+        <= 4 * _GRID
+    ):
         return list(stepped[1])
     step = max(map(abs, sums)) / _GRID
     return [round(value / step) for value in sums]
 
 
-def _stagewise_p(stages: Sequence[Sequence[int]], levels: Sequence[float]) -> tuple[float, list[float]]:
+def _stagewise_p(
+    stages: Sequence[Sequence[int]], levels: Sequence[float]
+) -> tuple[float, list[float]]:
     """Return the p-value at the last stage and the standardised boundaries of those before it.
 
-    The number of sign patterns with each sum is a coefficient of a polynomial. It is written as one large number, its
-    coefficients so far apart that none reaches into the next.
+    The number of sign patterns with each sum is a coefficient of a polynomial. It is written as one
+    large number, its coefficients so far apart that none reaches into the next.
     """
     flips = sum(1 for stage in stages for value in stage if value)
     # Bytes of a coefficient: it counts at most 2**flips patterns.
@@ -175,7 +213,12 @@ def _stagewise_p(stages: Sequence[Sequence[int]], levels: Sequence[float]) -> tu
         for size in (abs(value) for value in stage if value):
             ways += ways << (8 * slot * size)
             # A flip doubles the patterns, also those that crossed an earlier boundary.
-            flipped, crossed, total, squares = flipped + 1, crossed * 2, total + size, squares + size * size
+            flipped, crossed, total, squares = (
+                flipped + 1,
+                crossed * 2,
+                total + size,
+                squares + size * size,
+            )
         packed = ways.to_bytes(slot * (total + 1), "little")
         if number == len(stages):
             seen = sum(value for each in stages for value in each)
@@ -185,20 +228,31 @@ def _stagewise_p(stages: Sequence[Sequence[int]], levels: Sequence[float]) -> tu
         # The patterns that this stage may still let cross, from the highest sum down.
         allowed, tail, bound = int(Fraction(level) * (1 << flipped)) - crossed, 0, total + 1
         while bound:
-            more = int.from_bytes(packed[slot * (bound - 1) : slot * bound], "little")
+            more = int.from_bytes(
+                packed[slot * (bound - 1) : slot * bound],
+                "little",
+            )
             if tail + more > allowed:
                 break
             tail, bound = tail + more, bound - 1
         crossed += tail
         # Those over the boundary ended the test here, and no later stage counts them again.
         ways &= (1 << (8 * slot * bound)) - 1
-        bounds.append((2 * bound - total) / math.sqrt(squares) if bound <= total and squares else math.inf)
+        bounds.append(
+            (2 * bound - total) / math.sqrt(squares) if bound <= total and squares else math.inf
+        )
     raise AssertionError("there is at least one stage")
 
 
 def _tail(packed: bytes, slot: int, least: int, total: int) -> int:
     places = range(max(0, least), total + 1)
-    return sum(int.from_bytes(packed[slot * place : slot * (place + 1)], "little") for place in places)
+    return sum(
+        int.from_bytes(
+            packed[slot * place : slot * (place + 1)],
+            "little",
+        )
+        for place in places
+    )
 
 
 def _fraction(count: int, flips: int) -> float:
@@ -213,7 +267,8 @@ def median_unbiased_gain(result: StagedResult) -> float:
     # Without an earlier boundary the mean itself is unbiased.
     if result.error <= 0 or not any(math.isfinite(bound) for bound in result.bounds):
         return result.gain
-    # The median lies within six standard errors, and 20 halvings narrow that to a hundred-thousandth of one.
+    # The median lies within six standard errors, and 20 halvings narrow that to a
+    # hundred-thousandth of one.
     low, high = result.gain - 6 * result.error, result.gain + 6 * result.error
     seen = result.gain / result.error
     for _ in range(20):
@@ -232,10 +287,13 @@ def _density(value: float) -> float:
     return math.exp(-value * value / 2) / math.sqrt(2 * math.pi)
 
 
-def _chance_of_more(bounds: Sequence[float], shares: Sequence[float], seen: float, drift: float) -> float:
+def _chance_of_more(
+    bounds: Sequence[float], shares: Sequence[float], seen: float, drift: float
+) -> float:
     """Return the chance of crossing a bound before the last share, or of at least `seen` at it.
 
-    The sums are a Brownian motion with this drift at the last share, on the scale on which it has variance 1 there.
+    The sums are a Brownian motion with this drift at the last share, on the scale on which it has
+    variance 1 there.
     """
     last = shares[-1]
     times = [share / last for share in shares]
@@ -251,7 +309,9 @@ def _chance_of_more(bounds: Sequence[float], shares: Sequence[float], seen: floa
         # Paths over the boundary end here; the others go on.
         passed += sum(chance for cell, chance in zip(cells, mass, strict=True) if cell >= edge)
         open_cells = [
-            (cell, chance) for cell, chance in zip(cells, mass, strict=True) if cell < edge and chance > 1e-12
+            (cell, chance)
+            for cell, chance in zip(cells, mass, strict=True)
+            if cell < edge and chance > 1e-12
         ]
         step = times[number + 1] - times[number]
         spread = math.sqrt(step)
@@ -267,20 +327,26 @@ def _chance_of_more(bounds: Sequence[float], shares: Sequence[float], seen: floa
         scaled = [(cell / spread, chance) for cell, chance in open_cells]
         mass = []
         for at in [(cell - shift) / spread for cell in cells]:
-            reached = [chance * math.exp((at - start) * (start - at) / 2) for start, chance in scaled]
+            reached = [
+                chance * math.exp((at - start) * (start - at) / 2) for start, chance in scaled
+            ]
             mass.append(norm * math.fsum(reached))
     return passed
 
 
 def clopper_pearson_upper(count: int, of: int, alpha: float = 0.05) -> float:
-    """Return the exact one-sided upper limit of a chance, where `count` of `of` cases had the event."""
+    """Return the exact one-sided upper limit of a chance, where `count` of `of` cases had the
+    event.
+    """
     if not 0 <= count <= of:
         raise InvalidArgument(f"{count} of {of} is no share.")
     if count == of:
         return 1.0
     low, high = 0.0, 1.0
     # Logarithms, since the number of ways to choose half of 2,000 is larger than any float.
-    ways = [math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in range(count + 1)]
+    ways = [
+        math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in range(count + 1)
+    ]
     # 50 halvings reach the precision of a float.
     for _ in range(50):
         middle = (low + high) / 2
@@ -300,8 +366,9 @@ _ENOUGH_LOSSES = 3  # fewer losses say too little of how large they are
 def harm_bound(groups: Iterable[Group], alpha: float = 0.02) -> float:
     """Return a lower limit of the mean gain when large losses are as frequent as they may be.
 
-    The chance of a large loss is taken at its upper limit, and its size as the largest seen; as a whole point where
-    fewer than three were seen. It guards a mean of graded scores against many small gains that hide rare large losses.
+    The chance of a large loss is taken at its upper limit, and its size as the largest seen; as a
+    whole point where fewer than three were seen. It guards a mean of graded scores against many
+    small gains that hide rare large losses.
     """
     group_means = [math.fsum(group) / len(group) for group in groups if group]
     if not group_means:
@@ -314,14 +381,17 @@ def harm_bound(groups: Iterable[Group], alpha: float = 0.02) -> float:
 
 
 def missing_p_value(missing_base: int, missing_finalist: int, of: int) -> float:
-    """Return the one-sided exact p-value of the finalist's results missing more often than the base's, each of `of`."""
+    """Return the one-sided exact p-value of the finalist's results missing more often than the
+    base's, each of `of`.
+    """
     both = missing_base + missing_finalist
     if not both or missing_finalist <= 0:
         return 1.0
     every = math.comb(2 * of, both)
     most = min(both, of)
     return math.fsum(
-        math.comb(of, count) * math.comb(of, both - count) / every for count in range(missing_finalist, most + 1)
+        math.comb(of, count) * math.comb(of, both - count) / every
+        for count in range(missing_finalist, most + 1)
     )
 
 
@@ -353,7 +423,13 @@ class MissingTrials:
     @property
     def p(self) -> float:
         """The one-sided exact p-value of one arm missing more than the other, for the worse arm."""
-        more, fewer = max(self.base, self.finalist), min(self.base, self.finalist)
+        more, fewer = (
+            max(
+                self.base,
+                self.finalist,
+            ),
+            min(self.base, self.finalist),
+        )
         return missing_p_value(fewer, more, self.each)
 
     @property
@@ -363,16 +439,21 @@ class MissingTrials:
 
     def __str__(self) -> str:
         return (
-            f"Missing: {self.base} of {self.each} trials of the base, {self.finalist} of {self.each} of the finalist."
+            f"Missing: {self.base} of {self.each} trials of the base, {self.finalist} of "
+            f"{self.each} of the finalist."
         )
 
 
-def stratified_permutation_p_value(before: Mapping[str, Group], after: Mapping[str, Group]) -> float:
-    """Return the one-sided exact p-value of `after` being better than `before` on exactly these tasks.
+def stratified_permutation_p_value(
+    before: Mapping[str, Group], after: Mapping[str, Group]
+) -> float:
+    """Return the one-sided exact p-value of `after` being better than `before` on exactly these
+    tasks.
 
-    Repeats are exchanged between the arms within each task: the tasks are fixed, the trials are random. Each task
-    counts by the difference of its means. An arm whose repeats agree on every task is not random, and counts once a
-    task. Tasks without a repeat in both arms are left out. 1 when nothing can differ.
+    Repeats are exchanged between the arms within each task: the tasks are fixed, the trials are
+    random. Each task counts by the difference of its means. An arm whose repeats agree on every
+    task is not random, and counts once a task. Tasks without a repeat in both arms are left out. 1
+    when nothing can differ.
     """
     tasks = [task for task in before if before[task] and after.get(task)]
     first, second = ({task: list(arm[task]) for task in tasks} for arm in (before, after))
@@ -385,27 +466,39 @@ def stratified_permutation_p_value(before: Mapping[str, Group], after: Mapping[s
     for task in tasks:
         # Graded scores to a thousandth; larger denominators only make the table of sums larger.
         first_values, second_values = (
-            [Fraction(value).limit_denominator(1000) for value in arm[task]] for arm in (first, second)
+            [Fraction(value).limit_denominator(1000) for value in arm[task]]
+            for arm in (first, second)
         )
         pooled = first_values + second_values
         # Such a task adds nothing to any difference.
         if len(set(pooled)) == 1:
             continue
         tables.append(_exchanged_sums(pooled, len(second_values)))
-        seen += sum(second_values, Fraction(0)) / len(second_values) - sum(first_values, Fraction(0)) / len(
-            first_values
-        )
+        seen += sum(second_values, Fraction(0)) / len(second_values) - sum(
+            first_values, Fraction(0)
+        ) / len(first_values)
     return _share_at_least(tables, seen)
 
 
 def _exchanged_sums(pooled: Sequence[Fraction], taken: int) -> dict[Fraction, int]:
-    """Return how many choices of `taken` of these values give each difference of means, chosen less the others."""
-    ways: list[dict[Fraction, int]] = [{Fraction(0): 1}, *({} for _ in range(taken))]
+    """Return how many choices of `taken` of these values give each difference of means, chosen less
+    the others.
+    """
+    ways: list[dict[Fraction, int]] = [
+        {Fraction(0): 1},
+        *({} for _ in range(taken)),
+    ]
     for value in pooled:
         # From large to small, so that no value is chosen twice.
         for size in range(taken, 0, -1):
             for total, count in ways[size - 1].items():
-                ways[size][total + value] = ways[size].get(total + value, 0) + count
+                ways[size][total + value] = (
+                    ways[size].get(
+                        total + value,
+                        0,
+                    )
+                    + count
+                )
     left, every = len(pooled) - taken, sum(pooled, Fraction(0))
     return {total / taken - (every - total) / left: count for total, count in ways[taken].items()}
 
@@ -415,7 +508,8 @@ def _share_at_least(tables: Sequence[Mapping[Fraction, int]], seen: Fraction) ->
     if not tables:
         return 1.0
     below = math.lcm(*(value.denominator for table in tables for value in table))
-    # On a coarse grid, always rounded for the null: graded scores would make the table of sums too large.
+    # On a coarse grid, always rounded for the null: graded scores would make the table of sums too
+    # large.
     scale = below if below <= 100_000 else 10_000
     sums: dict[int, int] = {0: 1}
     for table in tables:
@@ -426,7 +520,18 @@ def _share_at_least(tables: Sequence[Mapping[Fraction, int]], seen: Fraction) ->
         longer: dict[int, int] = {}
         for total, ways in sums.items():
             for step, count in steps.items():
-                longer[total + step] = longer.get(total + step, 0) + ways * count
+                longer[total + step] = (
+                    longer.get(
+                        total + step,
+                        0,
+                    )
+                    + ways * count
+                )
         sums = longer
     least = math.floor(seen * scale)
-    return float(Fraction(sum(ways for total, ways in sums.items() if total >= least), sum(sums.values())))
+    return float(
+        Fraction(
+            sum(ways for total, ways in sums.items() if total >= least),
+            sum(sums.values()),
+        )
+    )

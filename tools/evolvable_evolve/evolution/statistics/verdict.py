@@ -10,7 +10,10 @@ from statistics import fmean, stdev
 from evolvable_store.errors import InvalidArgument
 
 Scores = Mapping[str, Sequence[float]]
-"""The scores that count by task id, one for each repeat. A task without a score that counts is missing."""
+"""The scores that count by task id, one for each repeat.
+
+A task without a score that counts is missing.
+"""
 
 # Below it a run is INDECISIVE, because missing results may explain the gain (`docs/evolve.md`).
 MIN_COVERAGE = 0.6
@@ -18,7 +21,10 @@ MIN_COVERAGE = 0.6
 
 @dataclass(frozen=True, slots=True)
 class PairedScores:
-    """Scores of the tasks measured under both arms, sorted by task id. missing: tasks without a score of one arm."""
+    """Scores of the tasks measured under both arms, sorted by task id.
+
+    missing: tasks without a score of one arm.
+    """
 
     tasks: tuple[str, ...]
     before: tuple[float, ...]
@@ -28,7 +34,14 @@ class PairedScores:
     @property
     def differences(self) -> tuple[float, ...]:
         """After less before, one for each task measured under both."""
-        return tuple(after - before for before, after in zip(self.before, self.after, strict=True))
+        return tuple(
+            after - before
+            for before, after in zip(
+                self.before,
+                self.after,
+                strict=True,
+            )
+        )
 
     @property
     def gain(self) -> float:
@@ -58,21 +71,33 @@ class PairedScores:
         return tuple(compress(self.tasks, (change < 0 for change in self.differences)))
 
 
-def pair_scores(before: Scores, after: Scores, tasks: Collection[str] | None = None) -> PairedScores:
-    """Return both arms on the same tasks. tasks: all that should have been measured; by default those of either arm.
+def pair_scores(
+    before: Scores, after: Scores, tasks: Collection[str] | None = None
+) -> PairedScores:
+    """Return both arms on the same tasks. tasks: all that should have been measured; by default
+    those of either arm.
 
-    Repeats are averaged for each task: they are no independent tasks. Raises InvalidArgument for a score outside 0 to
-    1.
+    Repeats are averaged for each task: they are no independent tasks. Raises InvalidArgument for a
+    score outside 0 to 1.
     """
     every = sorted(set(tasks) if tasks is not None else {*before, *after})
     both = tuple(task for task in every if before.get(task) and after.get(task))
-    first, second = (tuple(_mean_repeats(task, scores[task]) for task in both) for scores in (before, after))
-    return PairedScores(both, first, second, missing=tuple(sorted(set(every) - set(both))))
+    first, second = (
+        tuple(_mean_repeats(task, scores[task]) for task in both) for scores in (before, after)
+    )
+    return PairedScores(
+        both,
+        first,
+        second,
+        missing=tuple(sorted(set(every) - set(both))),
+    )
 
 
 def _mean_repeats(task: str, scores: Sequence[float]) -> float:
     if not all(0 <= score <= 1 for score in scores):
-        raise InvalidArgument(f"Task {task} has a score outside 0 to 1: {', '.join(map(str, scores))}.")
+        raise InvalidArgument(
+            f"Task {task} has a score outside 0 to 1: {', '.join(map(str, scores))}."
+        )
     return fmean(scores)
 
 
@@ -81,9 +106,11 @@ MAX_COST_RISE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class CostChange:
-    """Tokens a task before and after, over the `n` tasks with both; the ratio with its 95 % interval.
+    """Tokens a task before and after, over the `n` tasks with both; the ratio with its 95 %
+    interval.
 
-    `per_extra_solved` is what each further solved task costs in tokens, None when none is solved more.
+    `per_extra_solved` is what each further solved task costs in tokens, None when none is solved
+    more.
     """
 
     n: int
@@ -96,14 +123,22 @@ class CostChange:
 
 
 def compare_log_costs(
-    base: Mapping[str, float], finalist: Mapping[str, float], *, gain: float, tasks: int, limit: float = MAX_COST_RISE
+    base: Mapping[str, float],
+    finalist: Mapping[str, float],
+    *,
+    gain: float,
+    tasks: int,
+    limit: float = MAX_COST_RISE,
 ) -> CostChange | None:
-    """Return the change of cost by the mean of the log ratios of paired tasks; None where it is unknown.
+    """Return the change of cost by the mean of the log ratios of paired tasks; None where it is
+    unknown.
 
-    Logarithms keep a few tasks with very many tokens from deciding. The change is `within` unless its estimate exceeds
-    the limit.
+    Logarithms keep a few tasks with very many tokens from deciding. The change is `within` unless
+    its estimate exceeds the limit.
     """
-    both = sorted(task for task in set(base) & set(finalist) if base[task] > 0 and finalist[task] > 0)
+    both = sorted(
+        task for task in set(base) & set(finalist) if base[task] > 0 and finalist[task] > 0
+    )
     if not both or len(both) < MIN_COVERAGE * tasks:
         return None
     logs = [math.log(finalist[task] / base[task]) for task in both]
@@ -116,7 +151,15 @@ def compare_log_costs(
     # Without a gain there is no task that the tokens could be divided by.
     more = (after - before) / gain if gain > 0 else None
     ratio = math.exp(mean)
-    return CostChange(len(both), before, after, ratio, (low, high), ratio <= 1 + limit, more)
+    return CostChange(
+        len(both),
+        before,
+        after,
+        ratio,
+        (low, high),
+        ratio <= 1 + limit,
+        more,
+    )
 
 
 class Ruling(StrEnum):

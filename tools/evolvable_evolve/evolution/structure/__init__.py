@@ -1,4 +1,5 @@
-"""Restructuring of agents: figures of the structure from traces, and the gate that decides on one edit.
+"""Restructuring of agents: figures of the structure from traces, and the gate that decides on one
+edit.
 
 Begin with `summarise_structure` and `decide_structure`.
 """
@@ -26,8 +27,12 @@ else:
     __getattr__ = late_names(
         __name__,
         {
-            "structure_evidence": "AgentTrace LocalRepair StructureInput StructureSummary summarise_structure",
-            "structure_gate": "Restructure StructureAction StructureDecision StructureThresholds decide_structure",
+            "structure_evidence": (
+                "AgentTrace LocalRepair StructureInput StructureSummary summarise_structure"
+            ),
+            "structure_gate": (
+                "Restructure StructureAction StructureDecision StructureThresholds decide_structure"
+            ),
         },
     )
 

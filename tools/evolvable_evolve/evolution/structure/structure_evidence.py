@@ -1,7 +1,8 @@
-"""Figures of the structure of agents from traces: failures by task type, utilities, overlap, assignments.
+"""Figures of the structure of agents from traces: failures by task type, utilities, overlap,
+assignments.
 
-Pure: the same input gives the same summary, on real sessions and on the trials of a run. Source: SkillMAS, the summary
-F of a round.
+Pure: the same input gives the same summary, on real sessions and on the trials of a run. Source:
+SkillMAS, the summary F of a round.
 """
 
 from collections import Counter
@@ -17,7 +18,8 @@ from evolvable_tools import Utility, wilson_interval
 class AgentTrace:
     """What one agent did in one verified episode.
 
-    agent: `main` or an agent's ref. passed: the verified outcome. skills: refs that were used. round: its number, from
+    agent: `main` or an agent's ref. passed: the verified outcome. skills: refs that were used.
+    round: its number, from
     1. better: the agent that should have done it, where a unique diagnosis names one.
     """
 
@@ -32,7 +34,8 @@ class AgentTrace:
 
 @dataclass(frozen=True, slots=True)
 class LocalRepair:
-    """A change of skills that was measured. candidate: its id. task_types: of the tasks that it answered.
+    """A change of skills that was measured. candidate: its id. task_types: of the tasks that it
+    answered.
 
     skills: refs that it changed.
     """
@@ -47,9 +50,10 @@ class LocalRepair:
 class StructureInput:
     """All input of a summary.
 
-    owned: which skills each agent owns, `main` included. traces: the newest of each episode, failures as they were
-    retained. utilities: Q by agent and task type; by default those of the traces. validated: skills that may change
-    owner. last_seen: the round of each agent's last trace; by default by the traces. round: the present one.
+    owned: which skills each agent owns, `main` included. traces: the newest of each episode,
+    failures as they were retained. utilities: Q by agent and task type; by default those of the
+    traces. validated: skills that may change owner. last_seen: the round of each agent's last
+    trace; by default by the traces. round: the present one.
     """
 
     owned: Mapping[str, frozenset[str]]
@@ -65,8 +69,9 @@ class StructureInput:
 class TypeRow:
     """One agent at one task type.
 
-    failures, share: retained failures, and their share of all. q, n, low, high: the utility with its 95 % interval.
-    others, others_n, others_low, others_high: the same of the agent's other types together. repairs: candidates.
+    failures, share: retained failures, and their share of all. q, n, low, high: the utility with
+    its 95 % interval. others, others_n, others_low, others_high: the same of the agent's other
+    types together. repairs: candidates.
     """
 
     agent: str
@@ -93,7 +98,8 @@ class TypeRow:
 class PairRow:
     """Two agents. overlap: Jaccard of owned skills, 0 where neither owns one.
 
-    difference: of their utilities at the task types that both did, None without one; n: the fewer of their traces.
+    difference: of their utilities at the task types that both did, None without one; n: the fewer
+    of their traces.
     """
 
     one: str
@@ -105,7 +111,10 @@ class PairRow:
 
 @dataclass(frozen=True, slots=True)
 class Misassignment:
-    """Traces of `agent` that `better` should have done. skills: used in them. task_types: theirs."""
+    """Traces of `agent` that `better` should have done.
+
+    skills: used in them. task_types: theirs.
+    """
 
     agent: str
     better: str
@@ -115,10 +124,11 @@ class Misassignment:
 
 @dataclass(frozen=True)
 class StructureSummary:
-    """The summary of a round. failures: all that were retained. idle: rounds without a trace, by agent.
+    """The summary of a round. failures: all that were retained. idle: rounds without a trace, by
+    agent.
 
-    uses: in how many traces each skill was used, by task type. repaired: the task types that edits of a skill were for.
-    movable: skills that may change owner.
+    uses: in how many traces each skill was used, by task type. repaired: the task types that edits
+    of a skill were for. movable: skills that may change owner.
     """
 
     round: int
@@ -133,14 +143,21 @@ class StructureSummary:
     movable: frozenset[str] = frozenset()
 
     def skills_for(self, agent: str, task_types: Iterable[str], least: float) -> tuple[str, ...]:
-        """Return the movable skills of an agent of whose uses at least this share were for these task types.
+        """Return the movable skills of an agent of whose uses at least this share were for these
+        task types.
 
         For a skill in no trace, as where a client loads it with its agent, the edits decide.
         """
         type_set = set(task_types)
         found = []
         for skill in sorted(self.owned.get(agent, frozenset()) & self.movable):
-            uses, repaired = self.uses.get(skill, {}), self.repaired.get(skill, ())
+            uses, repaired = (
+                self.uses.get(
+                    skill,
+                    {},
+                ),
+                self.repaired.get(skill, ()),
+            )
             here = sum(count for task_type, count in uses.items() if task_type in type_set)
             by_edits = not uses and bool(repaired) and type_set.issuperset(repaired)
             if by_edits or (uses and here >= least * sum(uses.values())):
@@ -156,7 +173,9 @@ class StructureSummary:
 
 
 def agent_utilities(traces: Iterable[AgentTrace]) -> dict[tuple[str, str], Utility]:
-    """Return Q by agent and task type after these traces: one update for each episode of an agent."""
+    """Return Q by agent and task type after these traces: one update for each episode
+    of an agent.
+    """
     learned: dict[tuple[str, str], Utility] = {}
     for trace in traces:
         key = (trace.agent, trace.task_type)
@@ -167,11 +186,26 @@ def agent_utilities(traces: Iterable[AgentTrace]) -> dict[tuple[str, str], Utili
 def summarise_structure(round_input: StructureInput) -> StructureSummary:
     """Return the summary of a round. Pure: runs no code, calls no model, deterministic."""
     failed = [trace for trace in round_input.traces if not trace.passed]
-    learned = agent_utilities(round_input.traces) if round_input.utilities is None else round_input.utilities
-    by_agent = {agent: utilities for agent, utilities in _by_agent(learned).items() if agent in round_input.owned}
+    learned = (
+        agent_utilities(round_input.traces)
+        if round_input.utilities is None
+        else round_input.utilities
+    )
+    by_agent = {
+        agent: utilities
+        for agent, utilities in _by_agent(learned).items()
+        if agent in round_input.owned
+    }
     at = Counter((trace.agent, trace.task_type) for trace in failed)
     rows = [
-        _type_row(agent, task_type, by_agent[agent], at[agent, task_type], len(failed), round_input.repairs)
+        _type_row(
+            agent,
+            task_type,
+            by_agent[agent],
+            at[agent, task_type],
+            len(failed),
+            round_input.repairs,
+        )
         for agent in sorted(by_agent)
         for task_type in sorted(by_agent[agent])
     ]
@@ -189,7 +223,10 @@ def summarise_structure(round_input: StructureInput) -> StructureSummary:
         round_input.round,
         len(failed),
         tuple(rows),
-        tuple(_pair_row(first, second, round_input.owned, by_agent) for first, second in combinations(agents, 2)),
+        tuple(
+            _pair_row(first, second, round_input.owned, by_agent)
+            for first, second in combinations(agents, 2)
+        ),
         tuple(_misassignments(failed, round_input.owned)),
         _idle_rounds(round_input),
         dict(round_input.owned),
@@ -211,7 +248,10 @@ def _by_agent(learned: Mapping[tuple[str, str], Utility]) -> dict[str, dict[str,
 def _pool_utilities(utilities: Iterable[Utility]) -> tuple[float, int, float, float]:
     """Return the mean, the number and the interval of these utilities together."""
     each = list(utilities)
-    n, successes = sum(utility.n for utility in each), sum(utility.value * utility.n for utility in each)
+    n, successes = (
+        sum(utility.n for utility in each),
+        sum(utility.value * utility.n for utility in each),
+    )
     low, high = wilson_interval(round(successes), n)
     return (successes / n if n else 0.0), n, low, high
 
@@ -227,7 +267,15 @@ def _type_row(
     here = _pool_utilities([utilities[task_type]])
     others = _pool_utilities(utility for name, utility in utilities.items() if name != task_type)
     tried = tuple(repair.candidate for repair in repairs if task_type in repair.task_types)
-    return TypeRow(agent, task_type, failures, failures / of if of else 0.0, *here, *others, tried)
+    return TypeRow(
+        agent,
+        task_type,
+        failures,
+        failures / of if of else 0.0,
+        *here,
+        *others,
+        tried,
+    )
 
 
 def _pair_row(
@@ -254,22 +302,31 @@ def overlap(first: frozenset[str], second: frozenset[str]) -> float:
     return len(first & second) / len(first | second) if first | second else 0.0
 
 
-def _misassignments(failed: Iterable[AgentTrace], owned: Mapping[str, frozenset[str]]) -> Iterable[Misassignment]:
+def _misassignments(
+    failed: Iterable[AgentTrace], owned: Mapping[str, frozenset[str]]
+) -> Iterable[Misassignment]:
     found: dict[tuple[str, str], list[AgentTrace]] = {}
     for trace in failed:
         # Work cannot be handed to an agent that does not exist.
         if trace.better in owned and trace.better != trace.agent:
             found.setdefault((trace.agent, trace.better), []).append(trace)
     for (agent, better), traces in sorted(found.items()):
-        yield Misassignment(agent, better, len(traces), tuple(sorted({trace.task_type for trace in traces})))
+        yield Misassignment(
+            agent, better, len(traces), tuple(sorted({trace.task_type for trace in traces}))
+        )
 
 
 def _idle_rounds(round_input: StructureInput) -> dict[str, int]:
-    """Return for each agent how many rounds in a row, this one included, it had no trace. main is never idle."""
+    """Return for each agent how many rounds in a row, this one included, it had no trace.
+
+    main is never idle.
+    """
     # Traces are kept for a while only, so older rounds come from `last_seen`.
     last = dict(round_input.last_seen or {})
     for trace in round_input.traces:
         last[trace.agent] = max(last.get(trace.agent, 0), trace.round)
     return {
-        agent: max(0, round_input.round - last.get(agent, 0)) for agent in sorted(round_input.owned) if agent != "main"
+        agent: max(0, round_input.round - last.get(agent, 0))
+        for agent in sorted(round_input.owned)
+        if agent != "main"
     }

@@ -1,8 +1,9 @@
-"""The gate of restructuring: which one change of the agents the evidence of a round carries, by default none.
+"""The gate of restructuring: which one change of the agents the evidence of a round carries, by
+default none.
 
-The first rule that holds decides: add an agent, merge two or remove one, move the boundary between two. Each rule is a
-predicate over the summary with thresholds that are settings. What it lets through is only a candidate: the static gate,
-paired validation and the sealed test decide.
+The first rule that holds decides: add an agent, merge two or remove one, move the boundary between
+two. Each rule is a predicate over the summary with thresholds that are settings. What it lets
+through is only a candidate: the static gate, paired validation and the sealed test decide.
 """
 
 import re
@@ -14,7 +15,11 @@ from typing import Any
 
 from evolvable_evolve.evolution.candidates import MAIN, EditOperation
 from evolvable_evolve.evolution.statistics import alpha_for_look
-from evolvable_evolve.evolution.structure.structure_evidence import PairRow, StructureSummary, TypeRow
+from evolvable_evolve.evolution.structure.structure_evidence import (
+    PairRow,
+    StructureSummary,
+    TypeRow,
+)
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind
 
@@ -36,12 +41,13 @@ class StructureAction(StrEnum):
 class StructureThresholds:
     """Limits from which on each rule holds.
 
-    mass, failures: the share and the number of retained failures at one task type. gap: how far its agent is behind its
-    other types. enough: traces on each side, where the intervals overlap. chance: the most chance of such a difference
-    when there is none, over all types of the agent and all rounds together; 1 leaves the test out. overlap, difference:
-    of two agents to be merged; traces: of each at the types that both did. idle: rounds without a trace. assignments:
-    traces of one agent that another should have done. affinity: the share of a skill's uses that must be for the task
-    types that move, or it stays: others would miss it.
+    mass, failures: the share and the number of retained failures at one task type. gap: how far its
+    agent is behind its other types. enough: traces on each side, where the intervals overlap.
+    chance: the most chance of such a difference when there is none, over all types of the agent and
+    all rounds together; 1 leaves the test out. overlap, difference: of two agents to be merged;
+    traces: of each at the types that both did. idle: rounds without a trace. assignments: traces of
+    one agent that another should have done. affinity: the share of a skill's uses that must be for
+    the task types that move, or it stays: others would miss it.
     """
 
     mass: float = field(default=0.4, metadata={"range": (0, 1)})
@@ -59,10 +65,15 @@ class StructureThresholds:
 
     @classmethod
     def from_settings(cls, overrides: Mapping[str, Any]) -> "StructureThresholds":
-        """Return the thresholds with those given in the place of the defaults. Raises InvalidArgument."""
+        """Return the thresholds with those given in the place of the defaults.
+
+        Raises InvalidArgument.
+        """
         if not isinstance(overrides, Mapping):
             text = f"structure is {ascii(str(overrides)[:40])}."
-            raise InvalidArgument(text, "It maps names of thresholds to numbers, such as mass to 0.5.")
+            raise InvalidArgument(
+                text, "It maps names of thresholds to numbers, such as mass to 0.5."
+            )
         thresholds = {threshold.name: threshold for threshold in fields(cls)}
         for name, value in overrides.items():
             if name not in thresholds:
@@ -72,9 +83,13 @@ class StructureThresholds:
             whole = thresholds[name].type is int
             if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
                 kind = "a whole number" if whole else "a number"
-                raise InvalidArgument(f"structure.{name} is {ascii(str(value)[:40])}.", f"It is {kind}.")
+                raise InvalidArgument(
+                    f"structure.{name} is {ascii(str(value)[:40])}.", f"It is {kind}."
+                )
             if not low <= value <= high:
-                raise InvalidArgument(f"structure.{name} is {value}.", f"It is {low:g} to {high:g}.")
+                raise InvalidArgument(
+                    f"structure.{name} is {value}.", f"It is {low:g} to {high:g}."
+                )
         return cls(**overrides)
 
 
@@ -82,8 +97,9 @@ class StructureThresholds:
 class Restructure:
     """One change of the structure, of at most two agents.
 
-    agents: of add-agent the owner and the new one, of merge-agents the one that stays (or main) and the one that goes,
-    of move-ownership the giver and the receiver. skills_moved: refs. boundary: the task types that it is about.
+    agents: of add-agent the owner and the new one, of merge-agents the one that stays (or main) and
+    the one that goes, of move-ownership the giver and the receiver. skills_moved: refs. boundary:
+    the task types that it is about.
     """
 
     op: EditOperation
@@ -121,7 +137,10 @@ class Restructure:
 
 @dataclass(frozen=True)
 class StructureDecision:
-    """Decision of the gate. why: in words. numbers: those that decided, empty for keep. edit: None for keep."""
+    """Decision of the gate.
+
+    why: in words. numbers: those that decided, empty for keep. edit: None for keep.
+    """
 
     action: StructureAction
     why: str
@@ -140,7 +159,8 @@ def decide_structure(
 ) -> StructureDecision:
     """Return the one change that the evidence carries, by default none. Pure and deterministic.
 
-    tried: keys of changes that were measured and not kept. frozen: agents that only a person changes.
+    tried: keys of changes that were measured and not kept. frozen: agents that only a person
+    changes.
     """
     # In this order: a missing agent costs failures, a superfluous one only its upkeep.
     rules: tuple[Callable[[StructureSummary, StructureThresholds], Iterator[Found]], ...] = (
@@ -163,45 +183,84 @@ def decide_structure(
 
 def _additions(summary: StructureSummary, least: StructureThresholds) -> Iterator[Found]:
     """Yield a specialist for each task type that fails often after a repair, worst first."""
-    for row in sorted(summary.rows, key=lambda row: (-row.failures, row.agent, row.task_type)):
+    for row in sorted(
+        summary.rows,
+        key=lambda row: (-row.failures, row.agent, row.task_type),
+    ):
         gap, apart = row.gap, row.high < row.others_low
-        if gap is None or not row.repairs or row.failures < least.failures or row.share < least.mass:
+        if (
+            gap is None
+            or not row.repairs
+            or row.failures < least.failures
+            or row.share < least.mass
+        ):
             continue
         # Bonferroni over the agent's types: with many of them one is behind by chance.
         types = sum(other.agent == row.agent for other in summary.rows)
         by_chance = min(1.0, types * chance_of_fewer(row))
         # All rounds together stay at `chance`.
-        allowed = alpha_for_look(max(1, summary.round), least.chance) if least.chance < 1 else 1.0
-        if gap < least.gap or not (apart or min(row.n, row.others_n) >= least.enough) or by_chance > allowed:
+        allowed = (
+            alpha_for_look(
+                max(1, summary.round),
+                least.chance,
+            )
+            if least.chance < 1
+            else 1.0
+        )
+        if (
+            gap < least.gap
+            or not (apart or min(row.n, row.others_n) >= least.enough)
+            or by_chance > allowed
+        ):
             continue
         skills = summary.skills_for(row.agent, [row.task_type], least.affinity)
         name = _agent_name(row.task_type, summary.owned)
         edit = Restructure(EditOperation.ADD_AGENT, (row.agent, name), skills, (row.task_type,))
         why = (
-            f"{row.task_type} has {row.failures} of {summary.failures} failures after {', '.join(row.repairs)}, and"
-            f" {row.agent} reaches {row.q:.2f} there (n = {row.n}) and {row.others:.2f} elsewhere (n = {row.others_n})"
+            f"{row.task_type} has {row.failures} of {summary.failures} failures after "
+            f"{', '.join(row.repairs)}, and {row.agent} reaches {row.q:.2f} there (n = {row.n}) "
+            f"and {row.others:.2f} elsewhere (n = {row.others_n})"
         )
-        numbers = asdict(row) | {"gap": gap, "apart": apart, "chance": by_chance, "allowed": allowed}
+        numbers = asdict(row) | {
+            "gap": gap,
+            "apart": apart,
+            "chance": by_chance,
+            "allowed": allowed,
+        }
         yield StructureAction.ADD, edit, why, numbers
 
 
 def chance_of_fewer(row: TypeRow) -> float:
-    """Return the chance of at most so many successes at a type if the agent were as good there as elsewhere.
+    """Return the chance of at most so many successes at a type if the agent were as good there as
+    elsewhere.
 
     Exact: Fisher's one-sided test of both counts.
     """
     here, elsewhere = round(row.q * row.n), round(row.others * row.others_n)
     whole, successes = row.n + row.others_n, here + elsewhere
-    ways = sum(comb(row.n, k) * comb(row.others_n, successes - k) for k in range(here + 1) if k <= successes)
+    ways = sum(
+        comb(row.n, k) * comb(row.others_n, successes - k)
+        for k in range(here + 1)
+        if k <= successes
+    )
     return ways / comb(whole, successes)
 
 
 def _mergers(summary: StructureSummary, least: StructureThresholds) -> Iterator[Found]:
-    """Yield a merge for each two agents that own nearly the same and do it equally well, the most alike first."""
-    alike = [pair for pair in summary.pairs if MAIN not in (pair.one, pair.other) and _is_alike(pair, least)]
+    """Yield a merge for each two agents that own nearly the same and do it equally well, the most
+    alike first.
+    """
+    alike = [
+        pair
+        for pair in summary.pairs
+        if MAIN not in (pair.one, pair.other) and _is_alike(pair, least)
+    ]
     for pair in sorted(alike, key=lambda pair: (-pair.overlap, pair.one, pair.other)):
         edit = Restructure(EditOperation.MERGE_AGENTS, (pair.one, pair.other))
-        why = f"{pair.one} and {pair.other} share {pair.overlap:.0%} of their skills, {pair.difference:+.2f} apart"
+        why = (
+            f"{pair.one} and {pair.other} share {pair.overlap:.0%} of their skills, "
+            f"{pair.difference:+.2f} apart"
+        )
         yield StructureAction.MERGE, edit, why, asdict(pair)
 
 
@@ -213,26 +272,55 @@ def _is_alike(pair: PairRow, least: StructureThresholds) -> bool:
 
 def _removals(summary: StructureSummary, least: StructureThresholds) -> Iterator[Found]:
     """Yield a removal for each agent that did nothing for long, the longest first."""
-    for agent, rounds in sorted(summary.idle.items(), key=lambda entry: (-entry[1], entry[0])):
+    for agent, rounds in sorted(
+        summary.idle.items(),
+        key=lambda entry: (-entry[1], entry[0]),
+    ):
         if rounds >= least.idle:
             edit = Restructure(EditOperation.MERGE_AGENTS, (MAIN, agent))
-            yield StructureAction.REMOVE, edit, f"{agent} had no trace in {rounds} rounds", {"idle": rounds}
+            yield (
+                StructureAction.REMOVE,
+                edit,
+                f"{agent} had no trace in {rounds} rounds",
+                {"idle": rounds},
+            )
 
 
 def _moves(summary: StructureSummary, least: StructureThresholds) -> Iterator[Found]:
-    """Yield a move of the boundary for each two agents of which one does the other's work, the most often first."""
+    """Yield a move of the boundary for each two agents of which one does the other's work, the most
+    often first.
+    """
     for found in sorted(
-        summary.assignments, key=lambda assignment: (-assignment.traces, assignment.agent, assignment.better)
+        summary.assignments,
+        key=lambda assignment: (-assignment.traces, assignment.agent, assignment.better),
     ):
         if found.traces >= least.assignments:
             skills = summary.skills_for(found.agent, found.task_types, least.affinity)
-            edit = Restructure(EditOperation.MOVE_OWNERSHIP, (found.agent, found.better), skills, found.task_types)
-            why = f"{found.traces} failures of {found.agent} should have been done by {found.better}"
+            edit = Restructure(
+                EditOperation.MOVE_OWNERSHIP, (found.agent, found.better), skills, found.task_types
+            )
+            why = (
+                f"{found.traces} failures of {found.agent} should have been done by {found.better}"
+            )
             yield StructureAction.MODIFY, edit, why, asdict(found)
 
 
 def _agent_name(task_type: str, used_names: Collection[str]) -> str:
-    """Return a free ref for an agent of a task type; a name is read by models, so only plain letters stay."""
-    plain = re.sub(r"[^a-z0-9]+", "-", task_type.lower()).strip("-")[:MAX_NAME].strip("-") or "specialist"
-    names = [plain, *(f"{plain}-{number}" for number in range(2, len(used_names) + 3))]
+    """Return a free ref for an agent of a task type; a name is read by models, so only plain
+    letters stay.
+    """
+    plain = (
+        re.sub(
+            r"[^a-z0-9]+",
+            "-",
+            task_type.lower(),
+        )
+        .strip("-")[:MAX_NAME]
+        .strip("-")
+        or "specialist"
+    )
+    names = [
+        plain,
+        *(f"{plain}-{number}" for number in range(2, len(used_names) + 3)),
+    ]
     return next(ref for ref in (f"{Kind.AGENT}:{name}" for name in names) if ref not in used_names)

@@ -1,7 +1,9 @@
-"""Task sets: the tasks that programs are measured on, read, split and checked, with a held-out test.
+"""Task sets: the tasks that programs are measured on, read, split and checked, with a held-out
+test.
 
-Begin with `check_taskset` and `hold_out_test`. The sealed rows are read by `tasks.reader` and found by `tasks.locate`
-alone; both are doors of their own, so that a contract keeps the search away from them.
+Begin with `check_taskset` and `hold_out_test`. The sealed rows are read by `tasks.reader` and found
+by `tasks.locate` alone; both are doors of their own, so that a contract keeps the search away from
+them.
 """
 
 from evolvable_store import late_names
@@ -50,8 +52,17 @@ if TYPE_CHECKING:
         find_kinds,
         sketch_set,
     )
-    from evolvable_evolve.evolution.tasks.table_import import ImportedTable, TableColumns, read_table
-    from evolvable_evolve.evolution.tasks.taught_tasks import MARK, find_copies, find_exposed, find_taught
+    from evolvable_evolve.evolution.tasks.table_import import (
+        ImportedTable,
+        TableColumns,
+        read_table,
+    )
+    from evolvable_evolve.evolution.tasks.taught_tasks import (
+        MARK,
+        find_copies,
+        find_exposed,
+        find_taught,
+    )
     from evolvable_evolve.evolution.tasks.try_tasks import (
         COMPARED,
         TryTask,
@@ -67,18 +78,23 @@ else:
         __name__,
         {
             "diagnostics": (
-                "MIN_TASKS TaskSetCheck TaskTemplate asks_about_templates check_taskset count_by_category "
-                "count_by_split count_groups find_task_templates"
+                "MIN_TASKS TaskSetCheck TaskTemplate asks_about_templates check_taskset "
+                "count_by_category count_by_split count_groups find_task_templates"
             ),
-            "holdout": "HeldOutTest TestAccessLog TestRunner hold_out_test look_at opened_before redact_file",
+            "holdout": (
+                "HeldOutTest TestAccessLog TestRunner hold_out_test look_at opened_before "
+                "redact_file"
+            ),
             "look_transfer": "LookTransfer record_shown_test",
             "opened_tasks": "OpenedTaskLog",
             "scorer_calibration": "IssueLevel format_ids",
             "session_import": (
-                "SessionTaskSet draft_from_sessions propose_session_tasks refuse_learned_sessions try_checks"
+                "SessionTaskSet draft_from_sessions propose_session_tasks "
+                "refuse_learned_sessions try_checks"
             ),
             "similarity": (
-                "Alike TaskKinds TextSketch count_effective describe_claim find_groups find_kinds sketch_set"
+                "Alike TaskKinds TextSketch count_effective describe_claim find_groups "
+                "find_kinds sketch_set"
             ),
             "table_import": "ImportedTable TableColumns read_table",
             "try_tasks": (

@@ -1,15 +1,24 @@
-"""Read the check that a line of shell runs, as arguments and environment: nothing of it is ever given to a shell.
+"""Read the check that a line of shell runs, as arguments and environment: nothing of it is ever
+given to a shell.
 
-Other words around a check are understood where they are harmless: a change into a folder of the project, the activation
-of an environment in it, variables, `&&` between checks, and a filter behind a pipe, which is cut off. The exit code of
-a line with a filter is the filter's, so the check's result is read from its own closing line there.
+Other words around a check are understood where they are harmless: a change into a folder of the
+project, the activation of an environment in it, variables, `&&` between checks, and a filter behind
+a pipe, which is cut off. The exit code of a line with a filter is the filter's, so the check's
+result is read from its own closing line there.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from evolvable_tools.outcomes import VIEWERS, ToolCall, closing_verdict, ended_badly, is_check, read_tokens
+from evolvable_tools.outcomes import (
+    VIEWERS,
+    ToolCall,
+    closing_verdict,
+    ended_badly,
+    is_check,
+    read_tokens,
+)
 from evolvable_tools.sessions import command_line
 
 # Longer lines are scripts, and what they check cannot be told from the last command.
@@ -25,11 +34,12 @@ _OWN_PATH = re.compile(r"""(?:^|(?<=[\s;&]))PATH=(["']?)([\w./-]+/bin):\$\{?PATH
 _ACTIVATE = re.compile(r"(.+/bin)/activate(?:\.\w+)?")
 # Variables that change which programs run, or what those load before they begin.
 _STEERING = re.compile(
-    r"(?:LD|DYLD|GIT|BASH|SHELL|NPM|PIP|UV)_?\w*|PATH|ENV|IFS|HOME|TMPDIR|NODE_OPTIONS|PYTHON(?:STARTUP|HOME|INSPECT)|"
-    r"(?:RUBY|PERL5)OPT|JAVA_TOOL_OPTIONS|RUSTC\w*|CC|CXX|EDITOR|PAGER",
+    r"(?:LD|DYLD|GIT|BASH|SHELL|NPM|PIP|UV)_?\w*|PATH|ENV|IFS|HOME|TMPDIR|NODE_OPTIONS|PYTHON"
+    r"(?:STARTUP|HOME|INSPECT)|(?:RUBY|PERL5)OPT|JAVA_TOOL_OPTIONS|RUSTC\w*|CC|CXX|EDITOR|PAGER",
     re.IGNORECASE,
 )
-# With one of these a program lists, shows, opens or edits, and ends with 0 whatever the work is like.
+# With one of these a program lists, shows, opens or edits, and ends with 0 whatever the work is
+# like.
 _SHOWING = """
 --version -V --help -h --collect-only --co --list --list-tests --listTests --no-run --dry-run --fixtures --markers
 --setup-plan --setup-only --cache-show --notest --show-only --showConfig --init --ui --trace --pdb --inspect-brk
@@ -54,12 +64,17 @@ _CHANGES = re.compile(r"(?:-{1,2}|[\w-]+:)(?:\w+-)*fix(?:-\w+)*|--write|--update
 _NOTHING = re.compile(r"-run[ =](?:\^?\$?|XXX|xxx|NONE|none)(?: |$)")
 """The pattern by which `go test` chooses no test and succeeds."""
 # Programs that are no check, or that run anything.
-_PROGRAMS = "test [ echo cat printf git sudo rm head tail grep less more vim nano ls true exec command eval nohup ssh"
+_PROGRAMS = (
+    "test [ echo cat printf git sudo rm head tail grep less more vim nano ls true exec command "
+    "eval nohup ssh"
+)
 _NEVER = frozenset(_PROGRAMS.split())
 # A watcher never ends. `--no-watch` and `--watch=false` turn it off.
 _WATCHING = re.compile(r"(?<!--no-)watch(?!\w*=false$)")
 _COMPOSE = frozenset(("exec", "run"))
-_RUNNERS = frozenset(("uv run", "poetry run", "pipenv run", "pdm run", "hatch run", "bundle exec", "npx", "bunx"))
+_RUNNERS = frozenset(
+    ("uv run", "poetry run", "pipenv run", "pdm run", "hatch run", "bundle exec", "npx", "bunx")
+)
 """Commands that start the program that their next word names."""
 
 _RUN_OPTIONS = {
@@ -84,8 +99,9 @@ _STREAMS = frozenset(("1", "2", "/dev/null"))
 class CheckLine:
     """A check that can be run alone in the project.
 
-    steps: its commands, each after the one before succeeded. folder: below the project, '' for the project itself.
-    settings: its variables. path: folders of programs in the project. piped: a filter was behind it.
+    steps: its commands, each after the one before succeeded. folder: below the project, '' for the
+    project itself. settings: its variables. path: folders of programs in the project. piped: a
+    filter was behind it.
     """
 
     steps: tuple[tuple[str, ...], ...]
@@ -96,7 +112,9 @@ class CheckLine:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The folder, variables and paths as options of the program that runs checks beside the tasks."""
+        """The folder, variables and paths as options of the program that runs checks beside the
+        tasks.
+        """
         place = ("--in", self.folder) if self.folder else ()
         settings = (word for name, value in self.settings for word in ("--set", f"{name}={value}"))
         return (*place, *settings, *(word for folder in self.path for word in ("--path", folder)))
@@ -114,10 +132,11 @@ class CheckLine:
 
 
 def read_check(line: str, project: str | None) -> CheckLine | None:
-    """Return the check that a line of shell runs in the project, None where it is no check that can be run alone.
+    """Return the check that a line of shell runs in the project, None where it is no check that can
+    be run alone.
 
-    Only kinds of commands whose exit code says whether work is right are accepted, with no path that leads out of the
-    project, and no variable that changes which programs run.
+    Only kinds of commands whose exit code says whether work is right are accepted, with no path
+    that leads out of the project, and no variable that changes which programs run.
     """
     if len(line) > MAX_LINE:
         return None
@@ -133,7 +152,9 @@ def read_check(line: str, project: str | None) -> CheckLine | None:
 
 
 def _split(line: str) -> list[tuple[list[str], bool]] | None:
-    """Return the commands of a line, each with whether it reads the output of the last; None for any other line."""
+    """Return the commands of a line, each with whether it reads the output of the last; None for
+    any other line.
+    """
     parts: list[tuple[list[str], bool]] = [([], False)]
     redirected = False
     try:
@@ -176,29 +197,46 @@ class _Reader:
             parts = parts[:-1]
         if any(piped for _, piped in parts) or not all(map(_only_filters, filters)):
             return None
-        if not all(self._take(words) for words, _ in parts) or not 1 <= len(self._steps) <= MAX_STEPS:
+        if (
+            not all(self._take(words) for words, _ in parts)
+            or not 1 <= len(self._steps) <= MAX_STEPS
+        ):
             return None
         path = tuple(self._inside(entry) for entry in self._path)
         if not all(path):
             return None
         # With pipefail the exit code is the check's own again.
         piped = bool(filters) and not self._pipefail
-        return CheckLine(tuple(self._steps), self._folder, tuple(self._settings.items()), path, piped)
+        return CheckLine(
+            tuple(self._steps), self._folder, tuple(self._settings.items()), path, piped
+        )
 
     def _take(self, words: list[str]) -> bool:
         """Follow one command of the line; return whether it is understood."""
         # A line of settings alone runs nothing.
-        while words and (setting := _SETTING.fullmatch(words[0])) is not None and words[0] != words[-1]:
+        while (
+            words
+            and (setting := _SETTING.fullmatch(words[0])) is not None
+            and words[0] != words[-1]
+        ):
             if not self._set(setting[1], setting[2]):
                 return False
             words = words[1:]
         # A change of folder between two checks would need a folder for each.
         if words[0] == "cd" and len(words) == 2 and not self._steps:
             return self._enter(words[1])
-        if words[0] in ("source", ".") and len(words) == 2 and (found := _ACTIVATE.fullmatch(words[1])) is not None:
+        if (
+            words[0] in ("source", ".")
+            and len(words) == 2
+            and (found := _ACTIVATE.fullmatch(words[1])) is not None
+        ):
             self._path.append(found[1])
             return not self._steps
-        if words[0] == "export" and len(words) == 2 and (setting := _SETTING.fullmatch(words[1])) is not None:
+        if (
+            words[0] == "export"
+            and len(words) == 2
+            and (setting := _SETTING.fullmatch(words[1])) is not None
+        ):
             return not self._steps and self._set(setting[1], setting[2])
         if words[0] == "set":
             self._pipefail = self._pipefail or "pipefail" in words
@@ -206,7 +244,9 @@ class _Reader:
         return self._check(words)
 
     def _set(self, name: str, value: str) -> bool:
-        if _STEERING.fullmatch(name) or not all(self._inside(part) for part in value.split(":") if part):
+        if _STEERING.fullmatch(name) or not all(
+            self._inside(part) for part in value.split(":") if part
+        ):
             return False
         self._settings[name] = ":".join(self._inside(part) for part in value.split(":"))
         return True
@@ -215,17 +255,32 @@ class _Reader:
         base = (self._project or "").rstrip("/")
         # `cd` into the project itself is common in sessions.
         inner = "." if base and place.rstrip("/") == base else self._inside(place)
-        self._folder = "/".join(piece for piece in (self._folder, *inner.split("/")) if piece not in ("", "."))
+        self._folder = "/".join(
+            piece for piece in (self._folder, *inner.split("/")) if piece not in ("", ".")
+        )
         return bool(inner)
 
     def _check(self, words: list[str]) -> bool:
         if words[0] in ("time", "nice", "env") and len(words) > 1:
             return self._take(words[1:])
-        if words[0] == "timeout" and len(words) > 2 and re.fullmatch(r"[\d.]+[smh]?", words[1]):
+        if (
+            words[0] == "timeout"
+            and len(words) > 2
+            and re.fullmatch(
+                r"[\d.]+[smh]?",
+                words[1],
+            )
+        ):
             return self._take(words[2:])
         inner = _run_by(words)
         inner_words = tuple(self._inside(word) for word in words)
-        if not inner or not all(inner_words) or len(words) > MAX_WORDS or words[0].startswith("-") or AND in words:
+        if (
+            not inner
+            or not all(inner_words)
+            or len(words) > MAX_WORDS
+            or words[0].startswith("-")
+            or AND in words
+        ):
             return False
         if inner[0] in _NEVER or any(map(_WATCHING.search, words)):
             return False
@@ -238,15 +293,31 @@ class _Reader:
         if _does_another_thing(program, words):
             return False
         # What `sh -c` runs is in a text that only a shell understands.
-        shell_line = program in ("sh", "bash", "zsh") and any(re.fullmatch(r"-[a-z]*c", word) for word in inner[1:])
-        if "/" in program or shell_line or not is_check(_join_words([program, *inner[1:]])):
+        shell_line = program in ("sh", "bash", "zsh") and any(
+            re.fullmatch(r"-[a-z]*c", word) for word in inner[1:]
+        )
+        if (
+            "/" in program
+            or shell_line
+            or not is_check(
+                _join_words(
+                    [
+                        program,
+                        *inner[1:],
+                    ]
+                )
+            )
+        ):
             return False
         self._steps.append(inner_words)
         return True
 
     def _inside(self, word: str) -> str:
         """Return a word with its path below the project, '' for one that leads out of it."""
-        value, base = word.partition("=")[2] if word.startswith("-") else word, (self._project or "").rstrip("/") + "/"
+        value, base = (
+            word.partition("=")[2] if word.startswith("-") else word,
+            (self._project or "").rstrip("/") + "/",
+        )
         inner = word.replace(base, "", 1) if self._project and value.startswith(base) else word
         # An option can hold its path without a space (`-C../other`), and a setting behind its name.
         pieces = [inner, *re.split(r"[=:,@]", _SHORT_OPTION.sub("", inner))]
@@ -256,30 +327,50 @@ class _Reader:
 
 
 def _only_filters(words: Sequence[str]) -> bool:
-    """Return whether a command only shows a part of its input. One that counts or inverts changes the closing line."""
+    """Return whether a command only shows a part of its input.
+
+    One that counts or inverts changes the closing line.
+    """
     if words[0] not in VIEWERS:
         return False
     short = "".join(word[1:] for word in words[1:] if re.fullmatch(r"-[A-Za-z]+", word))
     odd = {"--count", "--invert-match", "--quiet", "--follow"} & set(words)
     return (
-        not odd and not (words[0] == "grep" and set("cvqL") & set(short)) and not (words[0] == "tail" and "f" in short)
+        not odd
+        and not (words[0] == "grep" and set("cvqL") & set(short))
+        and not (words[0] == "tail" and "f" in short)
     )
 
 
 def _does_another_thing(program: str, words: Sequence[str]) -> bool:
-    """Return whether words turn a check into something that lists, changes files, or chooses nothing."""
+    """Return whether words turn a check into something that lists, changes files, or chooses
+    nothing.
+    """
     odd = _NO_CHECK | _NO_CHECK_OF.get(program, frozenset())
     changes = any(_CHANGES.fullmatch(word) for word in words)
     return bool(odd & set(words)) or changes or _NOTHING.search(" ".join(words)) is not None
 
 
 def _run_by(words: Sequence[str]) -> Sequence[str]:
-    """Return the command that another program starts, without its options: `uv run pytest` runs pytest."""
+    """Return the command that another program starts, without its options: `uv run pytest` runs
+    pytest.
+    """
     compose = (
-        words[1:] if words[0] == "docker-compose" else words[2:] if list(words[:2]) == ["docker", "compose"] else ()
+        words[1:]
+        if words[0] == "docker-compose"
+        else words[2:]
+        if list(words[:2]) == ["docker", "compose"]
+        else ()
     )
     if compose and compose[0] in _COMPOSE:
-        rest = [at for at, word in enumerate(compose[1:], 1) if not word.startswith("-")][:1]
+        rest = [
+            at
+            for at, word in enumerate(
+                compose[1:],
+                1,
+            )
+            if not word.startswith("-")
+        ][:1]
         return compose[rest[0] + 1 :] if rest else ()
     inner = next((words[count:] for count in (2, 1) if " ".join(words[:count]) in _RUNNERS), words)
     while inner and inner is not words and inner[0] in _RUN_OPTIONS:
@@ -289,7 +380,10 @@ def _run_by(words: Sequence[str]) -> Sequence[str]:
 
 
 def _join_words(words: Sequence[str]) -> str:
-    """Return words as the line of one command. A word with other characters becomes x, so that none is an operator."""
+    """Return words as the line of one command.
+
+    A word with other characters becomes x, so that none is an operator.
+    """
     return " ".join(word if re.fullmatch(r"[\w./:=@,+%-]+", word) else "x" for word in words)
 
 
@@ -298,4 +392,6 @@ def check_result(call: ToolCall, check: CheckLine) -> bool | None:
     text = "" if call.result is None else call.result.text
     if check.piped:
         return None if call.result is None else closing_verdict(text)
-    return not (call.has_failed or ended_badly(command_line(call.span.input or {}), text, call.has_failed))
+    return not (
+        call.has_failed or ended_badly(command_line(call.span.input or {}), text, call.has_failed)
+    )

@@ -8,7 +8,17 @@ from collections.abc import Collection
 from pathlib import Path
 
 _NAMES = frozenset(
-    ("node_modules", "bower_components", ".venv", "venv", "vendor", ".bundle", "Pods", "__pypackages__", "deps")
+    (
+        "node_modules",
+        "bower_components",
+        ".venv",
+        "venv",
+        "vendor",
+        ".bundle",
+        "Pods",
+        "__pypackages__",
+        "deps",
+    )
 )
 _ENVIRONMENTS = frozenset((".venv", "venv"))  # of Python: each has a pyvenv.cfg
 _MAX_DEPTH = 3  # a package of a workspace of packages: packages/app/node_modules
@@ -17,20 +27,27 @@ _MAX_ENTRIES = 20_000  # entries of folders that are looked at
 
 
 def find_dependencies(project: Path, tracked_paths: Collection[str]) -> dict[str, str]:
-    """Return the folders of dependencies of a project: the path in it -> the real path on this machine.
+    """Return the folders of dependencies of a project: the path in it -> the real path on this
+    machine.
 
-    tracked_paths: the paths of a commit's files; a folder that holds one of them is no dependency. Links are ignored,
-    whatever they lead to.
+    tracked_paths: the paths of a commit's files; a folder that holds one of them is no dependency.
+    Links are ignored, whatever they lead to.
     """
     # Every folder with a file of the commit below it.
-    own = {"/".join(path.split("/")[:depth]) for path in tracked_paths for depth in range(1, path.count("/") + 1)}
+    own = {
+        "/".join(path.split("/")[:depth])
+        for path in tracked_paths
+        for depth in range(1, path.count("/") + 1)
+    }
     found: dict[str, str] = {}
     waiting, seen = [(project, "")], 0
     while waiting and len(found) < _MAX_FOLDERS:
         folder, below = waiting.pop(0)
         try:
             with os.scandir(folder) as entries:
-                names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+                names = sorted(
+                    entry.name for entry in entries if entry.is_dir(follow_symlinks=False)
+                )
         except OSError:
             continue
         seen += len(names)
@@ -49,6 +66,12 @@ def _is_dependency(folder: Path) -> bool:
 
 
 def linked_folders(links: object) -> tuple[tuple[str, Path], ...]:
-    """Return the folders of dependencies of one task as its run recorded them, without those that are gone."""
+    """Return the folders of dependencies of one task as its run recorded them, without those that
+    are gone.
+    """
     pairs = links.items() if isinstance(links, dict) else ()
-    return tuple((name, Path(path)) for name, path in pairs if Path(path).is_dir() and not Path(path).is_symlink())
+    return tuple(
+        (name, Path(path))
+        for name, path in pairs
+        if Path(path).is_dir() and not Path(path).is_symlink()
+    )

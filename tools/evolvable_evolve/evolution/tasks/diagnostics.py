@@ -1,4 +1,6 @@
-"""Check a task set before anything is spent on it: duplicates across splits, leaked answers, usable figures."""
+"""Check a task set before anything is spent on it: duplicates across splits, leaked answers, usable
+figures.
+"""
 
 import hashlib
 import json
@@ -44,7 +46,10 @@ def find_leaks(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 def visible_digest(taskset: TaskSet, task: Task) -> str:
     """Return a hash of all that a program sees of a task; case and spaces make no difference."""
-    files = {path: hashlib.sha256(data).hexdigest() for path, data in task_fixtures(task, taskset.files).items()}
+    files = {
+        path: hashlib.sha256(data).hexdigest()
+        for path, data in task_fixtures(task, taskset.files).items()
+    }
     what = [" ".join(task.prompt.casefold().split()), files, task.setup]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode("utf-8", "replace")).hexdigest()
 
@@ -68,7 +73,9 @@ def _find_nested(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     """Yield where the workspace of one task holds the workspace of a task of another split."""
     folders = {task.files: task for task in taskset.tasks if task.files is not None}
     for task in folders.values():
-        below = [other for folder, other in folders.items() if str(folder).startswith(f"{task.files}/")]
+        below = [
+            other for folder, other in folders.items() if str(folder).startswith(f"{task.files}/")
+        ]
         if inner := [other.id for other in below if other.split is not task.split]:
             yield make_issue("workspace-within", inner, outer=task.id, split=task.split)
 
@@ -89,12 +96,17 @@ def _find_visible_answers(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 
 def _reveals(answer: str, files: Mapping[str, bytes]) -> bool:
-    """Return whether a file is the answer, or holds it under a telling name, or holds a long one."""
+    """Return whether a file is the answer, or holds it under a telling name, or holds a
+    long one.
+    """
     answer_bytes = answer.encode()
     long = len(answer) >= _LONG and "\n" in answer
     return any(
         data.strip() == answer_bytes
-        or (answer_bytes in data and (long or any(word in path.rpartition("/")[2].casefold() for word in _TELLING)))
+        or (
+            answer_bytes in data
+            and (long or any(word in path.rpartition("/")[2].casefold() for word in _TELLING))
+        )
         for path, data in files.items()
     )
 
@@ -165,7 +177,11 @@ def _shorten(text: str) -> str:
 def asks_about_templates(taskset: TaskSet) -> bool:
     """Return whether a person should say what the templates of a task set are."""
     kinds = count_effective(task.kind or task.id for task in taskset.tasks)
-    return not taskset.alike and bool(find_task_templates(taskset)) and kinds < _FEW * len(taskset.tasks)
+    return (
+        not taskset.alike
+        and bool(find_task_templates(taskset))
+        and kinds < _FEW * len(taskset.tasks)
+    )
 
 
 _MAX_SHOWN = 6  # templates of a remark
@@ -178,16 +194,29 @@ _TEMPLATE_ISSUES = {
 
 
 def _check_templates(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    """Yield a person's answer on templates, or that there is none, and whether templates are in several splits."""
+    """Yield a person's answer on templates, or that there is none, and whether templates are in
+    several splits.
+    """
     templates = find_task_templates(taskset)
     if _names_templates(taskset):
         examples = "; ".join(
-            " / ".join(map(quote_text, template.examples)) or "of the test" for template in templates[:_MAX_SHOWN]
+            " / ".join(map(quote_text, template.examples)) or "of the test"
+            for template in templates[:_MAX_SHOWN]
         )
-        examples += f"; and {len(templates) - _MAX_SHOWN} more" if len(templates) > _MAX_SHOWN else ""
+        examples += (
+            f"; and {len(templates) - _MAX_SHOWN} more" if len(templates) > _MAX_SHOWN else ""
+        )
         few = "template" if len(templates) == 1 else "templates"
-        parted = any(len({task.split for task in own}) > 1 for own in _groups_of(taskset) if _is_template(own))
-        more = " They stand in several parts: what is learned from one is tested on another." if parted else ""
+        parted = any(
+            len({task.split for task in own}) > 1
+            for own in _groups_of(taskset)
+            if _is_template(own)
+        )
+        more = (
+            " They stand in several parts: what is learned from one is tested on another."
+            if parted
+            else ""
+        )
         fields = {
             "count": f"{len(templates)} {few}",
             "number": sum(template.tasks for template in templates),
@@ -199,7 +228,9 @@ def _check_templates(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
 def _names_templates(taskset: TaskSet) -> bool:
     """Return whether the check reports the templates of a task set."""
-    return bool(find_task_templates(taskset)) and (bool(taskset.alike) or asks_about_templates(taskset))
+    return bool(find_task_templates(taskset)) and (
+        bool(taskset.alike) or asks_about_templates(taskset)
+    )
 
 
 def _groups_of(taskset: TaskSet) -> list[list[Task]]:
@@ -211,7 +242,9 @@ def _groups_of(taskset: TaskSet) -> list[list[Task]]:
 
 
 def _is_template(own: Sequence[Task]) -> bool:
-    return len(own) >= _TEMPLATE_TASKS and bool(own[0].kind) and len({task.kind for task in own}) == 1
+    return (
+        len(own) >= _TEMPLATE_TASKS and bool(own[0].kind) and len({task.kind for task in own}) == 1
+    )
 
 
 MIN_TASKS = 40
@@ -228,10 +261,11 @@ MAX_DETECTABLE = 0.2
 class TaskSetCheck:
     """Result of a check. With `passes` False nothing is spent on the task set.
 
-    sizes, categories: tasks by split. detectable: the smallest true gain, as a share of the tasks, that the test would
-    find in four runs of five; None when it would find none. exploratory: no promotion can be claimed. looks: how often
-    this test was looked at before. effective_n: the groups of its test that are not alike. templates: by which the
-    tasks look alike. alike: a person's answer on them, '' for none. asks: whether a person should answer.
+    sizes, categories: tasks by split. detectable: the smallest true gain, as a share of the tasks,
+    that the test would find in four runs of five; None when it would find none. exploratory: no
+    promotion can be claimed. looks: how often this test was looked at before. effective_n: the
+    groups of its test that are not alike. templates: by which the tasks look alike. alike: a
+    person's answer on them, '' for none. asks: whether a person should answer.
     """
 
     name: str
@@ -260,14 +294,20 @@ async def check_taskset(
 ) -> TaskSetCheck:
     """Return the faults of a task set, and the smallest difference that it could show.
 
-    Command scorers are run, on a few known answers each. looks: how often its test was looked at. scoring: what scorers
-    and setup commands run with. repeats: of each test task; 0 for as many as a run takes by default.
+    Command scorers are run, on a few known answers each. looks: how often its test was looked at.
+    scoring: what scorers and setup commands run with. repeats: of each test task; 0 for as many as
+    a run takes by default.
     """
     tests = len(taskset.of(Split.TEST))
     repeats = repeats or STAGED_REPEATS
     # The next look is the one that a run would make.
     smallest = smallest_gain(PowerDesign.of(tests, repeats, look=looks + 1))
-    remarks = [*_check_sizes(taskset), *_check_categories(taskset), *find_leaks(taskset), *find_synthetic(taskset)]
+    remarks = [
+        *_check_sizes(taskset),
+        *_check_categories(taskset),
+        *find_leaks(taskset),
+        *find_synthetic(taskset),
+    ]
     remarks += _check_reviewed(taskset)
     remarks += await calibrate_scorers(taskset, scoring or TaskSetScorer())
     remarks += [*_check_groups(taskset), *_check_templates(taskset)]
@@ -302,7 +342,8 @@ def count_groups(taskset: TaskSet) -> int:
 
 
 def _check_groups(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    """Yield the groups of tasks that are alike, a test with too few groups, and groups in several splits.
+    """Yield the groups of tasks that are alike, a test with too few groups, and groups in several
+    splits.
 
     Templates that have a remark of their own are not named again.
     """
@@ -316,13 +357,20 @@ def _check_groups(taskset: TaskSet) -> Iterator[TaskSetIssue]:
         if len({task.split for task in own}) > 1:
             yield make_issue("group-parted", [task.id for task in own])
     groups = count_groups(taskset)
-    if groups < MIN_GROUPS and not _exploratory(taskset):  # an exploratory set has a remark of its own
-        val, tests = narrow_sizes(len(taskset.of(Split.VAL)), len(taskset.of(Split.TEST)))
+    # An exploratory set has a remark of its own.
+    if groups < MIN_GROUPS and not _exploratory(taskset):
+        val, tests = narrow_sizes(
+            len(taskset.of(Split.VAL)),
+            len(taskset.of(Split.TEST)),
+        )
         yield make_issue("few-groups", count=groups, least=MIN_GROUPS, tests=tests, val=val)
 
 
 def _check_sizes(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    for split, why in ((Split.TRAIN, "nothing can be learned from"), (Split.VAL, "nothing chooses among candidates")):
+    for split, why in (
+        (Split.TRAIN, "nothing can be learned from"),
+        (Split.VAL, "nothing chooses among candidates"),
+    ):
         if not taskset.of(split):
             yield make_issue("no-tasks", split=split, why=why)
     if 0 < (count := len(taskset.of(Split.VAL))) < MIN_VAL_TASKS:
@@ -346,16 +394,22 @@ def _check_reviewed(taskset: TaskSet) -> Iterator[TaskSetIssue]:
         yield make_issue("unreviewed", waiting)
 
 
-def _check_power(taskset: TaskSet, smallest: float | None, looks: int, repeats: int) -> Iterator[TaskSetIssue]:
+def _check_power(
+    taskset: TaskSet, smallest: float | None, looks: int, repeats: int
+) -> Iterator[TaskSetIssue]:
     count = len(taskset.of(Split.TEST))
     if looks:
         times = "once" if looks == 1 else f"{looks} times"
         yield make_issue("looked-at", times=times, alpha=alpha_of_look(looks + 1))
     if _exploratory(taskset):
-        yield make_issue("exploratory", what=f"With {len(taskset.tasks)} tasks" if count else "Without a test")
+        yield make_issue(
+            "exploratory", what=f"With {len(taskset.tasks)} tasks" if count else "Without a test"
+        )
     elif smallest is None:
         yield make_issue("too-small", count=count, power=POWER)
     else:
         name = "hardly-detectable" if smallest > MAX_DETECTABLE else "detectable"
         times = "once" if repeats == 1 else f"{repeats} times"
-        yield make_issue(name, count=count, points=smallest * 100, power=POWER, repeats=times, noise=NOISE)
+        yield make_issue(
+            name, count=count, points=smallest * 100, power=POWER, repeats=times, noise=NOISE
+        )

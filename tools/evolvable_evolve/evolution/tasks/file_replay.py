@@ -16,7 +16,9 @@ REDACTED = "[redacted:"
 _NUMBERED = re.compile(r" *(\d+)(?:→|\t)(.*)")
 _READS = frozenset(("Read", "read", "read_file", "view"))
 _WRITES = frozenset(("Write", "write", "write_file", "create_file", "create"))
-_EDITS = frozenset(("Edit", "MultiEdit", "edit", "replace", "edit_file", "str_replace", "str_replace_editor"))
+_EDITS = frozenset(
+    ("Edit", "MultiEdit", "edit", "replace", "edit_file", "str_replace", "str_replace_editor")
+)
 """Names of the tools by which clients read, write and edit a file."""
 
 # Clients name the same arguments differently.
@@ -31,7 +33,8 @@ def _first_argument(arguments: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 
 class FileReplay:
-    """The files of the project as a session shows them: as they were before, and as the work left them.
+    """The files of the project as a session shows them: as they were before, and as the work left
+    them.
 
     whole: everything that changed is known. problem: why the files cannot be known.
     """
@@ -44,22 +47,31 @@ class FileReplay:
         self.whole, self.problem = True, ""
 
     def take(self, call: ToolCall, *, counts: bool) -> None:
-        """Follow one call. counts: it is part of the work; changes of earlier turns belong to the start."""
+        """Follow one call.
+
+        counts: it is part of the work; changes of earlier turns belong to the start.
+        """
         # A failed call changed nothing, and after a problem the files are unknown for good.
         if self.problem or call.has_failed:
             return
         arguments = call.span.input or {}
-        if call.span.tool in _READS or (call.span.tool in _EDITS and arguments.get("command") == "view"):
+        if call.span.tool in _READS or (
+            call.span.tool in _EDITS and arguments.get("command") == "view"
+        ):
             self._read(arguments, call.result.text if call.result else "")
         elif patch := _patch_of(arguments, call):
             for path, change in parse_patch(patch):
                 self._change(path, change, counts)
-        elif call.span.tool in (*_WRITES, *_EDITS) and isinstance(text := _first_argument(arguments, _CONTENTS), str):
+        elif call.span.tool in (*_WRITES, *_EDITS) and isinstance(
+            text := _first_argument(arguments, _CONTENTS), str
+        ):
             # Writing over a file that was never read loses what it was; a created one had nothing.
             created = call.result is not None and "created" in call.result.text[:200].casefold()
             self._change(_first_argument(arguments, _PLACES), [(None, text, created)], counts)
         elif call.span.tool in _EDITS:
-            edits = arguments.get("edits") if isinstance(arguments.get("edits"), list) else [arguments]
+            edits = (
+                arguments.get("edits") if isinstance(arguments.get("edits"), list) else [arguments]
+            )
             parts: list[tuple[str | None, str, bool]] = [
                 (
                     old,
@@ -76,12 +88,23 @@ class FileReplay:
     def _command(self, call: ToolCall) -> None:
         line = command_line(call.span.input or {})
         # `cat FILE` shows the whole file.
-        if len(call.commands) == 1 and call.commands[0].program == "cat" and len(call.commands[0].words) == 2:
+        if (
+            len(call.commands) == 1
+            and call.commands[0].program == "cat"
+            and len(call.commands[0].words) == 2
+        ):
             text = call.result.text if call.result else ""
             # Codex puts a few lines of its own before the output.
             head, marker, body = text.partition("Output:\n")
-            self._note_read(call.commands[0].words[1], body if marker and len(head) < 400 else text)
-        elif not (only_looks(line) or is_check(line) or any(git_command(command) for command in call.commands)):
+            self._note_read(
+                call.commands[0].words[1],
+                body if marker and len(head) < 400 else text,
+            )
+        elif not (
+            only_looks(line)
+            or is_check(line)
+            or any(git_command(command) for command in call.commands)
+        ):
             self.whole = False  # it may have changed files in a way that the session does not show
 
     def _path(self, value: object) -> str | None:
@@ -105,7 +128,9 @@ class FileReplay:
             or any(p is None or int(p[1]) != n for n, p in enumerate(parts, 1))
         ):
             return  # only a part of the file
-        self._note_read(_first_argument(arguments, _PLACES), "\n".join(part[2] for part in parts if part))
+        self._note_read(
+            _first_argument(arguments, _PLACES), "\n".join(part[2] for part in parts if part)
+        )
 
     def _note_read(self, place: object, text: str) -> None:
         path = self._path(place)
@@ -114,7 +139,9 @@ class FileReplay:
             # Clients do not show whether the last line ends; nearly all files do.
             self.start[path] = self.now[path] = text if text.endswith("\n") else f"{text}\n"
 
-    def _change(self, place: object, parts: Sequence[tuple[str | None, str, bool]], counts: bool) -> None:
+    def _change(
+        self, place: object, parts: Sequence[tuple[str | None, str, bool]], counts: bool
+    ) -> None:
         path = self._path(place)
         if path is None:
             self.problem = "it changed a file outside of the project"
@@ -128,7 +155,9 @@ class FileReplay:
                 self.whole = self.whole and (several or path in self.now)
                 self.now[path] = new
             # A text that occurs twice may have been replaced at either place.
-            elif path not in self.now or not old or (self.now[path].count(old) != 1 and not several):
+            elif (
+                path not in self.now or not old or (self.now[path].count(old) != 1 and not several)
+            ):
                 self.whole = False  # the session does not show the text that was replaced
             else:
                 self.now[path] = self.now[path].replace(old, new)
@@ -149,7 +178,9 @@ def _patch_of(arguments: Mapping[str, Any], call: ToolCall) -> str:
 
 
 def parse_patch(patch: str) -> Iterator[tuple[str, list[tuple[str | None, str, bool]]]]:
-    """Yield the files of a patch of Codex, each with its replacements; a new file has one without an old text."""
+    """Yield the files of a patch of Codex, each with its replacements; a new file has one without
+    an old text.
+    """
     path, parts, old, new = "", list[tuple[str | None, str, bool]](), list[str](), list[str]()
     created = False
     # An end of its own, so that the last file is yielded where the patch was cut off.

@@ -1,8 +1,10 @@
-"""The held-out test: who may see it, how often it was accessed over all runs, and what agents are shown.
+"""The held-out test: who may see it, how often it was accessed over all runs, and what agents are
+shown.
 
-The types enforce it: nothing before the last measurement takes a TaskSet. It takes OpenTasks, which cannot hold a test
-row, and a SealedTest, which shows nothing until it is opened. Redaction for agents is no access control: an agent that
-may run commands on this machine can read the library's files.
+The types enforce it: nothing before the last measurement takes a TaskSet. It takes OpenTasks, which
+cannot hold a test row, and a SealedTest, which shows nothing until it is opened. Redaction for
+agents is no access control: an agent that may run commands on this machine can read the library's
+files.
 """
 
 import json
@@ -20,7 +22,12 @@ from evolvable_evolve.evolution.ledger import EVOLVE_DIR
 from evolvable_evolve.evolution.task import Split, Task, TaskSet, Trial
 from evolvable_evolve.evolution.tasks import reader
 from evolvable_evolve.evolution.tasks.opened_tasks import OpenedTaskLog, TaskOpening
-from evolvable_evolve.evolution.tasks.similarity import TextSketch, describe_claim, sketch_set, sketches_to_record
+from evolvable_evolve.evolution.tasks.similarity import (
+    TextSketch,
+    describe_claim,
+    sketch_set,
+    sketches_to_record,
+)
 from evolvable_store.errors import LibraryCorrupt, Refused
 
 if TYPE_CHECKING:
@@ -46,7 +53,10 @@ def _now() -> datetime:
 
 
 class TestAccessLog:
-    """The looks in one file, a JSON object a line, only ever added to. Several processes may use it at once."""
+    """The looks in one file, a JSON object a line, only ever added to.
+
+    Several processes may use it at once.
+    """
 
     def __init__(self, path: Path, clock: Callable[[], datetime] = _now) -> None:
         self._path, self._clock = path, clock
@@ -57,39 +67,53 @@ class TestAccessLog:
         return cls(home / EVOLVE_DIR / ACCESS_FILE)
 
     def take(self, test: str, run: str, finalist: str, least: int = 1) -> int:
-        """Return the number of this look, on the disk before it returns; the same run and finalist get their number
-        again.
+        """Return the number of this look, on the disk before it returns; the same run and finalist
+        get their number again.
 
-        least: the lowest number that it may have. Several looks that opened no task may share a number. Raises
-        LibraryCorrupt when the file was damaged, and OSError.
+        least: the lowest number that it may have. Several looks that opened no task may share a
+        number. Raises LibraryCorrupt when the file was damaged, and OSError.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # From reading the highest number to writing the next one: two runs must not get the same look.
+        # From reading the highest number to writing the next one: two runs must not get the same
+        # look.
         with FileLock(f"{self._path}.lock"):
             looks = self._read(mend=True)
             mine = [look for look in looks if look.test == test]
             for look in mine:
-                # A run that was killed after this opens the test again, and that is no further look.
+                # A run that was killed after this opens the test again, and that is no further
+                # look.
                 if (look.run, look.finalist) == (run, finalist):
                     return look.number
             number = max(least, max((look.number for look in mine), default=0) + 1)
-            line = {"test": test, "number": number, "run": run, "finalist": finalist, "at": self._clock().isoformat()}
+            line = {
+                "test": test,
+                "number": number,
+                "run": run,
+                "finalist": finalist,
+                "at": self._clock().isoformat(),
+            }
             with self._path.open("ab") as file:
                 file.write(json.dumps(line).encode() + b"\n")
                 file.flush()
-                # The number is not returned before it is on the disk: a test must not be opened without a record.
+                # The number is not returned before it is on the disk: a test must not be opened
+                # without a record.
                 os.fsync(file.fileno())
         return number
 
     def merge(self, data: bytes) -> None:
-        """Add the looks of a backup that are not recorded here. Of a damaged file the sound lines stay."""
+        """Add the looks of a backup that are not recorded here.
+
+        Of a damaged file the sound lines stay.
+        """
         if not data:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{self._path}.lock"):
             here = self._path.read_bytes() if self._path.exists() else b""
             # Equal lines are the same look, in either file.
-            lines = dict.fromkeys(line for line in (*here.split(b"\n"), *data.split(b"\n")) if _is_access(line))
+            lines = dict.fromkeys(
+                line for line in (*here.split(b"\n"), *data.split(b"\n")) if _is_access(line)
+            )
             merged = b"".join(line + b"\n" for line in lines)
             if merged != here:
                 # Replaced as a whole: a kill meanwhile leaves the old file.
@@ -104,8 +128,8 @@ class TestAccessLog:
     def _read(self, *, mend: bool = False) -> list[TestAccess]:
         """Read all looks.
 
-        A last line without its end was never finished, and nobody got its number: it is left out, and the holder of the
-        lock cuts it off.
+        A last line without its end was never finished, and nobody got its number: it is left out,
+        and the holder of the lock cuts it off.
         """
         try:
             data = self._path.read_bytes()
@@ -140,7 +164,10 @@ class TestSealed(Refused):
 
 @dataclass(frozen=True, slots=True)
 class OpenTasks:
-    """A task set without its test. `files` has no file that only a test task's workspace begins with, and no tasks."""
+    """A task set without its test.
+
+    `files` has no file that only a test task's workspace begins with, and no tasks.
+    """
 
     name: str
     digest: str
@@ -160,7 +187,9 @@ class OpenTasks:
 
 @dataclass(frozen=True, slots=True)
 class OpenedTest:
-    """The test after it was opened, with the files of the task set; `look` is the number of this look at it."""
+    """The test after it was opened, with the files of the task set; `look` is the number of this
+    look at it.
+    """
 
     tasks: tuple[Task, ...]
     files: Mapping[str, bytes]
@@ -168,7 +197,10 @@ class OpenedTest:
 
 
 class SealedTest:
-    """The test before it is opened: its size and its digest. It cannot be pickled, listed or printed."""
+    """The test before it is opened: its size and its digest.
+
+    It cannot be pickled, listed or printed.
+    """
 
     # A mangled name, so that no other code reads the tasks by accident.
     __slots__ = ("__taskset", "digest", "size", "sketches")
@@ -184,14 +216,20 @@ class SealedTest:
     def open(self, looks: TestAccessLog, run: str, finalist: str, least: int = 1) -> OpenedTest:
         """Return the test for one finalist of one run, after the look was written down.
 
-        The same run and finalist get the number they had, so that a run that was killed loses nothing; any other is a
-        further look. Raises TestSealed when there is no test, and as TestAccessLog.take.
+        The same run and finalist get the number they had, so that a run that was killed loses
+        nothing; any other is a further look. Raises TestSealed when there is no test, and as
+        TestAccessLog.take.
         """
         tasks = self.__taskset.of(Split.TEST)
         if not tasks:
-            raise TestSealed(f"{self.__taskset.name} has no test.", "Give it test tasks, or claim nothing.")
-        # The arguments are evaluated first, so the look is on the disk before the tasks are returned.
-        return OpenedTest(tasks, self.__taskset.files, looks.take(self.digest, run, finalist, least))
+            raise TestSealed(
+                f"{self.__taskset.name} has no test.", "Give it test tasks, or claim nothing."
+            )
+        # The arguments are evaluated first, so the look is on the disk before the tasks are
+        # returned.
+        return OpenedTest(
+            tasks, self.__taskset.files, looks.take(self.digest, run, finalist, least)
+        )
 
     def describe_claim(self) -> str:
         """Return what a claim on its tasks is about where some of them read alike, else ''."""
@@ -206,13 +244,17 @@ class SealedTest:
 
     def __reduce__(self) -> str:
         # Pickling would hand the tasks to another process, whatever the slots are called.
-        raise TestSealed("A sealed test is not handed to another process.", "Open it where the verdict is made.")
+        raise TestSealed(
+            "A sealed test is not handed to another process.", "Open it where the verdict is made."
+        )
 
 
 class TestRunner(Protocol):
     """Measures requests of the test, as TrialRunner does."""
 
-    async def measure(self, requests: "Sequence[TrialRequest]", batch: str | None = None) -> list[Trial]:
+    async def measure(
+        self, requests: "Sequence[TrialRequest]", batch: str | None = None
+    ) -> list[Trial]:
         """Return a trial for each request, in order."""
         ...
 
@@ -224,9 +266,15 @@ class RecordingRunner:
     runner: "TrialRunner"
     record: Callable[[Sequence[Task]], object]
 
-    async def measure(self, requests: "Sequence[TrialRequest]", batch: str | None = None) -> list[Trial]:
-        """Return a trial for each request, in order; the tasks are recorded as opened first. Raises as TrialRunner."""
-        # Before the first trial: after a kill, a task that may have been seen is recorded as opened.
+    async def measure(
+        self, requests: "Sequence[TrialRequest]", batch: str | None = None
+    ) -> list[Trial]:
+        """Return a trial for each request, in order; the tasks are recorded as opened first.
+
+        Raises as TrialRunner.
+        """
+        # Before the first trial: after a kill, a task that may have been seen is recorded as
+        # opened.
         self.record(list({task.id: task for _, task, _ in requests}.values()))
         return await self.runner.measure(requests, batch)
 
@@ -235,7 +283,8 @@ class RecordingRunner:
 class HeldOutTest:
     """The sealed test of a run with its runner, opened once for one finalist.
 
-    opened: which tasks were opened, over all runs and task sets. program: refs of what the run changes.
+    opened: which tasks were opened, over all runs and task sets. program: refs of what the run
+    changes.
     """
 
     test: SealedTest
@@ -255,17 +304,31 @@ class HeldOutTest:
 
     @property
     def look(self) -> int:
-        """The number of the next look, over all runs: one more than the most of any of its tasks."""
-        return next_look(list(self.test.sketches.values()), self.test.digest, self.accesses, self.opened)
+        """The number of the next look, over all runs: one more than the most of any of
+        its tasks.
+        """
+        return next_look(
+            list(self.test.sketches.values()), self.test.digest, self.accesses, self.opened
+        )
 
     def open(self, run: str, finalist: str) -> "tuple[Sequence[Task], int, TestRunner]":
-        """Return its tasks, the number of this look over all runs, and a runner that records what it opens.
+        """Return its tasks, the number of this look over all runs, and a runner that records what
+        it opens.
 
-        The tasks are reserved first, so that another run that opens any of them meanwhile has a later look.
+        The tasks are reserved first, so that another run that opens any of them meanwhile has a
+        later look.
         """
         every = self._opening(run, finalist, self.test.to_record(self.test.sketches))
-        # Before the test is opened: of two runs at once, the second one counts the first one's reservation.
-        least = self.opened.reserve(every, list(self.test.sketches.values())) if self.opened else 1
+        # Before the test is opened: of two runs at once, the second one counts the first one's
+        # reservation.
+        least = (
+            self.opened.reserve(
+                every,
+                list(self.test.sketches.values()),
+            )
+            if self.opened
+            else 1
+        )
         opened = self.test.open(self.accesses, run, finalist, least)
         runner = self.make_runner(opened.files)
         if self.opened is None:
@@ -273,7 +336,8 @@ class HeldOutTest:
         log, opened_ids = self.opened, {task.id for task in opened.tasks}
 
         def record(tasks: Sequence[Task]) -> None:
-            own = [task.id for task in tasks if task.id in opened_ids]  # a canary is no task of the test
+            # A canary is no task of the test.
+            own = [task.id for task in tasks if task.id in opened_ids]
             log.add(self._opening(run, finalist, self.test.to_record(own)))
 
         return opened.tasks, opened.look, RecordingRunner(runner, record)
@@ -288,12 +352,15 @@ class HeldOutTest:
 
 
 def next_look(
-    sketches: Sequence[TextSketch], digest: str, accesses: TestAccessLog, opened: OpenedTaskLog | None
+    sketches: Sequence[TextSketch],
+    digest: str,
+    accesses: TestAccessLog,
+    opened: OpenedTaskLog | None,
 ) -> int:
     """Return the number of the next look at a test.
 
-    It is one more than the most looks at any of its tasks. A look from before tasks were recorded counts for all of
-    them.
+    It is one more than the most looks at any of its tasks. A look from before tasks were recorded
+    counts for all of them.
     """
     if opened is None:
         return len(accesses.of(digest)) + 1
@@ -307,7 +374,12 @@ def look_at(home: Path, taskset: TaskSet) -> int:
     """Return the number of the next look at the test of a task set, over all runs of a library."""
     every = sketch_set(taskset)
     sketches = [every[task.id] for task in taskset.of(Split.TEST)]
-    return next_look(sketches, taskset.test_digest, TestAccessLog.in_library(home), OpenedTaskLog.in_library(home))
+    return next_look(
+        sketches,
+        taskset.test_digest,
+        TestAccessLog.in_library(home),
+        OpenedTaskLog.in_library(home),
+    )
 
 
 def opened_before(home: Path, taskset: TaskSet, tasks: Sequence[Task]) -> list[str]:
@@ -322,7 +394,8 @@ def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
     train, val = taskset.of(Split.TRAIN), taskset.of(Split.VAL)
     files = {
         path: data
-        # Records hold expected answers, also of training tasks, and the search reads its tasks parsed.
+        # Records hold expected answers, also of training tasks, and the search reads its tasks
+        # parsed.
         for path, data in taskset.files.items()
         if not reader.holds_task(path) and not _in_test_workspace(path, taskset)
     }
@@ -333,18 +406,21 @@ def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
 def _in_test_workspace(path: str, taskset: TaskSet) -> bool:
     """Return whether only tasks of the test begin with the file at this path."""
     # A folder that a training task shares is open anyway.
-    return {task.split for task in taskset.tasks if task.files and path.startswith(f"{task.files}/")} == {Split.TEST}
+    return {
+        task.split for task in taskset.tasks if task.files and path.startswith(f"{task.files}/")
+    } == {Split.TEST}
 
 
 SEALED_NOTICE = (
-    "[Not shown to agents: this belongs to the sealed test of a task set, or tells an answer. A person sees it with"
-    " `evolvable get`.]\n"
+    "[Not shown to agents: this belongs to the sealed test of a task set, or tells an answer. A "
+    "person sees it with `evolvable get`.]\n"
 )
 """The text that replaces a whole file."""
 
 REDACTION_NOTE = (
-    "[Not the whole file: to agents the expected answers, the arguments of scorers, and {hidden} of the sealed test are"
-    " not shown. A person sees all with `evolvable get`. Do not write this back: change it by edits.]\n"
+    "[Not the whole file: to agents the expected answers, the arguments of scorers, and {hidden} "
+    "of the sealed test are not shown. A person sees all with `evolvable get`. Do not write this "
+    "back: change it by edits.]\n"
 )
 """The first line of a file of tasks in an agent's view."""
 
@@ -359,7 +435,9 @@ def is_task_set(files: Mapping[str, Any]) -> bool:
 
 
 def redact_file(path: str, files: Mapping[str, bytes]) -> bytes:
-    """Return a file of an environment for an agent's view; the same bytes where there is nothing to hide."""
+    """Return a file of an environment for an agent's view; the same bytes where there is nothing to
+    hide.
+    """
     if not is_task_set(files):
         return files[path]
     try:
@@ -385,7 +463,10 @@ def _redact_lines(data: bytes, taskset: TaskSet | None) -> bytes:
         else:
             open_lines.append(json.dumps(_without_answer(record), ensure_ascii=False))
     note = REDACTION_NOTE.format(hidden=f"{hidden} task{'s' * (hidden != 1)}")
-    return (note + "".join(f"{line}\n" for line in open_lines)).encode("utf-8", "replace")
+    return (note + "".join(f"{line}\n" for line in open_lines)).encode(
+        "utf-8",
+        "replace",
+    )
 
 
 def _redact_folder_file(path: str, data: bytes, taskset: TaskSet | None) -> bytes:
@@ -399,7 +480,15 @@ def _redact_folder_file(path: str, data: bytes, taskset: TaskSet | None) -> byte
     if record is None:
         return SEALED_NOTICE.encode()
     note = REDACTION_NOTE.format(hidden="the tasks")
-    return (note + json.dumps(_without_answer(record), ensure_ascii=False, indent=1) + "\n").encode("utf-8", "replace")
+    return (
+        note
+        + json.dumps(
+            _without_answer(record),
+            ensure_ascii=False,
+            indent=1,
+        )
+        + "\n"
+    ).encode("utf-8", "replace")
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:

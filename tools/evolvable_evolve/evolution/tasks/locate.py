@@ -1,4 +1,6 @@
-"""Where task sets are found and written, which of their commands a person approved, and the integrity guard."""
+"""Where task sets are found and written, which of their commands a person approved, and the
+integrity guard.
+"""
 
 import hashlib
 import json
@@ -13,7 +15,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evolvable_evolve.evolution.task import RegisteredScorer, Split, SplitRatios, Task, TaskSet, named_files
+from evolvable_evolve.evolution.task import (
+    RegisteredScorer,
+    Split,
+    SplitRatios,
+    Task,
+    TaskSet,
+    named_files,
+)
 from evolvable_evolve.evolution.tasks.reader import (
     ALIKE,
     ENVIRONMENT_FILE,
@@ -26,10 +35,23 @@ from evolvable_evolve.evolution.tasks.reader import (
     task_folders,
 )
 from evolvable_store import Actor, Head, Principal, find_frontmatter, read_regular
-from evolvable_store.errors import EvolvableError, InvalidArgument, NoSuchResource, NotFound, Refused
+from evolvable_store.errors import (
+    EvolvableError,
+    InvalidArgument,
+    NoSuchResource,
+    NotFound,
+    Refused,
+)
 from evolvable_store.resource import Kind, Ref, slugify
 from evolvable_store.workingcopy import read_folder, read_single
-from evolvable_tools import AuthorKind, Caller, Library, authorships, version_authorship, version_base
+from evolvable_tools import (
+    AuthorKind,
+    Caller,
+    Library,
+    authorships,
+    version_authorship,
+    version_base,
+)
 from evolvable_tools.llm import NamedCommands, parse_json
 
 APPROVALS_FILE = "approved-commands.jsonl"
@@ -63,11 +85,24 @@ def _task_commands(task: Task) -> Iterator[tuple[str, ...]]:
 def approval_digest(taskset: TaskSet) -> str:
     """Return the sha256 of everything that decides what its commands do.
 
-    That is their arguments, the programs that they start as they are on this machine, and all files of the task set.
+    That is their arguments, the programs that they start as they are on this machine, and all files
+    of the task set.
     """
     # With the program's bytes: a replaced interpreter is not what the person approved.
-    commands = [[list(command), *program_of(command[0])] for command in list_commands(taskset)]
-    files = [[path, hashlib.sha256(data).hexdigest()] for path, data in sorted(taskset.files.items())]
+    commands = [
+        [
+            list(command),
+            *program_of(command[0]),
+        ]
+        for command in list_commands(taskset)
+    ]
+    files = [
+        [
+            path,
+            hashlib.sha256(data).hexdigest(),
+        ]
+        for path, data in sorted(taskset.files.items())
+    ]
     return hashlib.sha256(json.dumps([taskset.digest, files, commands]).encode()).hexdigest()
 
 
@@ -101,12 +136,15 @@ def refuse_unapproved(home: Path, taskset: TaskSet, what: str) -> None:
         commands = "; ".join(" ".join(command)[:200] for command in list_commands(taskset)[:3])
         raise CommandsUnapproved(
             f"{what} brings commands of its own, and no person approved them yet: {commands}.",
-            "Nothing of it was run. A person reads its files and approves them at a terminal, where it is asked.",
+            "Nothing of it was run. A person reads its files and approves them at a terminal, "
+            "where it is asked.",
         )
 
 
 def program_of(word: str) -> tuple[str, str]:
-    """Return the path of a command's program and the sha256 of its bytes; '' for what is not there."""
+    """Return the path of a command's program and the sha256 of its bytes; '' for what
+    is not there.
+    """
     if word.startswith(_PLACEHOLDERS):
         return word, ""
     found = shutil.which(word)
@@ -121,7 +159,9 @@ def program_of(word: str) -> tuple[str, str]:
 
 
 def scorer_names(tasks: Sequence[Task]) -> dict[str, str]:
-    """Return the names of the registered scorers that tasks use, each with the first task that uses it."""
+    """Return the names of the registered scorers that tasks use, each with the first task that uses
+    it.
+    """
     found: dict[str, str] = {}
     for task in tasks:
         if task.scorer.type == "command" and "name" in task.scorer.args:
@@ -129,46 +169,71 @@ def scorer_names(tasks: Sequence[Task]) -> dict[str, str]:
     return found
 
 
-def registered_scorers(tasks: Sequence[Task], named_commands: NamedCommands | None) -> dict[str, RegisteredScorer]:
+def registered_scorers(
+    tasks: Sequence[Task], named_commands: NamedCommands | None
+) -> dict[str, RegisteredScorer]:
     """Return the scorers that tasks name, as the person registered them.
 
-    named_commands: the person's commands, None where nothing is registered. Raise Refused for a name that is not
-    registered, and for a command that would run files of the task set: those are not approved.
+    named_commands: the person's commands, None where nothing is registered. Raise Refused for a
+    name that is not registered, and for a command that would run files of the task set: those are
+    not approved.
     """
     found = dict[str, RegisteredScorer]()
     for name, task in scorer_names(tasks).items():
         try:
             found |= named_scorers([name], named_commands)
         except Refused as error:
-            raise Refused(f"Task {task} names the scorer {ascii(name)}. {error}", error.hint) from None
+            raise Refused(
+                f"Task {task} names the scorer {ascii(name)}. {error}", error.hint
+            ) from None
     return found
 
 
-def named_scorers(names: Iterable[str], named_commands: NamedCommands | None) -> dict[str, RegisteredScorer]:
-    """Return the scorers of these names, as the person registered them. Raise Refused as `registered_scorers`."""
+def named_scorers(
+    names: Iterable[str], named_commands: NamedCommands | None
+) -> dict[str, RegisteredScorer]:
+    """Return the scorers of these names, as the person registered them.
+
+    Raise Refused as `registered_scorers`.
+    """
     commands, found = named_commands or NamedCommands("scorer"), dict[str, RegisteredScorer]()
     for name in names:
         words = commands.get(name).words
         # A registered command is trusted with any task set, so it must not run files of one.
         if any("{taskset}" in word for word in words):
-            text = f"The scorer {name} names files of a task set ({{taskset}}), and a registered scorer gets none."
-            raise Refused(text, "Write such a command as `argv` in the task set, where it is approved with its files.")
+            text = (
+                f"The scorer {name} names files of a task set ({{taskset}}), and a registered "
+                "scorer gets none."
+            )
+            raise Refused(
+                text,
+                "Write such a command as `argv` in the task set, where it is approved with "
+                "its files.",
+            )
         found[name] = RegisteredScorer(name, words, _sha256(words))
     return found
 
 
-def refuse_changed(found: Mapping[str, RegisteredScorer], recorded: Mapping[str, Mapping[str, Any]]) -> None:
+def refuse_changed(
+    found: Mapping[str, RegisteredScorer], recorded: Mapping[str, Mapping[str, Any]]
+) -> None:
     """Raise Refused where a scorer is not the one that a run recorded when it began."""
     for name, scorer in found.items():
         if scorer.sha256 != recorded.get(name, {}).get("sha256"):
             hint = "Start a new run, or have the person register the command as it was."
-            raise Refused(f"The scorer {name} is another command now than when the run began.", hint)
+            raise Refused(
+                f"The scorer {name} is another command now than when the run began.", hint
+            )
 
 
 def _sha256(words: Sequence[str]) -> str:
     # The files that the command names belong to what it does.
-    files = [[str(path), hashlib.sha256(path.read_bytes()).hexdigest()] for path in named_files(words)]
-    return hashlib.sha256(json.dumps([list(words), program_of(words[0]), files]).encode()).hexdigest()
+    files = [
+        [str(path), hashlib.sha256(path.read_bytes()).hexdigest()] for path in named_files(words)
+    ]
+    return hashlib.sha256(
+        json.dumps([list(words), program_of(words[0]), files]).encode()
+    ).hexdigest()
 
 
 class TaskSetNotFound(NotFound):
@@ -176,7 +241,10 @@ class TaskSetNotFound(NotFound):
 
 
 def read_taskset_path(path: Path, ratios: SplitRatios | None = None) -> TaskSet:
-    """Return the task set of a folder, or of one file of lines. Raises TaskSetNotFound, InvalidTaskSet."""
+    """Return the task set of a folder, or of one file of lines.
+
+    Raises TaskSetNotFound, InvalidTaskSet.
+    """
     try:
         folder = stat.S_ISDIR(path.stat().st_mode)
         # The place itself may be a link; links below it may not lead elsewhere.
@@ -184,32 +252,47 @@ def read_taskset_path(path: Path, ratios: SplitRatios | None = None) -> TaskSet:
     except OSError as error:
         raise TaskSetNotFound(
             f"There is no task set at {path}: {error.strerror or error}.",
-            f"Name a folder with {LINES}, a file of lines, or an environment of the library (environment:NAME).",
+            f"Name a folder with {LINES}, a file of lines, or an environment of the library "
+            "(environment:NAME).",
         ) from None
     name = slugify(path.resolve().name if folder else path.stem) or "tasks"
     if reading.left_out:
-        raise InvalidTaskSet(name, [f"{where}: {why}" for where, why in reading.left_out.items()])
+        raise InvalidTaskSet(
+            name,
+            [f"{where}: {why}" for where, why in reading.left_out.items()],
+        )
     return read_taskset(name, {where: file.data for where, file in reading.files.items()}, ratios)
 
 
-def load_taskset(library: Library, caller: Caller, ref: Ref, ratios: SplitRatios | None = None) -> tuple[TaskSet, int]:
-    """Return the task set of an environment (its newest version, or the one named), and the version it is.
+def load_taskset(
+    library: Library, caller: Caller, ref: Ref, ratios: SplitRatios | None = None
+) -> tuple[TaskSet, int]:
+    """Return the task set of an environment (its newest version, or the one named), and the version
+    it is.
 
     Its field `alike` counts only where a person stands for it; else it is empty.
 
     Raises NoSuchResource, NoSuchVersion, InvalidArgument for another kind, InvalidTaskSet.
     """
     if ref.kind is not Kind.ENVIRONMENT:
-        raise InvalidArgument(f"{ref} is no environment.", f"Write environment:{ref.name} if it is one.")
+        raise InvalidArgument(
+            f"{ref} is no environment.", f"Write environment:{ref.name} if it is one."
+        )
     # Saved files become versions first, so that the head below has them.
     library.take_in([ref.at(None)])
     try:
         head = library.store.head(ref.at(None), caller.scopes)
     except NoSuchResource as error:
-        hint = "`evolvable evolve taskset list` shows them, `evolvable import FOLDER --kind environment` adds one."
+        hint = (
+            "`evolvable evolve taskset list` shows them, `evolvable import FOLDER --kind "
+            "environment` adds one."
+        )
         raise NoSuchResource(str(error), hint) from None
     files = library.store.files(head, ref.version)
-    version, data = ref.version or head.version or 0, {path: file.data for path, file in files.items()}
+    version, data = (
+        ref.version or head.version or 0,
+        {path: file.data for path, file in files.items()},
+    )
     alike = read_alike(head.name, data)
     # An agent that wrote "all-kinds" would enlarge its own n.
     is_trusted = not alike or _is_persons_word(library, head, version, alike)
@@ -253,7 +336,10 @@ def refuse_untrusted(library: Library, caller: Caller, ref: Ref, taskset: TaskSe
     if ref.version in (None, head.version):
         # Good outcomes of sessions do not count here, because an agent reports those as well.
         authorship = authorships(library, [head.id], caller)[head.id]
-        unvouched = not authorship.stands and authorship.kind in (AuthorKind.AGENT, AuthorKind.MEMBER)
+        unvouched = not authorship.stands and authorship.kind in (
+            AuthorKind.AGENT,
+            AuthorKind.MEMBER,
+        )
         imported = not authorship.stands and not unvouched
     # An older version has the author of its own operation.
     else:
@@ -265,8 +351,10 @@ def refuse_untrusted(library: Library, caller: Caller, ref: Ref, taskset: TaskSe
         refuse_unapproved(library.store.home, taskset, str(head.ref))
     if unvouched:
         raise Refused(
-            f"{head.ref} brings commands of its own and was written by an agent; no person approved it yet.",
-            "Nothing of it was run. A person reads its files and approves them at a terminal, where it is asked.",
+            f"{head.ref} brings commands of its own and was written by an agent; no person "
+            "approved it yet.",
+            "Nothing of it was run. A person reads its files and approves them at a terminal, "
+            "where it is asked.",
         )
 
 
@@ -282,7 +370,9 @@ def _folder_records(taskset: TaskSet) -> dict[str, dict[str, Any]]:
     """Return the records of folders of tasks by their paths, an empty one where there is none."""
     paths = [f"{FOLDER}{name}/{_RECORD}" for name in task_folders(taskset.files)]
     files = taskset.files
-    return {path: json.loads(files[path].decode("utf-8-sig")) if path in files else {} for path in paths}
+    return {
+        path: json.loads(files[path].decode("utf-8-sig")) if path in files else {} for path in paths
+    }
 
 
 def count_unassigned(taskset: TaskSet) -> int:
@@ -293,14 +383,25 @@ def count_unassigned(taskset: TaskSet) -> int:
 
 
 def render_splits(taskset: TaskSet) -> dict[str, bytes]:
-    """Return the files that change when every task names its split; everything else stays as it is."""
+    """Return the files that change when every task names its split; everything else
+    stays as it is.
+    """
     splits = {task.id: task.split for task in taskset.tasks}
     if LINES in taskset.files:
-        return {LINES: "".join(_render_line(line, splits) for line in _task_lines(taskset)).encode()}
+        return {
+            LINES: "".join(_render_line(line, splits) for line in _task_lines(taskset)).encode()
+        }
     changed = {}
     for path, record in _folder_records(taskset).items():
         if is_unassigned(record):
-            assigned = record | {"split": splits[record.get("id", path.split("/")[1])]}
+            assigned = record | {
+                "split": splits[
+                    record.get(
+                        "id",
+                        path.split("/")[1],
+                    )
+                ]
+            }
             changed[path] = (json.dumps(assigned, ensure_ascii=False, indent=1) + "\n").encode()
     return changed
 
@@ -311,12 +412,24 @@ def render_alike(taskset: TaskSet, answer: str) -> dict[str, bytes]:
     place = find_frontmatter(about)
     # A set without a head gets one, because the answer has no other place.
     if place is None:
-        head = f"---\nname: {taskset.name}\ndescription: Tasks of {taskset.name}.\n{ALIKE}: {answer}\n---\n"
+        head = (
+            f"---\nname: {taskset.name}\ndescription: Tasks of {taskset.name}.\n"
+            f"{ALIKE}: {answer}\n---\n"
+        )
         return {ENVIRONMENT_FILE: head.encode() + about}
     begin, end = place.start, place.end
     # A second answer replaces the first.
-    lines = [line for line in about[begin:end].splitlines(keepends=True) if not line.startswith(f"{ALIKE}:".encode())]
-    return {ENVIRONMENT_FILE: about[:begin] + b"".join(lines) + f"{ALIKE}: {answer}\n".encode() + about[end:]}
+    lines = [
+        line
+        for line in about[begin:end].splitlines(keepends=True)
+        if not line.startswith(f"{ALIKE}:".encode())
+    ]
+    return {
+        ENVIRONMENT_FILE: about[:begin]
+        + b"".join(lines)
+        + f"{ALIKE}: {answer}\n".encode()
+        + about[end:]
+    }
 
 
 def _render_line(line: str, splits: Mapping[str, Split]) -> str:
@@ -328,7 +441,8 @@ def _render_line(line: str, splits: Mapping[str, Split]) -> str:
 
 
 def write_files(path: Path, files: Mapping[str, bytes]) -> Path:
-    """Write files of a task set back to where it was read, each as a whole; return the folder or the file.
+    """Write files of a task set back to where it was read, each as a whole; return the folder or
+    the file.
 
     Raises InvalidArgument when nothing can be written there.
     """
@@ -337,14 +451,19 @@ def write_files(path: Path, files: Mapping[str, bytes]) -> Path:
         target = path / name if path.is_dir() else path
         try:
             # Beside the target, so that the rename stays on one file system.
-            descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            descriptor, draft = tempfile.mkstemp(
+                dir=target.parent,
+                prefix=f".{target.name}.",
+            )
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
             os.chmod(draft, target.stat().st_mode & 0o777 if target.exists() else 0o644)
             os.replace(draft, target)
         except OSError as error:
             hint = "Copy the task set to a place of your own."
-            raise InvalidArgument(f"{target} cannot be written: {error.strerror or error}.", hint) from None
+            raise InvalidArgument(
+                f"{target} cannot be written: {error.strerror or error}.", hint
+            ) from None
     return path
 
 
@@ -356,9 +475,9 @@ RECHECK_SECONDS = 2.0
 class IntegrityGuard:
     """Tells why nothing that is measured now counts, or ''.
 
-    files: those that the executor's command may run, as they have to be; place: where it has those whose path is not
-    absolute. ref: the version of the environment, None for tasks that the run keeps itself. It may be called as often
-    as trials end.
+    files: those that the executor's command may run, as they have to be; place: where it has those
+    whose path is not absolute. ref: the version of the environment, None for tasks that the run
+    keeps itself. It may be called as often as trials end.
     """
 
     def __init__(
@@ -372,7 +491,14 @@ class IntegrityGuard:
     ) -> None:
         self._store, self._ref, self._clock = library.store, ref, clock
         # Its versions stay readable, also when somebody removes it from the library meanwhile.
-        self._head = library.store.head(ref.at(None), caller.scopes) if ref is not None else None
+        self._head = (
+            library.store.head(
+                ref.at(None),
+                caller.scopes,
+            )
+            if ref is not None
+            else None
+        )
         self._files = {place / path: hashlib.sha256(data).digest() for path, data in files.items()}
         # By path, the times, size and inode at which the content was right.
         self._seen: dict[Path, tuple[int, ...]] = {}

@@ -1,7 +1,8 @@
-"""Looks at sealed tests go along with backups, archives and exported task sets, and are merged where they arrive.
+"""Looks at sealed tests go along with backups, archives and exported task sets, and are merged
+where they arrive.
 
-Imported looks are added to the present ones. An import or a restored backup can raise the number of a look, but not
-lower it.
+Imported looks are added to the present ones. An import or a restored backup can raise the number of
+a look, but not lower it.
 """
 
 import contextlib
@@ -41,12 +42,20 @@ def merge_backup(home: Path, source: Path) -> None:
 
 
 def looks_to_export(library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:
-    """Return the lines that go along with these resources, by default all. Raises LibraryCorrupt."""
+    """Return the lines that go along with these resources, by default all.
+
+    Raises LibraryCorrupt.
+    """
     log = OpenedTaskLog.in_library(library.store.home)
     if refs is None:
         # With the looks at task sets that are gone: somebody may import such a set again.
         return log.export_lines()
-    sketches = [sketch for ref in refs if ref.kind is Kind.ENVIRONMENT for sketch in _sketches(library, caller, ref)]
+    sketches = [
+        sketch
+        for ref in refs
+        if ref.kind is Kind.ENVIRONMENT
+        for sketch in _sketches(library, caller, ref)
+    ]
     return log.export_lines(sketches) if sketches else b""
 
 
@@ -63,20 +72,26 @@ def _sketches(library: Library, caller: Caller, ref: Ref) -> list[TextSketch]:
 def record_shown_test(
     library: Library, caller: Caller, run: str, settings: Mapping[str, Any], tasks: Sequence[str]
 ) -> None:
-    """Record that a person saw which of these test tasks passed in a run: a look at each, once for a run.
+    """Record that a person saw which of these test tasks passed in a run: a look at each, once for
+    a run.
 
     settings: of the run. Raises NoSuchResource, LibraryCorrupt.
     """
     # The version that the run measured: the set may have other tasks now.
     ref = Ref.parse(settings["task_set"]).at(settings["task_set_version"])
     taskset, _ = load_taskset(library, caller, ref)
-    sketches = sketches_to_record(taskset, [sketch for id_, sketch in sketch_set(taskset).items() if id_ in set(tasks)])
+    sketches = sketches_to_record(
+        taskset, [sketch for id_, sketch in sketch_set(taskset).items() if id_ in set(tasks)]
+    )
     opening = TaskOpening(run, "shown to a person", taskset.test_digest, (), sketches)
     OpenedTaskLog.in_library(library.store.home).add(opening)
 
 
 def import_looks(home: Path, lines: bytes) -> int:
-    """Add the lines of an archive, and return how many records were new. Raises LibraryCorrupt, OSError."""
+    """Add the lines of an archive, and return how many records were new.
+
+    Raises LibraryCorrupt, OSError.
+    """
     return OpenedTaskLog.in_library(home).import_lines(lines) if lines else 0
 
 
@@ -96,5 +111,8 @@ class LookTransfer:
         return looks_to_export(library, caller, refs)
 
     def add(self, home: Path, lines: bytes) -> int:
-        """Add the lines of another library, and return how many were new. Raises LibraryCorrupt, OSError."""
+        """Add the lines of another library, and return how many were new.
+
+        Raises LibraryCorrupt, OSError.
+        """
         return import_looks(home, lines)

@@ -1,9 +1,11 @@
-"""Which test tasks were opened, by which run: the record from which looks at a sealed test are counted.
+"""Which test tasks were opened, by which run: the record from which looks at a sealed test are
+counted.
 
-A look counts for a task and not for a file. A space in a prompt, a dropped task, a longer prompt around the old one, or
-a task moved to another set leaves the count as it is. The record is one file of the library, to which lines are only
-added. A run first reserves all tasks of its test, then records those that it opens. When it is decided, the tasks that
-it reserved and did not open are fresh again.
+A look counts for a task and not for a file. A space in a prompt, a dropped task, a longer prompt
+around the old one, or a task moved to another set leaves the count as it is. The record is one file
+of the library, to which lines are only added. A run first reserves all tasks of its test, then
+records those that it opens. When it is decided, the tasks that it reserved and did not open are
+fresh again.
 """
 
 import contextlib
@@ -34,7 +36,10 @@ class OpeningState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskOpening:
-    """Tasks that one run opened for one finalist, or reserved. program: refs of what was measured."""
+    """Tasks that one run opened for one finalist, or reserved.
+
+    program: refs of what was measured.
+    """
 
     run: str
     finalist: str
@@ -50,16 +55,36 @@ class TaskOpening:
 
     @classmethod
     def from_line(cls, line: bytes) -> "TaskOpening":
-        """Return the opening of one line. Raises ValueError, TypeError, KeyError, RecursionError."""
+        """Return the opening of one line.
+
+        Raises ValueError, TypeError, KeyError, RecursionError.
+        """
         record = json.loads(line)
         sketches = tuple(TextSketch.from_json(sketch) for sketch in record["tasks"])
         texts = [str(record[name]) for name in ("run", "finalist", "test")]
         state = OpeningState(record.get("state", OpeningState.OPENED))
-        return cls(texts[0], texts[1], texts[2], tuple(map(str, record["program"])), sketches, state)
+        return cls(
+            texts[0],
+            texts[1],
+            texts[2],
+            tuple(
+                map(
+                    str,
+                    record["program"],
+                )
+            ),
+            sketches,
+            state,
+        )
 
     def to_line(self) -> bytes:
         """Return the line that `from_line` reads, with its end."""
-        record = {"run": self.run, "finalist": self.finalist, "test": self.test, "program": list(self.program)}
+        record = {
+            "run": self.run,
+            "finalist": self.finalist,
+            "test": self.test,
+            "program": list(self.program),
+        }
         # An older version reads a line without a state as opened.
         if self.state is not OpeningState.OPENED:
             record["state"] = str(self.state)
@@ -68,7 +93,10 @@ class TaskOpening:
 
 
 class OpenedTaskLog:
-    """The openings in one file, a JSON object a line, only ever added to. Several processes may use it at once."""
+    """The openings in one file, a JSON object a line, only ever added to.
+
+    Several processes may use it at once.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -79,7 +107,8 @@ class OpenedTaskLog:
         return cls(home / EVOLVE_DIR / OPENED_FILE)
 
     def add(self, opening: TaskOpening) -> None:
-        """Record an opening on the disk, without the tasks that the same run and finalist have opened before.
+        """Record an opening on the disk, without the tasks that the same run and finalist have
+        opened before.
 
         Raises LibraryCorrupt, OSError.
         """
@@ -91,20 +120,27 @@ class OpenedTaskLog:
 
         sketches: the sketches by which earlier looks are found, by default those of the opening.
 
-        The number is one more than the most of its tasks, with those that other runs reserved at the same time. So of
-        two runs that open one test together only one has the first look. Raises LibraryCorrupt, OSError.
+        The number is one more than the most of its tasks, with those that other runs reserved at
+        the same time. So of two runs that open one test together only one has the first look.
+        Raises LibraryCorrupt, OSError.
         """
         # Counting and reserving under one lock: the next process counts this reservation.
         with self._writing() as recorded:
             look = 1 + max(
-                (len(openers - {opening.opener}) for openers in _openers(recorded, sketches or opening.sketches)),
+                (
+                    len(openers - {opening.opener})
+                    for openers in _openers(recorded, sketches or opening.sketches)
+                ),
                 default=0,
             )
             self._append(recorded, [replace(opening, state=OpeningState.RESERVED)])
         return look
 
     def decide(self, run: str, finalist: str) -> None:
-        """Record that a run is decided: tasks that it reserved and did not open are fresh again. Raises as `add`."""
+        """Record that a run is decided: tasks that it reserved and did not open are fresh again.
+
+        Raises as `add`.
+        """
         with self._writing() as recorded:
             mine = {opening.state for opening in recorded if opening.opener == (run, finalist)}
             # Once: a continued run decides again.
@@ -112,7 +148,9 @@ class OpenedTaskLog:
                 self._write(TaskOpening(run, finalist, "", (), (), OpeningState.DECIDED).to_line())
 
     def count_looks(self, sketches: Sequence[TextSketch]) -> list[int]:
-        """Return for each text by how many finalists it, or nearly the same text, was opened before."""
+        """Return for each text by how many finalists it, or nearly the same text, was opened
+        before.
+        """
         return [len(found) for found in _openers(self._read(), sketches)]
 
     def runs_with_tasks(self) -> set[tuple[str, str]]:
@@ -129,11 +167,17 @@ class OpenedTaskLog:
     def _append(self, recorded: Sequence[TaskOpening], openings: Iterable[TaskOpening]) -> int:
         """Write the openings that are new, and return how many lines it took."""
         # A continued run opens its tasks again, and the file grows by nothing.
-        have = {(*earlier.opener, earlier.state, sketch.words) for earlier in recorded for sketch in earlier.sketches}
+        have = {
+            (*earlier.opener, earlier.state, sketch.words)
+            for earlier in recorded
+            for sketch in earlier.sketches
+        }
         lines = []
         for opening in openings:
             fresh = tuple(
-                sketch for sketch in opening.sketches if (*opening.opener, opening.state, sketch.words) not in have
+                sketch
+                for sketch in opening.sketches
+                if (*opening.opener, opening.state, sketch.words) not in have
             )
             have |= {(*opening.opener, opening.state, sketch.words) for sketch in fresh}
             lines += [replace(opening, sketches=fresh).to_line()] if fresh else []
@@ -148,7 +192,10 @@ class OpenedTaskLog:
             os.fsync(file.fileno())
 
     def _read(self, *, mend: bool = False) -> list[TaskOpening]:
-        """Read all openings. A last line without its end was never finished: nothing was run for it."""
+        """Read all openings.
+
+        A last line without its end was never finished: nothing was run for it.
+        """
         data = self.content()
         whole, _, torn = data.rpartition(b"\n")
         # Only under the lock: another process may be writing this line.
@@ -161,9 +208,8 @@ class OpenedTaskLog:
             # Counting fewer looks would raise the alpha, so a damaged file ends everything.
             raise LibraryCorrupt(
                 f"{self._path} is damaged: the looks at test tasks cannot be counted.",
-                "`evolvable backup restore BACKUP` keeps its sound lines and adds those of a backup. Until then no"
-                " promotion"
-                " can be claimed.",
+                "`evolvable backup restore BACKUP` keeps its sound lines and adds those of a "
+                "backup. Until then no promotion can be claimed.",
             ) from None
 
     def content(self) -> bytes:
@@ -173,21 +219,25 @@ class OpenedTaskLog:
         return b""
 
     def export_lines(self, sketches: Sequence[TextSketch] | None = None) -> bytes:
-        """Return the openings of these tasks, by default all, as lines that `import_lines` takes."""
+        """Return the openings of these tasks, by default all, as lines that
+        `import_lines` takes.
+        """
         lines = []
         for opening in _in_force(self._read()):
             own = tuple(
-                sketch for sketch in opening.sketches if sketches is None or any(_is_same(sketch, s) for s in sketches)
+                sketch
+                for sketch in opening.sketches
+                if sketches is None or any(_is_same(sketch, s) for s in sketches)
             )
             lines += [replace(opening, sketches=own).to_line()] if own else []
         return b"".join(lines)
 
     def import_lines(self, data: bytes) -> int:
-        """Add the openings of another library, and return how many lines were new. Lines that cannot be read are
-        skipped.
+        """Add the openings of another library, and return how many lines were new. Lines that
+        cannot be read are skipped.
 
-        An import can only raise the number of a look: another library's line that a run is decided frees nothing that
-        is reserved here.
+        An import can only raise the number of a look: another library's line that a run is decided
+        frees nothing that is reserved here.
         """
         found = list(_in_force(_parse_sound(data)))
         if not found:
@@ -231,13 +281,18 @@ def _in_force(openings: Iterable[TaskOpening]) -> Iterator[TaskOpening]:
 
 
 def _is_same(first: TextSketch, second: TextSketch) -> bool:
-    """Return whether a test that opened one text opened the other: nearly equal, or one within the other."""
+    """Return whether a test that opened one text opened the other: nearly equal, or one within the
+    other.
+    """
     return first.is_near(second) or first.is_within(second)
 
 
-def _openers(openings: Iterable[TaskOpening], sketches: Sequence[TextSketch]) -> list[set[tuple[str, str]]]:
+def _openers(
+    openings: Iterable[TaskOpening], sketches: Sequence[TextSketch]
+) -> list[set[tuple[str, str]]]:
     """Return for each text the runs and finalists that opened it or nearly the same text."""
-    # Equal words are found by their hash. Only texts that share a triple are compared, because a library has thousands.
+    # Equal words are found by their hash. Only texts that share a triple are compared, because a
+    # library has thousands.
     by_words: dict[str, set[tuple[str, str]]] = defaultdict(set)
     by_sketch: dict[TextSketch, set[tuple[str, str]]] = defaultdict(set)
     for opening in _in_force(openings):
@@ -253,7 +308,9 @@ def _openers(openings: Iterable[TaskOpening], sketches: Sequence[TextSketch]) ->
     found = []
     for sketch in sketches:
         openers = set().union(*(by_words.get(name, ()) for name in sketch.names))
-        shared = {other for triple in (*sketch.triples, *sketch.shape) for other in having.get(triple, ())}
+        shared = {
+            other for triple in (*sketch.triples, *sketch.shape) for other in having.get(triple, ())
+        }
         for other in shared:
             # A comparison is skipped where its openers are counted already.
             if not by_sketch[other] <= openers and _is_same(sketch, other):

@@ -33,8 +33,8 @@ AUTO_SPLIT = "auto"
 def read_record(record: Any) -> tuple[Task | None, list[str]]:
     """Return the task of a JSON value, or None and everything that is wrong with it.
 
-    Its split and its digest follow from the whole task set. Until then it belongs to the test, which is shown to
-    nobody.
+    Its split and its digest follow from the whole task set. Until then it belongs to the test,
+    which is shown to nobody.
     """
     if not isinstance(record, dict):
         return None, ["a task is a JSON object"]
@@ -51,7 +51,9 @@ def read_record(record: Any) -> tuple[Task | None, list[str]]:
         return None, problems
     task = _make_task(record)
     # A task that was not reviewed may still lack its scorer. A check of the task set refuses it.
-    scorer = argument_problem(task.scorer, task.expected) if task.reviewed or "scorer" in record else ""
+    scorer = (
+        argument_problem(task.scorer, task.expected) if task.reviewed or "scorer" in record else ""
+    )
     seen = _folder_problem(task.public.files, "public.files") if task.public else ""
     problems = list(filter(None, (scorer, _folder_problem(task.files), seen)))
     return (None if problems else task), problems
@@ -80,7 +82,11 @@ def _validator() -> Any:
 
 def _make_task(record: Mapping[str, Any]) -> Task:
     scorer = record.get("scorer", "numeric_strict")
-    spec = ScorerSpec(scorer) if isinstance(scorer, str) else ScorerSpec(scorer["type"], scorer.get("args", {}))
+    spec = (
+        ScorerSpec(scorer)
+        if isinstance(scorer, str)
+        else ScorerSpec(scorer["type"], scorer.get("args", {}))
+    )
     return Task(
         record["id"],
         record["prompt"],
@@ -117,7 +123,11 @@ def _expected_text(value: Any) -> str | None:
 
 def _folder_problem(path: str | None, field: str = "files") -> str:
     reason = path_problem(path) if path is not None else ""
-    return f"{field} names {ascii(path)}, which is no folder inside a task set: {reason}" if reason else ""
+    return (
+        f"{field} names {ascii(path)}, which is no folder inside a task set: {reason}"
+        if reason
+        else ""
+    )
 
 
 def _describe_fault(where: str, message: str) -> str:
@@ -149,14 +159,19 @@ class InvalidTaskSet(InvalidResource):
 
 
 def read_taskset(
-    name: str, files: Mapping[str, bytes], ratios: SplitRatios | None = None, *, alike: str | None = None
+    name: str,
+    files: Mapping[str, bytes],
+    ratios: SplitRatios | None = None,
+    *,
+    alike: str | None = None,
 ) -> TaskSet:
-    """Return the task set in these files: `tasks.jsonl`, one task a line, or a folder `tasks/ID/` for each task.
+    """Return the task set in these files: `tasks.jsonl`, one task a line, or a folder `tasks/ID/`
+    for each task.
 
-    Such a folder has `task.json` with the record, or a part of it: the prompt may be in `prompt.md`, the expected
-    answer in `expected.txt` or `expected.json`, and the files of the workspace below `files/`. Tasks that name no split
-    are dealt out by `ratios`. alike: a person's word on tasks that read alike; None: the word in the files. Raises
-    InvalidTaskSet.
+    Such a folder has `task.json` with the record, or a part of it: the prompt may be in
+    `prompt.md`, the expected answer in `expected.txt` or `expected.json`, and the files of the
+    workspace below `files/`. Tasks that name no split are dealt out by `ratios`. alike: a person's
+    word on tasks that read alike; None: the word in the files. Raises InvalidTaskSet.
     """
     problems: list[str] = []
     tasks: list[Task] = []
@@ -188,16 +203,22 @@ def is_unassigned(record: Mapping[str, object]) -> bool:
 
 def task_folders(files: Mapping[str, bytes]) -> list[str]:
     """Return the names of the folders that hold a task each."""
-    return sorted({path.split("/")[1] for path in files if path.startswith(FOLDER) and path.count("/") >= 2})
+    return sorted(
+        {path.split("/")[1] for path in files if path.startswith(FOLDER) and path.count("/") >= 2}
+    )
 
 
 def scorer_files(taskset: TaskSet) -> dict[str, bytes]:
-    """Return the files that a command scorer may need: all but the workspaces' and the tasks themselves."""
+    """Return the files that a command scorer may need: all but the workspaces' and the tasks
+    themselves.
+    """
     return _scorer_files(taskset.files, [task.files for task in taskset.tasks])
 
 
 def holds_task(path: str) -> bool:
-    """Return whether the file at this path is a part of a task's record, and may hold its expected answer."""
+    """Return whether the file at this path is a part of a task's record, and may hold its expected
+    answer.
+    """
     parts = path.split("/")
     return path == LINES or (path.startswith(FOLDER) and (len(parts) < 4 or parts[2] != _WORKSPACE))
 
@@ -206,7 +227,9 @@ def _iter_records(files: Mapping[str, bytes], problems: list[str]) -> Iterator[W
     if LINES in files:
         # Otherwise tasks of the folder would be missing without a word.
         if any(path.startswith(FOLDER) and path.endswith(f"/{_RECORD}") for path in files):
-            problems.append(f"it has both {LINES} and a folder {FOLDER} with tasks; keep one of them")
+            problems.append(
+                f"it has both {LINES} and a folder {FOLDER} with tasks; keep one of them"
+            )
         yield from _iter_lines(files[LINES], problems)
         return
     names = task_folders(files)
@@ -240,7 +263,9 @@ def _iter_lines(data: bytes, problems: list[str]) -> Iterator[Written]:
                 problems.append(f"line {number}: it is no JSON ({error})")
 
 
-def _read_folder(name: str, files: Mapping[str, bytes], problems: list[str]) -> dict[str, Any] | None:
+def _read_folder(
+    name: str, files: Mapping[str, bytes], problems: list[str]
+) -> dict[str, Any] | None:
     place = f"{FOLDER}{name}/"
     fields: dict[str, Any] = {"id": name}
     try:
@@ -251,12 +276,16 @@ def _read_folder(name: str, files: Mapping[str, bytes], problems: list[str]) -> 
             fields |= record
         # The record wins over the files beside it.
         if f"{place}{_PROMPT}" in files:
-            fields.setdefault("prompt", files[f"{place}{_PROMPT}"].decode("utf-8-sig").strip())
+            fields.setdefault(
+                "prompt",
+                files[f"{place}{_PROMPT}"].decode("utf-8-sig").strip(),
+            )
         for path in _EXPECTED:
             if place + path in files:
                 text = files[place + path].decode("utf-8-sig")
                 fields.setdefault(
-                    "expected", parse_strict_json(text) if path.endswith(".json") else text.removesuffix("\n")
+                    "expected",
+                    parse_strict_json(text) if path.endswith(".json") else text.removesuffix("\n"),
                 )
     except (ValueError, RecursionError) as error:
         problems.append(f"{place.rstrip('/')}: it cannot be read ({error})")
@@ -266,12 +295,17 @@ def _read_folder(name: str, files: Mapping[str, bytes], problems: list[str]) -> 
     return fields
 
 
-def _workspace_problems(folder: str | None, files: Mapping[str, bytes], field: str = "files") -> Iterator[str]:
+def _workspace_problems(
+    folder: str | None, files: Mapping[str, bytes], field: str = "files"
+) -> Iterator[str]:
     below = [path for path in files if folder is not None and path.startswith(f"{folder}/")]
     if folder is not None and not below:
         yield f"{field} names {folder}, and there is no file below it"
     if task_file := next(filter(holds_task, below), None):
-        yield f"{field} names {folder}, in which {task_file} lies: the program could read what is expected"
+        yield (
+            f"{field} names {folder}, in which {task_file} lies: the program could read what "
+            "is expected"
+        )
 
 
 def _duplicate_ids(ids: Iterable[str]) -> Iterator[str]:
@@ -293,14 +327,25 @@ def _assemble(
     alike: str,
 ) -> TaskSet:
     hashes = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
-    scorers = _digest(sorted((path, hashes[path]) for path in _scorer_files(files, [task.files for task in tasks])))
+    scorers = _digest(
+        sorted(
+            (path, hashes[path]) for path in _scorer_files(files, [task.files for task in tasks])
+        )
+    )
     contents = {task.id: _task_content(task, hashes, scorers) for task in tasks}
     found = find_kinds(tasks, files, alike)
-    groups, sizes, kinds = found.groups, Counter(found.groups.values()), Counter(found.kinds.values())
+    groups, sizes, kinds = (
+        found.groups,
+        Counter(found.groups.values()),
+        Counter(found.kinds.values()),
+    )
     splits = _deal(tasks, groups, named_splits, ratios)
     if not {Split.VAL, Split.TEST} <= set(splits.values()):
-        # With a few templates every split gets some of each: a run can compare, and claims nothing of other tasks.
-        splits = _deal(tasks, find_kinds(tasks, files, Alike.ONLY_WORDS).groups, named_splits, ratios)
+        # With a few templates every split gets some of each: a run can compare, and claims nothing
+        # of other tasks.
+        splits = _deal(
+            tasks, find_kinds(tasks, files, Alike.ONLY_WORDS).groups, named_splits, ratios
+        )
     # A group of one is no group.
     named_groups = {id_: group if sizes[group] > 1 else "" for id_, group in groups.items()}
     assembled = tuple(
@@ -316,21 +361,41 @@ def _assemble(
     # Sorted, so that the order of lines makes no difference.
     test = _digest(sorted(task.digest for task in assembled if task.split is Split.TEST))
     whole = _digest(
-        [sorted((t.id, t.digest, t.split, t.weight, t.category) for t in assembled), sorted(hashes.items())]
+        [
+            sorted((t.id, t.digest, t.split, t.weight, t.category) for t in assembled),
+            sorted(hashes.items()),
+        ]
     )
     return TaskSet(name, assembled, dict(files), whole, test, alike)
 
 
 def _deal(
-    tasks: Sequence[Task], groups: Mapping[str, str], named_splits: Mapping[str, Split], ratios: SplitRatios
+    tasks: Sequence[Task],
+    groups: Mapping[str, str],
+    named_splits: Mapping[str, Split],
+    ratios: SplitRatios,
 ) -> dict[str, Split]:
-    """Return the split of each task by its id; tasks of a group are in one split, except where their lines name one."""
-    requests = [SplitRequest(t.id, t.category, groups[t.id], named_splits.get(t.id), t.source) for t in tasks]
+    """Return the split of each task by its id; tasks of a group are in one split, except where
+    their lines name one.
+    """
+    requests = [
+        SplitRequest(
+            t.id,
+            t.category,
+            groups[t.id],
+            named_splits.get(t.id),
+            t.source,
+        )
+        for t in tasks
+    ]
     return assign_splits(requests, ratios)
 
 
 def read_alike(name: str, files: Mapping[str, bytes]) -> str:
-    """Return a person's word on tasks that read alike, as `Alike` has it, '' for none. Raises InvalidTaskSet."""
+    """Return a person's word on tasks that read alike, as `Alike` has it, '' for none.
+
+    Raises InvalidTaskSet.
+    """
     about = files.get(ENVIRONMENT_FILE)
     try:
         alike = parse_document(about).fields.get(ALIKE) if about is not None else None
@@ -339,16 +404,23 @@ def read_alike(name: str, files: Mapping[str, bytes]) -> str:
     if alike is None:
         return ""
     if alike not in list(Alike):
-        raise InvalidTaskSet(name, [f"{ALIKE} of {ENVIRONMENT_FILE} is one of {', '.join(Alike)}"])
+        raise InvalidTaskSet(
+            name,
+            [f"{ALIKE} of {ENVIRONMENT_FILE} is one of {', '.join(Alike)}"],
+        )
     return str(alike)
 
 
 def _task_content(task: Task, hashes: Mapping[str, str], scorers: str) -> dict[str, Any]:
-    """Return everything that decides what the task is, without the known answers in the scorer's arguments."""
+    """Return everything that decides what the task is, without the known answers in the scorer's
+    arguments.
+    """
     start = f"{task.files}/"
     public: dict[str, Any] = {}
     if task.public:  # so that the digest of a task without a public check stays as it was
-        seen = sorted((path, sha) for path, sha in hashes.items() if path.startswith(f"{task.public.files}/"))
+        seen = sorted(
+            (path, sha) for path, sha in hashes.items() if path.startswith(f"{task.public.files}/")
+        )
         public = {"public": [task.public.argv, task.public.timeout_s, seen]}
     return {
         **public,
@@ -358,7 +430,11 @@ def _task_content(task: Task, hashes: Mapping[str, str], scorers: str) -> dict[s
         "scorer_files": scorers if task.scorer.type == "command" else "",
         "expected": task.expected,
         # Relative to the folder: a renamed workspace is the same task.
-        "files": sorted((path.removeprefix(start), sha) for path, sha in hashes.items() if path.startswith(start)),
+        "files": sorted(
+            (path.removeprefix(start), sha)
+            for path, sha in hashes.items()
+            if path.startswith(start)
+        ),
         "setup": task.setup,
         "timeout_s": task.timeout_s,
     }

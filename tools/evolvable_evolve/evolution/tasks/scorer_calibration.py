@@ -14,7 +14,14 @@ from typing import Any
 from evolvable_evolve.evolution import scorers
 from evolvable_evolve.evolution.executors import WorkspaceError, open_workspace
 from evolvable_evolve.evolution.scorers import TaskSetScorer, sample_list
-from evolvable_evolve.evolution.task import Rollout, Score, ScorerError, Task, TaskSet, task_fixtures
+from evolvable_evolve.evolution.task import (
+    Rollout,
+    Score,
+    ScorerError,
+    Task,
+    TaskSet,
+    task_fixtures,
+)
 from evolvable_evolve.evolution.tasks.reader import scorer_files
 
 _MAX_IDS = 5  # tasks that a remark names
@@ -45,12 +52,19 @@ def _issue_texts() -> Mapping[str, Mapping[str, str]]:
 
 
 def make_issue(name: str, tasks: Sequence[str] = (), /, **values: object) -> TaskSetIssue:
-    """Return the issue of this name in issues.toml, about these tasks. values: for the other words in its texts."""
+    """Return the issue of this name in issues.toml, about these tasks.
+
+    values: for the other words in its texts.
+    """
     entry = _issue_texts()[name]
     values["tasks"] = format_tasks(tasks) if tasks else ""
     text, hint = (entry.get(part, "").format(**values) for part in ("text", "hint"))
     return TaskSetIssue(
-        IssueLevel(entry["level"]), entry.get("rule", name), text[0].upper() + text[1:], hint, tuple(tasks)
+        IssueLevel(entry["level"]),
+        entry.get("rule", name),
+        text[0].upper() + text[1:],
+        hint,
+        tuple(tasks),
     )
 
 
@@ -133,33 +147,56 @@ async def calibrate_scorers(taskset: TaskSet, scoring: TaskSetScorer) -> list[Ta
         others = sorted({task.expected for task in own if task.expected})
         places = asyncio.Semaphore(MAX_CONCURRENT)
         seen = await asyncio.gather(
-            *(_try_scorer(taskset, task, _known_answers(task, others), scoring, places) for task in _choose_tasks(own))
+            *(
+                _try_scorer(taskset, task, _known_answers(task, others), scoring, places)
+                for task in _choose_tasks(own)
+            )
         )
         remarks += _scorer_issues(name, own, _sum_counts(seen))
     return remarks
 
 
 def _scorer_group(task: Task) -> str:
-    """Return the name of the scorer that a task shares with others: its type, and for commands and judges which."""
+    """Return the name of the scorer that a task shares with others: its type, and for commands and
+    judges which.
+    """
     command = "name" if "name" in task.scorer.args else "argv"
     which = {"command": command, "judge": "rubric"}.get(task.scorer.type)
-    return f"{task.scorer.type} {json.dumps(task.scorer.args.get(which))}" if which else task.scorer.type
+    return (
+        f"{task.scorer.type} {json.dumps(task.scorer.args.get(which))}"
+        if which
+        else task.scorer.type
+    )
 
 
 def _choose_tasks(own: Sequence[Task]) -> list[Task]:
     if own[0].scorer.type not in SLOW_SCORERS:
         return list(own)
-    with_samples = [task for task in own if task.scorer.args.get("good") or task.scorer.args.get("bad")]
+    with_samples = [
+        task for task in own if task.scorer.args.get("good") or task.scorer.args.get("bad")
+    ]
     others = [task for task in own if task not in with_samples]
     # Tasks with known answers first: they tell more than assumed ones.
-    return with_samples[:MAX_TRIED_TASKS] + others[: max(0, MIN_TRIED_TASKS - len(with_samples))]
+    return (
+        with_samples[:MAX_TRIED_TASKS]
+        + others[
+            : max(
+                0,
+                MIN_TRIED_TASKS - len(with_samples),
+            )
+        ]
+    )
 
 
 def _known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
-    """Yield the known answers of a task: those in its arguments, its expected answer, and some that must be wrong."""
+    """Yield the known answers of a task: those in its arguments, its expected answer, and some that
+    must be wrong.
+    """
     args = task.scorer.args
     for side in ("good", "bad"):
-        yield from (parse_known_answer(sample, side == "good") for sample in sample_list(args.get(side)))
+        yield from (
+            parse_known_answer(sample, side == "good") for sample in sample_list(args.get(side))
+        )
     # Without a pattern of its own, the expected answer is the pattern and no output.
     is_answer = task.scorer.type != "regex" or "pattern" in args
     assumed = task.scorer.type == "command"
@@ -167,14 +204,18 @@ def _known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
         yield KnownAnswer(_as_answer(task, task.expected), {}, True, assumed)
     # Where files are scored and not the text, two wrong texts are the same wrong answer.
     by_files = any(not isinstance(sample, str) for sample in sample_list(args.get("good")))
-    yield from (KnownAnswer(_as_answer(task, text), {}, False) for text in _WRONG[: 1 if by_files else None])
+    yield from (
+        KnownAnswer(_as_answer(task, text), {}, False) for text in _WRONG[: 1 if by_files else None]
+    )
     other = next((text for text in others if _differs(text, task.expected)), None)
     if other is not None and is_answer:
         yield KnownAnswer(_as_answer(task, other), {}, False, assumed)
 
 
 def parse_known_answer(sample: Any, good: bool) -> KnownAnswer:
-    """Return a known answer in the arguments of a scorer: an output, or an object with output and files."""
+    """Return a known answer in the arguments of a scorer: an output, or an object with output and
+    files.
+    """
     if isinstance(sample, str):
         return KnownAnswer(sample, {}, good)
     files = {str(path): str(text).encode() for path, text in (sample.get("files") or {}).items()}
@@ -182,7 +223,11 @@ def parse_known_answer(sample: Any, good: bool) -> KnownAnswer:
 
 
 def _as_answer(task: Task, text: str) -> str:
-    return f"<FINAL_ANSWER>{text}</FINAL_ANSWER>" if task.scorer.args.get("answer") == "tagged" else text
+    return (
+        f"<FINAL_ANSWER>{text}</FINAL_ANSWER>"
+        if task.scorer.args.get("answer") == "tagged"
+        else text
+    )
 
 
 def _differs(text: str, expected: str | None) -> bool:
@@ -203,7 +248,9 @@ async def _try_scorer(
         for known_answer in known_answers:
             try:
                 # Twice, because a scorer with chance in it makes every comparison worthless.
-                first, second = [await score_known_answer(taskset, task, known_answer, scoring) for _ in range(2)]
+                first, second = [
+                    await score_known_answer(taskset, task, known_answer, scoring) for _ in range(2)
+                ]
             except (ScorerError, WorkspaceError) as error:
                 # The bare expected answer may have another form than the command's outputs.
                 if known_answer.assumed and isinstance(error, ScorerError):
@@ -218,12 +265,16 @@ async def _try_scorer(
     return seen
 
 
-def _count_scores(seen: _CalibrationCounts, id_: str, known_answer: KnownAnswer, first: Score, second: Score) -> None:
+def _count_scores(
+    seen: _CalibrationCounts, id_: str, known_answer: KnownAnswer, first: Score, second: Score
+) -> None:
     if (first.value, first.checks) != (second.value, second.checks):
         seen.unsteady.append(id_)
     if known_answer.good:
         seen.good += 1
-        seen.shapes.append(bool(first.checks) and all(check.kind == "shape" for check in first.checks))
+        seen.shapes.append(
+            bool(first.checks) and all(check.kind == "shape" for check in first.checks)
+        )
         # A slip below 1 for a good answer makes every pass rate too low.
         if first.value < 1:
             seen.good_low.append(id_)
@@ -241,8 +292,13 @@ def _sum_counts(parts: Sequence[_CalibrationCounts]) -> _CalibrationCounts:
     return whole
 
 
-async def score_known_answer(taskset: TaskSet, task: Task, known_answer: KnownAnswer, scoring: TaskSetScorer) -> Score:
-    """Return the score of a known answer in a fresh workspace of its task. Raises ScorerError, WorkspaceError."""
+async def score_known_answer(
+    taskset: TaskSet, task: Task, known_answer: KnownAnswer, scoring: TaskSetScorer
+) -> Score:
+    """Return the score of a known answer in a fresh workspace of its task.
+
+    Raises ScorerError, WorkspaceError.
+    """
     # Only a command looks at files.
     if task.scorer.type != "command":
         return await scoring(task, Rollout(known_answer.output))
@@ -252,18 +308,28 @@ async def score_known_answer(taskset: TaskSet, task: Task, known_answer: KnownAn
 
 
 async def _accepts_guesses(task: Task) -> bool:
-    """Return whether a list of guesses passes: the right answer after wrong ones of the same form."""
+    """Return whether a list of guesses passes: the right answer after wrong ones of the
+    same form.
+    """
     if task.scorer.type not in ("officeqa_compat", "numeric_strict", "exact") or not task.expected:
         return False
-    hedged = "; ".join([*(f"{number}{task.expected}" for number in range(1, _GUESSES)), task.expected])
+    hedged = "; ".join(
+        [*(f"{number}{task.expected}" for number in range(1, _GUESSES)), task.expected]
+    )
     return (await TaskSetScorer()(task, Rollout(_as_answer(task, hedged)))).value >= 1
 
 
-def _scorer_issues(name: str, own: Sequence[Task], seen: _CalibrationCounts) -> Iterator[TaskSetIssue]:
+def _scorer_issues(
+    name: str, own: Sequence[Task], seen: _CalibrationCounts
+) -> Iterator[TaskSetIssue]:
     kind = own[0].scorer.type
     for id_, why in seen.trouble[:MIN_TRIED_TASKS]:
         yield make_issue("scorer-trouble", [id_], why=why)
-    found = {"scorer-unsteady": seen.unsteady, "good-not-1": seen.good_low, "bad-is-1": seen.bad_high}
+    found = {
+        "scorer-unsteady": seen.unsteady,
+        "good-not-1": seen.good_low,
+        "bad-is-1": seen.bad_high,
+    }
     for rule, ids in found.items():
         if ids:
             yield make_issue(rule, list(dict.fromkeys(ids)), kind=kind)
@@ -283,7 +349,10 @@ def _scorer_issues(name: str, own: Sequence[Task], seen: _CalibrationCounts) -> 
 
 
 def _judge_issues(own: Sequence[Task], judge: scorers.JudgeScorer | None) -> Iterator[TaskSetIssue]:
-    counts = {side: sum(len(sample_list(task.scorer.args.get(side))) for task in own) for side in ("good", "bad")}
+    counts = {
+        side: sum(len(sample_list(task.scorer.args.get(side))) for task in own)
+        for side in ("good", "bad")
+    }
     judged = format_tasks([task.id for task in own])
     if min(counts.values()) < scorers.MIN_KNOWN_ANSWERS:
         yield make_issue("judge-uncalibrated", judged=judged, least=scorers.MIN_KNOWN_ANSWERS)

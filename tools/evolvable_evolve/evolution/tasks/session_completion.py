@@ -1,7 +1,9 @@
-"""Complete the tasks of sessions from each other, so that the check of their task set has nothing to refuse.
+"""Complete the tasks of sessions from each other, so that the check of their task set has nothing
+to refuse.
 
-A judge begins with one good and one bad answer, and its calibration needs more; tasks of one project are one category
-only where several sessions have them. Pure functions; no model is asked, nothing is run.
+A judge begins with one good and one bad answer, and its calibration needs more; tasks of one
+project are one category only where several sessions have them. Pure functions; no model is asked,
+nothing is run.
 """
 
 from collections import defaultdict
@@ -32,7 +34,9 @@ class JudgedTask:
 
 
 def join_answers(tasks: Sequence[SessionTask]) -> list[JudgedTask]:
-    """Return the tasks; those that ask the same and were corrected alike are joined into one with all answers."""
+    """Return the tasks; those that ask the same and were corrected alike are joined into one with
+    all answers.
+    """
     alike: dict[tuple[str, str], list[SessionTask]] = defaultdict(list)
     for task in tasks:
         alike[same_words(task.prompt), same_words(task.correction)].append(task)
@@ -41,7 +45,14 @@ def join_answers(tasks: Sequence[SessionTask]) -> list[JudgedTask]:
         good = tuple(dict.fromkeys(task.good for task in own))
         # An answer that was accepted once is not a bad one.
         bad = tuple(dict.fromkeys(task.bad for task in own if task.bad not in good))
-        joined.append(JudgedTask(own[0], good, bad, tuple(task.session for task in own)))
+        joined.append(
+            JudgedTask(
+                own[0],
+                good,
+                bad,
+                tuple(task.session for task in own),
+            )
+        )
     return joined
 
 
@@ -51,7 +62,8 @@ def same_words(text: str) -> str:
 
 
 def complete_bad(tasks: Sequence[JudgedTask], other_bad: int) -> list[JudgedTask]:
-    """Return the tasks with answers to other prompts as bad ones, until a calibration has enough of them.
+    """Return the tasks with answers to other prompts as bad ones, until a calibration has enough of
+    them.
 
     other_bad: the number of bad answers that other tasks of the judge have.
     """
@@ -67,8 +79,11 @@ def complete_bad(tasks: Sequence[JudgedTask], other_bad: int) -> list[JudgedTask
 _OPENERS = ("Here it is:\n\n{}", "{}\n\nTell me if anything is unclear.", "Sure.\n\n{}")
 
 
-def complete_from_birth(tasks: Sequence[JudgedTask], other_counts: tuple[int, int]) -> list[JudgedTask]:
-    """Return the tasks with their own answers in other words, until a judge has enough of both kinds.
+def complete_from_birth(
+    tasks: Sequence[JudgedTask], other_counts: tuple[int, int]
+) -> list[JudgedTask]:
+    """Return the tasks with their own answers in other words, until a judge has enough of both
+    kinds.
 
     Words around an answer make it neither right nor wrong, so these are known answers too.
 
@@ -92,21 +107,31 @@ def complete_from_birth(tasks: Sequence[JudgedTask], other_counts: tuple[int, in
 
 def _other_answers(task: JudgedTask, tasks: Sequence[JudgedTask]) -> Iterator[str]:
     """Yield the good answers to prompts that ask for something else: here they are wrong."""
-    own, own_answers = TextSketch.of(task.task.prompt), {*task.good, *task.bad}
+    own, own_answers = (
+        TextSketch.of(task.task.prompt),
+        {
+            *task.good,
+            *task.bad,
+        },
+    )
     for other in tasks:
         if other is not task and not own.is_near(TextSketch.of(other.task.prompt)):
             yield from (answer for answer in other.good if answer not in own_answers)
 
 
 def count_known_answers(taskset: TaskSet | None, rubric: str) -> tuple[int, int]:
-    """Return how many good and how many bad answers a judge is calibrated with; none without a task set."""
+    """Return how many good and how many bad answers a judge is calibrated with; none without a task
+    set.
+    """
     samples = known_samples(taskset.tasks).get(rubric, []) if taskset else []
     good = sum(sample.good for sample in samples)
     return good, len(samples) - good
 
 
 def find_refused(taskset: TaskSet, new: Sequence[str]) -> dict[str, str]:
-    """Return some of the new tasks that the check would refuse beside others, each with the reason; {} for no more."""
+    """Return some of the new tasks that the check would refuse beside others, each with the reason;
+    {} for no more.
+    """
     for issue in find_leaks(taskset):
         if issue.level is IssueLevel.REFUSE and issue.rule in _REFUSED:
             own = [id_ for id_ in new if id_ in issue.tasks]
@@ -128,14 +153,15 @@ def find_shortage(taskset: TaskSet) -> str:
     if not empty:
         return ""
     return (
-        f"There is no task in {' and '.join(empty)} yet, and `evolvable evolve taskset check` refuses the task set"
-        " until tasks"
-        " of another session are added: what is learned from one is chosen by another."
+        f"There is no task in {' and '.join(empty)} yet, and `evolvable evolve taskset check` "
+        "refuses the task set until tasks of another session are added: what is learned from one "
+        "is chosen by another."
     )
 
 
 def choose_categories(taskset: TaskSet, projects: Mapping[str, str]) -> dict[str, str]:
-    """Return the category of each new task: its project where several sessions have it, else `other`.
+    """Return the category of each new task: its project where several sessions have it, else
+    `other`.
 
     A task alone in `other` joins the largest category. projects: of the new tasks, by id.
     """
@@ -144,7 +170,9 @@ def choose_categories(taskset: TaskSet, projects: Mapping[str, str]) -> dict[str
     for task in taskset.tasks:
         # Groups and not tasks: five tasks of one session are one.
         members[projects.get(task.id, task.category)].add(groups[task.id])
-    chosen = {id_: name if len(members[name]) >= _MIN_MEMBERS else OTHER for id_, name in projects.items()}
+    chosen = {
+        id_: name if len(members[name]) >= _MIN_MEMBERS else OTHER for id_, name in projects.items()
+    }
     sizes: dict[str, set[str]] = defaultdict(set)
     for task in taskset.tasks:
         sizes[chosen.get(task.id, task.category)].add(groups[task.id])

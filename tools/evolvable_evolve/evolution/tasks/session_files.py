@@ -1,4 +1,6 @@
-"""Make the files of a task that a command checks: the workspace as it was, and the tests as the work left them."""
+"""Make the files of a task that a command checks: the workspace as it was, and the tests as the
+work left them.
+"""
 
 import io
 import zipfile
@@ -17,11 +19,30 @@ ARCHIVE = "project.zip"
 _MAX_PLAIN = 30  # files of a workspace that are stored one by one; more are packed into one archive
 _UNPACK = ["python3", "-m", "zipfile", "-e", ARCHIVE, "."]
 # Left out by name, because a private key looks like any text.
-_SECRET_FILES = (".env", ".pem", ".key", ".p12", ".pfx", "id_rsa", "id_ed25519", ".netrc", ".npmrc", ".pypirc")
+_SECRET_FILES = (
+    ".env",
+    ".pem",
+    ".key",
+    ".p12",
+    ".pfx",
+    "id_rsa",
+    "id_ed25519",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+)
 _TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "testdata"))
 # Names by which test runners find tests, in several languages.
 _TEST_WORDS = ("test_", "_test.", ".test.", ".spec.", "_spec.", "conftest.py")
-_CONFIGURATION = ("pytest.ini", "tox.ini", "setup.cfg", "noxfile.py", "jest.config", "vitest.config", ".mocharc")
+_CONFIGURATION = (
+    "pytest.ini",
+    "tox.ini",
+    "setup.cfg",
+    "noxfile.py",
+    "jest.config",
+    "vitest.config",
+    ".mocharc",
+)
 
 
 def _is_test(path: str) -> bool:
@@ -30,7 +51,9 @@ def _is_test(path: str) -> bool:
     return has_test_name or bool(_TEST_FOLDERS & set(folders))
 
 
-def command_files(library: Library, task: SessionTask) -> tuple[dict[str, Any], dict[str, bytes]] | str:
+def command_files(
+    library: Library, task: SessionTask
+) -> tuple[dict[str, Any], dict[str, bytes]] | str:
     """Return the record and the files of a task that a command checks, or why it cannot be made."""
     start, end = (_redact_files(library, files) for files in (task.start, task.end))
     changed = {path: data for path, data in end.items() if start.get(path) != data}
@@ -58,7 +81,9 @@ def command_files(library: Library, task: SessionTask) -> tuple[dict[str, Any], 
 
 
 def _redact_files(library: Library, files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return files without those that hold secrets by their names, and without the secrets in the others."""
+    """Return files without those that hold secrets by their names, and without the secrets in the
+    others.
+    """
     found = {}
     for path, data in files.items():
         name = path.rpartition("/")[2].casefold()
@@ -79,5 +104,7 @@ def _zip(files: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(files):  # with one date for all: equal files are equal bytes
-            archive.writestr(zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), files[path], zipfile.ZIP_DEFLATED)
+            archive.writestr(
+                zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), files[path], zipfile.ZIP_DEFLATED
+            )
     return buffer.getvalue()

@@ -1,4 +1,6 @@
-"""Make a task set of the tasks found in sessions, try its scorers, and propose it: a person decides in the inbox."""
+"""Make a task set of the tasks found in sessions, try its scorers, and propose it: a person decides
+in the inbox.
+"""
 
 import asyncio
 import json
@@ -39,20 +41,34 @@ from evolvable_evolve.evolution.tasks.session_completion import (
     same_words,
 )
 from evolvable_evolve.evolution.tasks.session_files import CHECK_SCRIPT, command_files
-from evolvable_evolve.evolution.tasks.session_tasks import CheckKind, NoTask, SessionTask, find_session_tasks
+from evolvable_evolve.evolution.tasks.session_tasks import (
+    CheckKind,
+    NoTask,
+    SessionTask,
+    find_session_tasks,
+)
 from evolvable_store import MAX_FILES, MAX_RESOURCE, File
 from evolvable_store.errors import EvolvableError, InvalidArgument, quote_text
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, slugify
 from evolvable_store.workingcopy import commit_files, recent_commits
 from evolvable_tools import Caller, Library, verbs
 from evolvable_tools.outcomes import own_part
-from evolvable_tools.sessions import NoTranscript, Session, TranscriptNotRead, UnreadableMessages, read_session
+from evolvable_tools.sessions import (
+    NoTranscript,
+    Session,
+    TranscriptNotRead,
+    UnreadableMessages,
+    read_session,
+)
 from evolvable_tools.verbs import copied_from
 
 SESSION_SOURCE = "session:"
 """The beginning of the source of a task that was found in a session."""
 
-RUBRIC = "The answer does what the task asks, and what the correction says that a person made (expected)."
+RUBRIC = (
+    "The answer does what the task asks, and what the correction says that a person made "
+    "(expected)."
+)
 
 # A repository beyond it is not copied once for each task.
 MAX_TREE_FILES, MAX_TREE_BYTES = 5_000, 8 * 2**20
@@ -85,8 +101,8 @@ class FoundSessionTask:
 
 @dataclass(frozen=True)
 class SessionTaskSet:
-    """Outcome of a search for tasks in sessions. left_out: reasons why sessions gave no task, with their numbers.
-    proposal: None without tasks.
+    """Outcome of a search for tasks in sessions. left_out: reasons why sessions gave no task, with
+    their numbers. proposal: None without tasks.
 
     shortage: what the task set lacks for its check, '' for nothing.
     """
@@ -101,10 +117,11 @@ class SessionTaskSet:
 
 @dataclass
 class SessionDraft:
-    """A task set that is not proposed yet: its files and the outcome of the sessions. base: the version it adds to.
+    """A task set that is not proposed yet: its files and the outcome of the sessions. base: the
+    version it adds to.
 
-    projects: the name of the project that each new task is from, by its id. links: by task, the folders of its
-    project's dependencies: the path in the workspace -> the path on this machine.
+    projects: the name of the project that each new task is from, by its id. links: by task, the
+    folders of its project's dependencies: the path in the workspace -> the path on this machine.
     """
 
     ref: Ref
@@ -129,16 +146,19 @@ class SessionDraft:
         return SessionTaskSet(str(self.ref), self.sessions, self.found, left_out, shortage=shortage)
 
 
-def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str = "session-tasks") -> SessionDraft:
+def draft_from_sessions(
+    library: Library, transcripts: Iterable[Path], name: str = "session-tasks"
+) -> SessionDraft:
     """Return the tasks in these transcripts as a task set; nothing is run or stored.
 
-    Texts are redacted, also those of files. The library's environment of this name stays as it is, and a task that it
-    has already is not added again. Raises InvalidArgument for a name that is none and for a set of folders, and
-    InvalidTaskSet.
+    Texts are redacted, also those of files. The library's environment of this name stays as it is,
+    and a task that it has already is not added again. Raises InvalidArgument for a name that is
+    none and for a set of folders, and InvalidTaskSet.
     """
     if slugify(name) != name:
         raise InvalidArgument(
-            f"{quote_text(name)} is no name of an environment.", f"Such as {slugify(name) or 'tasks'}."
+            f"{quote_text(name)} is no name of an environment.",
+            f"Such as {slugify(name) or 'tasks'}.",
         )
     ref = Ref(Kind.ENVIRONMENT, name, USER_SCOPE)
     head = library.store.head_or_none(ref)
@@ -183,35 +203,52 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
 
 
 def _modified_time(path: Path) -> float:
-    """Return when a file was last written: of several that have the same work, the first has the task."""
+    """Return when a file was last written: of several that have the same work, the first has the
+    task.
+    """
     try:
         return path.stat().st_mtime
     except (OSError, ValueError):
         return 0.0
 
 
-def read_trees(session: Session, commit_id: str) -> tuple[Mapping[str, bytes], Mapping[str, bytes] | None]:
-    """Return the files of the commit that a session began at, and of the one that its work made, None without it.
+def read_trees(
+    session: Session, commit_id: str
+) -> tuple[Mapping[str, bytes], Mapping[str, bytes] | None]:
+    """Return the files of the commit that a session began at, and of the one that its work made,
+    None without it.
 
-    The first is the commit that the client records, else the parent of the one that was made, else the newest before
-    the session began. Nothing where there is no repository any more. Raises TreeTooLarge.
+    The first is the commit that the client records, else the parent of the one that was made, else
+    the newest before the session began. Nothing where there is no repository any more. Raises
+    TreeTooLarge.
     """
-    folder = Path(session.project) if session.project and Path(session.project).is_absolute() else None
+    folder = (
+        Path(session.project) if session.project and Path(session.project).is_absolute() else None
+    )
     if folder is None or not folder.is_dir():
         return {}, None
     commits = list(recent_commits(folder))
-    own = next((commit for commit in commits if commit_id and commit.id.startswith(commit_id)), None)
+    own = next(
+        (commit for commit in commits if commit_id and commit.id.startswith(commit_id)), None
+    )
     begun = session.commit or (own.parent if own else "")
     # Clients that record no commit: the newest before the session is the best guess.
     if not begun and session.started is not None:
         begun = next((commit.id for commit in commits if commit.at <= session.started), "")
     limits = (MAX_TREE_FILES, MAX_TREE_BYTES)
     tree = commit_files(folder, begun, *limits) if begun else None
-    return tree or {}, commit_files(folder, own.id, *limits) if own and tree is not None else None
+    return tree or {}, commit_files(
+        folder,
+        own.id,
+        *limits,
+    ) if own and tree is not None else None
 
 
-def sessions_behind_proposals(library: Library, refs: Sequence[Ref] | None = None) -> frozenset[str]:
-    """Return the sessions whose evidence led to proposals for these resources, by default for any resource.
+def sessions_behind_proposals(
+    library: Library, refs: Sequence[Ref] | None = None
+) -> frozenset[str]:
+    """Return the sessions whose evidence led to proposals for these resources, by default for any
+    resource.
 
     Proposals for the original of a copy count for the copy.
     """
@@ -234,7 +271,9 @@ def sessions_behind_proposals(library: Library, refs: Sequence[Ref] | None = Non
 
 
 def _with_originals(library: Library, refs: Sequence[Ref]) -> Iterator[Ref]:
-    """Yield resources and those that they are copies of: a copy contains what its original learned."""
+    """Yield resources and those that they are copies of: a copy contains what its
+    original learned.
+    """
     waiting, seen = list(refs), set[Ref]()
     while waiting:
         requested = waiting.pop()
@@ -252,19 +291,28 @@ def _with_originals(library: Library, refs: Sequence[Ref]) -> Iterator[Ref]:
 def _known_ids(ref: Ref, files: Mapping[str, bytes]) -> set[str]:
     """Return the ids of the tasks that an environment has already, none where it has no tasks.
 
-    Raises InvalidTaskSet, and InvalidArgument for a set of folders, whose tasks a file of lines would hide.
+    Raises InvalidTaskSet, and InvalidArgument for a set of folders, whose tasks a file of lines
+    would hide.
     """
     if LINES in files:
         return {task.id for task in read_taskset(ref.name, files).tasks}
     if task_folders(files):
-        raise InvalidArgument(f"{ref} has a folder for each task.", f"Tasks are added to {LINES} alone; name another.")
+        raise InvalidArgument(
+            f"{ref} has a folder for each task.", f"Tasks are added to {LINES} alone; name another."
+        )
     return set()
 
 
 def _add(
-    draft: SessionDraft, task: SessionTask, content: tuple[dict[str, Any], dict[str, bytes]] | str, learned: bool
+    draft: SessionDraft,
+    task: SessionTask,
+    content: tuple[dict[str, Any], dict[str, bytes]] | str,
+    learned: bool,
 ) -> None:
-    """Add a task to the draft, or count why not. learned: its session led to a proposal, so it is never a test."""
+    """Add a task to the draft, or count why not.
+
+    learned: its session led to a proposal, so it is never a test.
+    """
     if isinstance(content, str):
         draft.left_out[content] += 1
         return
@@ -282,7 +330,16 @@ def _add(
     # A person's file may lack its last line break.
     lines += b"\n" if lines and not lines.endswith(b"\n") else b""
     now = {**head, **draft.files, **files, LINES: lines + line.encode() + b"\n"}
-    if len(now) > MAX_FILES or sum(map(len, now.values())) > MAX_RESOURCE:
+    if (
+        len(now) > MAX_FILES
+        or sum(
+            map(
+                len,
+                now.values(),
+            )
+        )
+        > MAX_RESOURCE
+    ):
         draft.left_out["the task set is full"] += 1
         return
     # Each task is read at once: one that is no task must not spoil the whole set.
@@ -293,7 +350,9 @@ def _add(
         return
     draft.files = now
     check = (
-        " ".join((*task.options, *task.argv)) if task.argv else f"a judge, by the correction: {task.correction[:200]}"
+        " ".join((*task.options, *task.argv))
+        if task.argv
+        else f"a judge, by the correction: {task.correction[:200]}"
     )
     summary = (task.id, task.session, task.prompt[:400], check, len(task.start), task.accepted)
     draft.found.append(FoundSessionTask(*summary, split=split.get("split", "auto")))
@@ -310,32 +369,52 @@ def _add_judged(draft: SessionDraft, tasks: Sequence[SessionTask], learned: froz
     """Add the tasks that a judge scores, with the answers of all sessions that asked the same."""
     before = draft.taskset if LINES in draft.files else None
     existing = (
-        {(same_words(task.prompt), same_words(task.expected or "")) for task in before.tasks} if before else set()
+        {(same_words(task.prompt), same_words(task.expected or "")) for task in before.tasks}
+        if before
+        else set()
     )
-    fresh = [task for task in tasks if (same_words(task.prompt), same_words(task.correction)) not in existing]
+    fresh = [
+        task
+        for task in tasks
+        if (same_words(task.prompt), same_words(task.correction)) not in existing
+    ]
     draft.left_out.update(["the task set has it already"] * (len(tasks) - len(fresh)))
     counts = count_known_answers(before, RUBRIC)
     # Bad answers of other prompts before the reworded ones: they differ in substance.
     for judged_task in complete_from_birth(complete_bad(join_answers(fresh), counts[1]), counts):
         args = {"rubric": RUBRIC, "good": judged_task.good, "bad": judged_task.bad}
-        record = {"expected": judged_task.task.correction, "scorer": {"type": "judge", "args": args}}
+        record = {
+            "expected": judged_task.task.correction,
+            "scorer": {"type": "judge", "args": args},
+        }
         _add(draft, judged_task.task, (record, {}), not learned.isdisjoint(judged_task.sessions))
 
 
 def _settle(draft: SessionDraft) -> None:
-    """Leave out what the check of the task set would refuse, and put the new tasks into categories."""
+    """Leave out what the check of the task set would refuse, and put the new tasks into
+    categories.
+    """
     # Leaving a task out can show the next fault.
-    while draft.found and (refused := find_refused(draft.taskset, [found_task.id for found_task in draft.found])):
+    while draft.found and (
+        refused := find_refused(draft.taskset, [found_task.id for found_task in draft.found])
+    ):
         _leave_out(draft, refused)
     taskset = draft.taskset if draft.found else None
     judged = (
-        [task.id for task in taskset.tasks if task.scorer.type == "judge" and task.id in draft.projects]
+        [
+            task.id
+            for task in taskset.tasks
+            if task.scorer.type == "judge" and task.id in draft.projects
+        ]
         if taskset
         else []
     )
     count = min(count_known_answers(taskset, RUBRIC))
     if judged and count < MIN_KNOWN_ANSWERS:
-        why = f"a judge needs {MIN_KNOWN_ANSWERS} known good and bad answers, and all sessions together have {count}"
+        why = (
+            f"a judge needs {MIN_KNOWN_ANSWERS} known good and bad answers, and all sessions "
+            f"together have {count}"
+        )
         _leave_out(draft, dict.fromkeys(judged, why))
     if draft.found:
         categories = choose_categories(draft.taskset, draft.projects)
@@ -351,7 +430,11 @@ def _in_category(line: str, categories: Mapping[str, str]) -> str:
 
 
 def _lines(draft: SessionDraft) -> list[str]:
-    return [line for line in split_lines(draft.files.get(LINES, b"").decode("utf-8-sig")) if line.strip()]
+    return [
+        line
+        for line in split_lines(draft.files.get(LINES, b"").decode("utf-8-sig"))
+        if line.strip()
+    ]
 
 
 def _write_lines(draft: SessionDraft, lines: Iterable[str]) -> None:
@@ -359,10 +442,11 @@ def _write_lines(draft: SessionDraft, lines: Iterable[str]) -> None:
 
 
 async def try_checks(draft: SessionDraft, scoring: TaskSetScorer) -> None:
-    """Run the check of each new task on the files before and after the work; leave out checks that do not distinguish
-    them.
+    """Run the check of each new task on the files before and after the work; leave out checks that
+    do not distinguish them.
 
-    A person has to have approved the commands. Judges are not asked: a run calibrates them before it spends anything.
+    A person has to have approved the commands. Judges are not asked: a run calibrates them before
+    it spends anything.
     """
     taskset = draft.taskset
     new, places = {found_task.id for found_task in draft.found}, asyncio.Semaphore(MAX_CONCURRENT)
@@ -375,13 +459,19 @@ async def try_checks(draft: SessionDraft, scoring: TaskSetScorer) -> None:
     _settle(draft)
     tried = {task.id for task in own}
     draft.found = [
-        replace(found_task, tried="fails before, passes after") if found_task.id in tried else found_task
+        replace(found_task, tried="fails before, passes after")
+        if found_task.id in tried
+        else found_task
         for found_task in draft.found
     ]
 
 
-async def _try_check(taskset: TaskSet, task: Task, scoring: TaskSetScorer, places: asyncio.Semaphore) -> str:
-    """Return why a check is worth nothing here, '' when it fails before the work and passes after it, twice."""
+async def _try_check(
+    taskset: TaskSet, task: Task, scoring: TaskSetScorer, places: asyncio.Semaphore
+) -> str:
+    """Return why a check is worth nothing here, '' when it fails before the work and passes after
+    it, twice.
+    """
     after = parse_known_answer(sample_list(task.scorer.args["good"])[0], good=True)
     before = KnownAnswer("", {}, good=False)
     async with places:
@@ -393,21 +483,34 @@ async def _try_check(taskset: TaskSet, task: Task, scoring: TaskSetScorer, place
             ]
         except (ScorerError, WorkspaceError):
             return "its check cannot be run here"
-    return "" if values == [0.0, 1.0, 1.0] else "its check does not tell the files before and after the work apart"
+    return (
+        ""
+        if values == [0.0, 1.0, 1.0]
+        else "its check does not tell the files before and after the work apart"
+    )
 
 
 def _leave_out(draft: SessionDraft, refused: Mapping[str, str]) -> None:
     """Remove new tasks from a draft and count why. refused: the reason of each, by id."""
     draft.left_out.update(refused.values())
     starts = tuple(f"{folder}/{id_}/" for id_ in refused for folder in ("work", "checks"))
-    draft.files = {path: data for path, data in draft.files.items() if not starts or not path.startswith(starts)}
-    _write_lines(draft, [line for line in _lines(draft) if json.loads(line)["id"] not in refused])
+    draft.files = {
+        path: data
+        for path, data in draft.files.items()
+        if not starts or not path.startswith(starts)
+    }
+    _write_lines(
+        draft,
+        [line for line in _lines(draft) if json.loads(line)["id"] not in refused],
+    )
     draft.found = [found_task for found_task in draft.found if found_task.id not in refused]
     draft.projects = {id_: project for id_, project in draft.projects.items() if id_ not in refused}
 
 
 def propose_session_tasks(library: Library, caller: Caller, draft: SessionDraft) -> SessionTaskSet:
-    """Propose the task set, which waits in the inbox whatever the policy; nothing is proposed without a task."""
+    """Propose the task set, which waits in the inbox whatever the policy; nothing is proposed
+    without a task.
+    """
     outcome = draft.outcome
     if draft.found:
         reason = f"{len(draft.found)} tasks from {draft.sessions} sessions"
@@ -422,16 +525,25 @@ class LearnedFrom(EvolvableError):
 
 
 def refuse_learned_sessions(library: Library, taskset: TaskSet, refs: Sequence[Ref]) -> None:
-    """Raise LearnedFrom where a task of val or test is from a session that led to a proposal for these resources."""
-    own = [task for task in taskset.tasks if task.split is not Split.TRAIN and task.source.startswith(SESSION_SOURCE)]
+    """Raise LearnedFrom where a task of val or test is from a session that led to a proposal for
+    these resources.
+    """
+    own = [
+        task
+        for task in taskset.tasks
+        if task.split is not Split.TRAIN and task.source.startswith(SESSION_SOURCE)
+    ]
     if not own:
         return
     learned = {"-".join(session.split()) for session in sessions_behind_proposals(library, refs)}
     found = [task for task in own if task.source.removeprefix(SESSION_SOURCE) in learned]
     if found:
-        names = ", ".join(task.id for task in found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+        names = ", ".join(task.id for task in found[:5]) + (
+            f" and {len(found) - 5} more" if len(found) > 5 else ""
+        )
         raise LearnedFrom(
-            f"{names} {'is' if len(found) == 1 else 'are'} in val or test and from sessions that led to proposals for"
-            f" {', '.join(map(str, refs))}: what was learned from a session is not tested on it.",
+            f"{names} {'is' if len(found) == 1 else 'are'} in val or test and from sessions that "
+            f"led to proposals for {', '.join(map(str, refs))}: what was learned from a session "
+            "is not tested on it.",
             f'Write "split": "train" on {"it" if len(found) == 1 else "them"}.',
         )

@@ -1,8 +1,10 @@
-"""Find tasks in finished sessions: what a person asked for, how the work was checked, and what the files were.
+"""Find tasks in finished sessions: what a person asked for, how the work was checked, and what the
+files were.
 
-Deterministic; no model is asked, nothing is run. A session is hostile input: only words that a person typed become a
-prompt, or a fixed sentence with the check; a check is of a known kind, and a path that leads out of the project ends
-the attempt. Every session without a task has a reason, so that a person can see why most give none.
+Deterministic; no model is asked, nothing is run. A session is hostile input: only words that a
+person typed become a prompt, or a fixed sentence with the check; a check is of a known kind, and a
+path that leads out of the project ends the attempt. Every session without a task has a reason, so
+that a person can see why most give none.
 """
 
 import hashlib
@@ -14,11 +16,22 @@ from enum import StrEnum
 from evolvable_evolve.evolution.tasks.check_commands import CheckLine, check_result, read_check
 from evolvable_evolve.evolution.tasks.file_replay import REDACTED, FileReplay
 from evolvable_store.workingcopy import TreeTooLarge
-from evolvable_tools.outcomes import ToolCall, accepts, calls_of, corrects, git_command, is_check, only_looks, undoes
+from evolvable_tools.outcomes import (
+    ToolCall,
+    accepts,
+    calls_of,
+    corrects,
+    git_command,
+    is_check,
+    only_looks,
+    undoes,
+)
 from evolvable_tools.sessions import Session, Span, command_line
 
 MIN_PROMPT, MAX_PROMPT = 20, 6_000
-"""Characters of a prompt: a shorter one depends on what was said before, a longer one is a pasted text."""
+"""Characters of a prompt: a shorter one depends on what was said before, a longer one is a pasted
+text.
+"""
 
 MAX_ANSWER = 8_000
 """The most characters of an answer that a judge compares."""
@@ -28,8 +41,10 @@ MAX_WINDOWS = 10
 
 # Beginnings of a prompt that cannot be understood without the one before it.
 _LEANING = re.compile(
-    r"^\W*(?:and|also|now|then|next|again|yes|yep|ok|okay|no|nope|go on|continue|proceed|same|do (?:it|that|the same)|"
-    r"(?:please\s+)?(?:fix|commit|undo|revert|try|do|change|move|rename|remove|delete|run|test)\s+(?:it|that|this|them|those|these))\b",
+    r"^\W*(?:and|also|now|then|next|again|yes|yep|ok|okay|no|nope|go on|continue|proceed|same|do "
+    r"(?:it|that|the "
+    r"same)|(?:please\s+)?(?:fix|commit|undo|revert|try|do|change|move|rename|remove|delete|run|"
+    r"test)\s+(?:it|that|this|them|those|these))\b",
     re.IGNORECASE,
 )
 # The first line that `git commit` prints: [branch id].
@@ -43,15 +58,18 @@ class CheckKind(StrEnum):
     """A command that failed before the work and succeeded after it, tests above all."""
 
     CORRECTION = "correction"
-    """A judge compares with the correction that the person made and with the answer that they accepted."""
+    """A judge compares with the correction that the person made and with the answer that they
+    accepted.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTask:
-    """One task of a session. turn: of the prompt. argv: of the check by exit code. accepted: the person accepted it.
+    """One task of a session. turn: of the prompt. argv: of the check by exit code. accepted: the
+    person accepted it.
 
-    options: folder, variables and path of the check. start, end: the files before and after the work. correction, good,
-    bad: of a task that a judge scores.
+    options: folder, variables and path of the check. start, end: the files before and after the
+    work. correction, good, bad: of a task that a judge scores.
     """
 
     id: str
@@ -80,13 +98,16 @@ class NoTask:
 
 
 ReadTrees = Callable[[Session, str], tuple[Mapping[str, bytes], Mapping[str, bytes] | None]]
-"""Returns the files that a session began with, as far as a repository has them, and those of the commit that it made.
+"""Returns the files that a session began with, as far as a repository has them, and those of the
+commit that it made.
 
 The second argument is that commit, abbreviated, '' where none was made. Raises TreeTooLarge.
 """
 
 
-def no_trees(session: Session, commit_id: str) -> tuple[Mapping[str, bytes], Mapping[str, bytes] | None]:
+def no_trees(
+    session: Session, commit_id: str
+) -> tuple[Mapping[str, bytes], Mapping[str, bytes] | None]:
     """Return no files, for sessions without a repository."""
     return {}, None
 
@@ -94,8 +115,8 @@ def no_trees(session: Session, commit_id: str) -> tuple[Mapping[str, bytes], Map
 def find_session_tasks(session: Session, trees: ReadTrees = no_trees) -> list[SessionTask | NoTask]:
     """Return the tasks of a session, or why there is none.
 
-    A prompt is a task where a command or a correction checks the work. Each further window in which a check failed and
-    then succeeded is one as well, with a prompt that names the check.
+    A prompt is a task where a command or a correction checks the work. Each further window in which
+    a check failed and then succeeded is one as well, with a prompt that names the check.
     """
     # Its prompt is a product's own and no person's.
     if session.reviewing:
@@ -124,7 +145,9 @@ def find_session_tasks(session: Session, trees: ReadTrees = no_trees) -> list[Se
         if REDACTED not in prompt_span.text:
             found += _window_tasks(work, isinstance(task, SessionTask), MAX_WINDOWS - len(found))
     # The most telling reason: that nothing checks the work holds of most prompts.
-    best = next((why for why in reasons if why != "nothing checks the work"), "nothing checks the work")
+    best = next(
+        (why for why in reasons if why != "nothing checks the work"), "nothing checks the work"
+    )
     return list(found) or [NoTask(session.session_id, best)]
 
 
@@ -150,7 +173,10 @@ def _check_runs(calls: Sequence[ToolCall], project: str | None) -> Iterator[_Che
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The work that one prompt led to. later: what the person typed after it. calls, runs: of the whole session."""
+    """The work that one prompt led to.
+
+    later: what the person typed after it. calls, runs: of the whole session.
+    """
 
     session: Session
     prompt_span: Span
@@ -165,12 +191,23 @@ class _Work:
 
     def undone_after(self, at: int) -> str:
         """Return how the work up to a place was lost or rejected, '' where it was not."""
-        if any(_takes_back(call) for call in self.calls if call.span.index > at and not call.has_failed):
+        if any(
+            _takes_back(call) for call in self.calls if call.span.index > at and not call.has_failed
+        ):
             return "the work was taken back later"
-        return "the person corrected the work afterwards" if self.later and corrects(self.later[0].text) else ""
+        return (
+            "the person corrected the work afterwards"
+            if self.later and corrects(self.later[0].text)
+            else ""
+        )
 
     def task(
-        self, first: int, last: _CheckRun, prompt: str, tree: Mapping[str, bytes], left: Mapping[str, bytes] | None
+        self,
+        first: int,
+        last: _CheckRun,
+        prompt: str,
+        tree: Mapping[str, bytes],
+        left: Mapping[str, bytes] | None,
     ) -> SessionTask | str:
         """Return the task whose work is between two places, or why its files are unknown."""
         files = FileReplay(self.session.project, tree)
@@ -182,7 +219,11 @@ class _Work:
             return files.problem
         start = {**tree, **{path: text.encode() for path, text in files.start.items()}}
         # The commit has the files exactly, and the session only those that it showed.
-        end = left if left is not None else {**tree, **{path: text.encode() for path, text in files.now.items()}}
+        end = (
+            left
+            if left is not None
+            else {**tree, **{path: text.encode() for path, text in files.now.items()}}
+        )
         if left is None and not files.whole:
             return "the files that the work changed are not all known"
         if start == end:
@@ -221,10 +262,14 @@ def _task_id(session: Session, turn: int, window: str = "") -> str:
 
 
 def _checked_task(work: _Work) -> SessionTask | str | None:
-    """Return the task of one prompt whose work a command checked, why it is none, or None without such a check."""
+    """Return the task of one prompt whose work a command checked, why it is none, or None without
+    such a check.
+    """
     own, prompt_span = work.own, work.prompt_span
     if not own:
-        some = any(_is_check_call(call) for call in work.calls if call.span.turn == prompt_span.turn)
+        some = any(
+            _is_check_call(call) for call in work.calls if call.span.turn == prompt_span.turn
+        )
         return "its check is no single command that can be run alone" if some else None
     # The last run with a known result; a filter may hide that of the very last.
     last = next((run for run in reversed(own) if run.passed is not None), own[-1])
@@ -233,13 +278,22 @@ def _checked_task(work: _Work) -> SessionTask | str | None:
     if not last.passed:
         return "its check still fails at the end"
     # Passing from the start, it may have nothing to do with the work.
-    if not any(run.check == last.check and run.passed is False for run in work.runs if run.at < last.at):
+    if not any(
+        run.check == last.check and run.passed is False for run in work.runs if run.at < last.at
+    ):
         return "its check never failed, so it may say nothing of the work"
-    if why := work.undone_after(last.at) or _prompt_problem(prompt_span.text.strip(), prompt_span.turn <= 1):
+    if why := work.undone_after(last.at) or _prompt_problem(
+        prompt_span.text.strip(), prompt_span.turn <= 1
+    ):
         return why
     # The commit may be made in a later turn.
     commit_id = next(
-        (name for call in work.calls if call.span.turn >= prompt_span.turn and (name := _commit_made(call))), ""
+        (
+            name
+            for call in work.calls
+            if call.span.turn >= prompt_span.turn and (name := _commit_made(call))
+        ),
+        "",
     )
     try:
         tree, left = work.trees(work.session, commit_id)
@@ -249,7 +303,8 @@ def _checked_task(work: _Work) -> SessionTask | str | None:
 
 
 WINDOW_PROMPT = (
-    "The check `{check}` fails in this project. Find out why, and repair the project. Leave the check as it is."
+    "The check `{check}` fails in this project. Find out why, and repair the project. Leave the "
+    "check as it is."
 )
 
 
@@ -265,7 +320,9 @@ def _window_tasks(work: _Work, prompted: bool, most: int) -> list[SessionTask]:
     for run in own:
         if not run.passed:
             failing.setdefault(run.check, run)
-        elif (first := failing.pop(run.check, None)) is not None and not (prompted and run is own[-1]):
+        elif (first := failing.pop(run.check, None)) is not None and not (
+            prompted and run is own[-1]
+        ):
             windows.append((first, run))
     if not windows or work.undone_after(windows[-1][1].at):
         return []
@@ -273,7 +330,10 @@ def _window_tasks(work: _Work, prompted: bool, most: int) -> list[SessionTask]:
         tree, _ = work.trees(work.session, "")
     except TreeTooLarge:
         return []
-    found = (work.task(first.at, last, WINDOW_PROMPT.format(check=last.check), tree, None) for first, last in windows)
+    found = (
+        work.task(first.at, last, WINDOW_PROMPT.format(check=last.check), tree, None)
+        for first, last in windows
+    )
     return [task for task in found if isinstance(task, SessionTask)][: max(0, most)]
 
 
@@ -287,7 +347,11 @@ def _takes_back(call: ToolCall) -> bool:
 
 def _commit_made(call: ToolCall) -> str:
     # A failed commit prints no id of its own.
-    if call.result is None or call.has_failed or not any(git_command(command) == "commit" for command in call.commands):
+    if (
+        call.result is None
+        or call.has_failed
+        or not any(git_command(command) == "commit" for command in call.commands)
+    ):
         return ""
     match = _COMMIT.search(call.result.text[:4_000])
     return match[1] if match else ""
@@ -296,23 +360,39 @@ def _commit_made(call: ToolCall) -> str:
 def _corrected_task(
     session: Session, prompt_span: Span, later: Sequence[Span], calls: Sequence[ToolCall]
 ) -> SessionTask | str | None:
-    """Return the task of a prompt whose answer the person corrected and whose second answer they accepted.
+    """Return the task of a prompt whose answer the person corrected and whose second answer they
+    accepted.
 
-    A correction says what a right answer does; an acceptance alone says nothing that could be checked.
+    A correction says what a right answer does; an acceptance alone says nothing that could be
+    checked.
     """
     if len(later) < 2 or not corrects(later[0].text) or not accepts(later[1].text):
         return None
     turns = (prompt_span.turn, later[0].turn)
-    if any(call.span.turn in turns and not only_looks(command_line(call.span.input or {})) for call in calls):
+    if any(
+        call.span.turn in turns and not only_looks(command_line(call.span.input or {}))
+        for call in calls
+    ):
         return None  # the work is in files, not in the answer
     bad, good = (_answer(session, turn) for turn in turns)
     correction = later[0].text.strip()
-    if not bad or not good or bad == good or max(len(bad), len(good)) > MAX_ANSWER or REDACTED in good + correction:
+    if (
+        not bad
+        or not good
+        or bad == good
+        or max(len(bad), len(good)) > MAX_ANSWER
+        or REDACTED in good + correction
+    ):
         return "the answers cannot be compared"
     if why := _prompt_problem(prompt_span.text.strip(), prompt_span.turn <= 1):
         return why
     details = (prompt_span.turn, prompt_span.text.strip(), CheckKind.CORRECTION, True)
-    about = (_task_id(session, prompt_span.turn), session.session_id, session.client, session.project)
+    about = (
+        _task_id(session, prompt_span.turn),
+        session.session_id,
+        session.client,
+        session.project,
+    )
     return SessionTask(*about, *details, correction=correction, good=good, bad=bad)
 
 
@@ -320,7 +400,10 @@ def _answer(session: Session, turn: int) -> str:
     parts = [
         span.text.strip()
         for span in session.spans
-        if span.turn == turn and span.role == "assistant" and span.input is None and span.agent is None
+        if span.turn == turn
+        and span.role == "assistant"
+        and span.input is None
+        and span.agent is None
     ]
     # A turn may have several texts, and the last is its answer.
     return parts[-1] if parts else ""

@@ -1,4 +1,6 @@
-"""Near-duplicate tasks by their text: sketches that can be compared, and groups that must stay together."""
+"""Near-duplicate tasks by their text: sketches that can be compared, and groups that must stay
+together.
+"""
 
 import hashlib
 import re
@@ -43,7 +45,9 @@ class TextSketch:
     words: str
     triples: tuple[int, ...]
     core_words: str = ""
-    """A hash of the words without those of courtesy; '' where that is `words`, and in records of earlier versions."""
+    """A hash of the words without those of courtesy; '' where that is `words`, and in records of
+    earlier versions.
+    """
     form: str = ""
     """A hash of the form of the task among those of its set, '' where no other has it."""
     shape: tuple[int, ...] = ()
@@ -62,18 +66,29 @@ class TextSketch:
         # So few triples say nothing: one changed word changes half of them.
         if len(words) < MIN_WORDS:
             return cls(whole, (), core_words)
-        return cls(whole, _lowest(" ".join(words[at : at + 3]) for at in range(len(words) - 2)), core_words)
+        return cls(
+            whole, _lowest(" ".join(words[at : at + 3]) for at in range(len(words) - 2)), core_words
+        )
 
     @classmethod
     def from_json(cls, record: Any) -> Self:
-        """Return the sketch that `to_json` gave. Raises ValueError, TypeError, KeyError for anything else."""
+        """Return the sketch that `to_json` gave.
+
+        Raises ValueError, TypeError, KeyError for anything else.
+        """
         texts = record["words"], record.get("asked", ""), record.get("form", "")
         numbers = tuple(record["triples"]), tuple(record.get("shape", ()))
         if not all(isinstance(text, str) for text in texts) or not all(
             isinstance(n, int) for own in numbers for n in own
         ):
             raise ValueError("no sketch of a text")
-        return cls(texts[0], numbers[0], texts[1], texts[2], numbers[1])
+        return cls(
+            texts[0],
+            numbers[0],
+            texts[1],
+            texts[2],
+            numbers[1],
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the sketch as a JSON value."""
@@ -85,8 +100,12 @@ class TextSketch:
 
     @property
     def names(self) -> set[str]:
-        """The hashes by which texts with the same words are found: two that share one are near-duplicates."""
-        return {self.words, self.core_words or self.words} | ({f"form {self.form}"} if self.form else set())
+        """The hashes by which texts with the same words are found: two that share one are
+        near-duplicates.
+        """
+        return {self.words, self.core_words or self.words} | (
+            {f"form {self.form}"} if self.form else set()
+        )
 
     @cached_property
     def _set(self) -> frozenset[int]:
@@ -102,14 +121,19 @@ class TextSketch:
         return bool(self.triples) and bool(other.triples) and _has_most(self._set, other._set)
 
     def is_within(self, other: "TextSketch") -> bool:
-        """Return whether all but little of the shorter of two texts is contained in the longer one.
+        """Return whether all but little of the shorter of two texts is contained in the
+        longer one.
 
-        Both sketches know all hashes up to the highest of a sketch that is cut off; only those are compared.
+        Both sketches know all hashes up to the highest of a sketch that is cut off; only those are
+        compared.
         """
         cut = [sketch.triples[-1] for sketch in (self, other) if len(sketch.triples) == _SKETCH]
         mine, theirs = self._set, other._set
         if cut:
-            mine, theirs = (frozenset(number for number in hashes if number <= min(cut)) for hashes in (mine, theirs))
+            mine, theirs = (
+                frozenset(number for number in hashes if number <= min(cut))
+                for hashes in (mine, theirs)
+            )
         fewer = min(len(mine), len(theirs))
         return fewer >= MIN_WORDS - 2 and len(mine & theirs) / fewer >= WITHIN
 
@@ -118,7 +142,10 @@ def _has_most(first: frozenset[int], second: frozenset[int]) -> bool:
     """Return whether two sets of lowest hashes are of texts with four of five triples in common."""
     # The lowest hashes of the union are a fair sample of all triples (a bottom-k sketch).
     lowest = sorted(first | second)[:_SKETCH]
-    return sum(1 for number in lowest if number in first and number in second) / len(lowest) >= NEAR_DUPLICATE
+    return (
+        sum(1 for number in lowest if number in first and number in second) / len(lowest)
+        >= NEAR_DUPLICATE
+    )
 
 
 def _lowest(triples: Iterable[str]) -> tuple[int, ...]:
@@ -126,13 +153,22 @@ def _lowest(triples: Iterable[str]) -> tuple[int, ...]:
 
 
 def _hash_words(words: Iterable[str]) -> str:
-    return hashlib.sha256(" ".join(words).encode("utf-8", "replace")).hexdigest()[:32]
+    return hashlib.sha256(
+        " ".join(words).encode(
+            "utf-8",
+            "replace",
+        )
+    ).hexdigest()[:32]
 
 
-def find_groups(texts: Mapping[str, str], named_groups: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the group of every text by its id: those that read alike, and those to which a person gave one name.
+def find_groups(
+    texts: Mapping[str, str], named_groups: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the group of every text by its id: those that read alike, and those to which a person
+    gave one name.
 
-    A group is named by the first of its ids. A person's names can only join detected groups, and not part them.
+    A group is named by the first of its ids. A person's names can only join detected groups, and
+    not part them.
 
     texts: the text of each task. named_groups: the group that a person named, by task; '' for none.
     """
@@ -140,8 +176,13 @@ def find_groups(texts: Mapping[str, str], named_groups: Mapping[str, str] | None
     return _join_groups(texts, find_forms([texts[id_] for id_ in ids]), named_groups or {})
 
 
-def _join_groups(texts: Mapping[str, str], forms: Sequence[Form], named_groups: Mapping[str, str]) -> dict[str, str]:
-    """Return groups: texts of one form, those with the same words, and those of one given name. forms: by sorted id."""
+def _join_groups(
+    texts: Mapping[str, str], forms: Sequence[Form], named_groups: Mapping[str, str]
+) -> dict[str, str]:
+    """Return groups: texts of one form, those with the same words, and those of one given name.
+
+    forms: by sorted id.
+    """
     ids = sorted(texts)
     leader = dict(zip(ids, ids, strict=True))
 
@@ -181,7 +222,8 @@ class Alike(StrEnum):
 
 @dataclass(frozen=True)
 class TaskKinds:
-    """Alike tasks of a set, by their ids. kinds: by the texts of tasks. groups: those that count as one.
+    """Alike tasks of a set, by their ids. kinds: by the texts of tasks. groups: those that count as
+    one.
 
     forms: of the prompts, for the record of opened tasks; '' and () where a form says nothing.
     """
@@ -192,15 +234,19 @@ class TaskKinds:
 
 
 def find_kinds(tasks: Iterable[Task], files: Mapping[str, bytes], alike: str = "") -> TaskKinds:
-    """Return which of these tasks are alike: in their prompts, and in the files that they begin with.
+    """Return which of these tasks are alike: in their prompts, and in the files that they begin
+    with.
 
-    alike: a person's word. Tasks of one kind are one group, except where the person said that they are all the kinds
-    there are, or only read alike: then tasks with the same words are one group, and those of one given group.
+    alike: a person's word. Tasks of one kind are one group, except where the person said that they
+    are all the kinds there are, or only read alike: then tasks with the same words are one group,
+    and those of one given group.
     """
     own = sorted(tasks, key=lambda task: task.id)
     texts = {task.id: task_text(task, files) for task in own}
     workspace_texts = [_workspace_text(task, files)[:_MAX_COMPARED] for task in own]
-    workspaces = [form.group for form in find_forms(workspace_texts)] if any(workspace_texts) else []
+    workspaces = (
+        [form.group for form in find_forms(workspace_texts)] if any(workspace_texts) else []
+    )
     # Equal requests with different files or another setup are different tasks.
     apart = [(workspaces[at] if workspaces else 0, task.setup) for at, task in enumerate(own)]
     forms = find_forms([task.prompt for task in own], apart)
@@ -225,9 +271,11 @@ def count_effective(groups: Iterable[str]) -> int:
 
 
 def describe_claim(tasks: Sequence[Task], alike: str = "") -> str:
-    """Return what a claim on these tasks is about, as a sentence; '' where no two of them are alike.
+    """Return what a claim on these tasks is about, as a sentence; '' where no two of them are
+    alike.
 
-    alike: a person's word. A kind is named by its category where no other kind has it, else by a task of it.
+    alike: a person's word. A kind is named by its category where no other kind has it, else by a
+    task of it.
     """
     kinds: dict[str, list[Task]] = {}
     for task in tasks:
@@ -235,9 +283,14 @@ def describe_claim(tasks: Sequence[Task], alike: str = "") -> str:
     if len(kinds) == len(tasks):
         return ""
     if alike == Alike.ALL_KINDS:
-        return f"The claim is about these kinds of tasks alone: {', '.join(sorted(_kind_names(kinds.values())))}."
+        return (
+            "The claim is about these kinds of tasks alone: "
+            f"{', '.join(sorted(_kind_names(kinds.values())))}."
+        )
     if alike == Alike.ONLY_WORDS:
-        return f"{len(tasks)} tasks read like {len(kinds)}; a person says that they only read alike."
+        return (
+            f"{len(tasks)} tasks read like {len(kinds)}; a person says that they only read alike."
+        )
     effective = count_effective(task.group or task.id for task in tasks)
     return f"Tasks that read alike count as one: the effective n is {effective} of {len(tasks)}."
 
@@ -246,7 +299,9 @@ def _kind_names(kinds: Collection[Sequence[Task]]) -> list[str]:
     categories = [{task.category for task in own} for own in kinds]
     used = Counter(name for own in categories for name in own)
     return [
-        next(iter(own)) if len(own) == 1 and used[next(iter(own))] == 1 else f"tasks like {tasks[0].id}"
+        next(iter(own))
+        if len(own) == 1 and used[next(iter(own))] == 1
+        else f"tasks like {tasks[0].id}"
         for own, tasks in zip(categories, kinds, strict=True)
     ]
 
@@ -258,7 +313,9 @@ def task_text(task: Task, files: Mapping[str, bytes]) -> str:
 
 def _workspace_text(task: Task, files: Mapping[str, bytes]) -> str:
     fixtures = task_fixtures(task, files)
-    text = "\n".join(f"{path}\n{data.decode('utf-8', 'replace')}" for path, data in sorted(fixtures.items()))
+    text = "\n".join(
+        f"{path}\n{data.decode('utf-8', 'replace')}" for path, data in sorted(fixtures.items())
+    )
     # A large workspace would make every comparison slow, and its beginning tells it.
     return text[:_MAX_FILE_TEXT]
 
@@ -283,7 +340,8 @@ def sketch_set(taskset: TaskSet) -> dict[str, TextSketch]:
 
 
 def sketches_to_record(taskset: TaskSet, sketches: Iterable[TextSketch]) -> tuple[TextSketch, ...]:
-    """Return the sketches as a look records them: without forms where a person said that tasks are independent.
+    """Return the sketches as a look records them: without forms where a person said that tasks are
+    independent.
 
     Sketches that were recorded with a form before count on.
     """

@@ -1,4 +1,6 @@
-"""Make a task set of a table: a CSV file, or lines of JSON, with a column for the question and one for the answer."""
+"""Make a task set of a table: a CSV file, or lines of JSON, with a column for the question and one
+for the answer.
+"""
 
 import csv
 import hashlib
@@ -11,7 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.evolution.executors import parse_strict_json
-from evolvable_evolve.evolution.tasks.reader import ENVIRONMENT_FILE, LINES, read_taskset, split_lines
+from evolvable_evolve.evolution.tasks.reader import (
+    ENVIRONMENT_FILE,
+    LINES,
+    read_taskset,
+    split_lines,
+)
 from evolvable_store import read_regular
 from evolvable_store.errors import InvalidArgument, quote_text
 from evolvable_store.resource import Kind, Ref, slugify
@@ -32,7 +39,10 @@ Made by `evolvable evolve taskset import`.
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """The columns of a table by their use. category, id: '' without a column for it. scorer: of every task."""
+    """The columns of a table by their use.
+
+    category, id: '' without a column for it. scorer: of every task.
+    """
 
     question: str
     answer: str
@@ -43,7 +53,10 @@ class TableColumns:
 
 @dataclass(frozen=True)
 class ImportedTable:
-    """A task set made of a table. skipped: rows that are empty, or repeat question and answer of an earlier row."""
+    """A task set made of a table.
+
+    skipped: rows that are empty, or repeat question and answer of an earlier row.
+    """
 
     ref: str
     tasks: int
@@ -52,14 +65,20 @@ class ImportedTable:
     proposal: int | None = None
 
 
-def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, dict[str, bytes], ImportedTable]:
-    """Return the environment that a table makes: its ref, its files, and how many rows became tasks.
+def read_table(
+    path: Path, columns: TableColumns, name: str = ""
+) -> tuple[Ref, dict[str, bytes], ImportedTable]:
+    """Return the environment that a table makes: its ref, its files, and how many rows became
+    tasks.
 
-    Raises InvalidArgument for a table that cannot be read, InvalidTaskSet with every row that is no task.
+    Raises InvalidArgument for a table that cannot be read, InvalidTaskSet with every row that is no
+    task.
     """
     called = name or slugify(path.stem) or "tasks"
     if slugify(called) != called:
-        raise InvalidArgument(f"{quote_text(called)} is no name of an environment.", f"Such as {slugify(called)}.")
+        raise InvalidArgument(
+            f"{quote_text(called)} is no name of an environment.", f"Such as {slugify(called)}."
+        )
     records, skipped, seen = list[dict[str, Any]](), 0, set[tuple[str, str]]()
     for row in table_rows(path):
         _check_columns(row, columns)
@@ -70,7 +89,10 @@ def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, 
         seen.add((question, answer))
         records.append(_record(row, question, answer, columns))
     lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    about = _ABOUT.format(name=called, table=json.dumps(path.name)[1:-1])
+    about = _ABOUT.format(
+        name=called,
+        table=json.dumps(path.name)[1:-1],
+    )
     files = {ENVIRONMENT_FILE: about.encode(), LINES: lines.encode("utf-8", "replace")}
     # Read once, so that every row that is no task is reported now.
     read_taskset(called, files)
@@ -79,12 +101,18 @@ def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, 
 
 
 def table_header(path: Path) -> list[str]:
-    """Return the names of a table's columns. Raises InvalidArgument for a table that cannot be read."""
+    """Return the names of a table's columns.
+
+    Raises InvalidArgument for a table that cannot be read.
+    """
     return list(next(iter(_rows(path, _read_text(path))), {}))
 
 
 def table_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a table by the names of its columns. Raises InvalidArgument for one that cannot be read."""
+    """Yield the rows of a table by the names of its columns.
+
+    Raises InvalidArgument for one that cannot be read.
+    """
     for number, row in enumerate(_rows(path, _read_text(path)), 1):
         if number > MAX_ROWS:
             raise InvalidArgument(f"{path} has more than {MAX_ROWS:,} rows.", "Divide it.")
@@ -96,7 +124,10 @@ def _read_text(path: Path) -> str:
         size = path.stat().st_size
         # By its size first, so that a huge file is never read.
         if size > MAX_TABLE:
-            raise InvalidArgument(f"{path} has {size:,} bytes.", f"At most {MAX_TABLE:,} are read.")
+            raise InvalidArgument(
+                f"{path} has {size:,} bytes.",
+                f"At most {MAX_TABLE:,} are read.",
+            )
         text = read_regular(path, MAX_TABLE).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         hint = "It is a CSV file or lines of JSON, in UTF-8."
@@ -113,9 +144,13 @@ def _rows(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
     # The limit is the whole process's, so it is set back.
     limit = csv.field_size_limit(_MAX_FIELD)
     try:
-        yield from _cells(io.StringIO(text, newline=""), "\t" if path.suffix.casefold() == ".tsv" else ",")
+        yield from _cells(
+            io.StringIO(text, newline=""), "\t" if path.suffix.casefold() == ".tsv" else ","
+        )
     except csv.Error as error:
-        raise InvalidArgument(f"{path} is no CSV file: {error}.", "Lines of JSON end in .jsonl.") from None
+        raise InvalidArgument(
+            f"{path} is no CSV file: {error}.", "Lines of JSON end in .jsonl."
+        ) from None
     finally:
         csv.field_size_limit(limit)
 
@@ -123,8 +158,8 @@ def _rows(path: Path, text: str) -> Iterator[Mapping[str, Any]]:
 def _cells(text: io.StringIO, delimiter: str) -> Iterator[Mapping[str, Any]]:
     """Yield each row by the names of the header.
 
-    Raises csv.Error for a quote that nothing closes, for a row with more cells than the header, and for two columns of
-    one name: the following cells would be read as something else.
+    Raises csv.Error for a quote that nothing closes, for a row with more cells than the header, and
+    for two columns of one name: the following cells would be read as something else.
     """
     rows = csv.reader(text, delimiter=delimiter, strict=True)
     names = next(rows, [])
@@ -132,7 +167,9 @@ def _cells(text: io.StringIO, delimiter: str) -> Iterator[Mapping[str, Any]]:
         raise csv.Error(f"the header names the column {ascii(twice[:60])} twice")
     for cells in rows:
         if len(cells) > len(names):
-            raise csv.Error(f"line {rows.line_num} has {len(cells)} cells, and the header {len(names)}")
+            raise csv.Error(
+                f"line {rows.line_num} has {len(cells)} cells, and the header {len(names)}"
+            )
         if cells:
             yield dict(zip_longest(names, cells, fillvalue=""))
 
@@ -148,7 +185,9 @@ def _parse_line(line: str, number: int) -> Mapping[str, Any]:
     try:
         row = parse_strict_json(line)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"Line {number} is no JSON: {error}.", "Each line is one object.") from None
+        raise InvalidArgument(
+            f"Line {number} is no JSON: {error}.", "Each line is one object."
+        ) from None
     if not isinstance(row, dict):
         raise InvalidArgument(f"Line {number} is no JSON object.", "Each line is one object.")
     return row
@@ -158,13 +197,28 @@ def _check_columns(row: Mapping[str, Any], columns: TableColumns) -> None:
     for column in filter(None, (columns.question, columns.answer, columns.category, columns.id)):
         if column not in row:
             names = ", ".join(str(name)[:40] for name in list(row)[:20] if name is not None)
-            raise InvalidArgument(f"There is no column {ascii(column[:60])}.", f"The columns: {names}.")
+            raise InvalidArgument(
+                f"There is no column {ascii(column[:60])}.", f"The columns: {names}."
+            )
 
 
-def _record(row: Mapping[str, Any], question: str, answer: str, columns: TableColumns) -> dict[str, Any]:
+def _record(
+    row: Mapping[str, Any], question: str, answer: str, columns: TableColumns
+) -> dict[str, Any]:
     # From its content, so that the same row has the same id in the next import.
-    own = "row-" + hashlib.sha256(f"{question}\n{answer}".encode("utf-8", "replace")).hexdigest()[:12]
-    record: dict[str, Any] = {"id": _cell(row[columns.id]) if columns.id else own, "prompt": question}
+    own = (
+        "row-"
+        + hashlib.sha256(
+            f"{question}\n{answer}".encode(
+                "utf-8",
+                "replace",
+            )
+        ).hexdigest()[:12]
+    )
+    record: dict[str, Any] = {
+        "id": _cell(row[columns.id]) if columns.id else own,
+        "prompt": question,
+    }
     record |= {"expected": answer, "scorer": columns.scorer}
     if columns.category and (category := _cell(row[columns.category])):
         record["category"] = category[:100]

@@ -1,4 +1,6 @@
-"""Which tasks say nothing of a program: those it was made from or repeats, and those that show it to both arms."""
+"""Which tasks say nothing of a program: those it was made from or repeats, and those that show it
+to both arms.
+"""
 
 import hashlib
 import io
@@ -10,7 +12,10 @@ from pathlib import Path
 from evolvable_evolve.evolution.candidates import LeakCorpus, Program
 from evolvable_evolve.evolution.task import Split, Task, TaskSet, task_fixtures
 from evolvable_evolve.evolution.tasks.session_files import ARCHIVE
-from evolvable_evolve.evolution.tasks.session_import import SESSION_SOURCE, sessions_behind_proposals
+from evolvable_evolve.evolution.tasks.session_import import (
+    SESSION_SOURCE,
+    sessions_behind_proposals,
+)
 from evolvable_store import read_regular
 from evolvable_store.resource import Ref
 from evolvable_tools import Library
@@ -54,7 +59,12 @@ class SkillCopies:
         return cls(
             frozenset(part.name for part in program.parts),
             frozenset(hashlib.sha256(data).digest() for data in files if len(data) >= _MIN_COPY),
-            frozenset(line.strip() for text in texts for line in text.splitlines() if len(line.strip()) >= MARK),
+            frozenset(
+                line.strip()
+                for text in texts
+                for line in text.splitlines()
+                if len(line.strip()) >= MARK
+            ),
         )
 
     def is_file_of(self, data: bytes) -> bool:
@@ -67,11 +77,17 @@ class SkillCopies:
             return True
         text_lines = {line.strip() for line in data.decode("utf-8", "replace").splitlines()}
         share, least = _COPIED
-        return len(self.lines & text_lines) >= max(least, share * len(self.lines))
+        return len(self.lines & text_lines) >= max(
+            least,
+            share * len(self.lines),
+        )
 
 
-def find_taught(library: Library, taskset: TaskSet, refs: Sequence[Ref], program: Program) -> dict[str, str]:
-    """Return the open tasks that say nothing of the program, with the reason: it was made from them, or repeats them.
+def find_taught(
+    library: Library, taskset: TaskSet, refs: Sequence[Ref], program: Program
+) -> dict[str, str]:
+    """Return the open tasks that say nothing of the program, with the reason: it was made from
+    them, or repeats them.
 
     A fork of a session among the evidence has only its own prompts, and those are no evidence.
     """
@@ -82,7 +98,10 @@ def find_taught(library: Library, taskset: TaskSet, refs: Sequence[Ref], program
     for task in taskset.tasks:
         if task.split is Split.TEST:  # nothing reads it before the verdict
             continue
-        if task.source.startswith(SESSION_SOURCE) and task.source.removeprefix(SESSION_SOURCE) in learned:
+        if (
+            task.source.startswith(SESSION_SOURCE)
+            and task.source.removeprefix(SESSION_SOURCE) in learned
+        ):
             reasons[task.id] = "taught: its session is among the evidence of the skill"
         elif any(copies.is_file_of(data) for _, data in _workspace(task, taskset)):
             reasons[task.id] = "taught: a file of it stands in the skill"
@@ -92,14 +111,19 @@ def find_taught(library: Library, taskset: TaskSet, refs: Sequence[Ref], program
 
 
 def _repeats(task: Task, texts: Sequence[str]) -> bool:
-    """Return whether a text has the expected answer of a task. Commands and prompts are no answers."""
+    """Return whether a text has the expected answer of a task.
+
+    Commands and prompts are no answers.
+    """
     answers = replace(task, prompt="", scorer=replace(task.scorer, args={}))
     corpus = LeakCorpus([answers])
     return any(corpus.leaks(text) for text in texts)
 
 
 def find_exposed(taskset: TaskSet, program: Program) -> dict[str, str]:
-    """Return the tasks whose files hold the skill already, by name or as a copy: both arms would have it."""
+    """Return the tasks whose files hold the skill already, by name or as a copy: both arms would
+    have it.
+    """
     copies, reasons = SkillCopies.of(program), dict[str, str]()
     for task in (open_task for open_task in taskset.tasks if open_task.split is not Split.TEST):
         for path, data in _workspace(task, taskset):
@@ -125,13 +149,16 @@ def _iter_unpacked(data: bytes) -> Iterator[tuple[str, bytes]]:
             entries = archive.infolist()
             # The sizes in the index, so that an archive that unpacks to gigabytes is never opened.
             if sum(entry.file_size for entry in entries) <= _MAX_UNPACKED:
-                yield from ((entry.filename, archive.read(entry)) for entry in entries if not entry.is_dir())
+                yield from (
+                    (entry.filename, archive.read(entry)) for entry in entries if not entry.is_dir()
+                )
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError):
         return
 
 
 def find_copies(program: Program, home: Path) -> list[str]:
-    """Return where the folders of clients below a home hold the program: skills by name or content, and rules.
+    """Return where the folders of clients below a home hold the program: skills by name or content,
+    and rules.
 
     Transcripts and other records of clients are not read.
     """

@@ -1,9 +1,11 @@
-"""Templates among texts: which texts are alike when names, numbers and paths are masked and a common frame is left out.
+"""Templates among texts: which texts are alike when names, numbers and paths are masked and a
+common frame is left out.
 
-A template is a form with short gaps, such as `Send # kg to #`. A frame is what most texts of a set begin or end with,
-around contents that differ; texts in one frame are no template. So two texts are alike if all of it is alike, and if
-what is outside of the frame is alike, or too little to differ. What a gap holds is not known: numbers, dates, quoted
-names, paths and identifiers are masked; other words are found by comparison.
+A template is a form with short gaps, such as `Send # kg to #`. A frame is what most texts of a set
+begin or end with, around contents that differ; texts in one frame are no template. So two texts are
+alike if all of it is alike, and if what is outside of the frame is alike, or too little to differ.
+What a gap holds is not known: numbers, dates, quoted names, paths and identifiers are masked; other
+words are found by comparison.
 """
 
 import hashlib
@@ -27,10 +29,12 @@ MIN_TEXTS = 8
 _CONTENT = 8  # triples outside of the frame from which on they tell what a text asks
 _DIFFERENT = 0.5  # share of these triples, below which two contents differ
 _SAME = 0.8  # share of all triples from which on two texts are alike
-_MANY = 3  # texts that differ in masks alone are a kind of their own, and no gap of a larger template
+# Texts that differ in masks alone are a kind of their own, and no gap of a larger template.
+_MANY = 3
 _WHOLE = 0.8  # share of the texts in one frame: a template of so many of them is no frame
 _MAX_TOKENS = 160  # of texts whose gaps are compared, because the comparison is quadratic
-_MAX_LEADERS = 40  # earlier texts that a text is compared with, those with most words in common first
+# Earlier texts that a text is compared with, those with most words in common first.
+_MAX_LEADERS = 40
 _LOWEST = 8  # triples of a text by which near ones are looked for
 
 _MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
@@ -45,8 +49,8 @@ please so that the their them then there these they this those to up was we were
 why will with would you your der die das und ist ein eine zu in von mit le la les un une de du des et el los las en y
 """
 _NUMBERS, _STOP = frozenset(_NUMBER_WORDS.split()), frozenset(_COMMON.split())
-# case; single characters of Chinese, Japanese and Korean; words.
-# In this order: addresses of the web and of mail, quoted names, paths, dates, numbers, identifiers; names in camel
+# case; single characters of Chinese, Japanese and Korean; words. In this order: addresses of the
+# web and of mail, quoted names, paths, dates, numbers, identifiers; names in camel
 _TOKEN = re.compile(
     rf"""
     (?P<masked>
@@ -69,12 +73,21 @@ _MAX_NAME = 4  # words of a quoted name; a longer quotation is a text
 
 
 def structure(text: str) -> tuple[str, ...]:
-    """Return the words of a text in lower case, with one `MASK` for each run of numbers, dates, names and paths."""
+    """Return the words of a text in lower case, with one `MASK` for each run of numbers, dates,
+    names and paths.
+    """
     found: list[str] = []
     for match in _TOKEN.finditer(text):
         # A long quotation is read as text, without its quotes.
         if match["masked"] and match[0][0] in _QUOTES and len(match[0].split()) > _MAX_NAME:
-            tokens = structure(match[0][1:-1].translate(dict.fromkeys(map(ord, _QUOTES), " ")))
+            tokens = structure(
+                match[0][1:-1].translate(
+                    dict.fromkeys(
+                        map(ord, _QUOTES),
+                        " ",
+                    )
+                )
+            )
         elif match["masked"] or match["camel"]:
             tokens = (MASK,)
         else:
@@ -88,15 +101,24 @@ def structure(text: str) -> tuple[str, ...]:
 
 def triples(tokens: Sequence[str]) -> frozenset[tuple[str, ...]]:
     """Return the triples of words that follow each other; all words of a shorter text as one."""
-    return frozenset(tuple(tokens[at : at + 3]) for at in range(max(1, len(tokens) - 2)))
+    return frozenset(
+        tuple(tokens[at : at + 3])
+        for at in range(
+            max(
+                1,
+                len(tokens) - 2,
+            )
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A text in the form in which it is compared. group: the number of the texts that are alike. tokens: with a `MASK`
-    for each gap.
+    """A text in the form in which it is compared. group: the number of the texts that are alike.
+    tokens: with a `MASK` for each gap.
 
-    content: the triples of `tokens` without those of the frame; all of them where these are too few to say anything.
+    content: the triples of `tokens` without those of the frame; all of them where these are too few
+    to say anything.
     """
 
     group: int
@@ -105,7 +127,8 @@ class Form:
 
 
 def find_forms(texts: Sequence[str], apart: Sequence[object] = ()) -> list[Form]:
-    """Return the form of each text of a set, in order; the group of a text is the number of its first member.
+    """Return the form of each text of a set, in order; the group of a text is the number of its
+    first member.
 
     apart: for each text a value; texts with different values are never alike.
     """
@@ -131,7 +154,9 @@ def find_forms(texts: Sequence[str], apart: Sequence[object] = ()) -> list[Form]
             masked = _collapse(word if word in frequent else MASK for word in tokens[at])
             content = triples(masked) - frame
             # With too little outside of the frame, the whole text has to tell what it asks.
-            forms[at] = Form(group, masked, content if len(content) >= _CONTENT else triples(masked))
+            forms[at] = Form(
+                group, masked, content if len(content) >= _CONTENT else triples(masked)
+            )
     return [forms[at] for at in range(len(texts))]
 
 
@@ -158,7 +183,10 @@ class _Templates:
     """The texts of a set, and which of them are alike."""
 
     def __init__(
-        self, tokens: Sequence[tuple[str, ...]], frame: frozenset[tuple[str, ...]], apart: Sequence[object]
+        self,
+        tokens: Sequence[tuple[str, ...]],
+        frame: frozenset[tuple[str, ...]],
+        apart: Sequence[object],
     ) -> None:
         self._tokens, self._frame, self._apart = tokens, frame, apart
         self._all = [triples(own) for own in tokens]
@@ -168,7 +196,9 @@ class _Templates:
         return not self._apart or self._apart[first] == self._apart[second]
 
     def join_near(self, leader: Sequence[int]) -> list[int]:
-        """Return the groups after joining texts that have four of five triples in common and no different content."""
+        """Return the groups after joining texts that have four of five triples in common and no
+        different content.
+        """
         found = list(leader)
 
         # Union-find; the path is halved on the way, so that long chains stay cheap.
@@ -180,10 +210,11 @@ class _Templates:
 
         buckets: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for at in sorted(set(leader)):
-            # The lowest by a fixed order: alike texts have at least one of them in common, almost surely.
-            for triple in sorted(self._content[at] or self._all[at], key=lambda words: hash_text(" ".join(words)))[
-                :_LOWEST
-            ]:
+            # The lowest by a fixed order: alike texts have at least one of them in common, almost
+            # surely.
+            for triple in sorted(
+                self._content[at] or self._all[at], key=lambda words: hash_text(" ".join(words))
+            )[:_LOWEST]:
                 buckets[triple].append(at)
         for numbers in buckets.values():
             for place, at in enumerate(numbers[1:], 1):
@@ -198,11 +229,22 @@ class _Templates:
         if not self._may_join(first, second):
             return False
         mine, theirs = self._content[first], self._content[second]
-        if min(len(mine), len(theirs)) >= _CONTENT and _share(mine, theirs) < _DIFFERENT:
+        if (
+            min(
+                len(mine),
+                len(theirs),
+            )
+            >= _CONTENT
+            and _share(mine, theirs) < _DIFFERENT
+        ):
             return False  # a common frame around different contents
         # Two triples in common of three say nothing.
         return (
-            min(len(self._all[first]), len(self._all[second])) > 5
+            min(
+                len(self._all[first]),
+                len(self._all[second]),
+            )
+            > 5
             and _share(self._all[first], self._all[second]) >= _SAME
         )
 
@@ -219,17 +261,25 @@ class _Templates:
             left = [at for at in heads if at not in joined]
             for first, own in self._cluster(left, strict=strict).items():
                 number = sum(sizes[at] for at in own)
-                if len(own) < 2 or number >= _MANY * len(own) or (not strict and not self._is_whole(own, sizes)):
+                if (
+                    len(own) < 2
+                    or number >= _MANY * len(own)
+                    or (not strict and not self._is_whole(own, sizes))
+                ):
                     continue
                 joined.update(dict.fromkeys(own, first))
         return [joined.get(head, head) for head in leader]
 
     def _is_whole(self, own: Sequence[int], sizes: Counter[int]) -> bool:
-        """Return whether a template is most of the texts in its frame, so that the frame belongs to it."""
+        """Return whether a template is most of the texts in its frame, so that the frame belongs to
+        it.
+        """
         frame = self._all[own[0]] & self._frame
         if not frame:
             return False
-        around = sum(size for at, size in sizes.items() if 2 * len(frame & self._all[at]) >= len(frame))
+        around = sum(
+            size for at, size in sizes.items() if 2 * len(frame & self._all[at]) >= len(frame)
+        )
         return sum(sizes[at] for at in own) >= _WHOLE * around
 
     def _cluster(self, heads: Sequence[int], *, strict: bool) -> dict[int, list[int]]:
@@ -237,10 +287,16 @@ class _Templates:
         found: dict[int, list[int]] = {}
         having: dict[str, list[int]] = defaultdict(list)
         for at in heads:
-            words = [word for word in dict.fromkeys(self._tokens[at]) if word not in _STOP and word != MASK]
+            words = [
+                word
+                for word in dict.fromkeys(self._tokens[at])
+                if word not in _STOP and word != MASK
+            ]
             common = Counter(first for word in words for first in having[word])
             near = (first for first, _ in common.most_common(_MAX_LEADERS))
-            first = next((leader for leader in near if self._differ_in_gaps(leader, at, strict=strict)), None)
+            first = next(
+                (leader for leader in near if self._differ_in_gaps(leader, at, strict=strict)), None
+            )
             if first is None:
                 found[at] = [at]
                 for word in words:
@@ -250,12 +306,21 @@ class _Templates:
         return found
 
     def _differ_in_gaps(self, first: int, second: int, *, strict: bool) -> bool:
-        """Return whether two texts have the same words but for short gaps. strict: the frame does not count."""
+        """Return whether two texts have the same words but for short gaps.
+
+        strict: the frame does not count.
+        """
         mine, theirs = self._tokens[first], self._tokens[second]
         # Cheap tests first, because the comparison below is quadratic.
         if (
             not self._may_join(first, second)
-            or abs(len(mine) - len(theirs)) > min(len(mine), len(theirs)) / 2 + MAX_GAP
+            or abs(len(mine) - len(theirs))
+            > min(
+                len(mine),
+                len(theirs),
+            )
+            / 2
+            + MAX_GAP
         ):
             return False
         if 2 * len(set(mine) & set(theirs)) < len(set(mine)):
@@ -291,4 +356,6 @@ def _weight(word: str) -> float:
 
 def hash_text(text: str) -> int:
     """Return a number by which texts have an order that has nothing to do with their words."""
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).digest(), "big")
+    return int.from_bytes(
+        hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).digest(), "big"
+    )

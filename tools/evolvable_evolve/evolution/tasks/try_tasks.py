@@ -1,7 +1,8 @@
-"""Tasks for a trial of a skill, from anywhere: finished sessions, a table, or prompts; and which were taught to it.
+"""Tasks for a trial of a skill, from anywhere: finished sessions, a table, or prompts; and which
+were taught to it.
 
-There is no split and no seal: all tasks are measured. A task that the skill was made from, or that the skill repeats,
-says nothing of it and is left out with the reason.
+There is no split and no seal: all tasks are measured. A task that the skill was made from, or that
+the skill repeats, says nothing of it and is left out with the reason.
 """
 
 import hashlib
@@ -15,10 +16,20 @@ from typing import Any
 from evolvable_evolve.evolution.task import Split, Task, TaskSet
 from evolvable_evolve.evolution.tasks.check_commands import AND
 from evolvable_evolve.evolution.tasks.holdout import hold_out_test
-from evolvable_evolve.evolution.tasks.reader import ENVIRONMENT_FILE, LINES, read_taskset, split_lines
+from evolvable_evolve.evolution.tasks.reader import (
+    ENVIRONMENT_FILE,
+    LINES,
+    read_taskset,
+    split_lines,
+)
 from evolvable_evolve.evolution.tasks.session_files import CHECK_SCRIPT
 from evolvable_evolve.evolution.tasks.session_import import SessionDraft
-from evolvable_evolve.evolution.tasks.table_import import TableColumns, read_table, table_header, table_rows
+from evolvable_evolve.evolution.tasks.table_import import (
+    TableColumns,
+    read_table,
+    table_header,
+    table_rows,
+)
 from evolvable_store.errors import InvalidArgument
 
 MAX_PROMPTS = 20
@@ -33,7 +44,9 @@ _ABOUT = f"---\nname: {TRY_NAME}\ndescription: Tasks of a trial of a skill.\n---
 _QUESTIONS = ("prompt", "question", "task", "input")
 _ANSWERS = ("expected", "answer", "result", "output")
 _CHECK = "check"
-_CHECK_HINT = "A check is a program with its arguments, such as `python3 -m pytest -q`; && joins several."
+_CHECK_HINT = (
+    "A check is a program with its arguments, such as `python3 -m pytest -q`; && joins several."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +60,11 @@ class TryTask:
 
 @dataclass(frozen=True)
 class TryTaskList:
-    """Tasks of a trial. source: where they are from, in words. files: the task set. left_out: ids with their reasons.
+    """Tasks of a trial. source: where they are from, in words. files: the task set. left_out: ids
+    with their reasons.
 
-    links: by task, the folders of its project's dependencies: the path in the workspace -> the path on this machine.
+    links: by task, the folders of its project's dependencies: the path in the workspace -> the path
+    on this machine.
     """
 
     source: str
@@ -75,7 +90,9 @@ class TryTaskList:
         if not reasons:
             return self
         lines = [line for line in _lines(self.files) if json.loads(line)["id"] not in reasons]
-        return replace(self, files=_with_lines(self.files, lines), left_out={**self.left_out, **reasons})
+        return replace(
+            self, files=_with_lines(self.files, lines), left_out={**self.left_out, **reasons}
+        )
 
 
 def describe_check(task: Task) -> str:
@@ -87,79 +104,128 @@ def describe_check(task: Task) -> str:
         words = list(map(str, argv))
         # The check itself follows the options of the program that runs it.
         own = len(words) > 2 and words[1].endswith(f"/{CHECK_SCRIPT}")
-        return shlex.join(words[words.index("--") + 1 :] if own and "--" in words else words).replace("'&&'", AND)
+        return shlex.join(
+            words[words.index("--") + 1 :] if own and "--" in words else words
+        ).replace("'&&'", AND)
     if task.scorer.type == "judge":
         return f"a judge, by the correction: {(task.expected or '')[:100]}"
     return f"{task.scorer.type}: {(task.expected or '')[:100]}"
 
 
 def tasks_of_table(path: Path) -> TryTaskList:
-    """Return the tasks of a table. Its columns are found by their names, else the first two are question and answer.
+    """Return the tasks of a table. Its columns are found by their names, else the first two are
+    question and answer.
 
-    A column `check` has the command that decides about a task, run in its workspace; a row without one has an expected
-    answer. Raises InvalidArgument, InvalidTaskSet.
+    A column `check` has the command that decides about a task, run in its workspace; a row without
+    one has an expected answer. Raises InvalidArgument, InvalidTaskSet.
     """
     header = table_header(path)
     by_name = {name.strip().casefold(): name for name in header}
     check = by_name.get(_CHECK, "")
-    question = next((by_name[name] for name in _QUESTIONS if name in by_name), header[0] if header else "")
+    question = next(
+        (by_name[name] for name in _QUESTIONS if name in by_name), header[0] if header else ""
+    )
     rest = [name for name in header if name not in (question, check)]
     answer = next((by_name[name] for name in _ANSWERS if name in by_name), "")
     answer = answer or (rest[0] if rest and not check else "")
     if not question or not (answer or check):
         raise InvalidArgument(
             f"{path} has no two columns.",
-            "A table has in each row a question and an expected answer, or a question and a `check`: a command.",
+            "A table has in each row a question and an expected answer, or a question and a "
+            "`check`: a command.",
         )
     category, identity = by_name.get("category", ""), by_name.get("id", "")
     if check:
         return _checked_rows(path, TableColumns(question, answer, category, identity), check)
-    _, files, _ = read_table(path, TableColumns(question, answer, category, identity, "numeric_strict"), TRY_NAME)
-    return _make_list(path.name, _with_scorer([json.loads(line) for line in _lines(files)]), files)
+    _, files, _ = read_table(
+        path, TableColumns(question, answer, category, identity, "numeric_strict"), TRY_NAME
+    )
+    return _make_list(
+        path.name,
+        _with_scorer([json.loads(line) for line in _lines(files)]),
+        files,
+    )
 
 
 def _checked_rows(path: Path, columns: TableColumns, check: str) -> TryTaskList:
-    """Return the tasks of a table with a command that checks each. Raises InvalidArgument, InvalidTaskSet."""
+    """Return the tasks of a table with a command that checks each.
+
+    Raises InvalidArgument, InvalidTaskSet.
+    """
     plain, checked, left_out = list[dict[str, Any]](), list[dict[str, Any]](), dict[str, str]()
     for number, row in enumerate(table_rows(path), 1):
-        cells = {column: str(row.get(column) or "").strip() for column in (columns.question, columns.answer, check)}
-        prompt, expected, line = cells[columns.question], cells.get(columns.answer, ""), cells[check]
+        cells = {
+            column: str(row.get(column) or "").strip()
+            for column in (columns.question, columns.answer, check)
+        }
+        prompt, expected, line = (
+            cells[columns.question],
+            cells.get(columns.answer, ""),
+            cells[check],
+        )
         own = str(row.get(columns.id) or "") if columns.id else ""
-        about: dict[str, Any] = {"id": own or f"row-{number}", "prompt": prompt}
+        about: dict[str, Any] = {
+            "id": own or f"row-{number}",
+            "prompt": prompt,
+        }
         if columns.category and (category := str(row.get(columns.category) or "").strip()):
             about["category"] = category[:100]
         # One bad row of a large table is reported and not fatal.
         if not prompt or not (line or expected):
-            left_out[about["id"]] = "its row has no question" if not prompt else "its row has no answer and no check"
+            left_out[about["id"]] = (
+                "its row has no question" if not prompt else "its row has no answer and no check"
+            )
         elif line:
-            argv = ["{python}", "{taskset}/" + CHECK_SCRIPT, about["id"], "--", *_check_words(line, path, number)]
+            argv = [
+                "{python}",
+                "{taskset}/" + CHECK_SCRIPT,
+                about["id"],
+                "--",
+                *_check_words(line, path, number),
+            ]
             # 300 seconds, because a suite of tests may take minutes.
-            checked.append({**about, "scorer": {"type": "command", "args": {"argv": argv, "timeout_s": 300}}})
+            checked.append(
+                {**about, "scorer": {"type": "command", "args": {"argv": argv, "timeout_s": 300}}}
+            )
         else:
             plain.append({**about, "expected": expected, "scorer": "numeric_strict"})
     files = {CHECK_SCRIPT: Path(__file__).with_name("session_check.txt").read_bytes()}
-    return replace(_make_list(path.name, [*checked, *_with_scorer(plain)], files), left_out=left_out)
+    return replace(
+        _make_list(path.name, [*checked, *_with_scorer(plain)], files), left_out=left_out
+    )
 
 
 def _check_words(line: str, path: Path, number: int) -> list[str]:
-    """Return the words of a check. No shell runs it: `&&` joins commands, other operators of a shell are refused."""
+    """Return the words of a check.
+
+    No shell runs it: `&&` joins commands, other operators of a shell are refused.
+    """
     try:
         # This lexer splits off operators, which `shlex.split` leaves within words.
         words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
         plain = shlex.split(line)
     except ValueError as error:
-        raise InvalidArgument(f"The check of row {number} in {path} cannot be read: {error}.", _CHECK_HINT) from None
+        raise InvalidArgument(
+            f"The check of row {number} in {path} cannot be read: {error}.", _CHECK_HINT
+        ) from None
     signs = [word for word in words if word != AND and set(word) <= set("();<>|&")]
     if signs or AND in (plain[0], plain[-1]):
         sign = signs[0] if signs else AND
-        raise InvalidArgument(f"The check of row {number} in {path} has the sign {sign} of a shell.", _CHECK_HINT)
+        raise InvalidArgument(
+            f"The check of row {number} in {path} has the sign {sign} of a shell.", _CHECK_HINT
+        )
     return plain
 
 
 def tasks_of_answers(prompts: Sequence[str], expected: Sequence[str]) -> TryTaskList:
-    """Return tasks with an expected answer each. Raises InvalidArgument where there are not as many."""
+    """Return tasks with an expected answer each.
+
+    Raises InvalidArgument where there are not as many.
+    """
     if len(prompts) != len(expected):
-        raise InvalidArgument(f"{len(prompts)} prompts have {len(expected)} expected answers.", "Give one for each.")
+        raise InvalidArgument(
+            f"{len(prompts)} prompts have {len(expected)} expected answers.", "Give one for each."
+        )
     task_list = tasks_of_prompts(prompts)
     answers = dict(zip((prompt.strip() for prompt in prompts), expected, strict=True))
     records = [
@@ -182,11 +248,16 @@ def _with_scorer(records: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
 
 
 def tasks_of_prompts(prompts: Iterable[str]) -> TryTaskList:
-    """Return tasks that nothing checks, one for each prompt. Raises InvalidArgument for none, or for too many."""
+    """Return tasks that nothing checks, one for each prompt.
+
+    Raises InvalidArgument for none, or for too many.
+    """
     # Each prompt once: the same task twice is no second task.
     texts = list(dict.fromkeys(prompt.strip() for prompt in prompts if prompt.strip()))
     if not 1 <= len(texts) <= MAX_PROMPTS:
-        raise InvalidArgument(f"There are {len(texts)} prompts.", f"Give 1 to {MAX_PROMPTS}, one on each line.")
+        raise InvalidArgument(
+            f"There are {len(texts)} prompts.", f"Give 1 to {MAX_PROMPTS}, one on each line."
+        )
     records = [
         {
             "id": f"prompt-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}",
@@ -201,21 +272,38 @@ def tasks_of_prompts(prompts: Iterable[str]) -> TryTaskList:
 
 
 def tasks_of_draft(draft: SessionDraft, *, judged: bool) -> TryTaskList:
-    """Return the tasks that were found in sessions. judged: whether there is a judge for tasks that need one."""
+    """Return the tasks that were found in sessions.
+
+    judged: whether there is a judge for tasks that need one.
+    """
     found = {found_task.id for found_task in draft.found}
-    records = [record for record in map(json.loads, _lines(draft.files)) if record["id"] in found]
+    records = [
+        record
+        for record in map(
+            json.loads,
+            _lines(draft.files),
+        )
+        if record["id"] in found
+    ]
     task_list = replace(_make_list("sessions", records, draft.files), links=draft.links)
     needs = [] if judged else [task.id for task in _tasks(task_list) if task.scorer.type == "judge"]
     return task_list.without(dict.fromkeys(needs, "a judge scores it, and none is named (--judge)"))
 
 
 def tasks_of_set(taskset: TaskSet) -> TryTaskList:
-    """Return train and validation of a task set; nothing of its sealed test is read. Raises InvalidArgument."""
+    """Return train and validation of a task set; nothing of its sealed test is read.
+
+    Raises InvalidArgument.
+    """
     if LINES not in taskset.files:
-        raise InvalidArgument(f"{taskset.name} has a folder for each task.", f"Tasks are taken from {LINES} alone.")
+        raise InvalidArgument(
+            f"{taskset.name} has a folder for each task.", f"Tasks are taken from {LINES} alone."
+        )
     open_tasks, _ = hold_out_test(taskset)
     open_ids = {task.id for task in (*open_tasks.train, *open_tasks.val)}
-    records = [record for record in map(json.loads, _lines(taskset.files)) if record["id"] in open_ids]
+    records = [
+        record for record in map(json.loads, _lines(taskset.files)) if record["id"] in open_ids
+    ]
     return _make_list(f"train and validation of {taskset.name}", records, open_tasks.files)
 
 
@@ -223,9 +311,13 @@ def _tasks(task_list: TryTaskList) -> Sequence[Task]:
     return task_list.taskset.tasks if task_list.files.get(LINES, b"").strip() else ()
 
 
-def _make_list(source: str, records: Sequence[Mapping[str, Any]], files: Mapping[str, bytes]) -> TryTaskList:
+def _make_list(
+    source: str, records: Sequence[Mapping[str, Any]], files: Mapping[str, bytes]
+) -> TryTaskList:
     # A trial has no splits, and val is the one that is measured and shown.
-    lines = [json.dumps({**record, "split": str(Split.VAL)}, ensure_ascii=False) for record in records]
+    lines = [
+        json.dumps({**record, "split": str(Split.VAL)}, ensure_ascii=False) for record in records
+    ]
     about = {ENVIRONMENT_FILE: _ABOUT.encode()}
     # First for its place in the order, and last so that it wins.
     return TryTaskList(source, _with_lines({**about, **files, **about}, lines))
@@ -236,7 +328,10 @@ def _lines(files: Mapping[str, bytes]) -> list[str]:
 
 
 def _with_lines(files: Mapping[str, bytes], lines: Sequence[str]) -> dict[str, bytes]:
-    return {**files, LINES: "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")}
+    return {
+        **files,
+        LINES: "".join(f"{line}\n" for line in lines).encode("utf-8", "replace"),
+    }
 
 
 def _is_number(text: str) -> bool:

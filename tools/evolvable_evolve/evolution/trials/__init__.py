@@ -1,7 +1,7 @@
 """Where attempts run: in this process, in processes of this machine, or on many machines.
 
-Begin with `TrialRunner`, which runs a `TrialRequest` within a `RunBudget`, and `TrialBackend`, the protocol of a
-place.
+Begin with `TrialRunner`, which runs a `TrialRequest` within a `RunBudget`, and `TrialBackend`, the
+protocol of a place.
 """
 
 from evolvable_store import late_names
@@ -9,7 +9,11 @@ from evolvable_store import late_names
 TYPE_CHECKING = False  # as in `typing`, whose import takes 2 ms
 
 if TYPE_CHECKING:
-    from evolvable_evolve.evolution.trials.backends import ProcessBackend, RemoteExecutor, RemoteModel
+    from evolvable_evolve.evolution.trials.backends import (
+        ProcessBackend,
+        RemoteExecutor,
+        RemoteModel,
+    )
     from evolvable_evolve.evolution.trials.budget import (
         Bill,
         BudgetSpent,
@@ -41,7 +45,10 @@ else:
         __name__,
         {
             "backends": "ProcessBackend RemoteExecutor RemoteModel",
-            "budget": "Bill BudgetSpent ConcurrencyLimit Reservation RunBudget make_concurrency_limit to_bill",
+            "budget": (
+                "Bill BudgetSpent ConcurrencyLimit Reservation RunBudget "
+                "make_concurrency_limit to_bill"
+            ),
             "measurement": "BACKOFF TrialRequest TrialRunner TrialSettings TrialsFailing",
             "ray_backend": "RayBackend RayMissing",
             "ray_worker": "NodeMismatch",

@@ -1,4 +1,6 @@
-"""Attempts as JSON: what a node of a cluster returns is read as data and checked, and never unpickled."""
+"""Attempts as JSON: what a node of a cluster returns is read as data and checked, and never
+unpickled.
+"""
 
 import json
 import math
@@ -6,7 +8,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from evolvable_evolve.evolution.task import CodeOutcome, ModelUsage, Rollout, Score, ScoreCheck, Solution, TrialOutcome
+from evolvable_evolve.evolution.task import (
+    CodeOutcome,
+    ModelUsage,
+    Rollout,
+    Score,
+    ScoreCheck,
+    Solution,
+    TrialOutcome,
+)
 from evolvable_evolve.evolution.trials.trial import TrialAttempt
 
 MAX_ATTEMPT: Final = 64 * 2**20
@@ -39,7 +49,9 @@ def decode_attempt(data: bytes) -> TrialAttempt:
         return _attempt(record)
     # RecursionError: JSON that is nested too deeply.
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InvalidAttempt(f"it is no attempt: {type(error).__name__}: {str(error)[:200]}") from None
+        raise InvalidAttempt(
+            f"it is no attempt: {type(error).__name__}: {str(error)[:200]}"
+        ) from None
 
 
 def _attempt(record: Any) -> TrialAttempt:
@@ -106,9 +118,20 @@ def _score(record: Any) -> Score:
         _text(record["feedback"]),
         _text(record["evidence"]),
         tuple(
-            ScoreCheck(_text(check["name"]), _flag(check["passed"]), _text(check["kind"])) for check in record["checks"]
+            ScoreCheck(
+                _text(check["name"]),
+                _flag(check["passed"]),
+                _text(check["kind"]),
+            )
+            for check in record["checks"]
         ),
-        {_text(name): _number(metric, low=-math.inf) for name, metric in record["metrics"].items()},
+        {
+            _text(name): _number(
+                metric,
+                low=-math.inf,
+            )
+            for name, metric in record["metrics"].items()
+        },
         _usage(record["usage"]),
         None if record["code"] is None else CodeOutcome(record["code"]),
     )
@@ -116,7 +139,12 @@ def _score(record: Any) -> Score:
 
 def _usage(record: Any) -> ModelUsage:
     cost = None if record["cost"] is None else _number(record["cost"])
-    return ModelUsage(_count(record["input_tokens"]), _count(record["output_tokens"]), _count(record["calls"]), cost)
+    return ModelUsage(
+        _count(record["input_tokens"]),
+        _count(record["output_tokens"]),
+        _count(record["calls"]),
+        cost,
+    )
 
 
 def _outcome(value: Any) -> TrialOutcome | None:
@@ -144,6 +172,11 @@ def _count(value: Any) -> int:
 
 def _number(value: Any, low: float = 0.0) -> float:
     # A negative price or time would give a budget back.
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < low:
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not math.isfinite(value)
+        or value < low
+    ):
         raise InvalidAttempt("a number is out of its range")
     return value

@@ -29,15 +29,19 @@ if TYPE_CHECKING:
 CANCEL: Final = "cancel"
 """The message at which a worker stops its job and ends."""
 
-_ANSWER_LIMIT = 3600.0  # seconds after which an answer is given up; models have their own, much shorter limits
+# Seconds after which an answer is given up; models have their own, much shorter limits.
+_ANSWER_LIMIT = 3600.0
 
 GRACE = 5.0
 """Seconds that a worker has to end what it has started, before it is killed."""
 
 
 def serve(connection: Connection) -> None:
-    """Take jobs from the connection and answer each with its attempt; end at CANCEL, or when the other end is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent, which sends CANCEL
+    """Take jobs from the connection and answer each with its attempt; end at CANCEL, or when the
+    other end is gone.
+    """
+    # An interrupt is for the parent, which sends CANCEL.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     asyncio.run(_serve_jobs(connection))
 
 
@@ -54,7 +58,9 @@ async def _serve_jobs(connection: Connection) -> None:
             except (EOFError, OSError):
                 break
             except Exception as error:  # something in the job is not to be found here
-                connection.send(trial.infrastructure_error(f"the worker could not read the job: {error}"))
+                connection.send(
+                    trial.infrastructure_error(f"the worker could not read the job: {error}")
+                )
                 continue
             if message == CANCEL:
                 break
@@ -75,14 +81,15 @@ async def _serve_jobs(connection: Connection) -> None:
 
 
 _SAFE_PATH = "PYTHONSAFEPATH"
-# remove the variable before the other process has it.
-# Guards `os.environ` from setting the variable to the start of the process: of two starts at once, one would
+# remove the variable before the other process has it. Guards `os.environ` from setting the variable
+# to the start of the process: of two starts at once, one would
 _environment_lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def _safe_path() -> Iterator[bool]:
-    """Start Python in the body so that it imports nothing from the current folder; yield whether by a variable.
+    """Start Python in the body so that it imports nothing from the current folder; yield whether by
+    a variable.
 
     multiprocessing hands on this process's own -P and takes no other argument.
     """
@@ -98,8 +105,8 @@ def _safe_path() -> Iterator[bool]:
 
 
 def _serve_worker(connection: Connection, added: bool) -> None:
-    """Serve jobs. added: the variable was set for this start alone, and programs that the jobs start must not inherit
-    it.
+    """Serve jobs. added: the variable was set for this start alone, and programs that the jobs
+    start must not inherit it.
     """
     if added:
         os.environ.pop(_SAFE_PATH, None)
@@ -115,7 +122,9 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         with _safe_path() as added:
-            self._process: SpawnProcess = context.Process(target=_serve_worker, args=(theirs, added), daemon=True)
+            self._process: SpawnProcess = context.Process(
+                target=_serve_worker, args=(theirs, added), daemon=True
+            )
             self._process.start()
         # Only with this copy closed does the worker's death read as the end of the pipe.
         theirs.close()
@@ -130,7 +139,10 @@ class _Worker:
         return self._process.pid
 
     def begin(self, ticket: str, job: trial.TrialJob) -> None:
-        """Give it a job. Raises what pickling raises; a process that is dead answers as one that dies."""
+        """Give it a job.
+
+        Raises what pickling raises; a process that is dead answers as one that dies.
+        """
         self.ticket = ticket
         try:
             self._connection.send(job)
@@ -151,7 +163,9 @@ class _Worker:
             self._loop.call_soon_threadsafe(backend.worker_ended, self, self._process.exitcode)
 
     async def stop(self) -> None:
-        """End it: by CANCEL first, so that it ends what it has started, and by a kill after the grace."""
+        """End it: by CANCEL first, so that it ends what it has started, and by a kill after the
+        grace.
+        """
         try:
             self._connection.send(CANCEL)
             async with asyncio.timeout(self._grace):
@@ -181,7 +195,9 @@ class FinishedJobs:
         self.jobs = [job for job in self.jobs if job[0] not in tickets]
 
     async def take(self, timeout: float | None) -> Sequence[trial.FinishedJob]:
-        """Return the jobs that are done; wait for one, or for the timeout in seconds, where none is."""
+        """Return the jobs that are done; wait for one, or for the timeout in seconds, where none
+        is.
+        """
         if not self.jobs:
             self.news.clear()
             with contextlib.suppress(TimeoutError):
@@ -192,9 +208,11 @@ class FinishedJobs:
 
 
 class ProcessBackend:
-    """Runs each job in a process of its own while it lasts. Executors and scorings must be such as can be pickled.
+    """Runs each job in a process of its own while it lasts. Executors and scorings must be such as
+    can be pickled.
 
-    A process that dies fails its own job alone. When this process is killed the others stop what they have started.
+    A process that dies fails its own job alone. When this process is killed the others stop what
+    they have started.
     """
 
     def __init__(self, grace: float = GRACE) -> None:
@@ -288,18 +306,34 @@ class RemoteModel:
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         """Return the answer. Raises NoAnswer."""
         # Backends run jobs alone, so a question travels as a task.
-        task = Task(question.id, "", ScorerSpec("exact"), Split.TRAIN, question.id, timeout_s=_ANSWER_LIMIT)
-        job = trial.TrialJob(_QuestionExecutor(self._model, question), None, task, Program(), 0, place=self._directory)
+        task = Task(
+            question.id, "", ScorerSpec("exact"), Split.TRAIN, question.id, timeout_s=_ANSWER_LIMIT
+        )
+        job = trial.TrialJob(
+            _QuestionExecutor(self._model, question),
+            None,
+            task,
+            Program(),
+            0,
+            place=self._directory,
+        )
         attempt = await trial.run_alone(self._backend, job)
         rollout = attempt.rollout
         # How `_QuestionExecutor` returns NoAnswer: an exception would lose its usage and its hint.
         if attempt.outcome is TrialOutcome.REFUSED:
             text, hint, attempts = json.loads(rollout.detail)
-            raise NoAnswer(text, hint, rollout.usage, [ModelAttempt(**fields) for fields in attempts])
+            raise NoAnswer(
+                text, hint, rollout.usage, [ModelAttempt(**fields) for fields in attempts]
+            )
         if attempt.outcome is not None:
-            raise NoAnswer(f"{self.name} gave no answer: {attempt.detail}.", "Continue the run: it is asked again.")
+            raise NoAnswer(
+                f"{self.name} gave no answer: {attempt.detail}.",
+                "Continue the run: it is asked again.",
+            )
         value, by, attempts = json.loads(rollout.output)
-        return ModelAnswer(value, rollout.usage, by, tuple(ModelAttempt(**fields) for fields in attempts))
+        return ModelAnswer(
+            value, rollout.usage, by, tuple(ModelAttempt(**fields) for fields in attempts)
+        )
 
 
 @dataclass(slots=True)
@@ -315,7 +349,13 @@ class _QuestionExecutor:
         try:
             answer = await self.model.ask(self.question)
         except NoAnswer as error:
-            detail = json.dumps([str(error), error.hint, list(map(asdict, error.attempts))])
+            detail = json.dumps(
+                [
+                    str(error),
+                    error.hint,
+                    list(map(asdict, error.attempts)),
+                ]
+            )
             return Rollout("", usage=error.usage, outcome=TrialOutcome.REFUSED, detail=detail)
         content = [answer.value, answer.by, list(map(asdict, answer.attempts))]
         return Rollout(json.dumps(content, default=dict), usage=answer.usage)

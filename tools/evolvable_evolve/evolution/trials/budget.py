@@ -1,4 +1,6 @@
-"""The limits of a run: what it may spend, reserved before and settled after, and how many trials run at once."""
+"""The limits of a run: what it may spend, reserved before and settled after, and how many trials
+run at once.
+"""
 
 import math
 import time
@@ -31,7 +33,8 @@ _NO_USAGE = ModelUsage()
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Sum of what was spent. `nanos` are billionths of a dollar, so that sums do not depend on their order.
+    """Sum of what was spent. `nanos` are billionths of a dollar, so that sums do not depend on
+    their order.
 
     unpriced: how many pieces of work took tokens or calls that have no price.
     """
@@ -78,13 +81,16 @@ class Reservation:
 class RunBudget:
     """Limits of a run: work starts only when its upper estimate fits beside all reservations.
 
-    The overspending is at most what the work in flight takes beyond its estimates. Several ledgers may share one
-    budget. `clock` gives seconds, and only counts within `running`. `bill` is the settled part. `most` and `longest`
-    (seconds) are the maxima of one trial. `interrupted` is the sum of the reservations of work whose process died: what
-    it took is unknown, so it counts as spent, apart from the bill.
+    The overspending is at most what the work in flight takes beyond its estimates. Several ledgers
+    may share one budget. `clock` gives seconds, and only counts within `running`. `bill` is the
+    settled part. `most` and `longest` (seconds) are the maxima of one trial. `interrupted` is the
+    sum of the reservations of work whose process died: what it took is unknown, so it counts as
+    spent, apart from the bill.
     """
 
-    def __init__(self, limits: SpendLimit | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limits: SpendLimit | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.limits = limits or SpendLimit()
         self.bill = Bill()
         self.interrupted = Bill()
@@ -103,7 +109,14 @@ class RunBudget:
     @property
     def seconds_left(self) -> float:
         """Seconds until the limit of time, inf without one; never below 0."""
-        return math.inf if self.limits.wall is None else max(0.0, self.limits.wall - self.elapsed)
+        return (
+            math.inf
+            if self.limits.wall is None
+            else max(
+                0.0,
+                self.limits.wall - self.elapsed,
+            )
+        )
 
     @contextmanager
     def running(self) -> Generator[None]:
@@ -119,7 +132,8 @@ class RunBudget:
             self._depth -= 1
 
     def reserve(self, upper: ModelUsage, wall: float = 0.0) -> Reservation | None:
-        """Return a reservation for work that takes at most so much, or None when it does not fit now.
+        """Return a reservation for work that takes at most so much, or None when it does not fit
+        now.
 
         It may fit when others are settled. Raises PriceUnknown.
         """
@@ -138,7 +152,9 @@ class RunBudget:
 
     @property
     def _otherwise_limited(self) -> bool:
-        return any(limit is not None for limit in (self.limits.tokens, self.limits.calls, self.limits.wall))
+        return any(
+            limit is not None for limit in (self.limits.tokens, self.limits.calls, self.limits.wall)
+        )
 
     def _short_of(self, upper: ModelUsage, wall: float) -> str:
         """Return which limit leaves no room, or ''."""
@@ -147,7 +163,8 @@ class RunBudget:
         if limits == _NO_LIMITS:
             return ""
         bill = sum(
-            (to_bill(reservation.upper) for reservation in self._reserved.values()), self.bill + self.interrupted
+            (to_bill(reservation.upper) for reservation in self._reserved.values()),
+            self.bill + self.interrupted,
         )
         after = bill + to_bill(upper)
         checks = (
@@ -163,7 +180,12 @@ class RunBudget:
         return ""
 
     def settle(
-        self, reservation: Reservation, usage: ModelUsage, *, judging: ModelUsage = _NO_USAGE, lost: bool = False
+        self,
+        reservation: Reservation,
+        usage: ModelUsage,
+        *,
+        judging: ModelUsage = _NO_USAGE,
+        lost: bool = False,
     ) -> None:
         """Replace a reservation by what was really spent. judging: what scoring took besides.
 
@@ -180,7 +202,8 @@ class RunBudget:
 
     @contextmanager
     def reserving(self, upper: ModelUsage) -> Generator[Callable[[ModelUsage], None]]:
-        """Reserve for one piece of work; yield a function that settles it. What it never settles is released.
+        """Reserve for one piece of work; yield a function that settles it. What it never settles is
+        released.
 
         Raises BudgetSpent when it does not fit, PriceUnknown.
         """
@@ -194,7 +217,10 @@ class RunBudget:
             self._reserved.pop(reserved.number, None)
 
     def learn(self, usage: ModelUsage, wall: float, judging: ModelUsage = _NO_USAGE) -> None:
-        """Remember what one trial took, for the estimates of the next. judging: what scoring took besides."""
+        """Remember what one trial took, for the estimates of the next.
+
+        judging: what scoring took besides.
+        """
         if judging != _NO_USAGE:
             usage = _combine_usage(sum, usage, judging)
         if usage != self.most:
@@ -207,8 +233,10 @@ class RunBudget:
         bill = self.bill
         return BudgetSpent(
             f"The budget is spent: what is left of its {short} does not cover the next trial "
-            f"(so far ${bill.cost:.4f}, {bill.tokens:,} tokens, {bill.calls:,} calls, {self.elapsed:.0f} s).",
-            "Everything measured is kept. Raise the budget to continue, or finish with what there is.",
+            f"(so far ${bill.cost:.4f}, {bill.tokens:,} tokens, {bill.calls:,} calls, "
+            f"{self.elapsed:.0f} s).",
+            "Everything measured is kept. Raise the budget to continue, or finish with "
+            "what there is.",
         )
 
     def add_ledger(self, ledger: Ledger) -> None:
@@ -218,7 +246,9 @@ class RunBudget:
             self.replay(ledger.records)
 
     def replay(self, records: Iterable[LedgerRecord]) -> None:
-        """Add what these records of trials and answers say was spent; called once for all records of a ledger."""
+        """Add what these records of trials and answers say was spent; called once for all records
+        of a ledger.
+        """
         begun: dict[tuple[str, int], LedgerRecord] = {}
         lost: list[LedgerRecord] = []
         for record in records:
@@ -241,15 +271,25 @@ class RunBudget:
                 self._carried = max(self._carried, record["elapsed"])
             elif kind == "answered":
                 self.bill += to_bill(
-                    ModelUsage(record["input_tokens"], record["output_tokens"], record.get("calls", 1), record["cost"])
+                    ModelUsage(
+                        record["input_tokens"],
+                        record["output_tokens"],
+                        record.get("calls", 1),
+                        record["cost"],
+                    )
                 )
         # What began and has no end was under way when its process died.
         for record in (*lost, *begun.values()):
             self.interrupted += to_bill(ModelUsage(**record["reserved"]))
 
 
-def _combine_usage(how: Callable[[Iterable[Any]], Any], first: ModelUsage, second: ModelUsage) -> ModelUsage:
-    """Return two usages as one, figure by figure: their sum or the larger. A cost that is unknown is left out."""
+def _combine_usage(
+    how: Callable[[Iterable[Any]], Any], first: ModelUsage, second: ModelUsage
+) -> ModelUsage:
+    """Return two usages as one, figure by figure: their sum or the larger.
+
+    A cost that is unknown is left out.
+    """
     costs = [cost for cost in (first.cost, second.cost) if cost is not None]
     return ModelUsage(
         how((first.input_tokens, second.input_tokens)),
@@ -271,7 +311,8 @@ _PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds, where the provider does not say h
 
 
 class ConcurrencyLimit:
-    """Additive increase, multiplicative decrease, for one provider; several measurements may share it.
+    """Additive increase, multiplicative decrease, for one provider; several measurements may share
+    it.
 
     `limit` is how many may run now. `clock` gives seconds.
     """
@@ -292,8 +333,8 @@ class ConcurrencyLimit:
         self._pause = _PAUSE
 
     def wait(self, in_flight: int) -> float:
-        """Return in how many seconds one more may start beside `in_flight` others: 0 at once, inf when one must end
-        first.
+        """Return in how many seconds one more may start beside `in_flight` others: 0 at once, inf
+        when one must end first.
         """
         if in_flight >= self.limit:
             return math.inf
@@ -304,8 +345,8 @@ class ConcurrencyLimit:
         return self._halvings
 
     def end_trial(self, halvings: int, retry_after: float | None = None) -> None:
-        """Note that a trial ended. retry_after: seconds that the provider asks to wait; 0 when it throttled
-        without saying how long; None when it did not throttle.
+        """Note that a trial ended. retry_after: seconds that the provider asks to wait; 0 when it
+        throttled without saying how long; None when it did not throttle.
         """
         if retry_after is None:
             self._fine += 1
@@ -315,7 +356,8 @@ class ConcurrencyLimit:
                 self.limit = min(self._most, self.limit + 1)
             return
         self._until = max(self._until, self._clock() + (retry_after or self._pause))
-        if halvings == self._halvings:  # else it began before the last halving, which was for its like
+        # Else it began before the last halving, which was for its like.
+        if halvings == self._halvings:
             self._halvings += 1
             self._fine = 0
             self.limit = max(self._least, self.limit // 2)
@@ -327,4 +369,6 @@ def make_concurrency_limit(at_once: int) -> ConcurrencyLimit:
 
     A number below the usual one is the maximum too; else the maximum is 16, or the number itself.
     """
-    return ConcurrencyLimit(at_once, most=at_once if at_once < USUAL_CONCURRENCY else max(MAX_CONCURRENCY, at_once))
+    return ConcurrencyLimit(
+        at_once, most=at_once if at_once < USUAL_CONCURRENCY else max(MAX_CONCURRENCY, at_once)
+    )

@@ -1,4 +1,5 @@
-"""Measure programs on tasks: trials that count are reused, missing ones are run, and all of them are written down.
+"""Measure programs on tasks: trials that count are reused, missing ones are run, and all of them
+are written down.
 
 All arms take turns on every task, so that a drift favours none of them.
 """
@@ -14,12 +15,33 @@ from pathlib import Path
 from typing import Any
 
 from evolvable_evolve.evolution.candidates import Program
-from evolvable_evolve.evolution.executors import UNCONFINED, CommandHost, Executor, remove_stale_workspaces
+from evolvable_evolve.evolution.executors import (
+    UNCONFINED,
+    CommandHost,
+    Executor,
+    remove_stale_workspaces,
+)
 from evolvable_evolve.evolution.ledger import Ledger
 from evolvable_evolve.evolution.scorers import TaskSetScorer
-from evolvable_evolve.evolution.task import CRASHED, ModelUsage, Task, Trial, TrialOutcome, task_fixtures
-from evolvable_evolve.evolution.trials.budget import ConcurrencyLimit, PriceUnknown, Reservation, RunBudget
-from evolvable_evolve.evolution.trials.round_records import attempt_records, code_fields, round_records
+from evolvable_evolve.evolution.task import (
+    CRASHED,
+    ModelUsage,
+    Task,
+    Trial,
+    TrialOutcome,
+    task_fixtures,
+)
+from evolvable_evolve.evolution.trials.budget import (
+    ConcurrencyLimit,
+    PriceUnknown,
+    Reservation,
+    RunBudget,
+)
+from evolvable_evolve.evolution.trials.round_records import (
+    attempt_records,
+    code_fields,
+    round_records,
+)
 from evolvable_evolve.evolution.trials.trial import (
     BROKEN_BATCH,
     AsyncioBackend,
@@ -40,10 +62,12 @@ TrialRequest = tuple[Program, Task, int]
 
 
 def interleave(requests: Sequence[TrialRequest]) -> list[int]:
-    """Return the indices of the requests in the order to run them; the same requests give the same order.
+    """Return the indices of the requests in the order to run them; the same requests give the same
+    order.
 
-    Tasks come as the batch first names them, each with all its arms side by side before the next. Which arm of a task
-    goes first is decided by the task's hash, so that over a batch none is always the first.
+    Tasks come as the batch first names them, each with all its arms side by side before the next.
+    Which arm of a task goes first is decided by the task's hash, so that over a batch none is
+    always the first.
     """
     groups: dict[tuple[int, str], list[int]] = {}
     for index, (_, task, repeat) in enumerate(requests):
@@ -62,13 +86,16 @@ _MAX_DETAIL = 500  # characters of the last attempt's detail in the error
 
 
 class TrialsFailing(EvolvableError):
-    """Attempt after attempt fails for want of infrastructure. Trials that count are kept, the others are run again."""
+    """Attempt after attempt fails for want of infrastructure.
+
+    Trials that count are kept, the others are run again.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class PendingTrial:
-    """One trial to be run. attempt: its number, from 0. not_before: the earliest start, in seconds of the runner's
-    clock.
+    """One trial to be run. attempt: its number, from 0. not_before: the earliest start, in seconds
+    of the runner's clock.
     """
 
     key: str
@@ -84,7 +111,9 @@ class PendingTrial:
         value = score.value if score else None
         outcome = attempt.outcome
         if outcome is None:
-            outcome = TrialOutcome.PASS if value is not None and value >= passes else TrialOutcome.FAIL
+            outcome = (
+                TrialOutcome.PASS if value is not None and value >= passes else TrialOutcome.FAIL
+            )
         # An outcome that counts has no score of its own: a timeout is a failure, whatever it wrote.
         elif outcome.counts:
             value = float(outcome is TrialOutcome.PASS)
@@ -108,8 +137,8 @@ class PendingTrial:
 
 # A short fault is over after 5 s; the 30 s are for a provider that has to recover.
 BACKOFF = (5.0, 30.0)
-"""Seconds before the first and the second retry of a trial that infrastructure spoiled. One that fails again is
-missing.
+"""Seconds before the first and the second retry of a trial that infrastructure spoiled. One that
+fails again is missing.
 """
 
 
@@ -117,10 +146,11 @@ missing.
 class TrialSettings:
     """How trials are run.
 
-    folder: where workspaces are made, for this alone; what a killed process left there is removed. passes: the score
-    from which on a trial passes. backoff: seconds before each retry of an infrastructure error. patience: seconds
-    beyond a task's time after which an executor is given up. breaker: attempts in a row that infrastructure may spoil
-    before a batch is given up; None: any number. host: what setup commands run with.
+    folder: where workspaces are made, for this alone; what a killed process left there is removed.
+    passes: the score from which on a trial passes. backoff: seconds before each retry of an
+    infrastructure error. patience: seconds beyond a task's time after which an executor is given
+    up. breaker: attempts in a row that infrastructure may spoil before a batch is given up; None:
+    any number. host: what setup commands run with.
     """
 
     folder: Path | None = None
@@ -133,7 +163,10 @@ class TrialSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """A trial under way. began: see ConcurrencyLimit. in_flight: how many were under way, this one included."""
+    """A trial under way.
+
+    began: see ConcurrencyLimit. in_flight: how many were under way, this one included.
+    """
 
     work: PendingTrial
     reservation: Reservation
@@ -154,9 +187,10 @@ class TrialBatch:
         self._unpriced: PriceUnknown | None = None
 
     async def run(self) -> Mapping[str, Trial]:
-        """Return the trials by key. Raises BudgetSpent when something could not be started any more, after all that
-        was under way has ended; it is all in the ledger. When it is cancelled, what is under way is stopped. Raises
-        TrialsFailing when one attempt after the other is spoiled, once for each named batch.
+        """Return the trials by key. Raises BudgetSpent when something could not be started any
+        more, after all that was under way has ended; it is all in the ledger. When it is cancelled,
+        what is under way is stopped. Raises TrialsFailing when one attempt after the other is
+        spoiled, once for each named batch.
         """
         runner = self._runner
         try:
@@ -182,7 +216,9 @@ class TrialBatch:
         return self._ended
 
     def _start(self) -> float:
-        """Start what may start now; returns in how many seconds more may, inf when something must end first."""
+        """Start what may start now; returns in how many seconds more may, inf when something must
+        end first.
+        """
         runner = self._runner
         starting: list[_Flight] = []
         try:
@@ -198,11 +234,17 @@ class TrialBatch:
                     pause = math.inf
                     break
                 in_flight = len(self._flying) + len(starting) + 1
-                starting.append(_Flight(self._next(), reservation, runner.throttle.begin_trial(), in_flight))
+                starting.append(
+                    _Flight(self._next(), reservation, runner.throttle.begin_trial(), in_flight)
+                )
             if starting:
-                # On the disk before the first job starts: after a kill the budget counts what may have been spent.
-                runner.ledger.append_all(("started", self._started_fields(flight)) for flight in starting)
-            # One by one, so that an error releases the reservations of jobs that were not submitted.
+                # On the disk before the first job starts: after a kill the budget counts what may
+                # have been spent.
+                runner.ledger.append_all(
+                    ("started", self._started_fields(flight)) for flight in starting
+                )
+            # One by one, so that an error releases the reservations of jobs that were not
+            # submitted.
             while starting:
                 self._flying[runner.backend.submit(runner.make_job(starting[0].work))] = starting[0]
                 starting.pop(0)
@@ -213,7 +255,9 @@ class TrialBatch:
         return pause
 
     def _pause(self, starting: int) -> float:
-        """Return in how many seconds one more may start, as far as the provider and the queue are concerned."""
+        """Return in how many seconds one more may start, as far as the provider and the queue are
+        concerned.
+        """
         pause = self._runner.throttle.wait(len(self._flying) + starting)
         if self._waiting:
             return pause
@@ -248,13 +292,17 @@ class TrialBatch:
     def _settle_finished(self, done: Sequence[tuple[str, TrialAttempt]]) -> None:
         """Settle the trials that ended, write them down, and queue again those to be retried."""
         runner = self._runner
-        # Before the records are made: a trial on changed files must not be written down as a result.
+        # Before the records are made: a trial on changed files must not be written down as a
+        # result.
         changed = runner.intact() if done else ""
         if changed:
             done = [(ticket, _mark_tampered(attempt, changed)) for ticket, attempt in done]
         ended = [(self._flying[ticket], attempt) for ticket, attempt in done]
-        trials = [flight.work.to_trial(attempt, runner.settings.passes) for flight, attempt in ended]
-        # On the disk before the state in memory: after a failed write all of them count as under way.
+        trials = [
+            flight.work.to_trial(attempt, runner.settings.passes) for flight, attempt in ended
+        ]
+        # On the disk before the state in memory: after a failed write all of them count as under
+        # way.
         runner.ledger.append_all(
             record
             for trial, (flight, attempt) in zip(trials, ended, strict=True)
@@ -262,7 +310,9 @@ class TrialBatch:
         )
         for (ticket, attempt), trial in zip(done, trials, strict=True):
             flight = self._flying.pop(ticket)
-            runner.budget.settle(flight.reservation, trial.usage, judging=trial.judging, lost=attempt.lost)
+            runner.budget.settle(
+                flight.reservation, trial.usage, judging=trial.judging, lost=attempt.lost
+            )
             runner.budget.learn(trial.usage, trial.wall, trial.judging)
             runner.throttle.end_trial(flight.began, attempt.rollout.retry_after)
             runner.cache.add(self._name, trial, attempt.final)
@@ -270,15 +320,23 @@ class TrialBatch:
             again = spoiled and flight.work.attempt < len(runner.settings.backoff)
             if again:
                 # The provider's own wait counts where it is longer.
-                wait = max(runner.settings.backoff[flight.work.attempt], attempt.rollout.retry_after or 0.0)
+                wait = max(
+                    runner.settings.backoff[flight.work.attempt], attempt.rollout.retry_after or 0.0
+                )
                 not_before = runner.clock() + wait
-                self._again.append(replace(flight.work, attempt=flight.work.attempt + 1, not_before=not_before))
+                self._again.append(
+                    replace(flight.work, attempt=flight.work.attempt + 1, not_before=not_before)
+                )
             else:
                 self._ended[trial.key] = trial
             self._count(trial, not again or attempt.rollout.retry_after is None)
 
-    def _trial_records(self, flight: _Flight, trial: Trial, attempt: TrialAttempt) -> Iterator[tuple[str, Any]]:
-        """Yield the records of a trial that ended: of each request to a model, of each round, and then its own."""
+    def _trial_records(
+        self, flight: _Flight, trial: Trial, attempt: TrialAttempt
+    ) -> Iterator[tuple[str, Any]]:
+        """Yield the records of a trial that ended: of each request to a model, of each round, and
+        then its own.
+        """
         task, about = flight.work.task, {"batch": self._name, "attempt": flight.work.attempt}
         yield from attempt_records(trial.key, attempt, **about)
         yield from round_records(task, trial, attempt, **about)
@@ -288,10 +346,11 @@ class TrialBatch:
         yield "trial", trial_fields(trial, attempt, **about)
 
     def _count(self, trial: Trial, counts: bool) -> None:
-        """Count what was spoiled in a row. A provider that asks to wait is only counted when it asked for the last
-        time.
+        """Count what was spoiled in a row. A provider that asks to wait is only counted when it
+        asked for the last time.
         """
-        # A candidate may well crash on every task. The base has shown in the pilot that it does not.
+        # A candidate may well crash on every task. The base has shown in the pilot that it does
+        # not.
         crashed = trial.detail.startswith(CRASHED) and self._name.partition("/")[0] == "calibrate"
         if trial.outcome is not TrialOutcome.INFRA_ERROR and not crashed:
             self._spoiled = 0
@@ -304,15 +363,18 @@ class TrialBatch:
         runner, most = self._runner, self._runner.settings.breaker
         if most is None or self._spoiled < most or self._name in runner.cache.broken:
             return
-        # Recorded before it is raised: the run that continues knows by it that failures are to be retried.
+        # Recorded before it is raised: the run that continues knows by it that failures are to be
+        # retried.
         runner.ledger.append(BROKEN_BATCH, {"batch": self._name, "why": self._why})
         runner.cache.forget_failures(self._name)
         reason = f"the last one said: {self._why[:_MAX_DETAIL].rstrip('.') or 'nothing'}"
         if self._name.startswith(SEALED_BATCH):  # the detail may name a sealed task, or quote it
             reason = "what the last one said is in test.jsonl of the run, for a person to read"
-        raise TrialsFailing(  # as many as the breaker allows; more may have ended at the same moment
+        # As many as the breaker allows; more may have ended at the same moment.
+        raise TrialsFailing(
             f"{most} attempts in a row failed, and none came to a result; {reason}.",
-            "Fix that, and continue the run: they are tried again. What fails then counts as missing.",
+            "Fix that, and continue the run: they are tried again. What fails then counts "
+            "as missing.",
         )
 
 
@@ -326,10 +388,10 @@ def _mark_tampered(attempt: TrialAttempt, why: str) -> TrialAttempt:
 class TrialRunner:
     """Runs trials of one executor into one ledger.
 
-    files: those of the task set. scoring: by default as each task says, with all these files. budget, throttle,
-    backend: may be shared; by default no limit, four to sixteen at once, and tasks of this process. intact: called
-    whenever trials end; returns why they are void, because tasks or scorers were changed meanwhile, or ''. Such trials
-    are TAMPERED.
+    files: those of the task set. scoring: by default as each task says, with all these files.
+    budget, throttle, backend: may be shared; by default no limit, four to sixteen at once, and
+    tasks of this process. intact: called whenever trials end; returns why they are void, because
+    tasks or scorers were changed meanwhile, or ''. Such trials are TAMPERED.
     """
 
     def __init__(
@@ -352,11 +414,14 @@ class TrialRunner:
         self.budget.add_ledger(ledger)
         self._files = files or {}
         self._scoring = scoring or TaskSetScorer(self._files, self.settings.host)
-        self.throttle, self.backend = throttle or ConcurrencyLimit(clock=clock), backend or AsyncioBackend()
+        self.throttle, self.backend = (
+            throttle or ConcurrencyLimit(clock=clock),
+            backend or AsyncioBackend(),
+        )
         self.clock, self.intact = clock, intact
         self.cache = TrialCache.from_records(ledger.records)
-        # Guards `known` from the look-up of trials to their end: two measurements at once would run the same trial
-        # twice.
+        # Guards `known` from the look-up of trials to their end: two measurements at once would run
+        # the same trial twice.
         self._turn = asyncio.Lock()
         # A scorer's digest is over all its files, and `key` is called for every repeat.
         self._scorers: dict[str, str] = {}
@@ -364,18 +429,23 @@ class TrialRunner:
             # One driver at a time has this folder, so all that is in it belongs to dead processes.
             remove_stale_workspaces(self.settings.folder)
 
-    async def measure(self, requests: Sequence[TrialRequest], batch: str | None = None) -> list[Trial]:
-        """Return a trial for each request, in the order of the requests; they run with all programs interleaved.
+    async def measure(
+        self, requests: Sequence[TrialRequest], batch: str | None = None
+    ) -> list[Trial]:
+        """Return a trial for each request, in the order of the requests; they run with all programs
+        interleaved.
 
-        A trial that counted before is `cached` and costs nothing. One that infrastructure spoiled is tried again as
-        often as there are backoffs, and then comes back as INFRA_ERROR: it is missing, and no verdict.
+        A trial that counted before is `cached` and costs nothing. One that infrastructure spoiled
+        is tried again as often as there are backoffs, and then comes back as INFRA_ERROR: it is
+        missing, and no verdict.
 
-        batch: names the measurement. Asked for again under the same name, also by another process after a kill, it
-        goes on where it was and comes to the same trials: what failed for good stays missing, and nothing that it ran
-        itself is `cached`. Under another name, or without one, missing trials run again.
+        batch: names the measurement. Asked for again under the same name, also by another process
+        after a kill, it goes on where it was and comes to the same trials: what failed for good
+        stays missing, and nothing that it ran itself is `cached`. Under another name, or without
+        one, missing trials run again.
 
-        Raises BudgetSpent after all trials under way have ended, TrialsFailing, LedgerError, and what cancels it. The
-        ledger keeps everything measured until then.
+        Raises BudgetSpent after all trials under way have ended, TrialsFailing, LedgerError, and
+        what cancels it. The ledger keeps everything measured until then.
         """
         async with self._turn:
             with self.budget.running():
@@ -383,13 +453,19 @@ class TrialRunner:
                     id(program): program.digest
                     for program in {id(program): program for program, _, _ in requests}.values()
                 }
-                keys = [self.key(programs[id(program)], task, repeat) for program, task, repeat in requests]
+                keys = [
+                    self.key(programs[id(program)], task, repeat)
+                    for program, task, repeat in requests
+                ]
                 found = self._find_finished(keys, batch)
                 work = self._work(requests, keys, found, batch)
                 if work:
                     found |= await TrialBatch(batch or "", work, self).run()
         passes = self.settings.passes
-        return [_as_requested(found[key], request, passes) for key, request in zip(keys, requests, strict=True)]
+        return [
+            _as_requested(found[key], request, passes)
+            for key, request in zip(keys, requests, strict=True)
+        ]
 
     def key(self, program: str, task: Task, repeat: int) -> str:
         """Return the key of a trial: equal keys are the same trial. program: its digest."""
@@ -399,7 +475,10 @@ class TrialRunner:
         return trial_key(program, task.digest, scorer, self.executor.fingerprint, repeat)
 
     def _find_finished(self, keys: Sequence[str], batch: str | None) -> dict[str, Trial]:
-        """Return the trials that need not be run. One that a named batch takes from another is recorded as its own."""
+        """Return the trials that need not be run.
+
+        One that a named batch takes from another is recorded as its own.
+        """
         found: dict[str, Trial] = {}
         copied: list[Trial] = []
         for key in dict.fromkeys(keys):
@@ -411,7 +490,9 @@ class TrialRunner:
                     copied.append(strip_texts(trial))
             if trial is not None:
                 found[key] = trial
-        self.ledger.append_all(("trial", trial_fields(trial, None, batch=batch or "")) for trial in copied)
+        self.ledger.append_all(
+            ("trial", trial_fields(trial, None, batch=batch or "")) for trial in copied
+        )
         for trial in copied:
             self.cache.add(batch or "", trial)
         return found
@@ -419,10 +500,16 @@ class TrialRunner:
     def _of_batch(self, batch: str, key: str) -> Trial | None:
         """Return what this batch has come to for a trial, None while it has not."""
         times, failed = self.cache.failed.get((batch, key), (0, None))
-        return self.cache.ended.get((batch, key)) or (failed if times > len(self.settings.backoff) else None)
+        return self.cache.ended.get((batch, key)) or (
+            failed if times > len(self.settings.backoff) else None
+        )
 
     def _work(
-        self, requests: Sequence[TrialRequest], keys: Sequence[str], found: Mapping[str, Trial], batch: str | None
+        self,
+        requests: Sequence[TrialRequest],
+        keys: Sequence[str],
+        found: Mapping[str, Trial],
+        batch: str | None,
     ) -> list[PendingTrial]:
         if all(key in found for key in keys):
             return []
@@ -430,7 +517,14 @@ class TrialRunner:
         for index in interleave(requests):
             if (key := keys[index]) not in found and key not in work:
                 # A batch that is continued goes on counting the attempts that failed before.
-                times = 0 if batch is None else self.cache.failed.get((batch, key), (0, None))[0]
+                times = (
+                    0
+                    if batch is None
+                    else self.cache.failed.get(
+                        (batch, key),
+                        (0, None),
+                    )[0]
+                )
                 work[key] = PendingTrial(key, *requests[index], times)
         return list(work.values())
 
@@ -455,4 +549,8 @@ def _as_requested(trial: Trial, request: TrialRequest, passes: float) -> Trial:
     if outcome in (TrialOutcome.PASS, TrialOutcome.FAIL) and trial.score is not None:
         outcome = TrialOutcome.PASS if trial.score >= passes else TrialOutcome.FAIL
     task = request[1].id
-    return trial if (trial.task, trial.outcome) == (task, outcome) else replace(trial, task=task, outcome=outcome)
+    return (
+        trial
+        if (trial.task, trial.outcome) == (task, outcome)
+        else replace(trial, task=task, outcome=outcome)
+    )

@@ -44,7 +44,9 @@ class RayUnavailable(EvolvableError):
 
 
 def _bridge_environment(cluster: RayCluster) -> dict[str, str]:
-    """Return all of the environment of the process that speaks with the cluster: no keys, and no variables of Ray."""
+    """Return all of the environment of the process that speaks with the cluster: no keys, and no
+    variables of Ray.
+    """
     environment = os.environ if cluster.environment is None else cluster.environment
     return environment_inside(environment, environment.get("HOME", "/tmp"))
 
@@ -52,13 +54,24 @@ def _bridge_environment(cluster: RayCluster) -> dict[str, str]:
 class _Bridge:
     """The process, its pipe, and a thread that reads what it says."""
 
-    def __init__(self, cluster: RayCluster, on_frame: Callable[["_Bridge", dict[str, Any], bytes], None]) -> None:
+    def __init__(
+        self, cluster: RayCluster, on_frame: Callable[["_Bridge", dict[str, Any], bytes], None]
+    ) -> None:
         if importlib.util.find_spec("ray") is None:
             raise RayMissing()
         ours, theirs = Pipe()
         # -P: nothing is imported from the current folder, which is not ours.
-        command = [sys.executable, "-P", "-m", BRIDGE, str(theirs.fileno()), cluster.address, str(cluster.slots)]
-        # A session of its own: Ctrl-C at the terminal is for the driver, which then stops the trials.
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            BRIDGE,
+            str(theirs.fileno()),
+            cluster.address,
+            str(cluster.slots),
+        ]
+        # A session of its own: Ctrl-C at the terminal is for the driver, which then stops the
+        # trials.
         self._process = subprocess.Popen(
             [*command, str(cluster.token_file)],
             env=_bridge_environment(cluster),
@@ -102,7 +115,9 @@ class _Bridge:
             self._loop.call_soon_threadsafe(self._on_frame, self, {"gone": True}, b"")
 
     async def stop(self) -> None:
-        """Close the pipe, at which the process ends the trials and itself; kill it when it does not."""
+        """Close the pipe, at which the process ends the trials and itself; kill it when it does
+        not.
+        """
         with contextlib.suppress(OSError):
             self._shut()
         try:
@@ -114,20 +129,26 @@ class _Bridge:
         self._connection.close()
 
     def _shut(self) -> None:
-        """Let the process read the end of its orders, while its last frames can still be read here."""
+        """Let the process read the end of its orders, while its last frames can still
+        be read here.
+        """
         with socket.socket(fileno=os.dup(self._connection.fileno())) as pipe:
             pipe.shutdown(socket.SHUT_WR)
 
 
 class RayBackend:
-    """Runs each job as a task of Ray. Ray never runs a task twice: the ledger decides on a repeat, and bills it.
+    """Runs each job as a task of Ray. Ray never runs a task twice: the ledger decides on a repeat,
+    and bills it.
 
-    What many jobs share (recipe, program, files) goes into the object store once, by its hash. What a node returns is
-    JSON that is checked here. A bridge that dies fails the jobs under way, and the next job starts another one.
+    What many jobs share (recipe, program, files) goes into the object store once, by its hash. What
+    a node returns is JSON that is checked here. A bridge that dies fails the jobs under way, and
+    the next job starts another one.
     """
 
     def __init__(self, cluster: RayCluster, recipe: NodeRecipe | None = None) -> None:
-        """recipe: how nodes make executor and scorer; None: each job's own are sent, which then hold no secrets."""
+        """recipe: how nodes make executor and scorer; None: each job's own are sent, which then
+        hold no secrets.
+        """
         self._cluster, self._recipe = cluster, recipe
         self._bridge: _Bridge | None = None
         self._sent: OrderedDict[str, None] = OrderedDict()
@@ -146,13 +167,19 @@ class RayBackend:
         return self._bridge.pid if self._bridge is not None else None
 
     async def open(self) -> dict[str, Any]:
-        """Connect and return what the cluster is: versions, nodes and slots. Raises RayMissing, RayUnavailable."""
+        """Connect and return what the cluster is: versions, nodes and slots.
+
+        Raises RayMissing, RayUnavailable.
+        """
         self._open_bridge()
         try:
             async with asyncio.timeout(_START):
                 await self._answered.wait()
         except TimeoutError:
-            self._problem = "The Ray cluster did not answer in time.", "Look at the cluster with `ray status`."
+            self._problem = (
+                "The Ray cluster did not answer in time.",
+                "Look at the cluster with `ray status`.",
+            )
         if self._problem is not None:
             await self.close()
             raise RayUnavailable(*self._problem)
@@ -172,7 +199,8 @@ class RayBackend:
         packed = pack_job(job)
         # Before the order to run: the bridge looks the contents up when it takes the job.
         shared = [
-            self._share(bridge, content) for content in (self._recipe_of(job), *map(pickle.dumps, _contents(job)))
+            self._share(bridge, content)
+            for content in (self._recipe_of(job), *map(pickle.dumps, _contents(job)))
         ]
         digest = hashlib.sha256(packed).hexdigest()
         bridge.send({"order": "run", "ticket": ticket, "shared": shared, "digest": digest}, packed)
@@ -187,7 +215,8 @@ class RayBackend:
         key = id(job.executor), id(job.scoring)
         if key not in self._packed:
             recipe = self._recipe or GivenRecipe(job.executor, job.scoring, job.host)
-            self._packed[key] = job, pickle.dumps(recipe)  # the job is kept, so that no other gets these ids
+            # The job is kept, so that no other gets these ids.
+            self._packed[key] = job, pickle.dumps(recipe)
         return self._packed[key][1]
 
     def _share(self, bridge: _Bridge, data: bytes) -> str:
@@ -199,8 +228,11 @@ class RayBackend:
         return digest
 
     def _forget(self, bridge: _Bridge, keep: int) -> None:
-        # The contents of the job just sent must stay, also where one job alone has more than the limit.
-        old = [self._sent.popitem(last=False)[0] for _ in range(len(self._sent) - max(_SHARED, keep))]
+        # The contents of the job just sent must stay, also where one job alone has more than the
+        # limit.
+        old = [
+            self._sent.popitem(last=False)[0] for _ in range(len(self._sent) - max(_SHARED, keep))
+        ]
         if old:
             bridge.send({"order": "forget", "digests": old})
 
@@ -217,7 +249,10 @@ class RayBackend:
             self._problem = (str(frame["failed"][0]), str(frame["failed"][1]))
         elif "done" in frame:
             self._end(
-                str(frame["done"]), _attempt(data, str(frame["why"])) if frame["bytes"] else _lost_attempt(frame["why"])
+                str(frame["done"]),
+                _attempt(data, str(frame["why"]))
+                if frame["bytes"]
+                else _lost_attempt(frame["why"]),
             )
         elif "cancelled" in frame:
             self._cancelled.update(frame["cancelled"])
@@ -228,7 +263,10 @@ class RayBackend:
                 self._bridge = None
             for ticket in sorted(self._flying, key=int):
                 self._end(ticket, _lost_attempt("the process that speaks with the cluster ended"))
-            self._problem = self._problem or ("The Ray cluster could not be reached.", "Look at it with `ray status`.")
+            self._problem = self._problem or (
+                "The Ray cluster could not be reached.",
+                "Look at it with `ray status`.",
+            )
             self._answered.set()
             self._finished.news.set()
 
@@ -263,12 +301,17 @@ class RayBackend:
 
 
 def _contents(job: trial.TrialJob) -> tuple[object, object]:
-    """Return what several jobs may have in common, in an order that gives equal bytes for equal contents."""
+    """Return what several jobs may have in common, in an order that gives equal bytes for equal
+    contents.
+    """
     return job.program, dict(sorted(job.files.items()))
 
 
 def _lost_attempt(why: object) -> trial.TrialAttempt:
-    return trial.infrastructure_error(f"the worker died ({ascii(str(why)[:200])[1:-1]})", lost=True)
+    return trial.infrastructure_error(
+        f"the worker died ({ascii(str(why)[:200])[1:-1]})",
+        lost=True,
+    )
 
 
 def _attempt(data: bytes, why: str) -> trial.TrialAttempt:

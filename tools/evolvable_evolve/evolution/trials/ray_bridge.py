@@ -1,8 +1,10 @@
-"""The process that speaks with a Ray cluster for the driver of a run; the only one of the product that imports Ray.
+"""The process that speaks with a Ray cluster for the driver of a run; the only one of the product
+that imports Ray.
 
-`python -P -m evolvable_evolve.evolution.trials.ray_bridge DESCRIPTOR ADDRESS SLOTS`; without an address it starts a
-cluster of this machine. Frames of a pipe carry JSON and bytes. What a node returns is passed on as bytes; a
-pickle that names anything is refused. It ends when the other end of the pipe is gone.
+`python -P -m evolvable_evolve.evolution.trials.ray_bridge DESCRIPTOR ADDRESS SLOTS`; without an
+address it starts a cluster of this machine. Frames of a pipe carry JSON and bytes. What a node
+returns is passed on as bytes; a pickle that names anything is refused. It ends when the other end
+of the pipe is gone.
 """
 
 import json
@@ -40,10 +42,12 @@ _METADATA = 1000  # bytes that Ray stores beside those of a result, at most
 _NO_BYTES = "it failed, or returned something else than bytes"
 _NO_SLOTS = 6  # looks without any slot after which waiting trials are given up
 
-# Set to 0, every port of Ray listens on the loopback interface, and the address of this node is 127.0.0.1.
+# Set to 0, every port of Ray listens on the loopback interface, and the address of this node is
+# 127.0.0.1.
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
-# A driver of a cluster in token mode is refused here. The address comes from the person's configuration.
+# A driver of a cluster in token mode is refused here. The address comes from the person's
+# configuration.
 _UNAUTHENTICATED = "from ray.scripts.scripts import main; main()", "status", "--address"
 
 
@@ -52,7 +56,9 @@ class ClusterRefused(Exception):
 
 
 def restrict_ray(token_file: Path) -> None:
-    """Set Ray's environment before it is imported: tokens, no usage statistics, no runtime environments of others."""
+    """Set Ray's environment before it is imported: tokens, no usage statistics, no runtime
+    environments of others.
+    """
     os.environ |= {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token_file),
@@ -67,7 +73,8 @@ class UnpickledName(Exception):
     """A pickle names a class or a function, which could run anything."""
 
 
-# An audit hook is for the whole process and cannot be removed: this tells in which thread it refuses.
+# An audit hook is for the whole process and cannot be removed: this tells in which thread it
+# refuses.
 _reading = threading.local()
 
 
@@ -82,9 +89,11 @@ def _watch_unpickling() -> None:
 
 @contextmanager
 def no_names_unpickled() -> Iterator[None]:
-    """Make unpickling in this thread raise UnpickledName where the pickle names anything: so it runs nothing.
+    """Make unpickling in this thread raise UnpickledName where the pickle names anything: so it
+    runs nothing.
 
-    `ray.get` unpickles every result that is not bytes. A pickle without names holds plain values only.
+    `ray.get` unpickles every result that is not bytes. A pickle without names holds plain values
+    only.
     """
     _watch_unpickling()
     _reading.now = True
@@ -98,7 +107,10 @@ class Cluster:
     """A connection to a cluster, and the tasks that run there for one driver."""
 
     def __init__(self, address: str, slots: int) -> None:
-        """Connect, or start a cluster on the loopback interface. Raises ClusterRefused, and what Ray raises."""
+        """Connect, or start a cluster on the loopback interface.
+
+        Raises ClusterRefused, and what Ray raises.
+        """
         self._folder: Path | None = None
         options: dict[str, Any]
         if address:
@@ -121,12 +133,21 @@ class Cluster:
         remove_stale_folders(SESSION_PREFIX)
         # Ray puts sockets below, whose paths must be short.
         place = tempfile.gettempdir() if len(tempfile.gettempdir()) < 24 else "/tmp"
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{SESSION_PREFIX}{os.getpid()}-", dir=place))
+        self._folder = Path(
+            tempfile.mkdtemp(
+                prefix=f"{SESSION_PREFIX}{os.getpid()}-",
+                dir=place,
+            )
+        )
         token = self._folder / "token"
         token.write_text(secrets.token_hex(32), encoding="ascii")
         # Its content opens the cluster to every account of this machine.
         token.chmod(0o600)
-        os.environ |= {"RAY_AUTH_TOKEN_PATH": str(token), "RAY_TMPDIR": str(self._folder), _LOOPBACK: "0"}
+        os.environ |= {
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_TMPDIR": str(self._folder),
+            _LOOPBACK: "0",
+        }
         return {
             # Only slots decide how many trials run.
             "num_cpus": 0,
@@ -139,14 +160,19 @@ class Cluster:
     def report(self) -> dict[str, Any]:
         """Return the nodes with their slots, and the versions that all of them share."""
         nodes = [
-            {"node": str(node["NodeManagerAddress"]), "slots": int(node["Resources"].get(RAY_SLOT, 0))}
+            {
+                "node": str(node["NodeManagerAddress"]),
+                "slots": int(node["Resources"].get(RAY_SLOT, 0)),
+            }
             for node in self._ray.nodes()
             if node["Alive"]
         ]
         return {"ray": self._ray.__version__, "python": sys.version.split()[0], "nodes": nodes}
 
     def share(self, digest: str, data: bytes) -> None:
-        """Put bytes into the object store, once; Ray brings them once to each node that needs them."""
+        """Put bytes into the object store, once; Ray brings them once to each node that
+        needs them.
+        """
         if digest not in self._shared:
             self._shared[digest] = self._ray.put(data)
 
@@ -157,18 +183,31 @@ class Cluster:
 
     def run(self, ticket: str, shared: Sequence[str], job: bytes, digest: str) -> None:
         """Start one job with the shared bytes of these hashes."""
-        self.flying[self._run.remote(*(self._shared[key] for key in shared), job, [*shared, digest])] = ticket
+        self.flying[
+            self._run.remote(
+                *(self._shared[key] for key in shared),
+                job,
+                [*shared, digest],
+            )
+        ] = ticket
 
     def take_finished(self) -> list[tuple[str, bytes | None, str]]:
         """Return the jobs that have ended: the ticket, and its bytes or why there are none."""
         # Waits for one, and then takes all others that are done without waiting.
         ready, _ = self._ray.wait(list(self.flying), num_returns=1, timeout=_LOOK)
         if ready:
-            ready, _ = self._ray.wait(list(self.flying), num_returns=len(self.flying), timeout=0)
+            ready, _ = self._ray.wait(
+                list(self.flying),
+                num_returns=len(self.flying),
+                timeout=0,
+            )
         return [(self.flying.pop(reference), *self._bytes_of(reference)) for reference in ready]
 
     def _bytes_of(self, reference: Any) -> tuple[bytes | None, str]:
-        """Return the bytes that a task returned, or why there are none. Nothing that a node stored runs here."""
+        """Return the bytes that a task returned, or why there are none.
+
+        Nothing that a node stored runs here.
+        """
         # Before `get`, which loads a result of any size.
         size = self._locations([reference], 60_000).get(reference, {}).get("object_size")
         if (size or 0) > MAX_ATTEMPT + _METADATA:
@@ -196,7 +235,11 @@ class Cluster:
                     self._ray.cancel(reference, force=force)
             if left:
                 _, left = self._ray.wait(left, num_returns=len(left), timeout=_GRACE)
-        self.flying = {reference: ticket for reference, ticket in self.flying.items() if ticket not in ticket_set}
+        self.flying = {
+            reference: ticket
+            for reference, ticket in self.flying.items()
+            if ticket not in ticket_set
+        }
 
     def slots(self) -> int:
         """Return how many slots the living nodes offer."""
@@ -211,7 +254,9 @@ class Cluster:
 
 
 def _refuse_open_cluster(address: str) -> None:
-    """Raise ClusterRefused when the cluster accepts a client without a token, as Ray does by default."""
+    """Raise ClusterRefused when the cluster accepts a client without a token, as Ray does by
+    default.
+    """
     command = [sys.executable, "-P", "-c", *_UNAUTHENTICATED, address]
     # A process of its own, whose environment has no token.
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
@@ -219,7 +264,9 @@ def _refuse_open_cluster(address: str) -> None:
     try:
         ran = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
     except subprocess.TimeoutExpired:
-        raise ClusterRefused(f"No Ray cluster answers at {address}.", "Start it, or correct the address.") from None
+        raise ClusterRefused(
+            f"No Ray cluster answers at {address}.", "Start it, or correct the address."
+        ) from None
     if ran.returncode == 0:
         raise ClusterRefused(
             f"The Ray cluster at {address} lets in everybody who reaches it, without a token.",
@@ -229,7 +276,10 @@ def _refuse_open_cluster(address: str) -> None:
     # The refusal that is wanted here. Its first letters differ in case between messages.
     if "nauthenticated" not in error_text and "uthentication" not in error_text:
         last = error_text.strip().rpartition("\n")[2][:200]
-        raise ClusterRefused(f"No Ray cluster answers at {address}: {ascii(last)}", "Start it, or correct the address.")
+        raise ClusterRefused(
+            f"No Ray cluster answers at {address}: {ascii(last)}",
+            "Start it, or correct the address.",
+        )
 
 
 class Bridge:
@@ -245,7 +295,9 @@ class Bridge:
         try:
             while True:
                 order = json.loads(self._connection.recv_bytes())
-                self._orders.put((order, self._connection.recv_bytes() if order.get("bytes") else b""))
+                self._orders.put(
+                    (order, self._connection.recv_bytes() if order.get("bytes") else b"")
+                )
         except (EOFError, OSError):
             pass
         # Ray may hang while it shuts down.
@@ -266,7 +318,8 @@ class Bridge:
             flying = bool(self._cluster.flying)
             with suppress(queue.Empty):
                 while True:
-                    # Blocks only while no job runs: otherwise results have to be looked for in turns.
+                    # Blocks only while no job runs: otherwise results have to be looked for in
+                    # turns.
                     order = self._orders.get(block=not flying)
                     if order is None:
                         return
@@ -311,7 +364,11 @@ def main(arguments: Sequence[str]) -> None:
     try:
         cluster = Cluster(address, slots)
     except Exception as error:
-        reason = error.args if isinstance(error, ClusterRefused) else (f"{type(error).__name__}: {error}"[:500], "")
+        reason = (
+            error.args
+            if isinstance(error, ClusterRefused)
+            else (f"{type(error).__name__}: {error}"[:500], "")
+        )
         connection.send_bytes(json.dumps({"failed": list(reason)}).encode())
         # Threads of Ray must not keep a process without a driver alive.
         os._exit(1)

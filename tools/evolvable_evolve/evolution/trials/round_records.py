@@ -1,4 +1,6 @@
-"""The records beside that of a trial: one for each answer of its rounds, one for each attempt to ask a model."""
+"""The records beside that of a trial: one for each answer of its rounds, one for each attempt to
+ask a model.
+"""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -14,11 +16,15 @@ Record = tuple[str, dict[str, Any]]
 """The type of a record, and its fields."""
 
 
-def round_records(task: Task, trial: Trial, attempt: TrialAttempt, /, **about: object) -> Iterator[Record]:
-    """Yield a record for each answer of a trial that was answered in rounds. about: fields of every record.
+def round_records(
+    task: Task, trial: Trial, attempt: TrialAttempt, /, **about: object
+) -> Iterator[Record]:
+    """Yield a record for each answer of a trial that was answered in rounds. about: fields of every
+    record.
 
-    Their usages and times add up to those of the trial, except where infrastructure ended it within a round. The text
-    of the last answer is in the trial's record. Scores are for the ledger and the report: no round saw one.
+    Their usages and times add up to those of the trial, except where infrastructure ended it within
+    a round. The text of the last answer is in the trial's record. Scores are for the ledger and the
+    report: no round saw one.
     """
     solutions = attempt.rollout.solutions
     for number, solution in enumerate(solutions):
@@ -53,7 +59,8 @@ def round_records(task: Task, trial: Trial, attempt: TrialAttempt, /, **about: o
 
 
 def attempt_records(key: str, attempt: TrialAttempt, /, **about: object) -> Iterator[Record]:
-    """Yield a record for each request that a trial made of a model behind an API, as executor or as judge.
+    """Yield a record for each request that a trial made of a model behind an API, as executor or as
+    judge.
 
     The trial's record holds their sums, and is what is billed. about: fields of every record.
     """
@@ -65,7 +72,9 @@ def attempt_records(key: str, attempt: TrialAttempt, /, **about: object) -> Iter
 
 
 def code_fields(task: Task, outcome: Any, score: Score | None) -> dict[str, Any]:
-    """Return the fields of a record about an answer to a programming problem; none for a task of another kind."""
+    """Return the fields of a record about an answer to a programming problem; none for a task of
+    another kind.
+    """
     code = code_outcome(task, outcome, score)
     if code is None:
         return {}

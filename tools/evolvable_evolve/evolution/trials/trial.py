@@ -36,9 +36,12 @@ def _read_only(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
 # Tasks and scores hold read-only mappings, which Python does not pickle by itself.
 copyreg.pickle(MappingProxyType, lambda mapping: (_read_only, (dict(mapping),)))
 
-# More tries help against a judge that fails at times; a scorer that fails three times mostly fails always.
+# More tries help against a judge that fails at times; a scorer that fails three times mostly fails
+# always.
 MAX_SCORINGS = 3
-"""How often an answer is scored at most, when the scorer fails; the task is not run again for that."""
+"""How often an answer is scored at most, when the scorer fails; the task is not run
+again for that.
+"""
 
 
 class TrialScorer(Protocol):
@@ -59,11 +62,12 @@ class TrialScorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrialJob:
-    """All that an attempt needs, as values: it can be pickled and run in another process or on another machine.
+    """All that an attempt needs, as values: it can be pickled and run in another process or on
+    another machine.
 
-    scoring: None where only the answer is wanted. files: what the workspace begins with. place: where workspaces are
-    made, by default the system's temporary folder. patience: seconds beyond the task's own time after which the
-    executor is given up. host: what the task's setup runs with.
+    scoring: None where only the answer is wanted. files: what the workspace begins with. place:
+    where workspaces are made, by default the system's temporary folder. patience: seconds beyond
+    the task's own time after which the executor is given up. host: what the task's setup runs with.
     """
 
     executor: Executor
@@ -81,9 +85,9 @@ class TrialJob:
 class TrialAttempt:
     """Result of a job: a score, or an outcome without one, with `detail` saying why.
 
-    lost: what it spent is unknown. final: a retry would not help, or was made already. judging: what all scorings of it
-    took, by `judged` where a model behind an API was asked. earlier: the scores of the answers before the last, None
-    for one without a score.
+    lost: what it spent is unknown. final: a retry would not help, or was made already. judging:
+    what all scorings of it took, by `judged` where a model behind an API was asked. earlier: the
+    scores of the answers before the last, None for one without a score.
     """
 
     outcome: TrialOutcome | None
@@ -103,7 +107,10 @@ def infrastructure_error(detail: str, *, lost: bool = False) -> TrialAttempt:
 
 
 async def run_job(job: TrialJob) -> TrialAttempt:
-    """Run a job to its end in this process. Every error becomes an outcome; only cancelling is raised."""
+    """Run a job to its end in this process.
+
+    Every error becomes an outcome; only cancelling is raised.
+    """
     try:
         async with open_workspace(job.task, job.files, host=job.host, place=job.place) as work:
             rollout = await _run_executor(job, work)
@@ -135,7 +142,9 @@ async def _run_executor(job: TrialJob, work: Path) -> Rollout | str:
         return f"the executor failed: {_error_text(error)}"
 
 
-async def _score_rollout(job: TrialJob, scoring: TrialScorer, rollout: Rollout, work: Path) -> TrialAttempt:
+async def _score_rollout(
+    job: TrialJob, scoring: TrialScorer, rollout: Rollout, work: Path
+) -> TrialAttempt:
     why, attempt = "", TrialAttempt(None, rollout)
     for _ in range(MAX_SCORINGS):
         try:
@@ -149,7 +158,8 @@ async def _score_rollout(job: TrialJob, scoring: TrialScorer, rollout: Rollout, 
             return replace(attempt, score=score)
         why = f"the scorer said {score.value}, which is not within 0 and 1"
     if await _scores_known_answer(job, scoring):
-        # The scorer is alive: it fails on this output. Were the trial missing, a program could hide its wrong answers.
+        # The scorer is alive: it fails on this output. Were the trial missing, a program could hide
+        # its wrong answers.
         failed = Score(0.0, evidence=f"{why}; a known answer was scored right after")
         return replace(attempt, score=failed, detail=f"it counts as 0: {why}")
     return replace(attempt, outcome=TrialOutcome.INFRA_ERROR, detail=why, final=True)
@@ -158,38 +168,56 @@ async def _score_rollout(job: TrialJob, scoring: TrialScorer, rollout: Rollout, 
 def _add_judging(attempt: TrialAttempt, scored: Score | Exception) -> TrialAttempt:
     """Return the attempt with what one scoring took, also where it gave no score."""
     usage, attempts = getattr(scored, "usage", ModelUsage()), getattr(scored, "attempts", ())
-    return replace(attempt, judging=add_usage(attempt.judging, usage), judged=(*attempt.judged, *attempts))
+    return replace(
+        attempt, judging=add_usage(attempt.judging, usage), judged=(*attempt.judged, *attempts)
+    )
 
 
-async def _score_earlier(job: TrialJob, scoring: TrialScorer, attempt: TrialAttempt) -> TrialAttempt:
-    """Return the attempt with the scores of the answers before the last. They go to the ledger and decide nothing."""
+async def _score_earlier(
+    job: TrialJob, scoring: TrialScorer, attempt: TrialAttempt
+) -> TrialAttempt:
+    """Return the attempt with the scores of the answers before the last.
+
+    They go to the ledger and decide nothing.
+    """
     for solution in attempt.rollout.solutions[:-1]:
         scored = await _score_solution(job, scoring, solution)
         if scored is not None:
             attempt = _add_judging(attempt, scored)
-        # The trial has a score of its own. An earlier one that failed is missing in the table of rounds alone.
-        # The trial has a score of its own: one that failed is missing in the table of rounds alone.
-        attempt = replace(attempt, earlier=(*attempt.earlier, scored if isinstance(scored, Score) else None))
+        # The trial has a score of its own. An earlier one that failed is missing in the table of
+        # rounds alone. The trial has a score of its own: one that failed is missing in the table of
+        # rounds alone.
+        attempt = replace(
+            attempt, earlier=(*attempt.earlier, scored if isinstance(scored, Score) else None)
+        )
     return attempt
 
 
-async def _score_solution(job: TrialJob, scoring: TrialScorer, solution: Solution) -> Score | Exception | None:
+async def _score_solution(
+    job: TrialJob, scoring: TrialScorer, solution: Solution
+) -> Score | Exception | None:
     if solution.outcome is not None or solution.workspace is None:
         return None
     try:
-        return await scoring(job.task, Rollout(solution.text, trace=solution.trace), solution.workspace)
+        return await scoring(
+            job.task, Rollout(solution.text, trace=solution.trace), solution.workspace
+        )
     except Exception as error:
         return error
 
 
 async def _scores_known_answer(job: TrialJob, scoring: TrialScorer) -> bool:
-    """Return whether the scorer scores a known answer now, in a workspace that the program never touched."""
+    """Return whether the scorer scores a known answer now, in a workspace that the program never
+    touched.
+    """
     known_answer = scoring.known_answer(job.task)
     if known_answer is None:
         return False
     output, files = known_answer
     try:
-        async with open_workspace(job.task, {**job.files, **files}, host=job.host, place=job.place) as fresh:
+        async with open_workspace(
+            job.task, {**job.files, **files}, host=job.host, place=job.place
+        ) as fresh:
             score = await scoring(job.task, Rollout(output), fresh)
     except Exception:  # the scorer fails here too, so its failure has nothing to do with the output
         return False
@@ -207,8 +235,8 @@ FinishedJob = tuple[str, TrialAttempt]
 
 
 class TrialBackend(Protocol):
-    """Runs jobs beside each other. It runs each at most once: the caller decides whether one is tried again.
-    Used from one event loop.
+    """Runs jobs beside each other. It runs each at most once: the caller decides whether one is
+    tried again. Used from one event loop.
     """
 
     def submit(self, job: TrialJob) -> str:
@@ -216,14 +244,18 @@ class TrialBackend(Protocol):
         ...
 
     async def poll(self, timeout: float | None = None) -> Sequence[FinishedJob]:
-        """Wait until a job is done, at most `timeout` seconds, and return all that are; each is returned once.
+        """Wait until a job is done, at most `timeout` seconds, and return all that are; each is
+        returned once.
 
         A job whose worker died has an infrastructure error. Returns nothing when there are no jobs.
         """
         ...
 
     async def cancel(self, tickets: Collection[str]) -> None:
-        """Stop these jobs; `poll` returns nothing of them any more. Unknown tickets are passed over."""
+        """Stop these jobs; `poll` returns nothing of them any more.
+
+        Unknown tickets are passed over.
+        """
         ...
 
     async def close(self) -> None:
@@ -244,7 +276,10 @@ async def run_alone(backend: TrialBackend, job: TrialJob) -> TrialAttempt:
 
 
 class AsyncioBackend:
-    """Runs jobs as tasks of this event loop; the default. Code that computes without awaiting stops the others."""
+    """Runs jobs as tasks of this event loop; the default.
+
+    Code that computes without awaiting stops the others.
+    """
 
     def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[TrialAttempt]] = {}
@@ -263,7 +298,9 @@ class AsyncioBackend:
         """Wait until a job is done and return all that are."""
         if not self._running:
             return []
-        await asyncio.wait(self._running.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            self._running.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+        )
         ended = [ticket for ticket, task in self._running.items() if task.done()]
         return [(ticket, self._running.pop(ticket).result()) for ticket in ended]
 
@@ -283,8 +320,8 @@ async def _run_cancellable(job: TrialJob) -> TrialAttempt:
     try:
         return await run_job(job)
     except asyncio.CancelledError:
-        # Cancelled from outside the count is above 0. An executor that cancels its own task must not end the whole
-        # batch.
+        # Cancelled from outside the count is above 0. An executor that cancels its own task must
+        # not end the whole batch.
         current = asyncio.current_task()
         if current is not None and current.cancelling():
             raise
@@ -295,15 +332,19 @@ MAX_TRIAL_TEXT = 100_000
 """Characters that are kept of one text of a trial: of a longer one the beginning and the end."""
 
 BROKEN_BATCH = "broken"
-"""The type of the record of a batch that was given up, because no attempt in it came to a result."""
+"""The type of the record of a batch that was given up, because no attempt in it came to
+a result.
+"""
 
 
 def trial_key(program: str, task: str, scorer: str, executor: str, repeat: int) -> str:
-    """Return the sha256 over everything that decides a result: digests of program, task and scorer, the executor's
-    fingerprint, and which repeat.
+    """Return the sha256 over everything that decides a result: digests of program, task and scorer,
+    the executor's fingerprint, and which repeat.
     """
     # The empty text keeps the keys of older ledgers.
-    return hashlib.sha256(json.dumps([program, task, scorer, executor, "", repeat]).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps([program, task, scorer, executor, "", repeat]).encode()
+    ).hexdigest()
 
 
 def shorten_text(text: str) -> str:
@@ -311,7 +352,10 @@ def shorten_text(text: str) -> str:
     if len(text) <= MAX_TRIAL_TEXT:
         return text
     half = MAX_TRIAL_TEXT // 2
-    return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters are left out here ...]\n{text[-half:]}"
+    return (
+        f"{text[:half]}\n[... {len(text) - 2 * half:,} characters are left out here ...]\n"
+        f"{text[-half:]}"
+    )
 
 
 def trial_fields(trial: Trial, attempt: TrialAttempt | None, /, **about: object) -> dict[str, Any]:
@@ -341,7 +385,12 @@ def judging_usage(written: Mapping[str, Any]) -> ModelUsage:
 def parse_trial(written: Mapping[str, Any]) -> Trial:
     """Return the trial of a record."""
     outcome, usage = TrialOutcome(written["outcome"]), ModelUsage(**written["usage"])
-    parsed = {"outcome": outcome, "usage": usage, "judging": judging_usage(written), "read": tuple(written["read"])}
+    parsed = {
+        "outcome": outcome,
+        "usage": usage,
+        "judging": judging_usage(written),
+        "read": tuple(written["read"]),
+    }
     return Trial(**{**written, **parsed})
 
 
@@ -349,9 +398,9 @@ def parse_trial(written: Mapping[str, Any]) -> Trial:
 class TrialCache:
     """Trials by the records: which of them count, and how far each named batch is.
 
-    counted: by key, as first run. ended: by batch and key, the result in that batch. failed: by batch and key, how
-    often infrastructure failed, and the last of these trials. broken: batches that were given up because only
-    infrastructure failed; what failed in them is retried.
+    counted: by key, as first run. ended: by batch and key, the result in that batch. failed: by
+    batch and key, how often infrastructure failed, and the last of these trials. broken: batches
+    that were given up because only infrastructure failed; what failed in them is retried.
     """
 
     counted: dict[str, Trial] = field(default_factory=dict)
@@ -365,7 +414,11 @@ class TrialCache:
         cache = cls()
         for record in records:
             if record["type"] == "trial":
-                cache.add(record["batch"], parse_trial(record["trial"]), record.get("final", False))
+                cache.add(
+                    record["batch"],
+                    parse_trial(record["trial"]),
+                    record.get("final", False),
+                )
             elif record["type"] == BROKEN_BATCH:
                 cache.forget_failures(record["batch"])
         return cache
@@ -375,7 +428,9 @@ class TrialCache:
         self.broken.add(batch)
         self.failed = {place: found for place, found in self.failed.items() if place[0] != batch}
         crashed = [
-            key for (name, key), trial in self.ended.items() if name == batch and trial.detail.startswith(CRASHED)
+            key
+            for (name, key), trial in self.ended.items()
+            if name == batch and trial.detail.startswith(CRASHED)
         ]
         for key in crashed:  # a row of crashes and nothing else was no fault of the programs
             self.counted.pop(key, None)
@@ -399,7 +454,14 @@ class TrialCache:
             self.ended[place] = replace(full, cached=True)
             return
         if trial.outcome is TrialOutcome.INFRA_ERROR and not final:
-            self.failed[place] = self.failed.get(place, (0, trial))[0] + 1, trial
+            self.failed[place] = (
+                self.failed.get(
+                    place,
+                    (0, trial),
+                )[0]
+                + 1,
+                trial,
+            )
             return
         self.ended[place] = trial
         if trial.outcome.counts:

@@ -1,4 +1,6 @@
-"""The public check: run the examples that the prompt shows, and say what happened to the first that fails."""
+"""The public check: run the examples that the prompt shows, and say what happened to the first that
+fails.
+"""
 
 import json
 import sys

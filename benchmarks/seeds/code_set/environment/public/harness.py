@@ -1,7 +1,7 @@
 """Run an answer on cases in a process of its own, within limits of processor time and memory.
 
-The process that runs the answer gets the arguments of the cases and never what they should give. It can open no file:
-the scorer's own lie on the same disk.
+The process that runs the answer gets the arguments of the cases and never what they should give. It
+can open no file: the scorer's own lie on the same disk.
 """
 
 import json
@@ -15,8 +15,8 @@ CPU_SECONDS, WALL_SECONDS, MEMORY_BYTES = 0.25, 5.0, 192 * 1024 * 1024
 
 _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)\n?```", re.DOTALL)
 
-# Sets the limits, then runs the cases and prints a line of JSON for each. The timer sends a signal that kills. What
-# answers usually import is imported before no file can be opened any more.
+# Sets the limits, then runs the cases and prints a line of JSON for each. The timer sends a signal
+# that kills. What answers usually import is imported before no file can be opened any more.
 _RUNNER = """
 import bisect, collections, functools, heapq, itertools, json, math, os, re, resource, signal, string, sys
 told = json.load(sys.stdin)
@@ -45,7 +45,10 @@ except BaseException as error:
 
 @dataclass(frozen=True)
 class Ended:
-    """How an answer ended. passed: cases before the first failure. failed: index of that case, None where none is."""
+    """How an answer ended.
+
+    passed: cases before the first failure. failed: index of that case, None where none is.
+    """
 
     outcome: str
     passed: int
@@ -62,15 +65,24 @@ def find_code(output: str) -> str | None:
 
 
 def run_cases(output: str, cases: list) -> Ended:
-    """Return how the answer in an output ends on these cases, pairs of arguments and of what they should give."""
+    """Return how the answer in an output ends on these cases, pairs of arguments and of what they
+    should give.
+    """
     source = find_code(output)
     if source is None:
         return Ended("RpE", 0, None, "there is no fenced block of Python in the answer")
     try:
         compile(source, "answer.py", "exec")
     except (SyntaxError, ValueError) as error:
-        return Ended("CE", 0, None, f"line {getattr(error, 'lineno', 0)}: {getattr(error, 'msg', error)}")
-    told = {"source": source, "cases": [one[0] for one in cases], "cpu": CPU_SECONDS, "memory": MEMORY_BYTES}
+        return Ended(
+            "CE", 0, None, f"line {getattr(error, 'lineno', 0)}: {getattr(error, 'msg', error)}"
+        )
+    told = {
+        "source": source,
+        "cases": [one[0] for one in cases],
+        "cpu": CPU_SECONDS,
+        "memory": MEMORY_BYTES,
+    }
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
         ran = subprocess.run(
@@ -93,13 +105,24 @@ def _judge(lines: list, cases: list, runtime_ms: float, memory_mb: float) -> End
     passed = 0
     for at, (_, expected) in enumerate(cases):
         if at >= len(lines):
-            return Ended("TLE", passed, at, f"no result within {CPU_SECONDS:g} s", runtime_ms, memory_mb)
+            return Ended(
+                "TLE", passed, at, f"no result within {CPU_SECONDS:g} s", runtime_ms, memory_mb
+            )
         said = json.loads(lines[at])
         if said.get("memory"):
-            return Ended("MLE", passed, at, f"more than {MEMORY_BYTES >> 20} MB", runtime_ms, memory_mb)
+            return Ended(
+                "MLE", passed, at, f"more than {MEMORY_BYTES >> 20} MB", runtime_ms, memory_mb
+            )
         if "error" in said:
             return Ended("RE", passed, at, said["error"], runtime_ms, memory_mb)
         if json.dumps(said["value"]) != json.dumps(expected):
-            return Ended("WA", passed, at, f"it gave {json.dumps(said['value'])[:200]}", runtime_ms, memory_mb)
+            return Ended(
+                "WA",
+                passed,
+                at,
+                f"it gave {json.dumps(said['value'])[:200]}",
+                runtime_ms,
+                memory_mb,
+            )
         passed += 1
     return Ended("PR", passed, None, "", runtime_ms, memory_mb)
