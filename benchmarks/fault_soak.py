@@ -196,7 +196,8 @@ class Window(threading.Thread):
             head = self._head(ref) if token in self._journal.unknown["update"] else None
             if head is None:
                 about["create"] = new
-            else:  # it may be there, and this server has not served the file: the hint says to name the version
+            else:
+                # It may be there, unserved by this server: the hint says to name the version.
                 about["expected_version"] = head
             if self._call("update", token, "update_resource", **about) is None:
                 return False

@@ -1,7 +1,7 @@
 """Fits the models that say how sure a lookup is, and shows what they keep and let pass.
 
     python benchmarks/lookup_confidence.py CORPUS QUERIES [--embedder FOLDER --cache FOLDER]
-    [--quick]
+                                           [--quick]
 
 Both files as for `lookup`. Libraries of several sizes are drawn from the corpus. Each task whose
 right skill is there counts twice: as it is, and once more while the repositories of all that is

@@ -1,9 +1,7 @@
-"""Write the tables of the manual that are made from the registry of verbs, and from the settings of
-a run.
+"""Write the tables of the manual that come from the registry of verbs and the settings of a run.
 
     python benchmarks/manual.py            write them into docs/
-    python benchmarks/manual.py --check    exit code 1, with the names of the files, when one
-    differs
+    python benchmarks/manual.py --check    exit code 1 when a file differs, with its name
 
 A table stands between `<!-- registry: NAME -->` and `<!-- end -->`. `tests/flow/test_verbs.py`
 holds the files to it.

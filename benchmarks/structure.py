@@ -2,11 +2,9 @@
 
     python benchmarks/structure.py            the report
     python benchmarks/structure.py --check    the same; exit code 1 when a limit is missed
-    python benchmarks/structure.py --words    only the word list, with the places; exit code 1 when
-    there are hits
+    python benchmarks/structure.py --words    only the word list; exit code 1 when there are hits
     python benchmarks/structure.py --imports  only the imports: directions, doors of packages,
-    faces; exit code 1 when
-                                              one is wrong
+                                              faces; exit code 1 when one is wrong
 
 Everything is read from the source files; nothing of the product is imported. A module's *code
 lines* are the lines that hold a token which is neither a comment nor part of a docstring.

@@ -100,7 +100,8 @@ def _code(rng: random.Random) -> str:
 
 def name_of(number: int) -> str:
     """Return the name of a seeded skill."""
-    return f"{_VERBS[number % len(_VERBS)]}-{_SUBJECTS[number // len(_VERBS) % len(_SUBJECTS)]}-{number}"
+    rounds, verb = divmod(number, len(_VERBS))
+    return f"{_VERBS[verb]}-{_SUBJECTS[rounds % len(_SUBJECTS)]}-{number}"
 
 
 def seed(store: Store, count: int) -> list[Ref]:

@@ -2,11 +2,9 @@
 fits here.
 
     python benchmarks/team_load.py model                      # the model on paper: simulated
-    python benchmarks/team_load.py costs  [--resources 2000]  # bytes, rows and processor time of
-    each call: real
+    python benchmarks/team_load.py costs  [--resources 2000]  # bytes, rows, processor time: real
     python benchmarks/team_load.py load   [--servers 1 2 4 8] [--seconds 15]
-    python benchmarks/team_load.py limits [--resources 10000] # writers, connections, index: where
-    it breaks first
+    python benchmarks/team_load.py limits [--resources 10000] # what breaks first: real
 
 The load runs over an embedded PostgreSQL, which waits for the disk. A server is a process with a
 home of its own that calls the verbs as the MCP server does, one call after the other as fast as it

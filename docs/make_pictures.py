@@ -1,8 +1,7 @@
 """Run the commands of the tutorial on a terminal, and draw what they print.
 
-    python docs/make_pictures.py            run every command of docs/tutorial.md and write
-    docs/pictures/*.svg
-                                            and a recording of all of them,
+    python docs/make_pictures.py            run every command of docs/tutorial.md, write
+                                            docs/pictures/*.svg and a recording of all of them,
                                             docs/pictures/recording.svg
     python docs/make_pictures.py --check    run them and write nothing; exit code 1 when one fails
 

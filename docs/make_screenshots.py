@@ -2,8 +2,7 @@
 the documentation.
 
     python docs/make_screenshots.py            writes docs/images/*.png
-    python docs/make_screenshots.py --check    takes them and writes nothing; exit code 1 when a
-    page fails
+    python docs/make_screenshots.py --check    takes them, writes none; exit code 1 when one fails
 
 Needs Playwright (`pip install playwright`), Chromium (`apt-get install chromium`) and a POSIX
 system. The skills, the proposals and the uses are made up for the pictures; all that the pages show

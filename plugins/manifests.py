@@ -40,8 +40,10 @@ CODEX_START = {
 INTERFACE = {
     "displayName": "Evolvable",
     "shortDescription": "A versioned library of skills",
-    "longDescription": "Finds the skill that fits a task, remembers what was used and how it went, and takes "
-    "any change back.",
+    "longDescription": (
+        "Finds the skill that fits a task, remembers what was used and how it went, and takes any "
+        "change back."
+    ),
     "developerName": "The Evolvable authors",
     "category": "Productivity",
     "capabilities": ["Read", "Write"],

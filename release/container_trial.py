@@ -27,10 +27,13 @@ set -eu
 test "$(id -u)" = 10001
 python -c 'import os, pwd; assert pwd.getpwuid(os.getuid()).pw_dir == os.environ["HOME"]'
 if touch /opt/evolvable/written 2>/dev/null; then echo "the file system can be written"; exit 1; fi
-if evolvable serve --http 0.0.0.0:8642 2>/dev/null </dev/null; then echo "it served without a token"; exit 1; fi
+if evolvable serve --http 0.0.0.0:8642 2>/dev/null </dev/null; then
+  echo "it served without a token"; exit 1
+fi
 evolvable init >/dev/null </dev/null
 # Only a person at a terminal makes a token.
-python -c 'import pty; pty.spawn(["evolvable", "team", "token", "add", "trial"])' >/dev/null </dev/null
+add='import pty; pty.spawn(["evolvable", "team", "token", "add", "trial"])'
+python -c "$add" >/dev/null </dev/null
 evolvable serve --http 0.0.0.0:8642 2>/tmp/log </dev/null &
 server=$!
 for _ in $(seq 100); do

@@ -165,7 +165,8 @@ description: Adds one to a number.
 metadata:
   run:
     argv: ["{python}", "-I", "{tool}/adder.py"]
-    schema: {type: object, properties: {a: {type: integer}}, required: [a], additionalProperties: false}
+    schema: {type: object, properties: {a: {type: integer}}, \
+required: [a], additionalProperties: false}
     timeout_s: 20
 ---
 """

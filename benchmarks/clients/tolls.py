@@ -47,7 +47,8 @@ import sys
 
 given = json.load(sys.stdin)
 carts = int(re.search(r"toll for (\\d+) carts", given["prompt"])[1])
-texts = [(pathlib.Path(one["folder"]) / "SKILL.md").read_text() for one in given["program"]["resources"]]
+folders = [pathlib.Path(one["folder"]) for one in given["program"]["resources"]]
+texts = [(folder / "SKILL.md").read_text() for folder in folders]
 rule = re.search(r"times (\\d+)", "".join(texts))
 print(json.dumps({"output": str(carts * int(rule[1])) if rule else "I do not know."}))
 '''

@@ -6,11 +6,13 @@ figure is `simulated`.
 Each seed makes tasks, an executor and ten proposals, each with a known worth; every loop meets the
 same. What a loop would have the user run is compared with the truth:
 
-false      share of runs that promote a program that is no better than the base, with Wilson's 95 %
-interval power      share of runs that promote a better one, of those in which a better one was
-proposed true       mean true gain of what is run afterwards, in points (0 when nothing is promoted)
-claimed    mean gain that the loop itself reports regret     mean points that the best possible
-program would have had more trials     mean number of task runs spent
+false      share of runs that promote a program that is no better than the base, with Wilson's
+           95 % interval
+power      share of runs that promote a better one, of those in which a better one was proposed
+true       mean true gain of what is run afterwards, in points (0 when nothing is promoted)
+claimed    mean gain that the loop itself reports
+regret     mean points that the best possible program would have had more
+trials     mean number of task runs spent
 """
 
 import argparse

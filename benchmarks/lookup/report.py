@@ -65,11 +65,11 @@ def comparison_table(measured: Sequence[Measured], trivial: float | None) -> str
     return "\n".join(lines) + "\n"
 
 
-_NOTE = """hit@1 / R@5 / nDCG@10, means over families of tasks. Times, start and memory with {:,} skills, on a shared
-machine. The peers are written here from their descriptions; their time is taken inside their process, that of Evolvable
-through MCP on stdio, limit 10. start: from the process to the first answer over a known library. memory: above an empty
-Python process. prepare: from texts to searchable, without vectors that were in the cache. These skills name no
-triggers."""
+_NOTE = """hit@1 / R@5 / nDCG@10, means over families of tasks. Times, start and memory with {:,}
+skills, on a shared machine. The peers are written here from their descriptions; their time is taken
+inside their process, that of Evolvable through MCP on stdio, limit 10. start: from the process to
+the first answer over a known library. memory: above an empty Python process. prepare: from texts to
+searchable, without vectors that were in the cache. These skills name no triggers."""
 
 
 def quality_rows(measured: Sequence[Measured], embedder: Mapping[str, bool]) -> list[Row]:

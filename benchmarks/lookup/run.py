@@ -1,7 +1,7 @@
 """Measures lookup on real skills and real tasks, beside other ways to find them.
 
-    python benchmarks/lookup CORPUS QUERIES [--embedder FOLDER] [--write RESULT.md] [--picture
-    RESULT.svg]
+    python benchmarks/lookup CORPUS QUERIES [--embedder FOLDER] [--write RESULT.md]
+                             [--picture RESULT.svg]
 
 CORPUS (.jsonl or .jsonl.gz): one skill a line, {"id", "name", "description", "body", "path",
 "repo", "small"}. QUERIES (.jsonl): one task a line, {"qid", "text", "kind", "gold": [id],

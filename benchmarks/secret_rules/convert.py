@@ -1,9 +1,9 @@
 """Convert gitleaks' rules, which are written for RE2, to patterns that Python's engine runs in
 linear time.
 
-    python benchmarks/secret_rules/convert.py     write rules.json of the package again, after a new
-    gitleaks.toml
+    python benchmarks/secret_rules/convert.py
 
+Run it after a new gitleaks.toml; it writes rules.json of the package again.
 gitleaks.toml is gitleaks' own (MIT; its licence is `gitleaks.LICENSE` beside rules.json).
 """
 

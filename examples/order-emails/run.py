@@ -1,7 +1,8 @@
-"""Does one task by the rules of a skill, without a model: what an executor of the kind `command` runs.
+"""Does one task by the rules of a skill, without a model: what an executor of the kind `command`
+runs.
 
-It is given one JSON object on stdin and prints one. Each field is what the first rule that fits finds; a rule is a line
-of the skill:
+It is given one JSON object on stdin and prints one. Each field is what the first rule that fits
+finds; a rule is a line of the skill:
 
     - total: `Total: ([\\d.]+)`
     - date: `(\\d\\d)/(\\d\\d)/(\\d{4})` -> `\\3-\\1-\\2`

@@ -29,8 +29,8 @@ PARTS = (
 """What is packed of the project: what runs, and what it needs."""
 
 PROJECT = """\
-# Claude Desktop asks for this file. It names no dependency, so that nothing is resolved on a user's machine:
-# start.py installs the packages of requirements.lock.
+# Claude Desktop asks for this file. It names no dependency, so that nothing is resolved on a user's
+# machine: start.py installs the packages of requirements.lock.
 [project]
 name = "evolvable-bundle"
 version = "{version}"

@@ -52,16 +52,7 @@ def link_changed(site: Site) -> Node:
     number = site.keep(
         "number of unseen changes", lambda: count_unseen(site.library, site.caller), is_dated=False
     )
-    return (
-        h.p[
-            h.a(
-                href=ADDRESS,
-                id="changed-link",
-            )[f"{TITLE}: {number:,}"]
-        ]
-        if number
-        else None
-    )
+    return h.p[h.a(href=ADDRESS, id="changed-link")[f"{TITLE}: {number:,}"]] if number else None
 
 
 def draw_changed(
@@ -193,13 +184,7 @@ def approved_note(site: Site, request: PageRequest) -> Node:
 
     Of what the address names, only what stands approved is said.
     """
-    refs = [
-        Ref.parse(text)
-        for text in request.fields.get(
-            "approved",
-            (),
-        )[:MAX_CHANGES]
-    ]
+    refs = [Ref.parse(text) for text in request.fields.get("approved", ())[:MAX_CHANGES]]
     if not refs:
         return None
     waiting = {change.ref for change in list_unseen(site.library, site.caller).changes}
@@ -208,11 +193,7 @@ def approved_note(site: Site, request: PageRequest) -> Node:
     more = f" and {len(done) - MAX_NAMED} more" if len(done) > MAX_NAMED else ""
     links = [[resource_link(ref), " "] for ref in done[:MAX_NAMED]]
     return (
-        h.div(
-            ".done",
-            role="status",
-            id="done",
-        )[h.p["You looked at ", links, more]]
+        h.div(".done", role="status", id="done")[h.p["You looked at ", links, more]]
         if done
         else None
     )
@@ -221,10 +202,7 @@ def approved_note(site: Site, request: PageRequest) -> Node:
 def _approve(site: Site, request: PageRequest) -> str:
     """Approve what the form names, all of it or nothing."""
     refs, trees = (
-        request.fields.get(
-            "ref",
-            (),
-        ),
+        request.fields.get("ref", ()),
         request.fields.get("seen", ()),
     )
     if not refs or len(refs) != len(trees):

@@ -65,13 +65,7 @@ def operation_note(site: Site, request: PageRequest) -> Node:
     if number is None:
         text = "Nothing had to be changed."
         return (
-            h.div(
-                ".done",
-                role="status",
-                id="done",
-            )[h.p[text]]
-            if request.get("nothing")
-            else None
+            h.div(".done", role="status", id="done")[h.p[text]] if request.get("nothing") else None
         )
     operation = site.library.store.operation(number)
     if operation.intent.undoes:

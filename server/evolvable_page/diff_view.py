@@ -68,12 +68,7 @@ def parse_diff(text: str) -> list[FileDiff]:
         if (old or new) and line[:1] in _LINES:
             old -= line[0] != "+"
             new -= line[0] != "-"
-            found[-1].lines.append(
-                DiffLine(
-                    line[0],
-                    line[1:],
-                )
-            )
+            found[-1].lines.append(DiffLine(line[0], line[1:]))
         elif line.startswith("\\") and found:
             found[-1].lines.append(DiffLine("", "No line end at the end of the file"))
         elif line.startswith("--- "):
@@ -137,13 +132,7 @@ def _mark_lines(lines: Sequence[DiffLine]) -> Iterator[tuple[str, str]]:
             at += 1
             continue
         # Line by line in their order, which is right for most edits and needs no search.
-        pairs = [
-            _words(
-                old.text,
-                new.text,
-            )
-            for old, new in zip(removed, added, strict=False)
-        ]
+        pairs = [_words(old.text, new.text) for old, new in zip(removed, added, strict=False)]
         yield from (("-", pair[0]) for pair in pairs)
         yield from (("-", make_visible(line.text)) for line in removed[len(pairs) :])
         yield from (("+", pair[1]) for pair in pairs)
@@ -189,10 +178,7 @@ def _count_equal_words(some: Sequence[str], others: Sequence[str]) -> int:
     pairs = enumerate(zip(some, others, strict=False))
     return next(
         (at for at, (word, other) in pairs if word != other),
-        min(
-            len(some),
-            len(others),
-        ),
+        min(len(some), len(others)),
     )
 
 

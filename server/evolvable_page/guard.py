@@ -217,7 +217,8 @@ def _small_page(
     paragraph = f"<p>{escape(text)}</p>" if text else ""
     onwards = f'<p><a href="{escape(address)}">{escape(link)}</a></p>'
     return HTMLResponse(
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{follow}<title>Evolvable</title></head>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{follow}'
+        "<title>Evolvable</title></head>"
         f"<body><main><h1>Evolvable</h1>{paragraph}{onwards}</main></body></html>",
         status,
     )

@@ -169,15 +169,7 @@ def draw_page(body: PageBody, frame: Frame) -> str:
                 ],
                 h.details(id="keys")[
                     h.summary["Keys"],
-                    h.dl[
-                        [
-                            [
-                                h.dt[key],
-                                h.dd[does],
-                            ]
-                            for key, does in KEYS.items()
-                        ]
-                    ],
+                    h.dl[[[h.dt[key], h.dd[does]] for key, does in KEYS.items()]],
                 ],
                 _signed_in(frame),
                 h.p[h.a(href="/keep", id="keep")["Read at an address for a bookmark"]]
@@ -277,14 +269,7 @@ def table(
     body = [
         h.tr[
             h.th(scope="row")[row[0]],
-            *(
-                td[cell]
-                for td, cell in zip(
-                    cells,
-                    row[1:],
-                    strict=True,
-                )
-            ),
+            *(td[cell] for td, cell in zip(cells, row[1:], strict=True)),
         ]
         for row in rows
     ]
@@ -320,12 +305,7 @@ def resource_address(ref: object, **query: object) -> str:
 
 def resource_link(ref: object, label: str = "", **query: object) -> Node:
     """Return a link to a resource's page."""
-    return h.a(href=resource_address(ref, **query))[
-        one_line(
-            label or str(ref),
-            120,
-        )
-    ]
+    return h.a(href=resource_address(ref, **query))[one_line(label or str(ref), 120)]
 
 
 def share_bar(share: Share) -> Node:

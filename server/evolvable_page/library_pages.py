@@ -312,14 +312,7 @@ def _of_catalog(site: Site, request: PageRequest) -> _ListPage | None:
     # The search ends at the first line of the next page.
     end = begin + PAGE
     found = list(islice(fitting, begin, end + 1))
-    following = (
-        _address(
-            request,
-            **{"from": str(end)},
-        )
-        if len(found) > PAGE
-        else ""
-    )
+    following = _address(request, **{"from": str(end)}) if len(found) > PAGE else ""
     return _ListPage(found[:PAGE], following)
 
 

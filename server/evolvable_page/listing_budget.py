@@ -296,21 +296,13 @@ def _edit(
     chosen = collection.ids if collection is not None else skills.keys() - bare
     ordered = sorted(skills.values(), key=lambda skill: (-skill.uses, skill.ref))
     boxes = [_box(skill, checked=skill.id in chosen) for skill in ordered]
-    name_field = h.label[
-        "Name ",
-        h.input(
-            type="text",
-            name="name",
-            required=True,
-            maxlength="64",
-        ),
-    ]
+    name_input = h.input(type="text", name="name", required=True, maxlength="64")
     return h.section(".panel")[
         h.h2[f"The collection {collection.name}" if collection is not None else "A new collection"],
         form(
             request.session.csrf,
             action_path("collection add"),
-            name_field if collection is None else None,
+            h.label["Name ", name_input] if collection is None else None,
             h.fieldset[
                 h.legend["Skills, the most used first, with their characters in the list"], boxes
             ],

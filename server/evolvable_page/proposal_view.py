@@ -360,16 +360,7 @@ def _evidence(grounds: Grounds | None, session: str | None) -> Node:
         h.h2["Evidence"],
         h.p[f"A {make_visible(grounds.what)}. It rests on:"],
         h.ul(".quotes")[quotes],
-        h.dl[
-            [
-                [
-                    h.dt[name],
-                    h.dd[make_visible(text)],
-                ]
-                for name, text in statements.items()
-                if text
-            ]
-        ],
+        h.dl[[[h.dt[name], h.dd[make_visible(text)]] for name, text in statements.items() if text]],
         [h.p(".none")["Similar: ", one_line(near)] for near in grounds.near],
         h.p(".none")[f"Cost: {one_line(cost)}"] if cost else None,
     ]

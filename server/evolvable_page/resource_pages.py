@@ -229,14 +229,7 @@ def _split(text: str) -> tuple[str, str]:
     if lines[0].strip() != "---":
         return "", text
     end = next(
-        (
-            at
-            for at, line in enumerate(
-                lines[1:],
-                1,
-            )
-            if line.strip() == "---"
-        ),
+        (at for at, line in enumerate(lines[1:], 1) if line.strip() == "---"),
         None,
     )
     return ("", text) if end is None else ("\n".join(lines[1:end]), "\n".join(lines[end + 1 :]))

@@ -85,23 +85,12 @@ def restore_line_ends(sent: str, original: str) -> str:
         len(new) - head,
     )
     before, after = (
-        min(
-            head,
-            len(had),
-            len(ends),
-        ),
+        min(head, len(had), len(ends)),
         max(tail - 1, 0),
     )  # the last line has no end
     ends[:before] = had[:before]
     ends[len(ends) - after :] = had[len(had) - after :]
-    return "".join(
-        line + end
-        for line, end in zip(
-            new,
-            [*ends, ""],
-            strict=True,
-        )
-    )
+    return "".join(line + end for line, end in zip(new, [*ends, ""], strict=True))
 
 
 def _count_equal(pairs: Iterable[tuple[str, str]]) -> int:
@@ -175,12 +164,7 @@ def _open_link(tokens: Sequence[Token], at: int, _: Any, env: Any) -> str:
     env.setdefault("links", []).append(
         (
             address,
-            str(
-                tokens[at].attrs.get(
-                    "href",
-                    "",
-                )
-            ),
+            str(tokens[at].attrs.get("href", "")),
         )
     )
     if address is None:

@@ -66,11 +66,11 @@ def is_due(entry: QueuedSession, switch: AutoSwitch, now: datetime) -> bool:
     """Return whether a session is to be reviewed now, by any reviewer."""
     if not switch.covers(entry.cwd) or entry.tries >= TRIES or not has_ended(entry, now):
         return False
+    # The first review needs no rest before it.
     return not entry.tries or entry.seconds_waiting() >= TRY_AGAIN_SECONDS
 
 
 def due_sessions(config: Config) -> list[QueuedSession]:
-    # The first review needs no rest before it.
     """Return the sessions that an automatic review can be made of now."""
     if config.review == "off":
         return []

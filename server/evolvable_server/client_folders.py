@@ -86,14 +86,7 @@ def own_folders(homes: ClientHomes) -> list[ClientFolder]:
     moved = {homes.user / ".claude": homes.claude, homes.user / ".codex": homes.codex}
     # The other is that of its projects.
     moved[homes.user / ".opencode"] = homes.user / ".config/opencode"
-    skills = [
-        moved.get(
-            path.parent,
-            path.parent,
-        )
-        / path.name
-        for path in skill_folders(homes.user)
-    ]
+    skills = [moved.get(path.parent, path.parent) / path.name for path in skill_folders(homes.user)]
     return [*map(ClientFolder, skills), ClientFolder(homes.claude / COMMANDS, kind=Kind.PROMPT)]
 
 

@@ -166,12 +166,7 @@ def set_trusted(
         remaining = [
             item
             for item in entries
-            if item.get("folder") != str(folder)
-            or item.get(
-                "home",
-                str(home),
-            )
-            != str(home)
+            if item.get("folder") != str(folder) or item.get("home", str(home)) != str(home)
         ]
         if is_trusted:
             here = [item for item in entries if item not in remaining]

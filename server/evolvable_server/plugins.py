@@ -71,11 +71,7 @@ class PluginScorer:
     """
 
     score: Callable[
-        [
-            str,
-            str,
-            Mapping[str, Any],
-        ],
+        [str, str, Mapping[str, Any]],
         tuple[float, str],
     ]
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

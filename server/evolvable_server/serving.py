@@ -57,6 +57,7 @@ from evolvable_store import Change, Identity, Principal, Store
 from evolvable_store.errors import EvolvableError, may_pass
 from evolvable_store.resource import Kind
 from evolvable_tools import ApprovalLevel, Caller, Library
+from evolvable_tools.retrieval import SearchDependencies
 from evolvable_tools.verbs import DuplicateHints
 
 LEARN_SECONDS = 3.0
@@ -84,6 +85,23 @@ def _no_notice(_: str) -> None:
     """Notify nobody."""
 
 
+def _open_library(config: Config, dependencies: SearchDependencies) -> Library:
+    """Open the library as a server needs it, made when it is missing."""
+    return Library(
+        Store.open(config.home, create=True, registered=registered_homes),
+        dependencies=dependencies,
+        redactor=Redaction(config.home).redactor,
+        policies=approval_policies(config),
+        lock=approvals_lock(config),
+        level=ApprovalLevel(config.approve),
+        marks_agents=marks_agents(config),
+        trusted_folders=(listed_folders := ListedFolders(config.home)),
+        followed_folders=listed_folders.list_followed,
+        trials=plugins.trial_arms(),
+        bulk=partial(index_elsewhere, config.home),
+    )
+
+
 class Serving:
     """A library with a server over it, both in sync with the folders and with other processes."""
 
@@ -101,19 +119,7 @@ class Serving:
         self._open, self._closed = contextlib.ExitStack(), threading.Event()
         self._memories_changed = threading.Event()
         dependencies = self._open.enter_context(open_search(config, serving=True))
-        self.library = Library(
-            Store.open(config.home, create=True, registered=registered_homes),
-            dependencies=dependencies,
-            redactor=Redaction(config.home).redactor,
-            policies=approval_policies(config),
-            lock=approvals_lock(config),
-            level=ApprovalLevel(config.approve),
-            marks_agents=marks_agents(config),
-            trusted_folders=(listed_folders := ListedFolders(config.home)),
-            followed_folders=listed_folders.list_followed,
-            trials=plugins.trial_arms(),
-            bulk=partial(index_elsewhere, config.home),
-        )
+        self.library = _open_library(config, dependencies)
         self._notifier = Notifier(self.library.store)
         self.client_log = ClientLog(self._notifier)
         self._home, self._config = config.home, config
@@ -149,11 +155,13 @@ class Serving:
         self.server.take_hints = lambda request: self._hints.take(
             conversation_of(client, request, sessions)
         )
-        settings, delegates = (
-            lazy_review_settings(config, self._open),
-            "delegation" in config.toolsets,
-        )
-        small, self.server.prefix = SMALL in config.toolsets, config.tool_prefix
+        self._add_features(config, client, sessions)
+
+    def _add_features(self, config: Config, client: Caller, sessions: CallSessions) -> None:
+        """Add to the server what clients call, read and are told."""
+        settings = lazy_review_settings(config, self._open)
+        delegates, small = "delegation" in config.toolsets, SMALL in config.toolsets
+        self.server.prefix = config.tool_prefix
         add_lazy_tools(
             self.server, self.library, client, sessions, settings, delegates=delegates, small=small
         )

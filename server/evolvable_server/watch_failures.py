@@ -117,13 +117,7 @@ def watch_failures(home: Path, folders: Iterable[Path]) -> list[WatchFailure]:
     if note is None:
         return list(_failures_now([folder for folder in folders if os.path.isdir(folder)]))
     with suppress(ValueError, TypeError):
-        return [
-            WatchFailure(
-                str(what),
-                str(remedy),
-            )
-            for what, remedy in json.loads(note or "[]")
-        ]
+        return [WatchFailure(str(what), str(remedy)) for what, remedy in json.loads(note or "[]")]
     # '' is the note of an owner that can watch everything.
     return []
 

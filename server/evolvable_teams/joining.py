@@ -271,10 +271,7 @@ async def sign_in_by_device(
     check_url(address)
     tell(address, user_code)
     pause, end = (
-        _number(
-            begun.get("interval"),
-            5.0,
-        ),
+        _number(begun.get("interval"), 5.0),
         time.monotonic() + DEVICE_SECONDS,
     )
     token_form = {

@@ -245,20 +245,9 @@ class KeySet:
         audience = found[1]["aud"]
         others = isinstance(audience, list) and len(audience) > 1
         # OpenID Connect Core, 3.1.3.7: several audiences need `azp`, and it names this client.
-        if found[1].get(
-            "azp",
-            client,
-        ) != client or (others and "azp" not in found[1]):
+        if found[1].get("azp", client) != client or (others and "azp" not in found[1]):
             return None
-        return (
-            found[1]
-            if isinstance(
-                found[1]["sub"],
-                str,
-            )
-            and found[1]["sub"]
-            else None
-        )
+        return found[1] if isinstance(found[1]["sub"], str) and found[1]["sub"] else None
 
     async def _claims(
         self, token: str, audience: str, required: list[str]

@@ -1,12 +1,14 @@
 """Every error that a caller can meet: what happened, which thing, and a hint at what to do next.
 
-EvolvableError ├── NotFound         NoSuchResource  NoSuchVersion  NoSuchFile  NoSuchOperation
-NoSuchScope  NoSuchUse ├── Conflict         VersionConflict  AlreadyExists  EditConflict ├── Refused
-Frozen  Unsafe ├── Invalid          InvalidRef  InvalidPath  InvalidResource  InvalidArgument
-InvalidArchive  TooLarge ├── TryAgain         LibraryBusy  LibraryReadOnly  LibraryFull
-LibraryUnreachable └── LibraryError     NoLibrary  LibraryBusy  LibraryCorrupt  LibraryTooNew
-LibraryReadOnly  LibraryFull  UntrustedHome
-                     LibraryUnreachable  RemoteFailed  ProgramReplaced
+EvolvableError
+├── NotFound      NoSuchResource  NoSuchVersion  NoSuchFile  NoSuchOperation  NoSuchScope  NoSuchUse
+├── Conflict      VersionConflict  AlreadyExists  EditConflict
+├── Refused       Frozen  Unsafe
+├── Invalid       InvalidRef  InvalidPath  InvalidResource  InvalidArgument  InvalidArchive
+│                 TooLarge
+├── TryAgain      LibraryBusy  LibraryReadOnly  LibraryFull  LibraryUnreachable
+└── LibraryError  NoLibrary  LibraryBusy  LibraryCorrupt  LibraryTooNew  LibraryReadOnly
+                  LibraryFull  UntrustedHome  LibraryUnreachable  RemoteFailed  ProgramReplaced
 """
 
 import errno

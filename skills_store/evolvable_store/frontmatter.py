@@ -81,7 +81,7 @@ NO_MAPPING = Defect(Severity.REFUSE, "its frontmatter is not a mapping of keys t
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A main file: JSON-like `fields`, the `body` with line ends \\n, and every defect found while reading.
+    """A main file: JSON-like `fields`, the `body` with line ends \\n, and the defects found in it.
 
     `fields` is empty when there is no frontmatter and when it was refused.
     """
@@ -149,10 +149,7 @@ def find_frontmatter(data: bytes) -> FrontmatterPlace | None:
         return FrontmatterPlace(
             opening.end(),
             closing.start() + 1,
-            min(
-                closing.end() + 1,
-                len(data),
-            ),
+            min(closing.end() + 1, len(data)),
         )
     loose_end = _LOOSE_END.search(data, opening.end())
     end = loose_end.start() + 1 if loose_end else len(data)
@@ -332,13 +329,7 @@ def is_person_only(fields: Mapping[str, object]) -> bool:
     Code takes for it.
     """
     value = fields.get("disable-model-invocation")
-    return (
-        isinstance(
-            value,
-            str | int,
-        )
-        and str(value).strip().lower() in _YES
-    )
+    return isinstance(value, str | int) and str(value).strip().lower() in _YES
 
 
 def summarize(document: Document) -> Summary:

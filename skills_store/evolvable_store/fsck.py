@@ -387,14 +387,4 @@ class _LibraryCheck:
 
 
 def _format_ref(kind: str, scope: str, name: str) -> str:
-    return (
-        str(
-            Ref(
-                Kind(kind),
-                name,
-                scope,
-            )
-        )
-        if kind in set(Kind)
-        else f"{kind}:{scope}/{name}"
-    )
+    return str(Ref(Kind(kind), name, scope)) if kind in set(Kind) else f"{kind}:{scope}/{name}"

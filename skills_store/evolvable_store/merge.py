@@ -114,12 +114,7 @@ def _merge_lines(path: str, base: str, ours: str, theirs: str) -> tuple[str, lis
         _hunks(lines, _lines(ours)), _hunks(lines, _lines(theirs))
     ):
         mine, yours = (
-            _apply(
-                lines,
-                start,
-                end,
-                ours_there,
-            ),
+            _apply(lines, start, end, ours_there),
             _apply(lines, start, end, theirs_there),
         )
         ours_line += start - done
@@ -148,11 +143,7 @@ def changed_lines(before: str, after: str) -> list[tuple[int, int, int]]:
     stand there now.
     """
     return [
-        (hunk.start, hunk.end, len(hunk.lines))
-        for hunk in _hunks(
-            _lines(before),
-            _lines(after),
-        )
+        (hunk.start, hunk.end, len(hunk.lines)) for hunk in _hunks(_lines(before), _lines(after))
     ]
 
 
@@ -279,25 +270,10 @@ def _hunks(base: list[str], side: list[str]) -> list[_Hunk]:
     # Equal ends are cut off first: most changes touch few lines, and the matcher then sees those
     # alone.
     first = 0
-    while (
-        first
-        < min(
-            len(base),
-            len(side),
-        )
-        and base[first] == side[first]
-    ):
+    while first < min(len(base), len(side)) and base[first] == side[first]:
         first += 1
     last = 0
-    while (
-        last
-        < min(
-            len(base),
-            len(side),
-        )
-        - first
-        and base[-1 - last] == side[-1 - last]
-    ):
+    while last < min(len(base), len(side)) - first and base[-1 - last] == side[-1 - last]:
         last += 1
     a, b = base[first : len(base) - last], side[first : len(side) - last]
     if not a and not b:

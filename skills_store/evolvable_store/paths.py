@@ -40,40 +40,32 @@ _FORBIDDEN = set('<>:"|?*\\')
 
 
 DISPOSABLE = (
+    ".DS_Store",
+    "Thumbs.db",
+    "desktop.ini",
     # Vim creates and deletes a file 4913 to find out whether it can write into a folder.
-    *(
-        ".DS_Store",
-        "Thumbs.db",
-        "desktop.ini",
-        "4913",
-        "__pycache__",
-        "*.pyc",
-        "node_modules",
-        ".venv",
-        "venv",
-    ),
-    *(".mypy_cache", ".pytest_cache", ".ruff_cache"),
+    "4913",
+    "__pycache__",
+    "*.pyc",
+    "node_modules",
+    ".venv",
+    "venv",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
 )
 """Ignored names of things that a program makes again by itself."""
 
-IGNORED = (
-    *DISPOSABLE,
-    *("*.swp", "*.swo", "*.swx", "*~", ".#*", "#*#", "._*", "~$*", "*.tmp", "*.tmp.*", "*.bak"),
-    *(".tmp*", "*.orig", "*.rej", "*.kate-swp", ".~lock.*"),
-    *(
-        "*___jb_tmp___",
-        "*___jb_old___",
-        ".goutputstream-*",
-        ".nfs*",
-        ".fuse_hidden*",
-        ".git",
-        ".hg",
-        ".svn",
-    ),
+_OF_EDITORS = (
+    *("*.swp", "*.swo", "*.swx", "*~", ".#*", "#*#", "*.bak", "*.orig", "*.rej", "*.kate-swp"),
+    *("*___jb_tmp___", "*___jb_old___", ".goutputstream-*", ".~lock.*", "~$*"),
+    *("*.tmp", "*.tmp.*", ".tmp*"),
 )
-"""Names that are never part of a resource: droppings of editors and systems, caches, version
-control; in any case.
-"""
+_OF_SYSTEMS = ("._*", ".nfs*", ".fuse_hidden*")
+_OF_VERSION_CONTROL = (".git", ".hg", ".svn")
+
+IGNORED = (*DISPOSABLE, *_OF_EDITORS, *_OF_SYSTEMS, *_OF_VERSION_CONTROL)
+"""Names, in any case, that are no part of a resource: temporary files, caches, version control."""
 
 # The names that Syncthing (first part) and Dropbox or Nextcloud (second part) give to the losing
 # side of a conflict.
@@ -263,27 +255,11 @@ agents.
 # Hooks, tokens and the queue of reviews can be written before anybody makes a library.
 _BESIDE = frozenset(
     {
-        "ags",
-        "callers",
-        "copies.jsonl",
-        "evolve",
-        "hooks",
-        "locks",
-        "recovery",
-        "redact.txt",
-        "remotes",
+        *("ags", "callers", "copies.jsonl", "evolve", "hooks", "locks", "recovery", "redact.txt"),
+        *("remotes", "projects.json", "reviews", "tokens.json", "tokens.lock", "trash"),
+        *(FOLDER_NAMES, GIT_POSITIONS, HELD_POWERS, INSTALLED_SKILLS, NEAR_DUPLICATES, UNWRITTEN),
     }
 )
-_BESIDE |= {
-    "projects.json",
-    "reviews",
-    "tokens.json",
-    "tokens.lock",
-    "trash",
-    FOLDER_NAMES,
-    GIT_POSITIONS,
-}
-_BESIDE |= {HELD_POWERS, INSTALLED_SKILLS, NEAR_DUPLICATES, UNWRITTEN}
 """Names that may lie in a home before its library does.
 
 `_BESIDE_BEGINS` holds beginnings of further names.
@@ -346,9 +322,9 @@ def check_home(
     # The target of a link is checked: its owner, not the link's, decides what lies there.
     real = Path(os.path.realpath(home))
 
-    @lru_cache(maxsize=1)
     # Read at most once, and only where the answer matters: registered() may read the person's
     # configuration.
+    @lru_cache(maxsize=1)
     def is_registered() -> bool:
         return any(Path(os.path.realpath(path)) == real for path in registered())
 

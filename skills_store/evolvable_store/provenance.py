@@ -289,17 +289,7 @@ def _changed_parts(
     if before is None or after is None or owners is None:
         return (*(part._replace(lines=None) for part in parts), FilePart(number, None))
     kept_lines, added, removed = _move_lines(owners, changed_lines(before, after))
-    older = [
-        part._replace(
-            lines=tuple(
-                kept_lines.get(
-                    part.version,
-                    (),
-                )
-            )
-        )
-        for part in parts
-    ]
+    older = [part._replace(lines=tuple(kept_lines.get(part.version, ()))) for part in parts]
     if not added and not removed:  # only the mode changed
         return (*older, FilePart(number, None))
     return (*older, FilePart(number, tuple(added), removed))

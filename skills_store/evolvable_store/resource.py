@@ -87,14 +87,7 @@ def slugify(text: str) -> str:
     """
     # A dot above an i is what the capital of the Turkish alphabet leaves.
     # Cut before normalizing: one character can become 18, and a heading can be a whole page.
-    plain = (
-        unicodedata.normalize("NFKC", text[: 8 * MAX_NAME])
-        .lower()
-        .replace(
-            "i\u0307",
-            "i",
-        )
-    )
+    plain = unicodedata.normalize("NFKC", text[: 8 * MAX_NAME]).lower().replace("i\u0307", "i")
     words = [
         part
         for word in _words(plain)
@@ -150,15 +143,7 @@ def add_number(name: str, number: int) -> str:
 def _cut(name: str, characters: int, size: int) -> str:
     # Cut by bytes last, dropping half a letter ("ignore"), then a hyphen that the cut left at the
     # end.
-    return (
-        name[:characters]
-        .encode("utf-8")[:size]
-        .decode(
-            "utf-8",
-            "ignore",
-        )
-        .strip("-")
-    )
+    return name[:characters].encode("utf-8")[:size].decode("utf-8", "ignore").strip("-")
 
 
 def _words(text: str) -> list[str]:

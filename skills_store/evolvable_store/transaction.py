@@ -526,14 +526,7 @@ class _Publication:
             self._writer.add_blob(*blob)
         if reverts:
             earlier = [self._earlier_content(head, version) for version, _ in reverts]
-            undone = {
-                number
-                for first, last in reverts
-                for number in range(
-                    first + 1,
-                    last + 1,
-                )
-            }
+            undone = {number for first, last in reverts for number in range(first + 1, last + 1)}
             replaced = self._content_before(head, content)
             provenance = carry_reverted(
                 replaced, earlier, undone, head.latest + 1, content.manifest

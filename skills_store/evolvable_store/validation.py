@@ -43,14 +43,12 @@ SKILL_KEYS = ("name", "description", "license", "compatibility", "metadata", "al
 """The six keys of the Agent Skills specification."""
 
 CLIENT_KEYS = (
-    *(
-        "when_to_use",
-        "argument-hint",
-        "arguments",
-        "disable-model-invocation",
-        "user-invocable",
-        "disallowed-tools",
-    ),
+    "when_to_use",
+    "argument-hint",
+    "arguments",
+    "disable-model-invocation",
+    "user-invocable",
+    "disallowed-tools",
     *("model", "effort", "context", "agent", "hooks", "paths", "shell"),
 )
 """The further keys of a skill that Claude Code documents."""

@@ -40,7 +40,8 @@ English text has more of them in a token, so the count is an upper one.
 _ENVIRONMENT = b"""\
 ---
 name: contracts
-description: The contract of resources that save_contract writes. CONTRACT.md says what each is for and how to call it.
+description: The contract of resources that save_contract writes. \
+CONTRACT.md says what each is for and how to call it.
 ---
 
 `load_contract` reads CONTRACT.md, and says which entries are no longer as the library is.
@@ -307,16 +308,7 @@ def parse_contract(text: str) -> list[ContractEntry]:
     found = _DOCUMENT.fullmatch(text)
     hint = "save_contract writes a new one."
     # The hash first: it is quick, and tells of a change by hand with a plain message.
-    if (
-        found is None
-        or hashlib.sha256(
-            found[3].encode(
-                "utf-8",
-                "replace",
-            )
-        ).hexdigest()
-        != found[2]
-    ):
+    if found is None or hashlib.sha256(found[3].encode("utf-8", "replace")).hexdigest() != found[2]:
         raise InvalidArgument("CONTRACT.md was changed, or is no contract.", hint)
     try:
         entries = list(_entries(found[3]))

@@ -120,10 +120,7 @@ class EvolutionPages:
             ]
             return self._page.PageBody(
                 f"Run {folder.id}",
-                [
-                    h.h1["Run ", h.code[folder.id]],
-                    waits,
-                ],
+                [h.h1["Run ", h.code[folder.id]], waits],
                 "evolution",
             )
         status, facts = found
@@ -439,13 +436,7 @@ class EvolutionPages:
         pairs = evolution.draw_blind_pairs(site.library, site.caller, run)
         if pairs and _pairs_digest(pairs) != request.get("pairs"):
             raise InvalidArgument("The run has other answers than you saw.", "Compare them again.")
-        choices = [
-            request.get(f"pair{number}")
-            for number in range(
-                1,
-                len(pairs) + 1,
-            )
-        ]
+        choices = [request.get(f"pair{number}") for number in range(1, len(pairs) + 1)]
         if not all(choice in ("1", "2", "=") for choice in choices):
             raise InvalidArgument("A pair has no choice.", "Choose one of the three for each pair.")
         if pairs:

@@ -209,7 +209,7 @@ async def _run_agent(
 ) -> ResourceRun:
     """Have an agent do a task, and return what it says of it.
 
-    value: the run, and the state of its one item.
+    The result's `value` holds the run and the state of its one item.
     """
     task, executor = inputs.get("task"), inputs.get("executor", "")
     if (
@@ -376,13 +376,7 @@ def _prepare(
     words = [found.program or word, *found.spec.argv[1:]]
     return (
         found,
-        tuple(
-            part.replace(
-                FOLDER,
-                str(folder),
-            )
-            for part in words
-        ),
+        tuple(part.replace(FOLDER, str(folder)) for part in words),
         folder,
         data,
     )

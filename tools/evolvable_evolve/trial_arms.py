@@ -111,4 +111,4 @@ class PoolArms:
 
     version = staticmethod(trial_version)
     known_version = staticmethod(known_trial_version)
-    described = staticmethod(described_trials)
+    list_described = staticmethod(described_trials)

@@ -163,10 +163,7 @@ def list_variables(owner: VariableOwner, files: Files) -> list[ResourceVariable]
 def _places(head: VariableOwner, files: Files) -> dict[str, _Place]:
     """Return the variables of these files by id, the main file's first."""
     main, found = (
-        main_file(
-            head.kind,
-            head.name,
-        ),
+        main_file(head.kind, head.name),
         dict[str, _Place](),
     )
     # False sorts before True, so the main file comes first.
@@ -375,13 +372,7 @@ def _check_others(
             continue
         holds_named = place.role == "file" and any(name.startswith(f"{id_}#") for name in values)
         if not holds_named and (
-            id_ not in now
-            or _value(head, files, place)
-            != _value(
-                head,
-                after,
-                now[id_],
-            )
+            id_ not in now or _value(head, files, place) != _value(head, after, now[id_])
         ):
             raise InvalidArgument(
                 f"The values would change {id_} too.", "A value ends its own code blocks and tags."

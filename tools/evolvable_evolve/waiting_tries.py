@@ -58,13 +58,7 @@ def _waits(state: RunState) -> bool:
 
 def describe_waiting_try(state: RunState) -> str:
     """Return what a trial would do, who does it, and what it may spend, as lines."""
-    skills = ", ".join(
-        str(pin.get("ref"))
-        for pin in state.settings.get(
-            "program",
-            (),
-        )
-    )
+    skills = ", ".join(str(pin.get("ref")) for pin in state.settings.get("program", ()))
     tasks, repeats = len(state.tasks), state.settings.get("test_repeats") or 1
     executor = state.settings.get("executor", {})
     executor_name = executor.get("name") or ":".join(

@@ -96,14 +96,7 @@ def stricter_policies(
         kind: (floor.get(kind, ApprovalPolicy.ASK), requested.get(kind))
         for kind in dict.fromkeys([*floor, *requested])
     }
-    return {
-        kind: max(
-            low,
-            high or low,
-            key=order.index,
-        )
-        for kind, (low, high) in pairs.items()
-    }
+    return {kind: max(low, high or low, key=order.index) for kind, (low, high) in pairs.items()}
 
 
 def needs_person(policies: Mapping[Kind, ApprovalPolicy], ref: Ref, actor: Actor) -> bool:
@@ -395,19 +388,15 @@ _BROUGHT_BY = {
 
 STEALS = frozenset(
     (
-        *(
-            "command.steal",
-            "command.steal-environment",
-            "command.decode-and-run",
-            "command.reverse-shell",
-        ),
-        *(
-            "command.messenger",
-            "instruction.leak-image",
-            "program.sends-files",
-            "wording.steal",
-            "wording.conceal",
-        ),
+        "command.steal",
+        "command.steal-environment",
+        "command.decode-and-run",
+        "command.reverse-shell",
+        "command.messenger",
+        "instruction.leak-image",
+        "program.sends-files",
+        "wording.steal",
+        "wording.conceal",
         *("hidden.comment", "hidden.zero-width", "hidden.direction", "hidden.spaces"),
     )
 )

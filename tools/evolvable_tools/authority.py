@@ -172,14 +172,7 @@ def _find_bringer(
         return maker
     # A person made it. If it was there before the base and no person stood for it then, who brought
     # it first counts: to take a change back approves nothing.
-    older = [
-        number
-        for number in range(
-            max(1, base - MAX_SEARCHED),
-            base,
-        )
-        if is_same(number)
-    ]
+    older = [number for number in range(max(1, base - MAX_SEARCHED), base) if is_same(number)]
     if not older or any(version_base(library, head, number) == number for number in older):
         return maker
     return version_maker(library, head, older[0])

@@ -496,12 +496,7 @@ _NO_NAME = re.compile(r"[^\w .@-]+|_")
 def clean_name(text: str) -> str:
     """Return a name as a line shows it: letters, digits, spaces, and the characters `.@-`."""
     # Cut first, because a client chooses its name.
-    return " ".join(
-        _NO_NAME.sub(
-            " ",
-            text[: 4 * MAX_NAME],
-        ).split()
-    )[:MAX_NAME].rstrip()
+    return " ".join(_NO_NAME.sub(" ", text[: 4 * MAX_NAME]).split())[:MAX_NAME].rstrip()
 
 
 MAX_LINE = 200

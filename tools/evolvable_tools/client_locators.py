@@ -79,18 +79,7 @@ class SkillLocator:
         # No path is longer, and a text from a transcript may be.
         if not path or "\0" in path or len(path) > 4096 or not (os.path.isabs(path) or self._cwd):
             return None
-        real = (
-            Path(
-                self._real(
-                    os.path.join(
-                        self._cwd,
-                        path,
-                    )
-                )
-            )
-            if self._bindings
-            else Path()
-        )
+        real = Path(self._real(os.path.join(self._cwd, path))) if self._bindings else Path()
         for folder, bindings in self._bindings.items():
             parts = real.relative_to(folder).parts if real.is_relative_to(folder) else ()
             for length in range(1, len(parts)):

@@ -58,11 +58,7 @@ def parse_delegate(terms: Delegate | None) -> NamedDelegate | None:
     # A person writes the refs, so a wrong one is no error here; `delegate_warnings` reports it.
     try:
         agents = [
-            Ref.parse(
-                text.strip(),
-                Kind.AGENT,
-            )
-            for text in terms.agent.split(",")[:MAX_AGENTS]
+            Ref.parse(text.strip(), Kind.AGENT) for text in terms.agent.split(",")[:MAX_AGENTS]
         ]
     except InvalidRef:
         return None

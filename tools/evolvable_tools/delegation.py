@@ -238,10 +238,7 @@ def find_missing_checkouts(library: Library) -> Iterator[tuple[Ref, list[str]]]:
     agents.
     """
     folders, bindings = library.working_copies.folders(), library.working_copies.bindings
-    checked_out: dict[Kind, set[int]] = {
-        Kind.SKILL: set(),
-        Kind.AGENT: set(),
-    }
+    checked_out: dict[Kind, set[int]] = {Kind.SKILL: set(), Kind.AGENT: set()}
     for folder in folders:
         if folder.kind in checked_out and folder.path.parent.name == ".claude":
             resources = (
@@ -330,8 +327,9 @@ def start_text(delegation: Delegation, skill: str) -> str:
         else (f"Run this in the sub-agent `{name}`")
     )
     return (
-        f"{opening} by the Agent tool (subagent_type: {name}); do not carry it out yourself, unless you are that"
-        f' sub-agent. Give it: {inputs}, and the words "work by {skill}, which load_skill opens".'
+        f"{opening} by the Agent tool (subagent_type: {name}); do not carry it out yourself, unless"
+        f" you are that sub-agent. Give it: {inputs}, and the words"
+        f' "work by {skill}, which load_skill opens".'
         f" Have it return {back}."
     )
 

@@ -111,10 +111,7 @@ def edit_text(files: Mapping[str, bytes], edit: TextEdit, owner: object) -> byte
         )
     check_text(edit.path, data, owner)
     old, new = (
-        encode_text(
-            edit.path,
-            edit.old,
-        ),
+        encode_text(edit.path, edit.old),
         encode_text(edit.path, edit.new),
     )
     # An empty old text would be found everywhere.

@@ -37,11 +37,7 @@ NOTE = "Ordered by likelihood: open one with load_skill, or go on without."
 _WHY = 120  # characters of the reason of a sure match
 # Falling, as `first_fitting` needs it. Steps are smaller for the short texts of a choice.
 _LENGTHS = (
-    *range(
-        ABOUT,
-        CHOICE_ABOUT,
-        -20,
-    ),
+    *range(ABOUT, CHOICE_ABOUT, -20),
     *range(CHOICE_ABOUT, LEAST_ABOUT, -10),
     LEAST_ABOUT,
 )
@@ -69,18 +65,16 @@ def found_answer(found: FoundSkills, *, detail: bool = False) -> Answer:
 
 
 _MATCH_FIELDS = (
-    *(
-        "ref",
-        "version",
-        "name",
-        "description",
-        "stage",
-        "confidence",
-        "why",
-        "maturity",
-        "author",
-        "by",
-    ),
+    "ref",
+    "version",
+    "name",
+    "description",
+    "stage",
+    "confidence",
+    "why",
+    "maturity",
+    "author",
+    "by",
     *("reported", "verified", "marked"),
 )
 
@@ -126,11 +120,7 @@ def _sure(found: FoundSkills) -> Answer:
     lengths = (*_LENGTHS, *range(LEAST_ABOUT - 20, -1, -20))
     length = first_fitting(lengths, lambda length: answer_size(answer(length, ALSO)) <= SURE_BYTES)
     others = first_fitting(
-        range(
-            ALSO,
-            -1,
-            -1,
-        ),
+        range(ALSO, -1, -1),
         lambda others: answer_size(answer(length, others)) <= SURE_BYTES,
     )
     return answer(length, others)
@@ -202,27 +192,15 @@ def _fitting(
         lengths, lambda length: size(length, length // 2, choices, names) <= limit
     )
     later = first_fitting(
-        range(
-            length // 2,
-            -1,
-            -10,
-        ),
+        range(length // 2, -1, -10),
         lambda later: size(length, later, choices, names) <= limit,
     )
     some = first_fitting(
-        range(
-            names,
-            -1,
-            -1,
-        ),
+        range(names, -1, -1),
         lambda some: size(length, later, choices, some) <= limit,
     )
     length = first_fitting(
-        range(
-            length,
-            -1,
-            -10,
-        ),
+        range(length, -1, -10),
         lambda length: size(length, later, choices, some) <= limit,
     )
     count = first_fitting(

@@ -68,7 +68,7 @@ class TrialArms(Protocol):
     def known_version(self, library: "Library", caller: Caller, head: Head) -> int | None:
         """Return the version on trial that the session was served before, None where it was not."""
 
-    def described(
+    def list_described(
         self, library: "Library", caller: Caller, resources: Iterable[int], search: str
     ) -> Mapping[int, PooledVersion]:
         """Return the versions whose descriptions a search shows in place of the heads', by

@@ -97,15 +97,7 @@ def _spans(tokens: list[Token], lines: int) -> Iterator[tuple[str | None, int, i
 def _unique(heading: str | None, used: set[str]) -> str:
     if heading is None:
         return ""
-    slug = (
-        _SLUG.sub(
-            "-",
-            heading.lower(),
-        )
-        .strip("-")[:80]
-        .strip("-")
-        or "section"
-    )
+    slug = _SLUG.sub("-", heading.lower()).strip("-")[:80].strip("-") or "section"
     name, number = slug, 1
     while name in used:
         number += 1

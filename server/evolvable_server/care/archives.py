@@ -135,13 +135,7 @@ def export(
     if form != "folders" and target.exists() and not replace:
         raise InvalidArgument(f"{target} is there already.", "Name a new file, or pass --replace.")
     store = library.store
-    chosen = [
-        store.head(
-            ref.at(None),
-            caller.scopes,
-        ).ref
-        for ref in refs
-    ] or None
+    chosen = [store.head(ref.at(None), caller.scopes).ref for ref in refs] or None
     leaving = chosen or [
         head.ref for head in (_all_heads(store) if form == "json" else select_heads(store, None))
     ]

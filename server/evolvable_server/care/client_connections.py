@@ -333,13 +333,4 @@ def sample_task(library: Library, caller: Caller) -> str:
 def titles(clients: Sequence[FoundClient]) -> str:
     """Return the names of clients in a sentence."""
     names = [client.title for client in clients]
-    return (
-        " and ".join(
-            [
-                ", ".join(names[:-1]),
-                names[-1],
-            ]
-        )
-        if len(names) > 1
-        else "".join(names)
-    )
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

@@ -53,9 +53,9 @@ _HANDSHAKE: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class StartProbe:
-    """How a start went. seconds: until the tools were listed; listed: whether they were; failure:
-    why not, else ''.
+    """How a start went.
 
+    seconds: until the tools were listed. lists_tools: whether they were. failure: why not, else ''.
     answer: the skill that find_skill names first, 'nothing fits', or '' where it was not asked.
     """
 

@@ -86,15 +86,7 @@ def _authors(config: Config) -> Iterator[Setting]:
         "yours": ", ".join(map(str, account.yours)),
         "followed": ", ".join(str(entry.folder) for entry in account.trusted if entry.follow),
     }
-    yield from (
-        Setting(
-            name,
-            value,
-            str(account.path),
-        )
-        for name, value in values.items()
-        if value
-    )
+    yield from (Setting(name, value, str(account.path)) for name, value in values.items() if value)
 
 
 def _file(config: Config, names: Callable[[PersonConfig], Container[str]], name: str) -> str:
@@ -256,14 +248,7 @@ def _commands(config: Config) -> Iterator[Setting]:
         found: dict[str, list[str]] = {}
         for name in sorted(config.person.commands.get(role, {})):
             found.setdefault(_file(config, partial(_commands_of, role), name), []).append(name)
-        yield from (
-            Setting(
-                role,
-                ", ".join(names),
-                where,
-            )
-            for where, names in found.items()
-        )
+        yield from (Setting(role, ", ".join(names), where) for where, names in found.items())
 
 
 def _commands_of(role: str, person: PersonConfig) -> Mapping[str, Command]:

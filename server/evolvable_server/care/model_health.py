@@ -39,12 +39,7 @@ def model_rows(config: Config) -> Iterator[tuple[str, str]]:
         )
     set_now = {"judge": config.judge, "reviewer": config.review}
     for role in MODEL_ROLES if config.person.endpoints or config.person.model_roles else ():
-        names = set_now.get(role) or ",".join(
-            config.person.model_roles.get(
-                role,
-                (),
-            )
-        )
+        names = set_now.get(role) or ",".join(config.person.model_roles.get(role, ()))
         # These three are defaults by another name.
         own = names and names not in ("auto", "caller", "handoff")
         yield f"role {role}", names.replace(",", ", then ") if own else _USUAL[role]

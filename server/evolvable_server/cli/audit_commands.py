@@ -56,10 +56,7 @@ def audit_command(
         if target is not None:
             rows = export_log(library, target)
             return Output(
-                {
-                    "file": str(target),
-                    "rows": rows,
-                },
+                {"file": str(target), "rows": rows},
                 lambda _: say(f"{target} has {rows} rows."),
             )
         if verify:

@@ -31,17 +31,7 @@ def run_auto(
         state.unlock()
     # An unknown skill raises here, before the switch is written.
     with state.library() as (library, _):
-        refs = [
-            str(
-                library.store.head(
-                    Ref.parse(
-                        name,
-                        Kind.SKILL,
-                    )
-                ).ref
-            )
-            for name in skills
-        ]
+        refs = [str(library.store.head(Ref.parse(name, Kind.SKILL)).ref) for name in skills]
     if action == "on":
         check_own(config.home)
         switch_on(config, refs, budget)

@@ -2,7 +2,7 @@
 then on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -108,20 +108,9 @@ def checkout_command(
             # Before the first file is written: a running server that sees the file needs the scope
             # of its project.
             enter_project(library.store, place, scope)
-        written = {"claude-code": more}
-        # A skill's copy names its agent only where the agent lies beside it.
-        agents_first = sorted(targets, key=lambda target: target.kind is not Kind.AGENT)
-        done = {
-            # A list keeps out what was not chosen or holds a secret; None writes all of the kind.
-            target: _check_out(
-                library,
-                target,
-                scope,
-                written.get(target.client, chosen) if only or held_by_ref else None,
-            )
-            for target in agents_first
-        }
-        results = [done[target] for target in targets]
+        # A list keeps out what was not chosen or holds a secret; without one all is written.
+        heads = {target: more if target.client == "claude-code" else chosen for target in targets}
+        results = _check_out_all(library, targets, scope, heads if only or held_by_ref else {})
         proposed = _start_delegates(library, caller, targets, scope)
         remarks += [_ON_PROPOSAL.format(ref=ref, number=number) for ref, number in proposed.items()]
         withheld = _describe_withheld(library, targets, scope)
@@ -153,10 +142,7 @@ def _split_by_secret(
     present = [
         (
             target.kind,
-            here.get(
-                target.path.resolve(),
-                set(),
-            ),
+            here.get(target.path.resolve(), set()),
         )
         for target in targets
     ]
@@ -263,6 +249,21 @@ def _targets(
             # A folder of a kind that the library has nothing of would be watched for nothing.
             if kind in (None, read) and library.store.heads(read, scope):
                 yield Target(path, read, word)
+
+
+def _check_out_all(
+    library: Library,
+    targets: Sequence[Target],
+    scope: str,
+    chosen: Mapping[Target, Sequence[Head]],
+) -> list[SyncResult]:
+    """Write into each folder what is chosen for it, where nothing is, all of its kind."""
+    # A skill's copy names its agent only where the agent lies beside it.
+    agents_first = sorted(targets, key=lambda target: target.kind is not Kind.AGENT)
+    done = {
+        target: _check_out(library, target, scope, chosen.get(target)) for target in agents_first
+    }
+    return [done[target] for target in targets]
 
 
 def _check_out(

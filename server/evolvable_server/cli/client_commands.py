@@ -167,18 +167,16 @@ def _variable(text: str) -> tuple[str, str]:
 # By what was done, and whether it was written: a trial run writes nothing.
 _MESSAGES = {
     ("connected", True): "{title} is connected: {name} in {path}",
-    (
-        "updated",
-        True,
-    ): "{title} was connected already; its entry {name} in {path} is up to date now.",
+    ("updated", True): (
+        "{title} was connected already; its entry {name} in {path} is up to date now."
+    ),
     ("unchanged", False): "{title} is already connected: {name} in {path}. Nothing changed.",
     ("disconnected", True): "{title} is disconnected: {name} is out of {path}",
     ("absent", False): "{title} is not connected: there is no {name} in {path}. Nothing changed.",
     ("connected", False): "{title} would be connected: {name} in {path}",
-    (
-        "updated",
-        False,
-    ): "{title} is connected already; its entry {name} in {path} would be brought up to date.",
+    ("updated", False): (
+        "{title} is connected already; its entry {name} in {path} would be brought up to date."
+    ),
     ("disconnected", False): "{title} would be disconnected: {name} would go from {path}",
 }
 

@@ -87,15 +87,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # The message of click knows neither aliases nor the nearest name.
-        if (
-            args
-            and not args[0].startswith("-")
-            and self.get_command(
-                ctx,
-                args[0],
-            )
-            is None
-        ):
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             suggest_command(ctx, args[0], (*all_commands(), *ALIASES), HINTS)
         if args and args[0] in PLACES and _group(args[0]) is None:
             hint_at_place(ctx, args[0], args)
@@ -111,9 +103,9 @@ class LazyGroup(click.Group):
             "one of them."
         )
 
-    def main(
+    def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
-    ) -> NoReturn:  # type: ignore[override]
+    ) -> NoReturn:
         """Run one command line and raise SystemExit with its exit code."""
         # While a shell completes a line, everything printed would end up in its prompt.
         if "_EVOLVABLE_COMPLETE" not in os.environ:
@@ -197,10 +189,11 @@ def _as_library_error(error: OSError) -> LibraryError:
 @token_option
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """A versioned library of skills: find the right one, change it, see its history, take any change back.
+    """A versioned library of skills: find the right one, change it, see its history, take any
+    change back.
 
-    A ref names a resource: skill:pdf or just pdf, skill:pdf@3 for version 3, skill:acme/pdf in project acme.
-    `evolvable setup` imports the skills you have and connects your clients.
+    A ref names a resource: skill:pdf or just pdf, skill:pdf@3 for version 3, skill:acme/pdf in
+    project acme. `evolvable setup` imports the skills you have and connects your clients.
     """  # noqa: D401  # the help of the command itself
     if ctx.invoked_subcommand is None:
         # By name, for the start time of every other command.

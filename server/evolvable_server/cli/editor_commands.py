@@ -248,10 +248,7 @@ def new_command(state: CommandContext, what: tuple[str, ...], reason: str) -> Ou
                 f"`evolvable edit {head.ref}`",
             )
     start = new_text(ref, None)
-    body = _NEW.get(
-        ref.kind,
-        "",
-    ).format(title=ref.name.replace("-", " ").capitalize())
+    body = _NEW.get(ref.kind, "").format(title=ref.name.replace("-", " ").capitalize())
     start = replace(start, data=start.data + body.encode("utf-8"))
     return Output(_edit_and_save(state, ref, reason, start, create=True), show_updated)
 

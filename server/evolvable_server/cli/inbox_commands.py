@@ -96,16 +96,7 @@ def inbox_command(
     """
     with state.library() as (library, caller):
         if action == "decide" or _may_ask(state, proposals):
-            state.require_person("Deciding one by one")
-            if proposals:
-                raise click.UsageError(
-                    "`inbox decide` takes no number; --session and --ref choose."
-                )
-            # A filter chooses proposals; runs have neither a session nor a ref.
-            if session is None and about is None:
-                ask_about_runs(library, state.config())
-            review_inbox(library, caller, _proposal_filter(library, caller, session, about))
-            show_unseen(_unseen_changes(library, caller, about))
+            _decide_one_by_one(state, library, caller, proposals, session, about)
             return None
         ids = list(proposals) or _chosen_ids(library, caller, every, session, about)
         # `list` goes without numbers and all others with some, except where a filter chose none.
@@ -114,29 +105,12 @@ def inbox_command(
                 "`inbox list` takes no number, every other action the number of a proposal."
             )
         if action == "list":
-            # They belong to no session, and stand on the first page alone.
-            unseen = (
-                _unseen_changes(library, caller, about) if session is None and page == 1 else []
-            )
-            runs = [] if session or about or page > 1 else waiting_runs(library)
-            return _list(
-                library,
-                caller,
-                _proposal_filter(library, caller, session, about),
-                limit,
-                page,
-                unseen,
-                runs,
-            )
+            return _list(library, caller, session, about, limit, page)
         if not ids:
             say("Nothing waits for a decision.")
             return None
         if action == "show":
-            details = as_read(
-                [verbs.show_proposal(library, identity) for identity in ids], caller.actor
-            )
-            result: Any = details[0] if len(details) == 1 else {"proposals": details}
-            return Output(result, lambda _: _show_proposals(details, decides=caller.decides))
+            return _show(library, caller, ids)
         if action == "reject":
             return _decisions([verbs.reject(library, identity, reason, caller) for identity in ids])
         if action == "reopen":
@@ -144,17 +118,40 @@ def inbox_command(
         if action == "edit":
             return _decisions(_approve_edited(library, caller, ids, reason))
         proposed_files = _proposed_files(library, caller, ids) if action == "take" else {}
+        settles = bool(proposed_files)
         # Files that the person gives replace the merged ones, so there is nothing to look at.
-        seen = (
-            None
-            if files
-            else _look_at_merged(state, library, caller, ids, settles=bool(proposed_files))
-        )
+        seen = None if files else _look_at_merged(state, library, caller, ids, settles=settles)
         # Files of the command line count before the lines of the proposal.
         edited = {**proposed_files, **_replacement_files(files)}
         return _decisions(
             verbs.approve_together(library, caller, ids, reason, edited=edited, seen=seen)
         )
+
+
+def _decide_one_by_one(
+    state: CommandContext,
+    library: Library,
+    caller: Caller,
+    proposals: tuple[int, ...],
+    session: str | None,
+    about: Ref | None,
+) -> None:
+    """Show a person one thing after the other that waits, and ask about each."""
+    state.require_person("Deciding one by one")
+    if proposals:
+        raise click.UsageError("`inbox decide` takes no number; --session and --ref choose.")
+    # A filter chooses proposals; runs have neither a session nor a ref.
+    if session is None and about is None:
+        ask_about_runs(library, state.config())
+    review_inbox(library, caller, _proposal_filter(library, caller, session, about))
+    show_unseen(_unseen_changes(library, caller, about))
+
+
+def _show(library: Library, caller: Caller, ids: list[int]) -> Output[Any]:
+    """Return proposals as the caller reads them."""
+    details = as_read([verbs.show_proposal(library, identity) for identity in ids], caller.actor)
+    result: Any = details[0] if len(details) == 1 else {"proposals": details}
+    return Output(result, lambda _: _show_proposals(details, decides=caller.decides))
 
 
 def _proposed_files(library: Library, caller: Caller, ids: list[int]) -> dict[str, bytes | None]:
@@ -200,28 +197,19 @@ def _look_at_merged(
 def _list(
     library: Library,
     caller: Caller,
-    picked: Callable[[Proposal], bool],
+    session: str | None,
+    about: Ref | None,
     limit: int,
     page: int,
-    unseen: list[UnseenChange],
-    runs: Sequence[WaitingRun],
 ) -> Output[Any]:
-    """List a page of the proposals that wait, what nobody looked at, and the runs that nobody
-    began.
-    """
+    """List a page of the waiting proposals, unseen changes, and the runs that nobody began."""
+    # Changes and runs belong to no session, and stand on the first page alone.
+    unseen = _unseen_changes(library, caller, about) if session is None and page == 1 else []
+    runs = [] if session or about or page > 1 else waiting_runs(library)
+    picked = _proposal_filter(library, caller, session, about)
     # One more than a page shows, to know whether another page follows.
-    found = verbs.list_waiting(
-        library,
-        limit * page + 1,
-        picked,
-    )[limit * (page - 1) :]
-    listed_proposals, more = (
-        as_read(
-            found[:limit],
-            caller.actor,
-        ),
-        len(found) > limit,
-    )
+    found = verbs.list_waiting(library, limit * page + 1, picked)[limit * (page - 1) :]
+    listed_proposals, more = as_read(found[:limit], caller.actor), len(found) > limit
     result = {
         "proposals": listed_proposals,
         "changed": unseen,
@@ -290,10 +278,7 @@ def _approve_edited(library: Library, caller: Caller, ids: list[int], reason: st
     library.take_in([library.store.backend.proposals.get(ids[0]).ref])
     # Before the editor opens: what changes meanwhile is refused at the end.
     texts, seen = (
-        verbs.proposed_texts(
-            library,
-            ids[0],
-        ),
+        verbs.proposed_texts(library, ids[0]),
         verbs.seen_versions(library, ids),
     )
     # As bytes, so that line ends and a byte order mark come back as they were.

@@ -50,7 +50,8 @@ y - approve this proposal
 n - reject it; you are asked why
 s - skip it: it goes on waiting
 e - edit the proposed text, and approve what you save
-t - take the lines of the proposal where the resource changed since in the same place, and approve it
+t - take the lines of the proposal where the resource changed since in the same place, and \
+approve it
 v - view the whole difference in the pager
 q - quit; what is not decided goes on waiting
 ys, ns, ss - the same for all that its session led to, after a question
@@ -446,6 +447,5 @@ def _show_tally(library: Library, tally: DecisionTally) -> None:
         f"{', '.join(parts) or 'Nothing decided'}; {count(left, 'proposal')} still waiting.",
     )
     if tally.operations:
-        say(
-            f"Take back: {', '.join(f'evolvable undo {operation}' for operation in reversed(tally.operations[-5:]))}"
-        )
+        undos = (f"evolvable undo {operation}" for operation in reversed(tally.operations[-5:]))
+        say(f"Take back: {', '.join(undos)}")

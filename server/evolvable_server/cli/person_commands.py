@@ -293,16 +293,7 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
             # Raises where no configuration would count, before anything is decided.
             edited_path(library.store.home)
         if withdraw:
-            if folder is not None:
-                _confirm_every(state, folder.resolve(), yes=yes)
-            decision = verbs.withdraw_trust(library, caller, folder=folder, ref=ref)
-            if folder is not None:
-                set_trusted(
-                    folder.resolve(), library.store.home.resolve(), state.signer(), is_trusted=False
-                )
-            # Whether a memory of the folder counts has changed.
-            refresh_memory_files(library.store.home, library)
-            return Output(decision, _show_withdrawn)
+            return _withdraw(state, library, caller, folder, ref, yes=yes)
         question = verbs.ask_trust(library, caller, folder=folder, ref=ref)
         if show:
             return Output(question, _show_question)
@@ -322,6 +313,27 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
         # Whether a memory of the folder counts has changed.
         refresh_memory_files(library.store.home, library)
     return Output(decision, _show_decision)
+
+
+def _withdraw(
+    state: CommandContext,
+    library: Library,
+    caller: Caller,
+    folder: Path | None,
+    ref: Ref | None,
+    *,
+    yes: bool,
+) -> Output[Any]:
+    """Withdraw the trust in a folder or a resource."""
+    if folder is not None:
+        _confirm_every(state, folder.resolve(), yes=yes)
+    decision = verbs.withdraw_trust(library, caller, folder=folder, ref=ref)
+    if folder is not None:
+        home = library.store.home.resolve()
+        set_trusted(folder.resolve(), home, state.signer(), is_trusted=False)
+    # Whether a memory of the folder counts has changed.
+    refresh_memory_files(library.store.home, library)
+    return Output(decision, _show_withdrawn)
 
 
 @command("approve")

@@ -133,15 +133,7 @@ def show_found(found: verbs.FoundSkills, *, verbose: bool = False) -> None:
         say(found.notice)
     for match in lines:
         _show_match(match, found, verbose)
-    names = [
-        candidate.ref
-        for candidate in found.further[
-            : max(
-                0,
-                verbs.CHOICES - len(lines),
-            )
-        ]
-    ]
+    names = [candidate.ref for candidate in found.further[: max(0, verbs.CHOICES - len(lines))]]
     if found.verdict is Verdict.CHOOSE and not lines and names:
         say(*map(one_line, names))
     if found.verdict is not Verdict.NONE and lines:

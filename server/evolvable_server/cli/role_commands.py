@@ -27,20 +27,18 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 RESERVED = frozenset(
     (
-        *(
-            "anthropic",
-            "auto",
-            "caller",
-            "claude",
-            "codex",
-            "command",
-            "false",
-            "handoff",
-            "no",
-            "none",
-            "off",
-            "openai",
-        ),
+        "anthropic",
+        "auto",
+        "caller",
+        "claude",
+        "codex",
+        "command",
+        "false",
+        "handoff",
+        "no",
+        "none",
+        "off",
+        "openai",
         *("proxy", "simulated"),
     )
 )
@@ -95,23 +93,23 @@ def _group(role: str, uses: str) -> click.Command:
             return Output(_role_commands(role, state.config().person), _show_all)
         if action == "add":
             # Relative words of the command are looked for in this folder from any other one.
-            return _add(
-                state,
-                role,
-                Command(name, words, str((folder or Path.cwd()).absolute()), agents),
-                yes=yes,
-            )
+            entry = Command(name, words, str((folder or Path.cwd()).absolute()), agents)
+            return _add(state, role, entry, yes=yes)
         left = remove_command(role, name, state.config().home, state.signer())
         return Output(_role_commands(role, left), lambda _: say(f"{name} is removed."))
 
     # The help names the role, so no docstring can hold it.
-    run.help = (
+    run.help = _write_help(word, uses)
+    return run
+
+
+def _write_help(word: str, uses: str) -> str:
+    return (
         f"Name the commands that may be used as {word}.\n\n"
         f"Only what is named here runs, by its name, in {uses}. The names are kept in your own "
         "configuration; `--` stands before COMMAND. Relative words of COMMAND that name a file "
         "in the folder stand for that file."
     )
-    return run
 
 
 def _add(state: CommandContext, role: str, entry: Command, *, yes: bool) -> Output[Any]:

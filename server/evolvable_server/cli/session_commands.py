@@ -161,8 +161,7 @@ def review_command(
     if (session is not None) + queue + (answer is not None) + status > 1:
         raise click.UsageError("Name a session, or --queue, or --answer, or --status.")
     from evolvable_server.model_setup import review_settings
-    from evolvable_tools.review import review_session, review_status, submit_review
-    from evolvable_tools.sessions import is_transcript_path
+    from evolvable_tools.review import review_status, submit_review
 
     config = state.config()
     with state.library() as (library, caller), review_settings(config) as settings:
@@ -183,17 +182,23 @@ def review_command(
                 submission.get("why_none", ""),
             )
         else:
-            # The file may be gone: the form of a path tells it from a session's name.
-            is_path = session is not None and (
-                Path(session).is_file() or is_transcript_path(Path(session))
-            )
-            path = Path(session) if session and is_path else None
-            session_id = session if path is None else None
-            reviewed = review_session(
-                library, caller, settings, transcript_path=path, session=session_id
-            )
+            reviewed = _review_one(library, caller, settings, session)
         _watch(library, caller)
     return Output(reviewed, _show_review)
+
+
+def _review_one(
+    library: "Library", caller: "Caller", settings: "ReviewSettings", session: str | None
+) -> "Reviewed":
+    """Review the session that is named, by its id or its file."""
+    from evolvable_tools.review import review_session  # start time, as above
+    from evolvable_tools.sessions import is_transcript_path
+
+    # The file may be gone: the form of a path tells it from a session's name.
+    is_path = session is not None and (Path(session).is_file() or is_transcript_path(Path(session)))
+    path = Path(session) if session and is_path else None
+    session_id = session if path is None else None
+    return review_session(library, caller, settings, transcript_path=path, session=session_id)
 
 
 def _work_queue(
@@ -203,10 +208,7 @@ def _work_queue(
     from evolvable_tools.review import work_queue  # start time, as above
 
     waiting, done = (
-        min(
-            limit,
-            len(waiting_sessions(home)),
-        ),
+        min(limit, len(waiting_sessions(home))),
         list["Reviewed"](),
     )
     with progress("Reviewing sessions") as show:

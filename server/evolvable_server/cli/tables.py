@@ -78,25 +78,13 @@ def cell_len(text: str) -> int:
 def fit_table(
     titles: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, roles: ColumnRoles
 ) -> FittedTable:
-    """Return a table of at most `width` cells a line; without a width, with all its text and all
-    its columns.
-    """
+    """Return a table of at most `width` cells a line; without a width, with all its contents."""
     visible, left_out = list(range(len(titles))), list[str]()
     columns = [[row[place] for row in rows] for place in visible]
-    numeric = (
-        {place for place in visible if _is_numeric(columns[place])}
-        if width is not None
-        else set[int]()
-    )
-    natural = [
-        max(
-            map(
-                cell_len,
-                (titles[place], *columns[place]),
-            )
-        )
-        for place in visible
-    ]
+    numeric = set[int]()
+    if width is not None:
+        numeric = {place for place in visible if _is_numeric(columns[place])}
+    natural = [max(map(cell_len, (titles[place], *columns[place]))) for place in visible]
     sizes, room = {place: natural[place] for place in visible}, 0
     if width is not None:
         least = {
@@ -112,22 +100,12 @@ def fit_table(
             left_out.append(spare)
         sizes = _squeeze(sizes, {titles.index(title) for title in roles.wide}, room)
     fitted = {
-        place: _fit(
-            columns[place],
-            sizes[place],
-            titles[place] in roles.names,
-        )
-        for place in visible
+        place: _fit(columns[place], sizes[place], titles[place] in roles.names) for place in visible
     }
     cells = []
     for number in range(-1, len(rows)):
         line = [
-            cut_end(
-                titles[place],
-                sizes[place],
-            )
-            if number < 0
-            else fitted[place][number]
+            cut_end(titles[place], sizes[place]) if number < 0 else fitted[place][number]
             for place in visible
         ]
         cells.append(
@@ -255,17 +233,7 @@ def _cuts(group: Sequence[str], size: int) -> Iterator[tuple[int, int]]:
         yield size - 1 - tail, tail
     first, others = group[0], group[1:]
     differs = next(
-        (
-            at
-            for at, chars in enumerate(
-                zip(
-                    first,
-                    *others,
-                    strict=False,
-                )
-            )
-            if len(set(chars)) > 1
-        ),
+        (at for at, chars in enumerate(zip(first, *others, strict=False)) if len(set(chars)) > 1),
         0,
     )
     # Two characters before the difference stay, so that it can be found in the whole name.

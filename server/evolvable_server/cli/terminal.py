@@ -41,10 +41,10 @@ is none.
 
 
 def safe(text: str) -> str:
-    r"""Return the text with everything that could steer or fool a terminal written out, ESC as `\x1b`.
+    r"""Return the text with all that could steer or fool a terminal written out, ESC as `\x1b`.
 
-    That is every control character but line ends and tabs, every character that turns the direction of writing or
-    has no shape, and lone surrogates. CR LF becomes LF; a bare CR is written out.
+    That is every control character but line ends and tabs, every character that turns the direction
+    of writing or has no shape, and lone surrogates. CR LF becomes LF; a bare CR is written out.
     """
     text = text.replace("\r\n", "\n")
     # Most text: no character of it needs a look.
@@ -99,14 +99,7 @@ def say_quoted(text: str) -> None:
 
             # A narrower terminal breaks the lines itself.
             room = max(width - 2, 20)
-            parts = [
-                piece
-                for part in wrap(
-                    line.expandtabs(4),
-                    room,
-                )
-                for piece in chop(part, room)
-            ]
+            parts = [piece for part in wrap(line.expandtabs(4), room) for piece in chop(part, room)]
         for part in parts:
             click.echo(f"  {part}".rstrip())
 
@@ -122,10 +115,7 @@ def _write(texts: Iterable[str], stream: TextIO, label: str = "", colour: str = 
             lines = [part for line in lines for part in wrap(line, width, "  ")]
         # After the wrap, which counts the codes of a colour as cells.
         if label:
-            lines[0] = style_text(
-                label.rstrip(),
-                colour,
-            ) + lines[0].removeprefix(label.rstrip())
+            lines[0] = style_text(label.rstrip(), colour) + lines[0].removeprefix(label.rstrip())
         for line in lines:
             click.echo(line, file=stream)
 

@@ -147,14 +147,7 @@ def _without_lines(text: str, outer: str, name: str) -> str:
     # From the end, so that the numbers of earlier lines stay right.
     for start in reversed(starts):
         end = next(
-            (
-                at
-                for at in range(
-                    start + 1,
-                    len(lines),
-                )
-                if lines[at].lstrip().startswith("[")
-            ),
+            (at for at in range(start + 1, len(lines)) if lines[at].lstrip().startswith("[")),
             len(lines),
         )
         # Blank lines and comments before the next header belong to that one.
@@ -286,14 +279,7 @@ def _toml(path: Path, text: str) -> tuple[dict[str, object], None]:
         what, _, place = str(error).partition(" (at ")
         # tomllib puts the place at the end of its message.
         found = re.fullmatch(r"line (\d+), column (\d+)\)", place)
-        line, column = (
-            (int(found[1]), int(found[2]))
-            if found
-            else line_and_column(
-                text,
-                len(text),
-            )
-        )
+        line, column = (int(found[1]), int(found[2])) if found else line_and_column(text, len(text))
         raise ConfigurationBroken(path, what.lower(), line, column) from None
 
 
@@ -307,10 +293,7 @@ def _json(path: Path, text: str) -> tuple[dict[str, object], tuple[str, int, int
     loose = (
         (
             document.loose[0],
-            *line_and_column(
-                text,
-                document.loose[1],
-            ),
+            *line_and_column(text, document.loose[1]),
         )
         if document.loose
         else None

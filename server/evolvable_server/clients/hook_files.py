@@ -229,12 +229,7 @@ def _with_items(
     hooks = found.values.get("hooks")
     lists = hooks if isinstance(hooks, dict) else {}
     if all(
-        isinstance(
-            lists.get(event),
-            list,
-        )
-        and item in lists[event]
-        for event, item in items.items()
+        isinstance(lists.get(event), list) and item in lists[event] for event, item in items.items()
     ):
         return found.text
     text = _without_items(found, form) if found.text.strip("\ufeff \t\r\n") else EMPTY

@@ -257,15 +257,7 @@ def _merge_at(value: Any, path: tuple[str, ...], new: Any) -> Any:
     below = value.get(key, {} if rest else None)
     if not rest and isinstance(below, dict) and isinstance(new, dict):
         # Keys that are there keep their order; new ones come behind them.
-        merged = {
-            k: _merge_at(
-                below,
-                (k,),
-                new[k],
-            )[k]
-            for k in below
-            if k in new
-        }
+        merged = {k: _merge_at(below, (k,), new[k])[k] for k in below if k in new}
         return {
             **value,
             key: {**merged, **{k: v for k, v in new.items() if k not in below}},
@@ -420,7 +412,8 @@ def _fill_empty(text: str, document: JsoncDocument, node: JsonNode, line: str) -
     if not inside and _is_inline(text, document):
         return f"{text[: node.start + 1]}{line}{text[node.end - 1 :]}"
     inner = outer + _unit(text, document)
-    return f"{text[: node.start + 1]}{inside}{newline}{inner}{line}{newline}{outer}{text[node.end - 1 :]}"
+    before, after = text[: node.start + 1], text[node.end - 1 :]
+    return f"{before}{inside}{newline}{inner}{line}{newline}{outer}{after}"
 
 
 def _remove_part(text: str, node: JsonNode, member: JsonMember) -> str:

@@ -343,12 +343,7 @@ def _write_entry(
         if failure is None:
             return replace(
                 result,
-                by=" ".join(
-                    [
-                        "claude",
-                        *by[1:3],
-                    ]
-                ),
+                by=" ".join(["claude", *by[1:3]]),
                 backup=str(backup) if backup else None,
             )
         result.warnings.append(f"`claude mcp` failed, so the file was edited: {failure}")
@@ -420,13 +415,7 @@ def _connection(
         diff="",
         backup=None,
         warnings=warnings,
-        notes=[
-            note.format(name=place.name)
-            for note in client.notes.get(
-                place.scope,
-                (),
-            )
-        ]
+        notes=[note.format(name=place.name) for note in client.notes.get(place.scope, ())]
         if connected
         else [],
         check=client.check(place.scope, place.name) if connected else [],

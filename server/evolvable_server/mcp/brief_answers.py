@@ -57,15 +57,7 @@ def _cut(text: str, length: int) -> str:
     if len(line) > length:
         # The ellipsis takes three bytes. A cut may fall into a character of several bytes, whose
         # rest is dropped.
-        shortened = (
-            line[: max(0, length - 3)]
-            .decode(
-                "utf-8",
-                "ignore",
-            )
-            .rstrip()
-            .encode()
-        )
+        shortened = line[: max(0, length - 3)].decode("utf-8", "ignore").rstrip().encode()
         shortened += "…".encode() if shortened else b""
     return f"{begin}{shortened.decode()}{end}" if shortened else ""
 

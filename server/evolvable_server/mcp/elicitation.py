@@ -297,15 +297,7 @@ class ProposalGate(ConfirmationGate):
                 proposal.head != (proposal.base or None) and not proposal.blocked
             )
             # The differences share the space, so that the question stays readable.
-            lines.append(
-                (proposal.diff or "")[
-                    : 3_000
-                    // min(
-                        len(ids),
-                        MAX_ASKED,
-                    )
-                ]
-            )
+            lines.append((proposal.diff or "")[: 3_000 // min(len(ids), MAX_ASKED)])
         if files:
             lines.append(f"With other files than proposed: {cut_line(', '.join(files), 200)}")
             lines += [f"{path}:\n{str(text)[:1_500]}" for path, text in list(files.items())[:4]]

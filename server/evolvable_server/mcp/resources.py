@@ -93,12 +93,7 @@ def uri_of(
     # Else a reader takes what follows for a port.
     place = [scope.replace(":", "%3A")] * (scope != USER_SCOPE)
     parts = [f"{VERSION}{version}"] * (version is not None) + place + [name]
-    return f"{kind}://" + "/".join(
-        [
-            *parts,
-            *[quote(path)] * bool(path),
-        ]
-    )
+    return f"{kind}://" + "/".join([*parts, *[quote(path)] * bool(path)])
 
 
 def resolve(store: Store, uri: str, *, directory: bool = False) -> ResolvedUri:
@@ -285,28 +280,13 @@ sealed.
 
 def redact_file(library: Library, head: Head, path: str, version: int | None) -> bytes:
     """Return a file as a client is shown it. Raise NoSuchVersion, NoSuchFile."""
-    if (
-        is_env_file(path)
-        and (
-            entry := library.store.manifest(
-                head,
-                version,
-            ).get(path)
-        )
-        is not None
-    ):
+    if is_env_file(path) and (entry := library.store.manifest(head, version).get(path)) is not None:
         check_served(library, None, head.ref, version or head.latest, path, entry.sha256)
     data = library.store.file(head, path, version).data
     # Only task sets hold something that agents must not see.
     if not _is_task_set(library, head, version):
         return data
-    files = {
-        name: file.data
-        for name, file in library.store.files(
-            head,
-            version,
-        ).items()
-    }
+    files = {name: file.data for name, file in library.store.files(head, version).items()}
     served: bytes | None = plugins.hooks().served_environment(path=path, files=files)
     return SEALED_NOTICE if served is None else served
 

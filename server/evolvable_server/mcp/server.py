@@ -55,10 +55,12 @@ INSTRUCTIONS = """\
 Evolvable: a searchable, versioned library of skills (how-to guides for tasks). \
 Call find_skill with your task before you start work; load_skill opens the match.
 When you are done, call report_outcome with the use_id, so that the library learns what helps. \
-Everything that changes the library (update_resource, restore_resource, remove_resource) makes a version that undo \
-takes back; say why in `reason`. Read the head first and pass its version as expected_version. \
-After long or corrected work, review_session proposes what to learn; review_inbox shows what waits for the user. \
-Refs: skill:pdf is the newest version, skill:pdf@3 the third, skill:acme/pdf the one of project acme. \
+Everything that changes the library (update_resource, restore_resource, remove_resource) makes a \
+version that undo takes back; say why in `reason`. Read the head first and pass its version as \
+expected_version. After long or corrected work, review_session proposes what to learn; \
+review_inbox shows what waits for the user. \
+Refs: skill:pdf is the newest version, skill:pdf@3 the third, skill:acme/pdf the one of project \
+acme. \
 Kinds: skill, prompt, agent, tool, environment, memory.
 """
 
@@ -78,7 +80,7 @@ class ToolGate(Protocol):
 class ToolSource(Protocol):
     """Tools of the library that a person approved, which a part of the program lists and runs."""
 
-    async def listed(self) -> list[types.Tool]:
+    async def list_tools(self) -> list[types.Tool]:
         """Return them, by name."""
 
     async def call(
@@ -177,7 +179,7 @@ class LibraryServer(MCPServer[Any]):
         registered = (
             tool.model_copy(update={"output_schema": None}) for tool in await super().list_tools()
         )
-        approved = await self.approved_tools.listed() if self.approved_tools else []
+        approved = await self.approved_tools.list_tools() if self.approved_tools else []
         tools = [*late, *(tool for tool in registered if tool.name not in names), *approved]
         return (
             [tool.model_copy(update={"name": self.prefix + tool.name}) for tool in tools]

@@ -79,10 +79,7 @@ class Lines:
             whole = b"".join((*self._parts, part))
             self._parts, self._long = (
                 [],
-                LongLine(
-                    whole[:_ENDS],
-                    whole[-_ENDS:],
-                ),
+                LongLine(whole[:_ENDS], whole[-_ENDS:]),
             )
         else:
             self._long = LongLine(

@@ -73,7 +73,7 @@ LONGEST_PAUSE = 900.0
 class RemoteStatus:
     """A remote, and how far the library is synchronised with it.
 
-    operations: those that were not pushed.
+    waiting: the operations that were not pushed.
     """
 
     name: str

@@ -93,10 +93,8 @@ def application(
     site = Starlette(routes=routes, lifespan=lambda app: manager.run())
     # A redirect would be made from the Host and scheme that the client sends.
     site.router.redirect_slashes = False
-    hosts, origins = (
-        http_access.accepted_hosts(settings, port),
-        http_access.accepted_origins(settings, port),
-    )
+    hosts = http_access.accepted_hosts(settings, port)
+    origins = http_access.accepted_origins(settings, port)
     return transport.Drain(HostCheck(site, hosts, origins, ALLOW_HOST, ALLOW_ORIGIN), ending)
 
 

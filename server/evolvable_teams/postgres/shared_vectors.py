@@ -47,14 +47,7 @@ class PostgresVectors:
     def find(self, model: str, hashes: Collection[bytes]) -> dict[bytes, SharedVector]:
         """Return those of these texts that have a vector of the model."""
         with self._storage.reading() as db:
-            rows = (
-                cast(PostgresConnection, db)
-                .query(
-                    self._find,
-                    [model, list(hashes)],
-                )
-                .fetchall()
-            )
+            rows = cast(PostgresConnection, db).query(self._find, [model, list(hashes)]).fetchall()
         return {digest: SharedVector(_numbers(value), tokens) for digest, value, tokens in rows}
 
     def add(self, model: str, vectors: Mapping[bytes, SharedVector]) -> None:

@@ -344,13 +344,7 @@ class CommitReader:
         refs = self._changed_refs(
             identity, parents[1].decode("ascii").split()[1::2] if parents else []
         )
-        trees = {
-            ref: self.tree_id(
-                identity,
-                folder_of(ref),
-            )
-            for ref in sorted(refs, key=str)
-        }
+        trees = {ref: self.tree_id(identity, folder_of(ref)) for ref in sorted(refs, key=str)}
         return IncomingCommit(identity, at, read_message(text), trees)
 
     def _changed_refs(self, commit: str, parents: Sequence[str]) -> set[Ref]:

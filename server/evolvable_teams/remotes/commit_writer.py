@@ -64,14 +64,7 @@ class CommitStream:
         id is ''.
         """
         quoted = (
-            b'"'
-            + path.replace(b"\\", b"\\\\")
-            .replace(b'"', b'\\"')
-            .replace(
-                b"\n",
-                b"\\n",
-            )
-            + b'"'
+            b'"' + path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n") + b'"'
         )
         self._stream.write(
             b"M %o %s %s\n" % (mode, identity.encode(), quoted) if identity else b"D %s\n" % quoted

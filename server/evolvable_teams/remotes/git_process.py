@@ -49,42 +49,32 @@ _SCHEMES = ("file", "ssh", "https", "http")
 # Everything by which a repository or a configuration can name a program that git runs.
 _OFF = (
     *(f"core.hooksPath={os.devnull}", "core.fsmonitor=false", f"core.attributesFile={os.devnull}"),
-    *(
-        "core.useReplaceRefs=false",
-        "core.alternateRefsCommand=true",
-        "submodule.recurse=false",
-        "gc.auto=0",
-    ),
-    *(
-        "fetch.recurseSubmodules=false",
-        "push.recurseSubmodules=no",
-        "push.gpgSign=false",
-        "push.followTags=false",
-    ),
-    *(
-        "maintenance.auto=false",
-        "fetch.writeCommitGraph=false",
-        "transfer.bundleURI=false",
-        "http.followRedirects=false",
-    ),
-    *(
-        "http.lowSpeedLimit=1000",
-        "http.lowSpeedTime=60",
-        "transfer.credentialsInUrl=die",
-        "log.showSignature=false",
-    ),
+    "core.useReplaceRefs=false",
+    "core.alternateRefsCommand=true",
+    "submodule.recurse=false",
+    "gc.auto=0",
+    "fetch.recurseSubmodules=false",
+    "push.recurseSubmodules=no",
+    "push.gpgSign=false",
+    "push.followTags=false",
+    "maintenance.auto=false",
+    "fetch.writeCommitGraph=false",
+    "transfer.bundleURI=false",
+    "http.followRedirects=false",
+    "http.lowSpeedLimit=1000",
+    "http.lowSpeedTime=60",
+    "transfer.credentialsInUrl=die",
+    "log.showSignature=false",
 )
 # A small transfer becomes one pack as well, and what a remote confirms is on our disk. Level 1
 # takes an eighth less processor time in fast-import than the usual one, and one twentieth more
 # space.
 _KEPT = (
-    *(
-        "fetch.unpackLimit=1",
-        "fastimport.unpackLimit=1",
-        "core.fsync=all",
-        "pack.threads=2",
-        "core.compression=1",
-    ),
+    "fetch.unpackLimit=1",
+    "fastimport.unpackLimit=1",
+    "core.fsync=all",
+    "pack.threads=2",
+    "core.compression=1",
     "gpg.minTrustLevel=marginal",
 )
 # What a repository on this machine may not have us run when we push into it.
@@ -93,18 +83,14 @@ _THEIRS = ("receive.autogc=false", "receive.denyCurrentBranch=refuse", "gc.auto=
 # In front of what the person's configuration of ssh says, so that these hold. A host's key is never
 # accepted unseen.
 _SSH_OPTIONS = (
-    *(
-        "StrictHostKeyChecking=yes",
-        "UpdateHostKeys=no",
-        "VerifyHostKeyDNS=no",
-        "PermitLocalCommand=no",
-    ),
-    *(
-        "ForwardAgent=no",
-        "ForwardX11=no",
-        "ClearAllForwardings=yes",
-        "GSSAPIDelegateCredentials=no",
-    ),
+    "StrictHostKeyChecking=yes",
+    "UpdateHostKeys=no",
+    "VerifyHostKeyDNS=no",
+    "PermitLocalCommand=no",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "ClearAllForwardings=yes",
+    "GSSAPIDelegateCredentials=no",
 )
 _SSH = re.compile(r"\s*((?:[\w.:/\\~-]*[/\\])?ssh(?:\.exe)?)(\s.*)?", re.DOTALL)
 

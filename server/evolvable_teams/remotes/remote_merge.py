@@ -148,11 +148,8 @@ class PullTransaction:
         # Before the transaction: after a crash the stored state names the old tip, and the pull is
         # done again.
         tip = self._merge_commit()
-        waits = [
-            resource
-            for resource in self._planned
-            if resource.arrival in (Arrival.CONFLICT, Arrival.WAITS)
-        ]
+        asked = (Arrival.CONFLICT, Arrival.WAITS)
+        waits = [resource for resource in self._planned if resource.arrival in asked]
         session = f"remote-{self._remote.name}-{self._head[:8]}"
         ids: list[int] = []
         before = {entry.ref: entry for entry in self._mirror.waiting}
@@ -167,9 +164,8 @@ class PullTransaction:
                 self._name_version(writer, resource)
             drafts = [self._draft(resource) for resource in waits]
             ids.extend(writer.propose(ProposalBatch(store.now(), Actor.IMPORT, session, drafts)))
-            self._mirror.waiting = self._waiting(
-                before, dict(zip((resource.ref for resource in waits), ids, strict=True))
-            )
+            proposals = dict(zip((resource.ref for resource in waits), ids, strict=True))
+            self._mirror.waiting = self._waiting(before, proposals)
             state = replace(
                 self._mirror.state,
                 tip=tip,
@@ -184,25 +180,26 @@ class PullTransaction:
         done = arrive(
             store.backend, expected, self._operations(), self._packed_blob, finish, at=store.now()
         )
-        return PullResult(
-            self._remote.name,
-            len(self._commits),
-            [operation.id for operation in done],
-            {
-                str(resource.ref): resource.arrival.value
-                for resource in self._planned
-                if resource.arrival is not Arrival.HISTORY
-            },
-            {
-                number: f"{resource.ref}: {resource.why}"
-                for number, resource in zip(ids, waits, strict=True)
-            },
-            {
-                str(resource.ref): resource.why
-                for resource in self._planned
-                if resource.arrival is Arrival.REFUSED
-            },
-        )
+        proposals = {
+            number: f"{resource.ref}: {resource.why}"
+            for number, resource in zip(ids, waits, strict=True)
+        }
+        return self._make_result([operation.id for operation in done], proposals)
+
+    def _make_result(self, operations: list[int], proposals: dict[int, str]) -> PullResult:
+        """Return what the pull did with each resource."""
+        resources = {
+            str(resource.ref): resource.arrival.value
+            for resource in self._planned
+            if resource.arrival is not Arrival.HISTORY
+        }
+        refused = {
+            str(resource.ref): resource.why
+            for resource in self._planned
+            if resource.arrival is Arrival.REFUSED
+        }
+        commits = len(self._commits)
+        return PullResult(self._remote.name, commits, operations, resources, proposals, refused)
 
     def _waiting(
         self, before: Mapping[Ref, RemoteWaiting], proposals: Mapping[Ref, int]

@@ -146,10 +146,7 @@ class Pull:
             reader.tree_id(self.head, folder),
         )
         common, theirs = (
-            reader.content(
-                ref,
-                trees[0],
-            ),
+            reader.content(ref, trees[0]),
             reader.content(ref, trees[1]),
         )
         here = store.head_or_none(ref)

@@ -1,10 +1,8 @@
-"""What lies beside the resources in a remote: evidence, approvals and tombstones as JSON, in a
-folder for each library.
+"""What lies beside the resources in a remote, as JSON in a folder for each library.
 
-    .evolvable/LIBRARY/evidence.jsonl     uses and outcomes by content; history that counts nothing
-    elsewhere
+    .evolvable/LIBRARY/evidence.jsonl     uses and outcomes by content; elsewhere they count nothing
     .evolvable/LIBRARY/approvals.json     contents that a person wrote or approved, signed where
-    approvals are locked
+                                          approvals are locked
     .evolvable/LIBRARY/tombstones.json    what was purged, by hash
     .evolvable/LIBRARY/learned.jsonl      learned tasks, where a person chose them
     .evolvable/LIBRARY/looks.jsonl        which test tasks were opened, as hashes of words; can only

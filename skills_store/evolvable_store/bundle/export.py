@@ -7,9 +7,9 @@ it is about.
     {"type": "shown", "ref", "version", "at", "search", "session"}
     {"type": "use", "ref", "version", "at", "id", "search", "session"}
     {"type": "outcome", "ref", "version", "at", "use", "outcome", "usage", "task_type", "evidence",
-    "session"}
+     "session"}
     {"type": "sighting", "ref", "version", "at", "session", "model", "loaded", "used", "how",
-    "outcome", "signals"}
+     "outcome", "signals"}
     {"type": "taken", "session", "client", "digest", "spans", "at", "model", "outcome", "signals"}
 
 A `taken` stands for a whole session, so only an export of the whole library has them. An author of
@@ -21,10 +21,10 @@ Writes resources with every version, operation and file as one JSON document.
     {"format": "evolvable-history", "version": 1,
      "operations": [{"id", "at", "actor", "reason", "session", "evidence", "undoes"}, ...],
      "changes": [{"operation", "ref", "after", "hash", "files": {path: [sha256, size, mode]}}, ...],
-     "blobs": [{"sha256", "text" or "base64", "purged"?: {"at", "actor", "reason", "kind", "size"}},
-     ...],
-     "channel": [{"at", "actor", "reason", "session", "policy", "placed": [[ref, version or null,
-     withdrawn]]}, ...],
+     "blobs": [{"sha256", "text" or "base64", "purged"?: {"at", "actor", "reason", "kind",
+                                                                   "size"}}, ...],
+     "channel": [{"at", "actor", "reason", "session", "policy",
+                  "placed": [[ref, version or null, withdrawn]]}, ...],
      "evidence": [...],
      "looks": [...]}
 

@@ -1,7 +1,7 @@
 """Full-text search: analysis, postings, BM25 ranking, vectors, and the index file.
 
 Begin with `Index`: it opens the index beside a library, catches up from the log of changes, and
-ranks resources for a task (`SearchHit`). `Vectors` keeps the vectors of an embedder. The index can
+ranks resources for a task (`Match`). `Vectors` keeps the vectors of an embedder. The index can
 be deleted at any time.
 """
 

@@ -136,7 +136,7 @@ class Query:
         *,
         learned: bool = True,
     ) -> None:
-        """asked: the terms.
+        """terms: those of the query.
 
         documents: how many there are. postings: of each term. learned: tasks count too.
         """

@@ -12,8 +12,10 @@ _VERBS = r"(?:be\s+)?(?:use|trigger|invoke|activate|apply|select|load|call|cover
 # no cue.
 _CUES: Mapping[str, str] = {
     # With a subject of its own ("plugins that do not load") it says what a resource is about.
-    "do does don doesn never must should": r"(?:(?<!\w\s)|(?<=\band\s)|(?<=\bbut\s)|(?<=\bor\s)|(?<=\bplease\s))\b(?:do\s+not|"
-    r"don['’]t|never)\s+" + _VERBS + r"|(?<!\bthat\s)(?<!\bwhich\s)(?<!\bwho\s)"
+    "do does don doesn never must should": r"(?:(?<!\w\s)|(?<=\band\s)|(?<=\bbut\s)|(?<=\bor\s)|"
+    r"(?<=\bplease\s))\b(?:do\s+not|don['’]t|never)\s+"
+    + _VERBS
+    + r"|(?<!\bthat\s)(?<!\bwhich\s)(?<!\bwho\s)"
     r"\b(?:does\s+not|doesn['’]t|must\s+not|should\s+not)\s+" + _VERBS,
     "not": r"\bnot\s+(?:to\s+be\s+used|for|when|a\s+(?:replacement|substitute)\s+for"
     r"|(?:intended|meant|suitable|suited|designed|applicable|appropriate)\s+(?:for|to))\b",
@@ -144,16 +146,7 @@ def _without_clauses(sentence: str, clause: re.Pattern[str], excluded: list[str]
         if cue["comparison"] and (comma := _COMMA.search(sentence, cue.end())):
             end = comma.start()
         # Inside of brackets the clause ends with them.
-        elif (
-            before.count("(") > before.count(")")
-            and (
-                close := sentence.find(
-                    ")",
-                    cue.end(),
-                )
-            )
-            > 0
-        ):
+        elif before.count("(") > before.count(")") and (close := sentence.find(")", cue.end())) > 0:
             end = close
         yield before
         excluded.append(sentence[cue.start() : end])

@@ -461,10 +461,7 @@ def _faults(db: Connection, heads: Iterable[Head], path: str) -> Iterator[Fault]
     rows = db.execute("SELECT id, version, tree, scope, name FROM entry").fetchall()
     indexed = {id_: fields for id_, *fields in rows}
     for head in heads:
-        if indexed.pop(
-            head.id,
-            None,
-        ) != [head.version, head.tree, head.scope, head.name]:
+        if indexed.pop(head.id, None) != [head.version, head.tree, head.scope, head.name]:
             yield Fault("the text index has another version of it", str(head.ref), anew)
     for id_ in indexed:
         yield Fault("the text index still has it", f"resource {id_}", anew)

@@ -26,8 +26,8 @@ _MOST_FILTERS = 16  # words of a listing's filter
 _MOST_CLAIMS = 64  # resources with the same phrase; so many tell nothing apart
 _MOST_STANDING = 200  # phrases that one text may have in it
 
-_ENTRY = """e.id, e.kind, e.scope, e.name, e.version, e.description, e.triggers, e.frozen, e.delegate, e.tree,
-    e.person_only"""
+_ENTRY = """e.id, e.kind, e.scope, e.name, e.version, e.description, e.triggers, e.frozen,
+    e.delegate, e.tree, e.person_only"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,15 +474,7 @@ def _filters(query: str) -> list[str]:
             "The query is too long for a list.", "Give a word of the name; find_skill takes a task."
         )
     # % and _ are what a person searches for here, not wildcards.
-    escaped = (
-        part.replace("\\", "\\\\")
-        .replace("%", "\\%")
-        .replace(
-            "_",
-            "\\_",
-        )
-        for part in parts
-    )
+    escaped = (part.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for part in parts)
     return [f"%{part}%" for part in escaped]
 
 

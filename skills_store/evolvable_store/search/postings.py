@@ -89,14 +89,7 @@ class VisibleDocuments:
         resources = self._resources if len(self._resources) < _MOST_KNOWN else {}
         unknown = [document for document in documents if document not in resources]
         if unknown:
-            resources.update(
-                dict.fromkeys(unknown)
-                | self._visible.documents(
-                    db,
-                    -1,
-                    unknown,
-                )
-            )
+            resources.update(dict.fromkeys(unknown) | self._visible.documents(db, -1, unknown))
             self._resources = resources
         return {
             document: resource

@@ -18,14 +18,7 @@ LONGEST_WORD = 64
 _MARKED = {
     at: base[0]
     for at in range(0xC0, 0x250)
-    if (
-        base := unicodedata.normalize(
-            "NFKD",
-            chr(at),
-        )
-    )
-    and base[0].isascii()
-    and base[0].isalpha()
+    if (base := unicodedata.normalize("NFKD", chr(at))) and base[0].isascii() and base[0].isalpha()
     # е for ё: Russian texts write either.
 } | {0x451: "\u0435"}
 _MARKED_LETTER = re.compile("[\u00c0-\u024f\u0451]")
@@ -240,15 +233,7 @@ def _cluster_grams(run: str) -> list[str]:
     clusters = _clusters().findall(run)
     # A pair of Thai clusters stands in too many words.
     size = 3 if compile_late(f"[{_ALPHABETIC}]").match(run) else 2
-    grams = (
-        "".join(clusters[at : at + size])
-        for at in range(
-            max(
-                1,
-                len(clusters) - size + 1,
-            )
-        )
-    )
+    grams = ("".join(clusters[at : at + size]) for at in range(max(1, len(clusters) - size + 1)))
     return [gram for gram in grams if len(gram) <= LONGEST_WORD]
 
 
@@ -268,16 +253,6 @@ def _pairs(run: str) -> list[str]:
     for part in _KATAKANA.split(run):
         size = 3 if _KATAKANA.fullmatch(part) else 2
         found += (
-            [
-                part[at : at + size]
-                for at in range(
-                    max(
-                        1,
-                        len(part) - size + 1,
-                    )
-                )
-            ]
-            if part
-            else []
+            [part[at : at + size] for at in range(max(1, len(part) - size + 1))] if part else []
         )
     return [gram for gram in found if not _HIRAGANA.fullmatch(gram)] or found

@@ -256,14 +256,7 @@ class _Languages(dict[str, tuple[str, ...]]):
     """
 
     def __missing__(self, word: str) -> tuple[str, ...]:
-        candidates = (
-            _beginnings().get(
-                word[:_BEGINNING],
-                (),
-            )
-            if len(word) >= _SHORTEST
-            else ()
-        )
+        candidates = _beginnings().get(word[:_BEGINNING], ()) if len(word) >= _SHORTEST else ()
         if not candidates:
             return ()  # most words: soon found, so not remembered
         if len(self) >= _MOST_WORDS:

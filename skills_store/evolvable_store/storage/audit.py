@@ -58,16 +58,14 @@ class AuditEntry:
     def expected_hash(self) -> str:
         """The hash that the row must have."""
         fields = (
-            *(
-                "evolvable care audit",
-                1,
-                self.number,
-                self.at,
-                self.decision,
-                self.subject,
-                self.principal,
-                self.via,
-            ),
+            "evolvable care audit",
+            1,
+            self.number,
+            self.at,
+            self.decision,
+            self.subject,
+            self.principal,
+            self.via,
             *(self.address, self.session, self.operation, self.previous),
         )
         return hashlib.sha256(json.dumps(fields).encode("ascii")).hexdigest()
@@ -107,15 +105,13 @@ def add_decisions(db: Connection, decisions: Sequence[Decision]) -> None:
 
 def _row(entry: AuditEntry, hash_: str) -> tuple[Any, ...]:
     return (
-        *(
-            entry.number,
-            entry.at,
-            entry.decision,
-            entry.subject,
-            entry.principal,
-            entry.via,
-            entry.address,
-        ),
+        entry.number,
+        entry.at,
+        entry.decision,
+        entry.subject,
+        entry.principal,
+        entry.via,
+        entry.address,
         *(entry.session, entry.operation, entry.previous, hash_),
     )
 

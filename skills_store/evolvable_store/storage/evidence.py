@@ -345,10 +345,7 @@ class EvidenceLog(SqliteRepository):
         """Return the counts of these resources, without resources that have none."""
         ids = json.dumps(list(resources))
         with self._backend.reading() as db:
-            loaded: Sequence[tuple[int, int]] = db.execute(
-                QUERIES["loaded"],
-                (ids,),
-            ).fetchall()
+            loaded: Sequence[tuple[int, int]] = db.execute(QUERIES["loaded"], (ids,)).fetchall()
             outcome_counts: Sequence[tuple[int, str, int]] = db.execute(
                 QUERIES["reported"], (ids,)
             ).fetchall()
@@ -382,8 +379,11 @@ class EvidenceLog(SqliteRepository):
         models = dict(self._rows("SELECT session, model FROM taken WHERE model IS NOT NULL"))
         types = dict(self._rows("SELECT session, task_type FROM taken WHERE task_type IS NOT NULL"))
         rows = self._rows(query, resource_ids)
-        return [
-            Attempt(
+        attempts = []
+        for row in rows:
+            resource, version, key, at, loaded, used, task_type, *graded = row
+            least, most, grade, anything, model, link = graded
+            attempt = Attempt(
                 version=version,
                 at=at,
                 model=model or models.get(key),
@@ -396,8 +396,8 @@ class EvidenceLog(SqliteRepository):
                 grade=_GRADES[grade] if least == most else Grade.HISTORY,
                 link=link,
             )
-            for resource, version, key, at, loaded, used, task_type, least, most, grade, anything, model, link in rows
-        ]
+            attempts.append(attempt)
+        return attempts
 
     def count_successes(self, resources: Iterable[int]) -> dict[int, SuccessCounts]:
         """Return the counts of successes of these resources, without resources that have none."""

@@ -57,14 +57,7 @@ class ForeignDatabase:
         for row in self._connection.execute(query, values):
             self._rows += 1
             # Numbers take no room worth counting.
-            self._bytes += sum(
-                len(value)
-                for value in row
-                if isinstance(
-                    value,
-                    str | bytes,
-                )
-            )
+            self._bytes += sum(len(value) for value in row if isinstance(value, str | bytes))
             if self._rows > limits.rows or self._bytes > limits.bytes:
                 what = (
                     f"{limits.rows} rows"

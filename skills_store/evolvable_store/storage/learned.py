@@ -255,13 +255,7 @@ def replace_tasks(
     resource hold. Where a person refused what the session teaches a resource, nothing changes. A
     verified end takes the place of what the transcript alone taught a resource.
     """
-    refused = {
-        int(row[0])
-        for row in db.execute(
-            _REFUSED,
-            (session,),
-        ).fetchall()
-    }
+    refused = {int(row[0]) for row in db.execute(_REFUSED, (session,)).fetchall()}
     if source is TaskSource.TRANSCRIPT:
         refused |= {
             resource
@@ -274,7 +268,8 @@ def replace_tasks(
     if before == {(task.resource, task.task, task.against) for task in tasks}:
         return 0
     db.execute("PRAGMA secure_delete=ON")
-    gone = f"""DELETE FROM learned WHERE session = ? AND source = ? AND resource NOT IN ({_NUMBERS}) RETURNING resource"""
+    gone = f"""DELETE FROM learned WHERE session = ? AND source = ?
+        AND resource NOT IN ({_NUMBERS}) RETURNING resource"""
     touched = {
         int(row[0])
         for row in db.execute(gone, (session, source, json.dumps(sorted(refused)))).fetchall()

@@ -140,13 +140,7 @@ def open_library(path: Path) -> tuple[Connection, driver.Access, str]:
 
     The journal mode is '' where the file cannot be written.
     """
-    if not path.exists() or (
-        os.access(
-            path,
-            os.W_OK,
-        )
-        and os.access(path.parent, os.W_OK)
-    ):
+    if not path.exists() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         return _open_writable(path)
     try:
         return _open_as(path, "read")

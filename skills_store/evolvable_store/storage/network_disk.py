@@ -17,22 +17,20 @@ if TYPE_CHECKING or sys.platform != "linux":
 
 _NETWORK = frozenset(
     (
-        *(
-            "nfs",
-            "nfs3",
-            "nfs4",
-            "cifs",
-            "smb2",
-            "smb3",
-            "smbfs",
-            "ncpfs",
-            "afs",
-            "afpfs",
-            "ceph",
-            "coda",
-            "webdav",
-            "ftp",
-        ),
+        "nfs",
+        "nfs3",
+        "nfs4",
+        "cifs",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "ncpfs",
+        "afs",
+        "afpfs",
+        "ceph",
+        "coda",
+        "webdav",
+        "ftp",
         *("9p", "virtiofs", "vboxsf", "prl_fs", "vmhgfs"),
         *("beegfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre", "ocfs2", "orangefs", "pvfs2"),
     )
@@ -105,7 +103,10 @@ def is_shared_mount(kind: str, flags: int) -> bool:
 
 
 def is_shared_drive(anchor: str, kind: int) -> bool:
-    r"""Return whether a drive of Windows may be shared, by its root (`C:\`, `\\server\share\`) and `GetDriveTypeW`."""
+    r"""Return whether a drive of Windows may be shared.
+
+    anchor: its root, such as `C:\` or `\\server\share\`. kind: what `GetDriveTypeW` gives.
+    """
     # The prefix of long paths.
     plain = anchor.removeprefix("\\\\?\\")
     return plain.startswith(("\\\\", "UNC\\")) or kind not in _LOCAL_DRIVES

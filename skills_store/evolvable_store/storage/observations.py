@@ -209,6 +209,26 @@ def _replace_executions(db: Connection, session: str, executions: Iterable[Execu
             db.execute(_ADD_EXECUTION_USE, (session, execution.executor, *_columns(use)))
 
 
+def _adopt_calls(
+    db: Connection, session: str, uses: Sequence[str], searches: Sequence[str]
+) -> None:
+    """Make calls without a session name this session's, whose transcript has the ids of its uses
+    and searches.
+    """
+    known_origin = ", origin = CASE origin WHEN 'unknown' THEN NULL ELSE origin END"
+    voter = ", voter = CASE grade WHEN 'reported' THEN ?1 ELSE voter END"
+    for table, key, ids, more in (
+        ("use", "id", uses, ""),
+        ("shown", "search", searches, known_origin),
+        ("outcome", "use", uses, voter),
+    ):
+        db.execute(
+            f"""UPDATE {table} SET session = ?1{more}
+                WHERE session IS NULL AND {key} IN (SELECT value FROM json_each(?2))""",
+            (session, json.dumps(list(ids))),
+        )
+
+
 def _as_observation(
     resource: int,
     version: int,
@@ -348,12 +368,8 @@ class Observations(SqliteRepository):
             # A session that was told of before the server saw it stays unseen, whatever is called
             # by its name later.
             witnessed = link is not None and (stored is None or stored[2] == 1)
-            values = (
-                *astuple(ingested)[:-2],
-                _signals(ingested.signals),
-                ingested.task_type,
-                witnessed,
-            )
+            signals, task_type = _signals(ingested.signals), ingested.task_type
+            values = (*astuple(ingested)[:-2], signals, task_type, witnessed)
             places = ", ".join("?" * len(values))
             db.execute(
                 f"INSERT OR REPLACE INTO taken ({_TAKEN}, witnessed) VALUES ({places})", values
@@ -366,36 +382,10 @@ class Observations(SqliteRepository):
             for observation in observations:
                 grade = _grade(db, ingested.session, observation) if witnessed else Grade.HISTORY
                 origin = (ingested.session, grade, link if witnessed else None)
-                row = (
-                    *_columns(observation),
-                    observation.model,
-                    _signals(observation.signals),
-                    *origin,
-                )
-                db.execute(_ADD_OBSERVATION, row)
+                seen = (observation.model, _signals(observation.signals))
+                db.execute(_ADD_OBSERVATION, (*_columns(observation), *seen, *origin))
             _replace_executions(db, ingested.session, executions)
-            # Calls without a session name become this session's: its transcript has the ids of its
-            # uses and searches.
-            for table, key, ids, more in (
-                ("use", "id", uses, ""),
-                (
-                    "shown",
-                    "search",
-                    searches,
-                    ", origin = CASE origin WHEN 'unknown' THEN NULL ELSE origin END",
-                ),
-                (
-                    "outcome",
-                    "use",
-                    uses,
-                    ", voter = CASE grade WHEN 'reported' THEN ?1 ELSE voter END",
-                ),
-            ):
-                db.execute(
-                    f"""UPDATE {table} SET session = ?1{more}
-                        WHERE session IS NULL AND {key} IN (SELECT value FROM json_each(?2))""",
-                    (ingested.session, json.dumps(list(ids))),
-                )
+            _adopt_calls(db, ingested.session, uses, searches)
             if uses:
                 recount_votes(db, ingested.session)
         return True
@@ -476,6 +466,7 @@ class Observations(SqliteRepository):
         uses: dict[tuple[str, str], list[ExecutionUse]] = {}
         for key, use in self._all(_as_execution_use, QUERIES["execution_uses"], *values):
             uses.setdefault(key, []).append(use)
+        rows = self._rows(QUERIES["executions"], *values)
         return [
             Execution(
                 *(version, at, model, _outcome(outcome), session, executor, agent, spans),
@@ -483,9 +474,7 @@ class Observations(SqliteRepository):
                 grade=Grade(grade),
                 link=link,
             )
-            for session, executor, agent, version, at, model, spans, outcome, grade, link in self._rows(
-                QUERIES["executions"], *values
-            )
+            for session, executor, agent, version, at, model, spans, outcome, grade, link in rows
         ]
 
     def version_at(self, resource: int, at: str) -> int | None:

@@ -175,12 +175,7 @@ def add_move(db: Connection, note: MoveNote, states: Mapping[int, ChannelState])
     if not rows and note.policy is None:
         return None
     insert = f"INSERT INTO move ({_NOTE}) VALUES (?, ?, ?, ?, ?, ?) RETURNING id"
-    move = int(
-        db.execute(
-            insert,
-            astuple(note),
-        ).fetchall()[0][0]
-    )
+    move = int(db.execute(insert, astuple(note)).fetchall()[0][0])
     db.executemany(
         "INSERT INTO placing (move, resource, before, after, withdrawn) "
         f"VALUES ({move}, ?, ?, ?, ?)",

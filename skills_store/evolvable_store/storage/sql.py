@@ -474,16 +474,14 @@ class SqlWriter(_CommonReads):
             "INSERT INTO operation (id, last, at, actor, reason, session, evidence, undoes, "
             "principal, via, arrived, arrived_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                *(
-                    identity,
-                    last,
-                    intent.at,
-                    intent.actor.value,
-                    intent.reason,
-                    intent.session,
-                    evidence,
-                    undoes,
-                ),
+                identity,
+                last,
+                intent.at,
+                intent.actor.value,
+                intent.reason,
+                intent.session,
+                evidence,
+                undoes,
                 *(intent.principal, intent.via or None, int(arrived), arrived_at),
             ),
         )

@@ -135,23 +135,19 @@ class TrialPool(SqliteRepository):
                     "`evolvable evolve pool stop` ends that trial.",
                 )
             values = (
-                *(
-                    new.resource,
-                    new.version,
-                    new.incumbent,
-                    PoolState.TRIAL,
-                    new.since_round,
-                    new.at,
-                ),
-                *(
-                    os.urandom(SALT),
-                    new.share,
-                    before + 1,
-                    int(new.described),
-                    int(new.approved),
-                    new.reason,
-                    "[]",
-                ),
+                new.resource,
+                new.version,
+                new.incumbent,
+                PoolState.TRIAL,
+                new.since_round,
+                new.at,
+                os.urandom(SALT),
+                new.share,
+                before + 1,
+                int(new.described),
+                int(new.approved),
+                new.reason,
+                "[]",
             )
             names = (
                 "resource, version, incumbent, state, since_round, at, salt, share, number, "

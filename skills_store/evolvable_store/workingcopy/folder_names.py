@@ -41,10 +41,7 @@ def is_read_only(place: Path) -> bool:
     except OSError:
         return False
     # os.access is true for root even where the mode gives nobody the right.
-    return not os.access(
-        place,
-        os.W_OK,
-    ) or (os.name == "posix" and not status.st_mode & 0o222)
+    return not os.access(place, os.W_OK) or (os.name == "posix" and not status.st_mode & 0o222)
 
 
 class FolderNames:

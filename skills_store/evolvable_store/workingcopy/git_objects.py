@@ -208,11 +208,7 @@ class _IdTable:
         ids = read_range(
             self.path,
             self._ids + low * self._id_size,
-            max(
-                0,
-                high - low,
-            )
-            * self._id_size,
+            max(0, high - low) * self._id_size,
         )
         for number in range(len(ids) // self._id_size):
             if ids[number * self._id_size : (number + 1) * self._id_size] == identity:
@@ -227,11 +223,7 @@ def _several_packs(path: Path, id_size: int) -> _IdTable:
         raise GitDamaged(f"{path.name} is no index of several packs of version 1")
     rows = read_range(path, 12, 12 * head[6])
     found = {
-        rows[at : at + 4]: struct.unpack_from(
-            ">Q",
-            rows,
-            at + 4,
-        )[0]
+        rows[at : at + 4]: struct.unpack_from(">Q", rows, at + 4)[0]
         for at in range(0, len(rows) - 11, 12)
     }
     if b"OIDF" not in found or b"OIDL" not in found:

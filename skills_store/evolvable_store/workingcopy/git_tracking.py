@@ -137,22 +137,7 @@ def _fits(rule: _IgnoreRule, path: tuple[str, ...], is_folder: bool) -> bool:
         if part == "**":
             # At the end: everything inside, and not the folder itself.
             beyond = 1 if number == last else 0
-            reached = {
-                to
-                for at in reached
-                for to in range(
-                    at + beyond,
-                    len(inner) + 1,
-                )
-            }
+            reached = {to for at in reached for to in range(at + beyond, len(inner) + 1)}
         else:
-            reached = {
-                at + 1
-                for at in reached
-                if at < len(inner)
-                and fnmatchcase(
-                    inner[at],
-                    part,
-                )
-            }
+            reached = {at + 1 for at in reached if at < len(inner) and fnmatchcase(inner[at], part)}
     return len(inner) in reached

@@ -80,17 +80,15 @@ class SyncReport:
     def add(self, other: "SyncReport") -> None:
         """Add the results of another sync of the same folder."""
         for name in (
-            *(
-                "taken",
-                "written",
-                "removed",
-                "bound",
-                "refused",
-                "warnings",
-                "conflicts",
-                "missing",
-                "held",
-            ),
+            "taken",
+            "written",
+            "removed",
+            "bound",
+            "refused",
+            "warnings",
+            "conflicts",
+            "missing",
+            "held",
             "replaced",
         ):
             getattr(self, name).extend(getattr(other, name))

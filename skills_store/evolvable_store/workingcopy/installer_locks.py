@@ -97,16 +97,7 @@ class InstalledSkills:
         """Note the present hashes of these directories, by default of all. Raise OSError."""
         now, before = self._hashes(), self._before
         every_name = directories is None or self._is_new
-        names = (
-            {*now, *before}
-            if every_name
-            else set(
-                map(
-                    directory_name,
-                    directories or (),
-                )
-            )
-        )
+        names = {*now, *before} if every_name else set(map(directory_name, directories or ()))
         noted = {
             name: found
             for name in {*now, *before}

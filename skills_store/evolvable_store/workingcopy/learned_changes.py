@@ -160,24 +160,15 @@ def _learned_lines(store: Store, head: Head, learned: Iterable[int], now: Files)
     lines = _Learned()
     for number in learned:
         before, after = (
-            store.files(
-                head,
-                number - 1,
-            ),
+            store.files(head, number - 1),
             store.files(head, number),
         )
         for path in {*before, *after}:
             old, new = _lines(before, path), _lines(after, path)
             # A learned line that a later version removed is not lost.
             head_lines = _lines(now, path)
-            lines.added[path] = lines.added.get(
-                path,
-                Counter(),
-            ) + ((new - old) & head_lines)
-            lines.removed[path] = lines.removed.get(
-                path,
-                Counter(),
-            ) + ((old - new) - head_lines)
+            lines.added[path] = lines.added.get(path, Counter()) + ((new - old) & head_lines)
+            lines.removed[path] = lines.removed.get(path, Counter()) + ((old - new) - head_lines)
     return lines
 
 

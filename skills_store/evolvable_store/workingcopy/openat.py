@@ -441,10 +441,7 @@ def copy_file(source: PathAt, target: PathAt) -> None:
     # Should somebody put a pipe there now, opening it must not wait for its other end.
     read, write = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with (
-        open(
-            source.open(read),
-            "rb",
-        ) as stream,
+        open(source.open(read), "rb") as stream,
         open(target.open(write, 0o600), "wb") as copy,
     ):
         shutil.copyfileobj(stream, copy)

@@ -81,13 +81,7 @@ class GitPositions:
             ends = {repository.git: repository.log_end() for repository in repositories}
             positions = {**(self._load() or {}), **ends}
             every = _read(self._file)
-            every[self._folder] = {
-                git: [
-                    end.offset,
-                    end.digest,
-                ]
-                for git, end in positions.items()
-            }
+            every[self._folder] = {git: [end.offset, end.digest] for git, end in positions.items()}
             write_private(self._file, json.dumps(every), durable=False)
             self._positions = positions
 

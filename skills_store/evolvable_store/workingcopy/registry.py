@@ -389,13 +389,7 @@ class WorkingCopies:
         ]
 
     def _place(self, head: Head) -> list[SyncReport]:
-        return [
-            self.copy(folder).place(head)
-            for folder in self._folders_of(
-                head.kind,
-                head.scope,
-            )
-        ]
+        return [self.copy(folder).place(head) for folder in self._folders_of(head.kind, head.scope)]
 
 
 def _sync_after_git(copy: WorkingCopy, sync: SyncReport) -> SyncReport:

@@ -69,10 +69,7 @@ def _check_merge(
         return merged
     overlaps = tuple(overlap for overlap in merged.overlaps if overlap.path != main)
     return MergeResult(
-        {
-            **merged.files,
-            main: theirs[main],
-        },
+        {**merged.files, main: theirs[main]},
         tuple(sorted({*merged.conflicts, main})),
         overlaps,
     )

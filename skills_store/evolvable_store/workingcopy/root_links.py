@@ -145,13 +145,7 @@ def _is_resource_of(folder: WatchedFolder, place: Path) -> bool:
         or not holds_main(str(place), folder.kind)
     ):
         return False
-    above = [
-        folder.path.joinpath(*groups[:depth])
-        for depth in range(
-            1,
-            len(groups) + 1,
-        )
-    ]
+    above = [folder.path.joinpath(*groups[:depth]) for depth in range(1, len(groups) + 1)]
     return not any(holds_main(str(group), folder.kind) for group in above)
 
 
@@ -166,7 +160,4 @@ def _leads_to(link: Path, target: Path, single: bool) -> bool:
     except (OSError, ValueError):
         return False
     # Opened without links on the way, and the same inode as through the link.
-    return (stat.S_ISREG if single else stat.S_ISDIR)(own.st_mode) and os.path.samestat(
-        own,
-        led,
-    )
+    return (stat.S_ISREG if single else stat.S_ISDIR)(own.st_mode) and os.path.samestat(own, led)

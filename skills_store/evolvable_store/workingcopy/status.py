@@ -91,13 +91,7 @@ def _above(place: str) -> list[str]:
     outermost first.
     """
     parts = place.split("/")
-    return [
-        "/".join(parts[:depth])
-        for depth in range(
-            1,
-            min(len(parts), MAX_DEPTH) + 1,
-        )
-    ]
+    return ["/".join(parts[:depth]) for depth in range(1, min(len(parts), MAX_DEPTH) + 1)]
 
 
 def built_signature(place: Path) -> str:

@@ -234,16 +234,6 @@ def open_run(
     )
     budget = RunBudget(SpendLimit(**settings["limit"]))
     budget.replay(spending_records(ledger.records))
-
-    def contracts() -> str:
-        heads = [
-            library.store.head_or_none(Ref.parse(ref), run_caller.scopes)
-            for ref in settings["agents"]
-        ]
-        return contract_of(
-            library, [head for head in heads if head is not None and head.version is not None]
-        )
-
     run = AgsRun(
         folder=folder,
         bus=bus,
@@ -252,7 +242,7 @@ def open_run(
         backend=_open_backend(workers, host),
         budget=budget,
         throttle=ConcurrencyLimit(settings["concurrency"], most=settings["concurrency"]),
-        contracts=contracts,
+        contracts=lambda: _describe_agents(library, run_caller, settings["agents"]),
         publish=lambda plan: publish_plan(library, run_caller, plan),
         redactor=library.redactor(),
         stop=stop,
@@ -265,6 +255,14 @@ def open_run(
             run, open_model(model, settings, host, library.store.home), ledger.records
         )
     return run
+
+
+def _describe_agents(library: Library, caller: Caller, agents: Sequence[str]) -> str:
+    """Return the contract of those agents that are not removed."""
+    heads = [library.store.head_or_none(Ref.parse(ref), caller.scopes) for ref in agents]
+    return contract_of(
+        library, [head for head in heads if head is not None and head.version is not None]
+    )
 
 
 def add_judge(run: AgsRun, model: ProposerModel) -> None:

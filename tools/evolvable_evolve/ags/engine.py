@@ -149,7 +149,9 @@ class AgsRun(AgsParts):
         if reserved is None and not alone:
             self._end(EndReason.BUDGET)
             return
-        dispatch = f"planner.{state.round + 1}.{state.questions_asked + (0 if handed and state.request == request else 1)}"
+        asked_before = handed and state.request == request
+        number = state.questions_asked + (0 if asked_before else 1)
+        dispatch = f"planner.{state.round + 1}.{number}"
         message_body = {"dispatch": dispatch, "round": state.round + 1, "reserved": asdict(upper)}
         # Before the question: if the process dies, the bill counts what was reserved for it.
         self.bus.post(

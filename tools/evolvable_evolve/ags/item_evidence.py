@@ -108,10 +108,7 @@ def ended_items(records: Iterable[LedgerRecord]) -> Iterator[EndedItem]:
             continue
         item, own = (
             state.items[body["item"]],
-            skills.get(
-                body["dispatch"],
-                (),
-            ),
+            skills.get(body["dispatch"], ()),
         )
         description = (item.subtask, body["summary"], body["outcome"])
         # A judge that did not tell the known answers apart is no check.

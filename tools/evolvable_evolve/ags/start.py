@@ -22,6 +22,7 @@ from evolvable_evolve.evolution import (
     HostContext,
     Ledger,
     ProposerModel,
+    RegisteredScorer,
     RunBudget,
     SpendLimit,
     add_spending,
@@ -102,57 +103,33 @@ def start_ags(
     """
     task = library.redact(request.task.strip())
     if not task or len(task) > MAX_TASK:
-        raise InvalidArgument(
-            f"The task has {len(task):,} characters.",
-            f"1 to {MAX_TASK:,}.",
-        )
+        raise InvalidArgument(f"The task has {len(task):,} characters.", f"1 to {MAX_TASK:,}.")
     if not 1 <= request.concurrency <= MAX_CONCURRENT:
         raise InvalidArgument(f"{request.concurrency} items at a time.", f"1 to {MAX_CONCURRENT}.")
     check_executor(request.executor, host)
     agents, warnings = _choose_agents(library, caller, request)
-    if request.planner == NO_PLANNER and (len(agents) != 1 or len(task) > MAX_SUBTASK):
-        text = (
-            f"{len(agents)} agents, and a task of {len(task):,} characters, for a run without "
-            "a planner."
-        )
-        raise InvalidArgument(
-            text, f"It has one agent, which you name, and a task of at most {MAX_SUBTASK:,}."
-        )
-    if request.planner == NO_PLANNER and len(request.checks) > 1:
-        raise InvalidArgument(
-            f"{len(request.checks)} checks for a run of one item.", "Name one check."
-        )
-    checks = named_scorers(request.checks, host.scorers)
-    if checks and host.working_sandbox is None:
-        hint = "`evolvable doctor` says what is missing. Without checks the run can be started."
-        raise Refused("Checks run in a sandbox, and this machine has none that works.", hint)
+    if request.planner == NO_PLANNER:
+        _check_single_item(request, task, agents)
+    checks = _find_checks(request, host)
     roles = {"planner": request.planner, "executor": request.executor, "agents": agents}
-    planner = open_planner(roles, host, library.store.home, lambda _: None)
+    home = library.store.home
+    planner = open_planner(roles, host, home, lambda _: None)
     if request.improver:
         _check_improver(request)
-        open_model(request.improver, roles, host, library.store.home)
+        open_model(request.improver, roles, host, home)
     if request.judge:
-        warnings += _judge_warnings(
-            request, open_judge(request.judge, roles, host, library.store.home)
-        )
+        warnings += _judge_warnings(request, open_judge(request.judge, roles, host, home))
     memory = [str(library.store.head(ref, caller.scopes).ref) for ref in request.memory]
-    # Held from the sum of the day to the record of the run: two starts at once would each spend the
-    # rest.
-    with budget_turn(library.store.home, AGS_DIR):
-        limit = (
-            request.limit
-            if caller.decides
-            else _limit_spending(library.store.home, request, allowance)
-        )
-        folder = create_run(library.store.home, library.store.clock(), AGS_DIR)
-        label = str(
-            request.executor.get("name")
-            or request.executor.get("model")
-            or request.executor["kind"]
-        )
+    # Held from the day's sum to the run's record: two starts at once would each spend the rest.
+    with budget_turn(home, AGS_DIR):
+        limit = request.limit if caller.decides else _limit_spending(home, request, allowance)
+        folder = create_run(home, library.store.clock(), AGS_DIR)
+        executor = dict(request.executor)
+        label = str(executor.get("name") or executor.get("model") or executor["kind"])
+        scorers = {name: scorer.to_json() for name, scorer in checks.items()}
         settings = {
             "task": task,
-            "executor": dict(request.executor),
+            "executor": executor,
             "planner": request.planner,
             "agents": agents,
             "memory": memory,
@@ -161,11 +138,7 @@ def start_ags(
             "seconds": request.seconds,
             "scopes": list(caller.scopes),
             "principal": str(caller.identity.principal),
-            **(
-                {"checks": {name: scorer.to_json() for name, scorer in checks.items()}}
-                if checks
-                else {}
-            ),
+            **({"checks": scorers} if scorers else {}),
             **({"improver": request.improver} if request.improver else {}),
             **({"judge": request.judge} if request.judge else {}),
         }
@@ -175,6 +148,31 @@ def start_ags(
     return StartedAgs(
         folder.id, label, planner.name, agents, str(plan_ref(folder.id)), limits, warnings
     )
+
+
+def _check_single_item(request: AgsRequest, task: str, agents: Sequence[str]) -> None:
+    """Raise InvalidArgument where a run without a planner needs more than its one item."""
+    if len(agents) != 1 or len(task) > MAX_SUBTASK:
+        text = (
+            f"{len(agents)} agents, and a task of {len(task):,} characters, for a run without "
+            "a planner."
+        )
+        raise InvalidArgument(
+            text, f"It has one agent, which you name, and a task of at most {MAX_SUBTASK:,}."
+        )
+    if len(request.checks) > 1:
+        raise InvalidArgument(
+            f"{len(request.checks)} checks for a run of one item.", "Name one check."
+        )
+
+
+def _find_checks(request: AgsRequest, host: HostContext) -> Mapping[str, RegisteredScorer]:
+    """Return the checks of a run by name. Raise Refused where no sandbox can run them."""
+    checks = named_scorers(request.checks, host.scorers)
+    if checks and host.working_sandbox is None:
+        hint = "`evolvable doctor` says what is missing. Without checks the run can be started."
+        raise Refused("Checks run in a sandbox, and this machine has none that works.", hint)
+    return checks
 
 
 def _check_improver(request: AgsRequest) -> None:

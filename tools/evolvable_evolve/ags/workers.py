@@ -392,10 +392,7 @@ class Workers:
         made again.
         """
         path, (head, _) = (
-            main_file(
-                Kind.MEMORY,
-                head.name,
-            ),
+            main_file(Kind.MEMORY, head.name),
             self._library.latest(head),
         )
         now = self._library.store.file(head, path).data.decode("utf-8", "replace")
@@ -526,12 +523,7 @@ def worker_tools(spec: Mapping[str, Any], agent: str, main: bytes) -> tuple[str,
     fields = parse_document(main).fields
     requested, without = _names(fields.get("tools")), _names(fields.get("disallowedTools"))
     kind = str(spec.get("kind"))
-    allowed = tuple(spec.get("tools", ())) or tuple(
-        CLIENTS.get(kind, {}).get(
-            "tools",
-            (),
-        )
-    )
+    allowed = tuple(spec.get("tools", ())) or tuple(CLIENTS.get(kind, {}).get("tools", ()))
     if not allowed:
         return ()
     hint = "Change the agent's tools, or use another executor."

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 else:
     __getattr__ = late_names(
         __name__,
-        {
-            "cluster_health": "check_cluster",
-        },
+        {"cluster_health": "check_cluster"},
     )
 
 __all__ = ["check_cluster", "evolve_command", "taskset_command"]

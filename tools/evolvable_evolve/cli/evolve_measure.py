@@ -369,33 +369,19 @@ def show_plan(plan: RunPlan) -> None:
             )
         show_table(
             ["true gain", "chance to find it"],
-            [
-                [
-                    f"+{100 * row.gain:.0f} points",
-                    _band(row),
-                ]
-                for row in plan.power
-            ],
+            [[f"+{100 * row.gain:.0f} points", _band(row)] for row in plan.power],
         )
         show_table(
             ["look at this test", "p needed", "chance at +10 points"],
             [
-                [
-                    str(look.look),
-                    f"{look.alpha:.2g}",
-                    f"{look.least:.0%} to {look.most:.0%}",
-                ]
+                [str(look.look), f"{look.alpha:.2g}", f"{look.least:.0%} to {look.most:.0%}"]
                 for look in plan.looks
             ],
         )
         show_table(
             ["change", "test trials", "chance at +10 points"],
             [
-                [
-                    option.change,
-                    f"{option.trials:,}",
-                    f"{option.least:.0%} to {option.most:.0%}",
-                ]
+                [option.change, f"{option.trials:,}", f"{option.least:.0%} to {option.most:.0%}"]
                 for option in plan.options
             ],
         )

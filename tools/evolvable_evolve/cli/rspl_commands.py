@@ -166,15 +166,7 @@ def set_command(
         raise click.UsageError("Write ID=TEXT, or ID=- for a text on stdin.")
     texts = {name: sys.stdin.read() if text == "-" else text for name, _, text in pairs}
     with state.library() as (library, caller):
-        base = (
-            expect
-            if expect is not None
-            else library.store.head(
-                ref,
-                caller.scopes,
-            ).version
-            or 0
-        )
+        base = expect if expect is not None else library.store.head(ref, caller.scopes).version or 0
         done = variables.set_variables(library, caller, ref, texts, base, reason, propose=propose)
     return Output(done, show_updated)
 

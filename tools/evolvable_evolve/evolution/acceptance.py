@@ -251,11 +251,7 @@ class SearchGate:
 
     calibrate: Callable[[RunContext], Awaitable[None]]
     gather: Callable[
-        [
-            RunContext,
-            Program,
-            Mapping[str, Any],
-        ],
+        [RunContext, Program, Mapping[str, Any]],
         Awaitable[Sequence[Evidence]],
     ]
     evaluate: Callable[[RunContext, Program, Program], Awaitable[EvaluationResult]]

@@ -114,12 +114,7 @@ def draw_blind_pairs(library: Library, caller: Caller, run: str | None) -> list[
             continue
         redacted = [redactor.redact(text)[0][:MAX_SHOWN] for text in differing]
         base_first = _draw_hash(seed, "side", task)[0] % 2 == 0
-        prompt = redactor.redact(
-            (prompts or {}).get(
-                task,
-                "",
-            )
-        )[0][:MAX_SHOWN]
+        prompt = redactor.redact((prompts or {}).get(task, ""))[0][:MAX_SHOWN]
         first, second = redacted if base_first else reversed(redacted)
         pairs.append(BlindPair(task, prompt, first, second, base_first))
         if len(pairs) == MAX_PAIRS:
@@ -215,10 +210,7 @@ def _differing(answers: _Answers) -> tuple[str, str] | None:
     without such.
     """
     base, finalist = (
-        answers.get(
-            Preference.BASE,
-            {},
-        ),
+        answers.get(Preference.BASE, {}),
         answers.get(Preference.FINALIST, {}),
     )
     # First a pair that the judge counts as a gain: such pairs led to the promotion.

@@ -113,15 +113,7 @@ def preview_adoption(home: Path, run: str | None, *, unproven: bool = False) -> 
     folder, state = load_run(home, run)
     digest, base, finalist = _chosen_change(folder, state, unproven)
     review = review_change(base, finalist)
-    verdict, why = (
-        str(
-            state.verdict.get(
-                name,
-                "",
-            )
-        )
-        for name in ("verdict", "why")
-    )
+    verdict, why = (str(state.verdict.get(name, "")) for name in ("verdict", "why"))
     return AdoptionPreview(
         folder.id, verdict, why, state.label, digest, read_preferences(state), **asdict(review)
     )
@@ -276,11 +268,7 @@ def _plan_puts(
     library.take_in(by_part.values())
     for name in changed_parts(base, finalist):
         kind, _, own = name.partition(":")
-        ref = by_part.get(name) or Ref(
-            Kind(kind),
-            own,
-            caller.scopes[0],
-        )
+        ref = by_part.get(name) or Ref(Kind(kind), own, caller.scopes[0])
         head = library.store.head_or_none(ref)
         now = (head.version if head else None) or 0
         pin = pins.get(str(ref))
@@ -314,19 +302,8 @@ def _publish_puts(
     why = reason or f"evolution {folder.id}: {candidate.summary or candidate.name}"
     summary = f"{verdict.get('verdict', 'no verdict')}: {verdict.get('why', '')} [{state.label}]"
     evolution = Caller(Actor.EVOLUTION, caller.session, caller.scopes)
-    # As proposals first: the scan can refuse them here, and the history names evolution as the
-    # author.
-    ids = [
-        verbs.propose(
-            library,
-            evolution,
-            put.ref,
-            put.version,
-            put.files,
-            why,
-        )
-        for put in puts
-    ]
+    # As proposals first: the scan can refuse them here, and the history names evolution as author.
+    ids = [verbs.propose(library, evolution, put.ref, put.version, put.files, why) for put in puts]
     proposals = [f"proposal {id_} by evolution" for id_ in ids]
     try:
         evidence = [f"evolution run {folder.id}", summary, f"program {digest}", *proposals]
@@ -358,14 +335,8 @@ def _publish_puts(
         for line in library.checkout([w.ref], created=w.version == 1)
     ]
     operation = tx.operation.id if tx.operation else None
-    return Adoption(
-        folder.id,
-        digest,
-        operation,
-        changes,
-        f"evolvable evolve adopt --undo {folder.id}",
-        warnings,
-    )
+    undo = f"evolvable evolve adopt --undo {folder.id}"
+    return Adoption(folder.id, digest, operation, changes, undo, warnings)
 
 
 def _put_files(part: ProgramPart | None, before: Files) -> dict[str, File]:
@@ -373,13 +344,7 @@ def _put_files(part: ProgramPart | None, before: Files) -> dict[str, File]:
     if part is None:
         return {}
     modes = {path: file.mode for path, file in before.items()}
-    return {
-        path: File(
-            data,
-            modes.get(path, PLAIN),
-        )
-        for path, data in part.files.items()
-    }
+    return {path: File(data, modes.get(path, PLAIN)) for path, data in part.files.items()}
 
 
 MIN_KNOWN_ENDS = 5

@@ -29,7 +29,7 @@ from evolvable_evolve.evolution.ledger import (
     load_run_state,
 )
 from evolvable_evolve.evolution.loop import run_phases
-from evolvable_evolve.evolution.proposers import ModelSpec, NeedsAnswer
+from evolvable_evolve.evolution.proposers import HandOffModel, ModelSpec, NeedsAnswer, ProposerModel
 from evolvable_evolve.evolution.run_config import HostContext
 from evolvable_evolve.evolution.scorers import TaskSetScorer
 from evolvable_evolve.evolution.task import ModelUsage
@@ -175,16 +175,13 @@ async def _open_run(
         journal = Journal(ledger)
         if journal.state.stopped:
             journal.note("continued")
-        links = journal.state.about.get("links", {})
-        host = replace(
-            host, links={task: linked_folders(folders) for task, folders in links.items()}
-        )
+        host = _link_folders(host, journal.state)
         try:
             parts = run_context.make_run_parts(library, caller, folder, host, journal.state)
         except EvolvableError as error:
             journal.note("stopped", why=error.text, trouble=True)
             raise
-        settings, proposer_model = parts.settings, parts.proposer_model
+        settings = parts.settings
         local = make_local_backend(parts)
         try:
             backend = await open_trial_backend(parts, host, folder.path / NODE_DIR, local)
@@ -211,9 +208,7 @@ async def _open_run(
                 tuple(pin.ref for pin in settings.program),
             ),
             make_runner(ledger, open_tasks.files),
-            RemoteModel(proposer_model, local, folder.workspaces)
-            if isinstance(proposer_model, ModelSpec)
-            else proposer_model,
+            _place_proposer(parts.proposer_model, local, folder),
             budget,
             host.redactor,
             merged=[(run, folder.program(digest)) for run, digest in journal.state.merged],
@@ -227,6 +222,21 @@ async def _open_run(
         finally:
             await backend.close()
             await local.close()
+
+
+def _link_folders(host: HostContext, state: RunState) -> HostContext:
+    """Return the host with the folders that the tasks of the run link to."""
+    links = state.about.get("links", {})
+    return replace(host, links={task: linked_folders(folders) for task, folders in links.items()})
+
+
+def _place_proposer(
+    model: HandOffModel | ModelSpec, local: TrialBackend, folder: RunDirectory
+) -> ProposerModel:
+    """Return the model that proposes. One that can be pickled is asked in a process of this
+    machine.
+    """
+    return RemoteModel(model, local, folder.workspaces) if isinstance(model, ModelSpec) else model
 
 
 def _runner_factory(

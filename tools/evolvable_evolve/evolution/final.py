@@ -100,12 +100,7 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
     state, program = run.state, run.program(finalist.digest)
     least = run.settings.staged_repeats
     # Only before the first look: an opened test is finished with what is left.
-    if not state.looks and (
-        short := budget_shortfall(
-            run,
-            2 * least * run.sealed.size,
-        )
-    ):
+    if not state.looks and (short := budget_shortfall(run, 2 * least * run.sealed.size)):
         record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
         return
     # A continued run keeps the design that it recorded before it opened a task.
@@ -126,20 +121,13 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
         return
     # On the disk before a task runs: what is seen must not change the design.
     if not state.looks:
-        about = {
-            "look": look,
-            "test_digest": run.settings.test_digest,
-            "candidate": finalist.digest,
-        }
-        run.note("look", **about, repeats=list(by_stage), shares=list(shares))
+        about = {"test_digest": run.settings.test_digest, "candidate": finalist.digest}
+        run.note("look", look=look, **about, repeats=list(by_stage), shares=list(shares))
     measured = StagedVerdict(run, finalist, look, [len(stage) for stage in stages])
     try:
         await measure_stages(measured, stages, by_stage, runner)
-        ruling, why, veto = (
-            measured.ruling(),
-            f"{measured.why()} {run.sealed.describe_claim()}".strip(),
-            {},
-        )
+        ruling, veto = measured.ruling(), dict[str, Any]()
+        why = f"{measured.why()} {run.sealed.describe_claim()}".strip()
         # Only a promotion can be vetoed, so only then are these trials paid.
         if ruling is Ruling.PROMOTE and run.base.parts and program.parts:
             veto = await _compare_with_nothing(run, program)
@@ -152,12 +140,8 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
         ):
             ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
     except BudgetSpent as error:
-        record_no_test(
-            run,
-            Ruling.INDECISIVE,
-            f"{error} The test was opened and not finished.",
-            finalist.digest,
-        )
+        why = f"{error} The test was opened and not finished."
+        record_no_test(run, Ruling.INDECISIVE, why, finalist.digest)
         return
     measured.record(ruling, why, veto)
 

@@ -206,19 +206,11 @@ async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
     """
     state, repeats = run.state, run.settings.staged_repeats
     # Only before the first look: an opened test is finished with what is left.
-    if not state.looks and (
-        short := budget_shortfall(
-            run,
-            2 * repeats * run.sealed.size,
-        )
-    ):
+    if not state.looks and (short := budget_shortfall(run, 2 * repeats * run.sealed.size)):
         record_no_test(run, Ruling.INDECISIVE, short, finalist.digest)
         return
     # The family's name: runs of one measurement under several executors share the look.
-    tasks, look, runner = run.sealed.open(
-        run.settings.family or run.folder.id,
-        finalist.digest,
-    )
+    tasks, look, runner = run.sealed.open(run.settings.family or run.folder.id, finalist.digest)
     shares = state.stage_shares if state.looks else STAGE_SHARES
     stages = plan_stages(tasks, f"{run.settings.seed} {run.settings.test_digest}", shares)
     if (groups := len({task.group or task.id for task in tasks})) < MIN_GROUPS:
@@ -231,12 +223,8 @@ async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
     by_stage = [repeats] * len(stages)
     # On the disk before a task runs: what is seen must not change the design.
     if not state.looks:
-        about = {
-            "look": look,
-            "test_digest": run.settings.test_digest,
-            "candidate": finalist.digest,
-        }
-        run.note("look", **about, repeats=by_stage, shares=list(shares))
+        about = {"test_digest": run.settings.test_digest, "candidate": finalist.digest}
+        run.note("look", look=look, **about, repeats=by_stage, shares=list(shares))
     # Both sides under each executor share the alpha.
     answers = 2 * run.settings.executors
     measured = StagedVerdict(run, finalist, look, [len(stage) for stage in stages], answers)
@@ -244,28 +232,18 @@ async def _run_test(run: RunContext, finalist: RunCandidate) -> None:
         await measure_stages(measured, stages, by_stage, runner)
         ruling, why = measured.ruling(), measured.why()
         if ruling is Ruling.PROMOTE and (short_of := _below_nothing(run, finalist)) > 0:
-            ruling, why = (
-                Ruling.NOT_SUPPORTED,
-                f"{why} But no skill at all did better still on val, by {short_of:.1%}.",
-            )
+            ruling = Ruling.NOT_SUPPORTED
+            why += f" But no skill at all did better still on val, by {short_of:.1%}."
         own = run.program(finalist.digest)
         if ruling is Ruling.PROMOTE and (
             pleased := await ask_about_style(run, tasks, measured.trials, own)
         ):
             ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
     except BudgetSpent as error:
-        record_no_test(
-            run,
-            Ruling.INDECISIVE,
-            f"{error} The test was opened and not finished.",
-            finalist.digest,
-        )
+        why = f"{error} The test was opened and not finished."
+        record_no_test(run, Ruling.INDECISIVE, why, finalist.digest)
         return
-    measured.record(
-        ruling,
-        f"{why} {run.sealed.describe_claim()}".strip(),
-        {},
-    )
+    measured.record(ruling, f"{why} {run.sealed.describe_claim()}".strip(), {})
 
 
 def _below_nothing(run: RunContext, finalist: RunCandidate) -> float:

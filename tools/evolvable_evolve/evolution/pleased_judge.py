@@ -163,14 +163,7 @@ async def judge_style(
     """
     style, chosen = AnswerStyle.of(answers), wrong[:MAX_ANSWERS]
     plain = [await score(task, text) >= passes for task, text in chosen]
-    dressed = [
-        await score(
-            task,
-            style.dress(text),
-        )
-        >= passes
-        for task, text in chosen
-    ]
+    dressed = [await score(task, style.dress(text)) >= passes for task, text in chosen]
     return JudgedStyle(len(chosen), sum(plain), sum(dressed))
 
 

@@ -92,12 +92,7 @@ def best_outcome(
     """
     if exploratory:
         count, repeats = (
-            sum(
-                narrow_sizes(
-                    val,
-                    len(tests),
-                )
-            ),
+            sum(narrow_sizes(val, len(tests))),
             settings.test_repeats or NARROW_REPEATS,
         )
         return BestOutcome(_narrow_p(count, repeats), narrow_level(settings, look))

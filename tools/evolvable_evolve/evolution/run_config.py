@@ -427,14 +427,7 @@ def parse_executor_spec(
 def parse_price(spec: Mapping[str, Any]) -> Price | None:
     """Return the price of a million tokens in an executor's spec, None without one."""
     price = spec.get("price")
-    return (
-        Price(float(price[0]), float(price[1]))
-        if isinstance(
-            price,
-            list | tuple,
-        )
-        else None
-    )
+    return Price(float(price[0]), float(price[1])) if isinstance(price, list | tuple) else None
 
 
 def judge_name(settings: RunSettings, taskset: TaskSet, host: HostContext) -> str:

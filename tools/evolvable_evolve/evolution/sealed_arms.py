@@ -158,27 +158,12 @@ async def measure_arms(
     Raises BudgetSpent, RunStopped.
     """
     state, program = run.state, run.program(finalist.digest)
-    tests, look, runner = run.sealed.open(
-        run.settings.family or run.folder.id,
-        finalist.digest,
-    )
+    tests, look, runner = run.sealed.open(run.settings.family or run.folder.id, finalist.digest)
     val: Sequence[Task] = ()
     if with_val:
-        sizes, salt = (
-            narrow_sizes(
-                len(run.val),
-                len(tests),
-            ),
-            run.settings.test_digest,
-        )
-        val, tests = (
-            draw_tasks(some, size, salt)
-            for some, size in zip(
-                (run.val, tests),
-                sizes,
-                strict=True,
-            )
-        )
+        val_size, test_size = narrow_sizes(len(run.val), len(tests))
+        salt = run.settings.test_digest
+        val, tests = draw_tasks(run.val, val_size, salt), draw_tasks(tests, test_size, salt)
     # On the disk before a task runs: a continued run must know that the test is open.
     if not state.looks:
         run.note("look", look=look, test_digest=run.settings.test_digest, candidate=finalist.digest)
@@ -188,10 +173,8 @@ async def measure_arms(
     ]
     canaries = make_canary_tasks(run.folder, tests, run.plant_canary)
     for at, canary in enumerate(canaries, 1):  # spread evenly, so that no place tells a canary
-        requests.insert(
-            at * len(requests) // (len(canaries) + 1),
-            (program, canary.task, 0),
-        )
+        place = at * len(requests) // (len(canaries) + 1)
+        requests.insert(place, (program, canary.task, 0))
     trials = await run.measure(requests, "test/arms", runner)
     trials = await repeat_unfinished(
         run, arms, requests, trials, repeats, runner, "test/arms-alone"

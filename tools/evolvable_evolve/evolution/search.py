@@ -260,11 +260,7 @@ async def evaluate_in_stages(
         candidate,
         against,
         True,
-        record["net"]
-        / max(
-            1,
-            len(record["scores"]),
-        ),
+        record["net"] / max(1, len(record["scores"])),
         record["why"],
     )
 
@@ -272,24 +268,10 @@ async def evaluate_in_stages(
 async def _compare(run: RunContext, candidate: Program, against: Program) -> Mapping[str, Any]:
     """Measure a candidate beside the results of its parent, and record the comparison."""
     tasks, number = selection_tasks(run), run.state.iteration
-    half = tasks[: len(tasks) // 2]
     fresh = _is_stale(run)
     seen = _Comparison(others=_other_tasks(run, candidate, tasks))
-    why = ""
-    # Two batches, so that a candidate that is plainly worse costs half.
-    for name, part in (("half", half), ("rest", tasks[len(half) :])):
-        await _measure_part(
-            run, seen, (candidate, against), part, f"val/{number}/{name}", fresh=fresh
-        )
-        if seen.spoiled:
-            break
-        if name == "half" and seen.weighted_net() <= DROP:
-            why = "dropped after the first half"
-            break
-    covered = len(seen.child) / max(
-        1,
-        len(seen.child) + len(seen.missing),
-    )
+    why = await _measure_halves(run, seen, (candidate, against), tasks, fresh=fresh)
+    covered = len(seen.child) / max(1, len(seen.child) + len(seen.missing))
     # Not where tasks are missing: then no repeat makes the comparison complete.
     if not (why or seen.spoiled) and seen.is_near() and covered >= run.settings.coverage:
         await _repeat_different(run, seen, (candidate, against), tasks, f"val/{number}/again")
@@ -299,10 +281,8 @@ async def _compare(run: RunContext, candidate: Program, against: Program) -> Map
         why = "worse on the tasks of val alone" if val < VAL_LOSS else "worse on all tasks alike"
     decision = ""
     if not seen.spoiled and covered < run.settings.coverage:
-        decision, why = (
-            str(CandidateDecision.INDECISIVE),
-            f"only {covered:.0%} of the selection tasks counted",
-        )
+        decision = str(CandidateDecision.INDECISIVE)
+        why = f"only {covered:.0%} of the selection tasks counted"
     changes = {task: seen.difference(task) for task in seen.child}
     better, worse = (
         [task for task, by in changes.items() if sign * by >= _DIFFERENT] for sign in (1, -1)
@@ -348,6 +328,29 @@ def _other_tasks(run: RunContext, candidate: Program, tasks: Sequence[Task]) -> 
     answers = set(run.state.candidates[candidate.digest].answers)
     about = {task.category for task in run.train if task.id in answers}
     return frozenset(task.id for task in tasks if about and task.category not in about)
+
+
+async def _measure_halves(
+    run: RunContext,
+    seen: _Comparison,
+    programs: tuple[Program, Program],
+    tasks: Sequence[Task],
+    *,
+    fresh: bool,
+) -> str:
+    """Measure two batches, so that a candidate that is plainly worse costs half.
+
+    Return why it was dropped after the first, else ''.
+    """
+    half = len(tasks) // 2
+    for name, part in (("half", tasks[:half]), ("rest", tasks[half:])):
+        batch = f"val/{run.state.iteration}/{name}"
+        await _measure_part(run, seen, programs, part, batch, fresh=fresh)
+        if seen.spoiled:
+            break
+        if name == "half" and seen.weighted_net() <= DROP:
+            return "dropped after the first half"
+    return ""
 
 
 async def _measure_part(
@@ -409,10 +412,7 @@ def _is_stale(run: RunContext) -> bool:
     """
     then, now = (
         run.state.measured_at,
-        run.state.step.get(
-            "checked",
-            {},
-        ).get("at"),
+        run.state.step.get("checked", {}).get("at"),
     )
     # Records of older runs have no times.
     if not (isinstance(then, str) and isinstance(now, str)):
@@ -483,15 +483,7 @@ def _turn(tasks: Sequence[Task], number: int, size: int) -> list[Task]:
         return []
     # The next part in a circle, so that every task comes in turn.
     start = (number - 1) * size % len(tasks)
-    return [
-        tasks[(start + at) % len(tasks)]
-        for at in range(
-            min(
-                size,
-                len(tasks),
-            )
-        )
-    ]
+    return [tasks[(start + at) % len(tasks)] for at in range(min(size, len(tasks)))]
 
 
 def trials_left(run: RunContext) -> float:

@@ -106,10 +106,7 @@ class StagedVerdict:
             # The least gain is asked of gains alone: a loss needs no margin.
             least, groups = (
                 self.least if sign > 0 else 0.0,
-                self.groups(
-                    filled=filled,
-                    sign=sign,
-                ),
+                self.groups(filled=filled, sign=sign),
             )
             self._tests[filled, sign] = staged_sign_flip(
                 groups, self.planned, self.alpha, least=least

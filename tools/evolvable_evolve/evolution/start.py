@@ -95,11 +95,7 @@ def find_opportunities(
 ) -> Opportunities:
     """Return which resources deserve work and why; changes nothing. Raises InvalidArgument."""
     statistics, tried = (
-        stats(
-            library,
-            caller,
-            days=days,
-        ),
+        stats(library, caller, days=days),
         dict[str, list[str]](),
     )
     for _, state in iter_run_states(library.store.home):
@@ -179,16 +175,14 @@ def start_run(
     merge: Sequence[str] = (),
     measured: MeasuredProgram | None = None,
 ) -> StartedRun:
-    """Check the task set, load the program as it is now, and make the run; it still has to be
-    driven.
+    """Check the task set, load the program as it is, and make the run; it still has to be driven.
 
-    executor: its kind and what that needs. options: settings of the run by name (RunSettings), and
-    `rounds` of the executor. merge: runs whose finalists are tried as one. measured: of a
-    measurement, the programs to compare; mode solution_only compares the program with itself, with
-    and without rounds. Raises NoSuchResource, InvalidTaskSet, InvalidArgument, NoSuchRun,
-    ClientError.
+    executor: its spec. options: settings of the run by name (RunSettings), and `rounds` of the
+    executor. merge: runs whose finalists are tried as one. measured: of a measurement, the programs
+    to compare; mode solution_only compares the program with itself, with and without rounds. Raises
+    NoSuchResource, InvalidTaskSet, InvalidArgument, NoSuchRun, ClientError.
     """
-    # All checks come before `create_run`: a refused run leaves nothing behind.
+    # All checks come before `_record_run`: a refused run leaves nothing behind.
     executor, options = _take_rounds(executor, options, measured)
     taskset, version = load_taskset(library, caller, task_set)
     # Before the check below, which runs the set's commands.
@@ -221,21 +215,39 @@ def start_run(
     else:
         _check_program(settings, base)
         finalists, warnings = merged_finalists(library, settings, taskset, merge)
-    folder = create_run(library.store.home, library.store.clock())
-    try:
-        about = _about(measured)
-        label = write_first_record(
-            folder, settings, taskset, base, host, finalists, checked.exploratory, about
-        )
-    except EvolvableError:
-        shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
-        raise
+    run, label = _record_run(
+        library, settings, taskset, base, host, finalists, checked.exploratory, _about(measured)
+    )
     warnings += [*of_rounds, *warned, *_warnings_of(library, taskset, checked, settings, label)]
     program_refs = [f"{pin.ref}@{pin.version}" for pin in pins]
     split_sizes = count_by_split(taskset)
     return StartedRun(
-        folder.id, label, settings.brain, program_refs, split_sizes, warnings, settings.judge
+        run, label, settings.brain, program_refs, split_sizes, warnings, settings.judge
     )
+
+
+def _record_run(
+    library: Library,
+    settings: RunSettings,
+    taskset: TaskSet,
+    base: Program,
+    host: HostContext,
+    finalists: Sequence[tuple[str, Program]],
+    exploratory: bool,
+    about: Mapping[str, Any],
+) -> tuple[str, str]:
+    """Make the directory of a run with its first record. Return its name and the label of its
+    figures.
+    """
+    folder = create_run(library.store.home, library.store.clock())
+    try:
+        label = write_first_record(
+            folder, settings, taskset, base, host, finalists, exploratory, about
+        )
+    except EvolvableError:
+        shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
+        raise
+    return folder.id, label
 
 
 def _about(measured: MeasuredProgram | None) -> dict[str, Any]:

@@ -129,13 +129,9 @@ async def _decide(
     numbers.
     """
     tasks, state = structure_tasks(run), run.state
-    trials = await run.measure(
-        [(program, task, 0) for task in tasks],
-        f"train/{state.iteration}",
-    )
+    trials = await run.measure([(program, task, 0) for task in tasks], f"train/{state.iteration}")
     rounds = [record for record in state.structures if record["fresh"]]
-    # A parent that a round measured already is no new round, because its trials come from the
-    # cache.
+    # A parent that a round measured already is no new round: its trials come from the cache.
     fresh = all(record["parent"] != program.digest for record in state.structures)
     number = len(rounds) + fresh
     did = {
@@ -162,10 +158,8 @@ async def _decide(
     round_input = StructureInput(
         owned, traces, validated, _repairs(run, tasks), number, last_seen=seen
     )
-    summary, thresholds = (
-        summarise_structure(round_input),
-        StructureThresholds.from_settings(run.settings.structure),
-    )
+    summary = summarise_structure(round_input)
+    thresholds = StructureThresholds.from_settings(run.settings.structure)
     frozen = [part.ref for part in program.parts if part.kind is Kind.AGENT and part.is_frozen]
     decision = decide_structure(summary, thresholds, _closed_changes(run, program), frozen)
     return run.note(

@@ -205,13 +205,7 @@ def _split_shares(
     # The small term is for shares such as .1 * 30, which a float puts below 3.
     target = floor(sum(sizes.values()) * ratio + 1e-9)
     exact = {name: size * ratio for name, size in sizes.items()}
-    least = {
-        name: max(
-            fixed[name],
-            int(size >= 2),
-        )
-        for name, size in sizes.items()
-    }
+    least = {name: max(fixed[name], int(size >= 2)) for name, size in sizes.items()}
     shares = {
         name: max(
             floor(exact[name] + 1e-9),

@@ -16,9 +16,9 @@ MAX_SHOWN_TEXT = 4_000
 
 @dataclass(frozen=True)
 class ClaimOnTasks:
-    """Claim about exactly these tasks. passed: sums of scores. repeats: of each task, as many as
-    were planned.
+    """Claim about exactly these tasks.
 
+    passed_with, passed_without: sums of scores. repeats: of each task, as many as were planned.
     steady: all repeats of every task agree; then the sentence has no p. p, p_worse: of the whole
     comparison, not adjusted for others beside it. difference: of `no difference of more than`.
     compared: a judge compared answers.

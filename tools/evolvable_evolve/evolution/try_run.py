@@ -146,16 +146,7 @@ def _decide(
     repeats, tasks = arm.repeats, len(run.val)
     before, after = (seen.scores(program, repeats) for program in (run.base, arm.program))
     decision = decide_stage(before, after, repeats, stages, tasks, alpha)
-    missing = [
-        repeats * tasks
-        - sum(
-            map(
-                len,
-                scores.values(),
-            )
-        )
-        for scores in (before, after)
-    ]
+    missing = [repeats * tasks - sum(map(len, scores.values())) for scores in (before, after)]
     if missing[0] == missing[1] == 0:
         return decision
     filled = [seen.scores(program, repeats, filled=True) for program in (run.base, arm.program)]

@@ -222,10 +222,9 @@ def start_try(
         encoded = {
             path: base64.b64encode(data).decode("ascii") for path, data in taskset.files.items()
         }
+        fixed_options = {"mode": "any", "iterations": 0, "purpose": "try"}
         settings = replace(
-            make_settings(
-                {**other_options, "mode": "any", "iterations": 0, "purpose": "try"}, internal=True
-            ),
+            make_settings({**other_options, **fixed_options}, internal=True),
             task_set=_TASK_SET,
             task_set_digest=taskset.digest,
             test_digest=taskset.test_digest,
@@ -239,16 +238,9 @@ def start_try(
         check_available(settings, host, taskset.files)
         warnings = check_backend(settings, host, taskset)
         finalists = list(zip(plan.skills, arms, strict=True))
-        about: dict[str, Any] = {
-            "source": task_list.source,
-            _LEFT_OUT: task_list.left_out,
-            "caller": str(caller.identity.principal),
-        }
-        about |= {"waits": True} if waits else {}
         exposed = _readable_copies(host, executor, arms)
         warnings = [*warnings, *_exposure_warnings(exposed)]
-        about |= {_EXPOSED: exposed} if exposed else {}
-        about |= {"links": task_list.links} if task_list.links else {}
+        about = _describe_origin(task_list, caller, exposed, waits=waits)
         label = write_first_record(
             folder, settings, taskset, Program(), host, finalists, exploratory=False, about=about
         )
@@ -256,6 +248,21 @@ def start_try(
         shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
         raise
     return StartedTry(folder.id, label, plan, list(warnings))
+
+
+def _describe_origin(
+    task_list: TryTaskList, caller: Caller, exposed: Sequence[str], *, waits: bool
+) -> dict[str, Any]:
+    """Return where a trial comes from, for its first record."""
+    about: dict[str, Any] = {
+        "source": task_list.source,
+        _LEFT_OUT: task_list.left_out,
+        "caller": str(caller.identity.principal),
+    }
+    about |= {"waits": True} if waits else {}
+    about |= {_EXPOSED: exposed} if exposed else {}
+    about |= {"links": task_list.links} if task_list.links else {}
+    return about
 
 
 def _readable_copies(
@@ -292,13 +299,7 @@ def _judge_of(
     """
     if not any(COMPARED in task.tags for task in task_list.taskset.tasks):
         return "", options
-    judge = str(
-        options.get("judge")
-        or next(
-            iter(host.answering("judge")),
-            "",
-        )
-    )
+    judge = str(options.get("judge") or next(iter(host.answering("judge")), ""))
     # A hand-off would see both answers and who asks.
     if not judge or judge.partition(":")[0] == "handoff":
         raise InvalidArgument(

@@ -85,19 +85,7 @@ def _claim(
     both = [task.id for task in run.val if before.get(task.id) and after.get(task.id)]
     decision = arm.decision
     # Without a decision no stage was finished.
-    test = (
-        decision.test
-        if decision is not None
-        else LabelTest(
-            0,
-            0.0,
-            1.0,
-            1.0,
-            False,
-            0,
-            0,
-        )
-    )
+    test = decision.test if decision is not None else LabelTest(0, 0.0, 1.0, 1.0, False, 0, 0)
     answer = (decision.answer if decision is not None else None) or TryAnswer.CANNOT_TELL
     return ClaimOnTasks(
         answer,
@@ -188,10 +176,7 @@ def _void_reason(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> st
         mark
         for mark in (
             *marks,
-            *run.state.about.get(
-                "exposed",
-                (),
-            ),
+            *run.state.about.get("exposed", ()),
         )
         if mark not in own
     }
@@ -231,23 +216,10 @@ def _skill_trial(
     groups: dict[str, float] = {}
     for task in run.val:
         if task.id in gains:
-            groups[task.group or task.id] = (
-                groups.get(
-                    task.group or task.id,
-                    0.0,
-                )
-                + gains[task.id]
-            )
+            groups[task.group or task.id] = groups.get(task.group or task.id, 0.0) + gains[task.id]
     refs = {arm.ref, *(part.ref for part in arm.program.parts)}
     read = sum(
-        any(
-            refs.intersection(trial.read)
-            for trial in after.get(
-                task.id,
-                (),
-            )
-        )
-        for task in run.val
+        any(refs.intersection(trial.read) for trial in after.get(task.id, ())) for task in run.val
     )
     tokens, seconds = _cost_change(before, after)
     return SkillTrial(

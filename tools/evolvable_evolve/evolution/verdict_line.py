@@ -44,13 +44,7 @@ def _names(state: RunState) -> list[str]:
     """
     candidate = state.candidates.get(state.finalist)
     changed = candidate.changed if candidate is not None else ()
-    refs = changed or [
-        str(pin["ref"])
-        for pin in state.settings.get(
-            "program",
-            (),
-        )
-    ]
+    refs = changed or [str(pin["ref"]) for pin in state.settings.get("program", ())]
     return [ref.removeprefix("skill:") for ref in refs] or ["The program"]
 
 

@@ -401,12 +401,5 @@ def _describe_limits(amounts: Mapping[str, Any]) -> str:
 
 
 def _short_line(value: Any) -> str:
-    text = (
-        ", ".join(map(str, value))
-        if isinstance(
-            value,
-            list | tuple,
-        )
-        else str(value)
-    )
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return cut_line(text, MAX_QUESTION_LINE)

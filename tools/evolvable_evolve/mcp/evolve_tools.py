@@ -71,6 +71,14 @@ from evolvable_tools.sessions import list_sessions
 RunName = Annotated[str | None, Field(description="the run; default the newest")]
 Amount = Annotated[float | None, Field(description="default: no limit", ge=0)]
 
+_EXECUTOR = "who does the tasks: claude:MODEL, codex:MODEL, anthropic:MODEL, or a name"
+_PROPOSER = (
+    "handoff: you answer; anthropic[:MODEL]; a name. Default: the proposer that the person set, "
+    "else handoff"
+)
+RunExecutor = Annotated[str, Field(description=_EXECUTOR)]
+RunProposer = Annotated[str | None, Field(description=_PROPOSER)]
+
 MAX_TRY_SESSIONS = 100
 """Sessions that are read for tasks of a trial, the newest first."""
 
@@ -99,21 +107,9 @@ class EvolveTools:
         program: Annotated[
             list[str], Field(description="refs of what may get better, e.g. [skill:pdf]")
         ],
-        executor: Annotated[
-            str,
-            Field(
-                description="who does the tasks: claude:MODEL, codex:MODEL, "
-                "anthropic:MODEL, or a name"
-            ),
-        ],
+        executor: RunExecutor,
         ctx: Context,
-        brain: Annotated[
-            str | None,
-            Field(
-                description="handoff: you answer; anthropic[:MODEL]; a name. Default: the proposer "
-                "that the person set, else handoff"
-            ),
-        ] = None,
+        brain: RunProposer = None,
         mode: Annotated[
             str,
             one_of(

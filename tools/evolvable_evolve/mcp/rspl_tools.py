@@ -196,7 +196,7 @@ class ApprovedTools:
         self._library, self._caller, self._sessions, self._host = library, caller, sessions, host
         self._running = anyio.CapacityLimiter(MAX_RUNNING)
 
-    async def listed(self) -> list[types.Tool]:
+    async def list_tools(self) -> list[types.Tool]:
         """Return the tools that a person approved, by name."""
         found = await anyio.to_thread.run_sync(self._find_approved)
         return [_as_tool(tool) for tool in found.values()]

@@ -135,23 +135,10 @@ def diagnose(diagnoses: Sequence[Mapping[str, Any]], evidence: Mapping[str, str]
 
 def _is_in_evidence(quote: Mapping[str, str], evidence: Mapping[str, str]) -> bool:
     text, words = (
-        flatten_quote(
-            evidence.get(
-                quote["span"],
-                "",
-            )
-        ),
+        flatten_quote(evidence.get(quote["span"], "")),
         flatten_quote(quote["quote"]),
     )
-    return (
-        bool(words)
-        and len(words)
-        >= min(
-            MIN_QUOTE,
-            len(text),
-        )
-        and words in text
-    )
+    return bool(words) and len(words) >= min(MIN_QUOTE, len(text)) and words in text
 
 
 def proposal_sign(reward: int | None, found: TraceDiagnosis) -> ProposalSign:

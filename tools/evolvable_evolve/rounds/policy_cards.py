@@ -169,10 +169,4 @@ def program_cards(names: Iterable[str], task: str) -> list[PolicyCard]:
         likeness = jaccard(task_terms, content_terms(card.when))
         if likeness >= MIN_LIKENESS:
             found.append((likeness, card))
-    return [
-        card
-        for _, card in sorted(
-            found,
-            key=lambda pair: -pair[0],
-        )[:SHOWN]
-    ]
+    return [card for _, card in sorted(found, key=lambda pair: -pair[0])[:SHOWN]]

@@ -200,7 +200,40 @@ def put_on_trial(
         raise Refused(
             f"A trial of {ref} waits for a person: {why}.", "A person approves it for trial."
         )
-    pooled_versions = library.store.backend.pool.all()
+    earlier = [trial for trial in library.store.backend.pool.all() if trial.resource == head.id]
+    version, incumbent = _store_version(library, caller, head, files, reason, proposal, added)
+    # After the commit: folders show the head, which has its old content again.
+    library.checkout([head.ref])
+    if added is not None:
+        library.checkout([added.ref], created=True)
+    new = PooledVersion(
+        0,
+        head.id,
+        version,
+        incumbent,
+        PoolState.TRIAL,
+        since_round,
+        library.store.now(),
+        share,
+        # Trials that ended count too: each later one of a skill gets a smaller part of alpha.
+        number=len(earlier) + 1,
+        described=_description(before) != _description(files),
+        approved=proposal is not None,
+        reason=reason,
+    )
+    return library.store.backend.pool.add(new)
+
+
+def _store_version(
+    library: Library,
+    caller: Caller,
+    head: Head,
+    files: Files,
+    reason: str,
+    proposal: int | None,
+    added: Proposal | None,
+) -> tuple[int, int]:
+    """Store the version to try and restore the head. Return the numbers of both new versions."""
     evidence = [f"proposal {proposal} approved for trial"] if proposal is not None else []
     with library.transaction(
         caller, f"on trial: {reason}", evidence=evidence, sign=proposal is not None
@@ -216,30 +249,8 @@ def put_on_trial(
             tx.approve(proposal, "on trial for a share of the sessions")
             tx.decision = "start trial"
     tried, back = tx.written[:2]
-    # After the commit: folders show the head, which has its old content again.
-    library.checkout([head.ref])
-    if added is not None:
-        library.checkout([added.ref], created=True)
     assert tried.version is not None and back.version is not None
-    new = PooledVersion(
-        *(
-            0,
-            head.id,
-            tried.version,
-            back.version,
-            PoolState.TRIAL,
-            since_round,
-            library.store.now(),
-            share,
-        ),
-        # Trials that ended count too: each later one of the same skill gets a smaller part of
-        # alpha.
-        number=sum(pooled_version.resource == head.id for pooled_version in pooled_versions) + 1,
-        described=_description(before) != _description(files),
-        approved=proposal is not None,
-        reason=reason,
-    )
-    return library.store.backend.pool.add(new)
+    return tried.version, back.version
 
 
 def why_it_waits(
@@ -475,13 +486,8 @@ def promote_trial(library: Library, caller: Caller, trial: PooledVersion, why: s
     the change.
     """
     head = head_of(library, trial)
-    before, files = (
-        library.store.files(head),
-        library.store.files(
-            head,
-            trial.version,
-        ),
-    )
+    before = library.store.files(head)
+    files = library.store.files(head, trial.version)
     if caller.actor is not Actor.HUMAN and not trial.approved:
         try:
             waits = why_it_waits(library, caller, head, before, files)
@@ -496,14 +502,9 @@ def promote_trial(library: Library, caller: Caller, trial: PooledVersion, why: s
             proposed = verbs.propose(
                 library, caller, head.ref, head.version or 0, files, f"won its trial: {why}"
             )
-            ended = end_trial(
-                library,
-                caller,
-                trial,
-                PoolState.RETIRED,
-                f"it won, and proposal {proposed} waits: {waits}",
-            )
-            return PoolEnded(*(ended.id, ended.ref, ended.state, ended.why), proposal_id=proposed)
+            waiting = f"it won, and proposal {proposed} waits: {waits}"
+            ended = end_trial(library, caller, trial, PoolState.RETIRED, waiting)
+            return PoolEnded(ended.id, ended.ref, ended.state, ended.why, proposal_id=proposed)
     evidence = [f"trial {trial.id} of version {trial.version}", why]
     try:
         with library.transaction(
@@ -598,24 +599,20 @@ def describe_trial(library: Library, trial: PooledVersion, *, with_diff: bool = 
     following = len(trial.looks)
     due = LOOKS[following] if trial.state is PoolState.TRIAL and following < len(LOOKS) else None
     return PoolEntry(
-        *(
-            trial.id,
-            str(head.ref),
-            trial.version,
-            trial.incumbent,
-            trial.state.value,
-            trial.share,
-            trial.since_round,
-        ),
-        *(
-            trial.at,
-            trial.approved,
-            trial.reason,
-            _count_arm(ends, True),
-            _count_arm(ends, False),
-            due,
-            list(trial.looks),
-        ),
+        trial.id,
+        str(head.ref),
+        trial.version,
+        trial.incumbent,
+        trial.state.value,
+        trial.share,
+        trial.since_round,
+        trial.at,
+        trial.approved,
+        trial.reason,
+        _count_arm(ends, True),
+        _count_arm(ends, False),
+        due,
+        list(trial.looks),
         *(trial.ended, trial.why, trial.operation, diff),
     )
 

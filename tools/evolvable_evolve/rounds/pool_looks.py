@@ -99,15 +99,7 @@ def fisher_p_value(successes: int, n: int, other_successes: int, other_n: int) -
     # The tail of the hypergeometric distribution: all tables with the same sums that are at least
     # as good for the first group.
     more = range(successes, min(n, good) + 1)
-    ways = sum(
-        math.comb(n, k)
-        * math.comb(
-            other_n,
-            good - k,
-        )
-        for k in more
-        if good - k <= other_n
-    )
+    ways = sum(math.comb(n, k) * math.comb(other_n, good - k) for k in more if good - k <= other_n)
     return min(1.0, ways / math.comb(everything, good))
 
 

@@ -547,8 +547,9 @@ class _RoundWork:
 
 
 def _row(retained: RetainedTrace) -> dict[str, Any]:
-    """Return a retained trace as it is recorded. ask: whether a change may follow from it."""
+    """Return a retained trace as it is recorded."""
     trace = retained.trace
+    # Whether a change may follow from it.
     ask = trace.reward == 0 or retained.reason is RetainReason.REUSABLE_SUCCESS
     about = {
         "id": trace.id,

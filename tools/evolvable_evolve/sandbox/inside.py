@@ -150,11 +150,7 @@ def untraceable() -> None:
     if sys.platform != "linux" or machine not in FORBIDDEN:
         return
     arch, numbers = FORBIDDEN[machine]
-    code = [
-        (0x20, 0, 0, 4),
-        (0x15, 0, len(numbers) + 1, arch),
-        (0x20, 0, 0, 0),
-    ]
+    code = [(0x20, 0, 0, 4), (0x15, 0, len(numbers) + 1, arch), (0x20, 0, 0, 0)]
     if machine == "x86_64":  # the numbers of the other ABI would pass by
         code[1] = (0x15, 0, len(numbers) + 2, arch)
         code.append((0x35, len(numbers) + 1, 0, 0x40000000))
@@ -162,12 +158,7 @@ def untraceable() -> None:
     code += [(0x15, refuse - at, 0, number) for at, number in enumerate(numbers)]
     code += [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050001)]
     program = b"".join(
-        op.to_bytes(2, sys.byteorder)
-        + bytes((yes, no))
-        + value.to_bytes(
-            4,
-            sys.byteorder,
-        )
+        op.to_bytes(2, sys.byteorder) + bytes((yes, no)) + value.to_bytes(4, sys.byteorder)
         for op, yes, no, value in code
     )
 
@@ -185,25 +176,12 @@ def untraceable() -> None:
         return int(_ctypes.addressof((Byte * len(data)).from_buffer(data)))
 
     filter_program = bytearray(program)
-    filter_header = bytearray(
-        len(code).to_bytes(
-            8,
-            sys.byteorder,
-        )
-        + at(filter_program).to_bytes(8, sys.byteorder)
-    )
+    header = (len(code), at(filter_program))
+    filter_header = bytearray(b"".join(number.to_bytes(8, sys.byteorder) for number in header))
     own = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
     prctl = Function(_ctypes.dlsym(own, "prctl"))
     prctl(*map(Long, (38, 1, 0, 0, 0)))  # no new privileges, which a filter needs
-    if (
-        prctl(
-            *map(
-                Long,
-                (22, 2, at(filter_header), 0, 0),
-            )
-        )
-        != 0
-    ):
+    if prctl(*map(Long, (22, 2, at(filter_header), 0, 0))) != 0:
         raise OSError(1, "the system-call filter was refused")
 
 

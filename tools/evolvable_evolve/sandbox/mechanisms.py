@@ -286,16 +286,7 @@ def _shebang(program: Path) -> list[str]:
             first = file.readline(500)
     except OSError:
         return []
-    words = (
-        first[2:]
-        .decode(
-            "utf-8",
-            "replace",
-        )
-        .split()
-        if first.startswith(b"#!")
-        else []
-    )
+    words = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
     return words[1:2] if words and words[0].endswith("/env") else words[:1]
 
 

@@ -334,7 +334,7 @@ class PendingEmbedding:
         except (KeyError, TypeError, ValueError, AttributeError):
             return SimilarResources(said="the embedder's answer cannot be read")
 
-    def described(
+    def nearest_description(
         self, kind: Kind, scopes: Sequence[str] | None, *, within: float | None = None
     ) -> NearestDescription:
         """Return the resource whose description alone is nearest to the task, as `similar` does.

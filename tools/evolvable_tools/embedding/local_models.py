@@ -130,11 +130,7 @@ class OnnxEmbedder:
             return normalize_rows(states[:, 0]), states
         weights = mask[..., None].astype(np.float32)
         return normalize_rows(
-            (states * weights).sum(axis=1)
-            / np.maximum(
-                weights.sum(axis=1),
-                1,
-            )
+            (states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1)
         ), states
 
 

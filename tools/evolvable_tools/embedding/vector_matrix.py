@@ -156,23 +156,12 @@ class VectorMatrix:
             seen, cosines = self._cosines(whole, every, kind, scopes)
             count = min(limit, len(seen))
             # A partition and no sort: only the `count` best are wanted.
-            best = (
-                np.argpartition(-cosines, count - 1)[:count]
-                if count
-                else np.zeros(
-                    0,
-                    np.int64,
-                )
-            )
+            best = np.argpartition(-cosines, count - 1)[:count] if count else np.zeros(0, np.int64)
             near = {seen[at]: float(cosines[at]) for at in best}
             known_ids = [id_ for id_ in ids if id_ in self._row]
             rows = np.array([self._row[id_] for id_ in known_ids], np.int64)
             asked_cosines = {
-                id_: float(every[self._row[id_]])
-                for id_ in _select(
-                    known_ids,
-                    whole.among(rows),
-                )
+                id_: float(every[self._row[id_]]) for id_ in _select(known_ids, whole.among(rows))
             }
         return SimilarResources(
             near | asked_cosines,

@@ -85,13 +85,7 @@ class TokenReader:
                 return {}
             found = self._vectors.tokens_of(service.model, resources)
             shape = (-1, service.embedder.dimension)
-            return {
-                id_: np.frombuffer(
-                    data,
-                    np.int8,
-                ).reshape(shape)
-                for id_, data in found.items()
-            }
+            return {id_: np.frombuffer(data, np.int8).reshape(shape) for id_, data in found.items()}
         return {}
 
 
@@ -132,14 +126,7 @@ class RequestHandler:
         )
         late = self._late_interactions(prepared, ids[:CLOSEST])
         near = prepared.service.learned.nearness(prepared.vector)
-        learned = {
-            id_: round(
-                near[id_],
-                4,
-            )
-            for id_ in ids[:CLOSEST]
-            if id_ in near
-        }
+        learned = {id_: round(near[id_], 4) for id_ in ids[:CLOSEST] if id_ in near}
         # Four digits, which is more than float16 holds, keep the answer short.
         cosines = {id_: round(cosine, 4) for id_, cosine in found["cosines"].items()}
         return found | {"cosines": cosines, "late": late, "learned": learned}

@@ -1,8 +1,8 @@
 """Language models: a question, an answer checked against a schema, and the ways to ask.
 
-Begin with `LanguageModel` and `Request`. A model is behind an API (`AnthropicModel`, `OpenAIModel`)
-or is a command of the user (`CommandModel`); `parse_endpoint` and `NamedModels` read which ones a
-person named. `RedactingModel` removes secrets from every request once more. No SDK is imported
+Begin with `LanguageModel` and `Request`. A model is behind an API (`ApiModel`) or is a
+command of the user (`CommandModel`); `parse_endpoint` and `NamedModels` read which ones a person
+named. `RedactingModel` removes secrets from every request once more. No SDK is imported
 before the first question.
 """
 

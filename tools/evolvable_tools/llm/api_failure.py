@@ -98,9 +98,11 @@ def _read_status(error: Any, key: str) -> ApiFailure:
     reason = hide_key(body if isinstance(body, str) else "", key)
     wait = hide_key(headers.get("retry-after", ""), key)
     usual = BUSY_HINT if status >= 500 else _REDIRECT_HINT if status < 400 else _STATUS_HINTS[400]
+    said = f": {reason}" if reason else "."
+    asked = f" It asks to wait {wait} s." if wait else ""
     return ApiFailure(
         f"status {status}",
-        f"answered {status}{f': {reason}' if reason else '.'}{f' It asks to wait {wait} s.' if wait else ''}",
+        f"answered {status}{said}{asked}",
         _STATUS_HINTS.get(status, usual),
         status=status,
         reason=reason,

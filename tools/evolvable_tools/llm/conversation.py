@@ -133,12 +133,7 @@ class Conversation:
         ]
         # A token has two bytes or more in every script but rare ones; JSON's escapes only add to
         # them.
-        return len(
-            json.dumps(
-                sent,
-                default=str,
-            )
-        ) // 2 + 500, self._settings.max_tokens
+        return len(json.dumps(sent, default=str)) // 2 + 500, self._settings.max_tokens
 
     def _turn_failure(self, failure: ApiFailure) -> TurnFailed:
         if failure.status is None:

@@ -184,24 +184,12 @@ def _price(value: object) -> tuple[float, float] | None:
         return None
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ValueError("price is two numbers: US dollars of a million tokens in and out")
-    return _number(
-        value[0],
-        "price",
-        0,
-        1e6,
-    ), _number(value[1], "price", 0, 1e6)
+    return _number(value[0], "price", 0, 1e6), _number(value[1], "price", 0, 1e6)
 
 
 def _number(value: object, what: str, least: float, most: float) -> float:
     # True and False are ints in Python.
-    if (
-        isinstance(value, bool)
-        or not isinstance(
-            value,
-            int | float,
-        )
-        or not least <= value <= most
-    ):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise ValueError(f"{what} is no number from {least:g} to {most:g}")
     return float(value)
 
@@ -363,10 +351,7 @@ def _ask_reporting(model: LanguageModel, request: Request) -> dict[str, Any]:
                 tokens_in, tokens_out = most_tokens(request, getattr(model, "beyond", 0))
             cost, seconds = (
                 sum(dollars) if dollars else None,
-                round(
-                    monotonic() - began,
-                    3,
-                ),
+                round(monotonic() - began, 3),
             )
             report(
                 ModelAttempt(

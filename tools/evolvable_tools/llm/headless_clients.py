@@ -32,22 +32,18 @@ transcript.
 """
 
 COPILOT = (
-    *(
-        "copilot",
-        "--output-format",
-        "json",
-        "--stream",
-        "off",
-        "--available-tools=none",
-        "--disable-builtin-mcps",
-    ),
-    *(
-        "--no-custom-instructions",
-        "--no-ask-user",
-        "--no-auto-update",
-        "--no-remote",
-        "--no-remote-export",
-    ),
+    "copilot",
+    "--output-format",
+    "json",
+    "--stream",
+    "off",
+    "--available-tools=none",
+    "--disable-builtin-mcps",
+    "--no-custom-instructions",
+    "--no-ask-user",
+    "--no-auto-update",
+    "--no-remote",
+    "--no-remote-export",
 )
 """Copilot CLI that only answers: no tools and no instructions.
 
@@ -79,12 +75,10 @@ person's sign-in.
 
 QWEN = (
     *("qwen", "-o", "json", "--safe-mode", "--chat-recording", "false", "--approval-mode", "plan"),
-    *(
-        "--exclude-tools",
-        _QWEN_TOOLS.replace(" ", ","),
-        "--system-prompt",
-        "Answer the question. Use no tools.",
-    ),
+    "--exclude-tools",
+    _QWEN_TOOLS.replace(" ", ","),
+    "--system-prompt",
+    "Answer the question. Use no tools.",
 )
 """Qwen Code that only answers: no tools, servers, hooks, extensions or context of the user's, and
 no transcript.
@@ -234,14 +228,7 @@ def _usage(event: Mapping[str, Any]) -> tuple[dict[str, Any] | None, object]:
 def _number(value: object) -> float:
     # Bounded: the output of a command is not trusted, and a sum of such numbers goes into the
     # ledger.
-    is_number = (
-        isinstance(
-            value,
-            int | float,
-        )
-        and not isinstance(value, bool)
-        and 0 <= value < 1e12
-    )
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
     return float(value) if is_number else 0.0  # type: ignore[arg-type]
 
 

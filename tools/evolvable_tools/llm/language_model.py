@@ -209,7 +209,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 class RedactingModel:
     """A model that redacts each request and passes it to another.
 
-    redacted: returns a text without its secrets.
+    redact: returns a text without its secrets.
     """
 
     def __init__(self, model: LanguageModel, redact: Callable[[str], str]) -> None:

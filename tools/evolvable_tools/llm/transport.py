@@ -273,10 +273,7 @@ def _bounded_stream(response: "httpx2.Response", rules: RequestRules) -> Any:
     # The server ignored our accept-encoding.
     if not rules.passes and response.headers.get(
         "content-encoding", "identity"
-    ).strip().lower() not in (
-        "",
-        "identity",
-    ):
+    ).strip().lower() not in ("", "identity"):
         raise AnswerTooLarge("answered in a compressed form that was not asked for")
     length = response.headers.get("content-length", "0")
     _check_size(int(length) if length.isdigit() else 0, rules.max_bytes)

@@ -264,14 +264,7 @@ def correct_task(
         raise InvalidArgument(
             "The task says too little.", f"Write it with at least {MIN_TERMS} words of its own."
         )
-    heads = [
-        library.store.head(
-            ref,
-            caller.scopes,
-        )
-        for ref in (right, wrong)
-        if ref is not None
-    ]
+    heads = [library.store.head(ref, caller.scopes) for ref in (right, wrong) if ref is not None]
     if len({head.id for head in heads}) < len(heads):
         raise InvalidArgument(f"{right} cannot be both right and wrong.", "Name two resources.")
     if _is_held_out(library, text):

@@ -44,8 +44,8 @@ vocabulary may have.
 _WORD = re.compile(r"[^\W\d_]+")
 # Also at a colon: "In this repository: fix the build".
 _SENTENCE = re.compile(r"[.!?:;]\s+|\n+")
-_LEADING = """please can could would will you i i'd we let lets us me need want have like help now then also just and so
-next first ok okay to the should must kindly try go"""
+_LEADING = """please can could would will you i i'd we let lets us me need want have like help now
+then also just and so next first ok okay to the should must kindly try go"""
 _BEFORE = frozenset(_LEADING.split())
 """Words that may stand before the verb of an English sentence that asks for something."""
 _TYPED_TOOLS = ("load_skill", "find_skill", "report_outcome")

@@ -233,13 +233,7 @@ def _find_value(
     # space.
     value = _PATTERNS["value"].match(text, at)
     if value is None or (
-        sign is not None
-        and sign["sign"] == ","
-        and not _is_argument(
-            text,
-            start,
-            sign["close"],
-        )
+        sign is not None and sign["sign"] == "," and not _is_argument(text, start, sign["close"])
     ):
         return None
     group = next(g for g in ("c", "a", "b", "d", "u") if value[g] is not None)

@@ -298,12 +298,7 @@ def looks_random(run: str) -> bool:
     digits = sum(map(str.isdigit, run))
     letters = sum(map(str.isalpha, run))
     # A capital at the beginning is also that of a sentence.
-    mixed = any(map(str.islower, run)) and any(
-        map(
-            str.isupper,
-            run[1:],
-        )
-    )
+    mixed = any(map(str.islower, run)) and any(map(str.isupper, run[1:]))
     # A path to a file.
     if "/" in run and "." in run:
         return False
@@ -326,10 +321,7 @@ def without_overlap(hits: Iterable[Hit]) -> list[Hit]:
             before = done[-1]
             done[-1] = (
                 before[0],
-                max(
-                    before[1],
-                    end,
-                ),
+                max(before[1], end),
                 before[2],
             )
         elif end > start:
@@ -346,12 +338,7 @@ def replace_spans(text: str, hits: list[Hit]) -> tuple[str, Counter[str]]:
     for start, end, kind in hits:
         parts += text[at:start], f"[redacted:{kind}]"
         at = end
-    return "".join(
-        [
-            *parts,
-            text[at:],
-        ]
-    ), Counter(kind for _, _, kind in hits)
+    return "".join([*parts, text[at:]]), Counter(kind for _, _, kind in hits)
 
 
 MAX_REMEMBERED = 100

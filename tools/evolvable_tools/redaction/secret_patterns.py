@@ -65,19 +65,9 @@ def _alternatives(words: list[str]) -> str:
     # A pattern with one branch for each first character fails at most places after one comparison.
     by_first: dict[str, list[str]] = {}
     for word in words:
-        by_first.setdefault(
-            word[0],
-            [],
-        ).append(re.escape(word[1:]))
+        by_first.setdefault(word[0], []).append(re.escape(word[1:]))
     longest_first = {
-        first: "|".join(
-            sorted(
-                rest,
-                key=len,
-                reverse=True,
-            )
-        )
-        for first, rest in by_first.items()
+        first: "|".join(sorted(rest, key=len, reverse=True)) for first, rest in by_first.items()
     }
     return "|".join(f"{re.escape(first)}(?:{rest})" for first, rest in longest_first.items())
 

@@ -81,15 +81,7 @@ def find_structured(candidate_text: CandidateText) -> Iterator[Hit]:
 
 def _named_value(found: re.Match[str], *, strong: bool = True) -> Iterator[Hit]:
     """Yield the value of a match whose name is a credential's."""
-    kind = names_credential(
-        found["name"]
-        .replace(
-            ":_",
-            "_",
-        )
-        .rpartition("/")[2]
-        .lstrip(":")
-    )
+    kind = names_credential(found["name"].replace(":_", "_").rpartition("/")[2].lstrip(":"))
     if kind is not None and is_secret(found["s"], kind, quoted=True, strong=strong):
         yield *found.span("s"), kind
 
@@ -136,10 +128,7 @@ def _near(text: str, marks: re.Pattern[str], values: re.Pattern[str], kind: str)
     done = 0
     for mark in marks.finditer(text):
         start, end = (
-            max(
-                done,
-                mark.start() - NEAR,
-            ),
+            max(done, mark.start() - NEAR),
             mark.end() + NEAR,
         )
         for value in values.finditer(text, start, min(end, len(text))):
@@ -221,14 +210,7 @@ def _header(line: str) -> tuple[str, list[str | None]]:
     separator = next((sign for sign in _CELL_ENDS if sign in line), "")
     cells = line.split(separator)
     names = [
-        names_credential(
-            cell.strip(" \"'").replace(
-                " ",
-                "_",
-            )
-        )
-        if len(cell) <= 40
-        else None
+        names_credential(cell.strip(" \"'").replace(" ", "_")) if len(cell) <= 40 else None
         for cell in cells
     ]
     # Every column of a header has a name.

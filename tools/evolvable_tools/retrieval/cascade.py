@@ -77,10 +77,7 @@ MOST_DESCRIPTION = 150
 _PAGE = 1_000
 
 Choose = Callable[
-    [
-        str,
-        Sequence[IndexEntry],
-    ],
+    [str, Sequence[IndexEntry]],
     tuple[IndexEntry | None, str],
 ]
 """A model's choice for a task among all entries, and why; None when none fits.
@@ -134,7 +131,9 @@ def _run_embedding(
 ) -> StageResult:
     if neighbours is None:
         return StageResult((), "skipped: no embedder is installed")
-    nearest = neighbours.begin(task).described(query.kind, query.scopes, within=PAPER_PATIENCE)
+    nearest = neighbours.begin(task).nearest_description(
+        query.kind, query.scopes, within=PAPER_PATIENCE
+    )
     if not nearest.available:
         return StageResult((), f"skipped: {nearest.said}")
     id_, cosine = nearest.best or (0, 0.0)
@@ -241,38 +240,21 @@ def search_cascade(
     """
     dependencies = dependencies or SearchDependencies()
     _check(task, limit, mode)
-    query = SearchQuery(
-        task, parse_kind(kind), scopes, max(limit, _AT_LEAST), max(limit, SHORTLIST)
-    )
-    sure_from = (
-        SURE if dependencies.fits is None else max(SURE, dependencies.fits)
-    )  # a threshold that is given can only raise it
+    most, first = max(limit, _AT_LEAST), max(limit, SHORTLIST)
+    query = SearchQuery(task, parse_kind(kind), scopes, most, first)
+    # A threshold that is given can only raise it.
+    sure_from = SURE if dependencies.fits is None else max(SURE, dependencies.fits)
     if mode == "paper":
         return _search_paper(index, query, dependencies)
     # The embedder works on the task while the index is searched.
-    pending = (
-        dependencies.neighbours.begin(task)
-        if mode == "auto" and dependencies.neighbours is not None
-        else None
-    )
+    neighbours = dependencies.neighbours if mode == "auto" else None
+    pending = neighbours.begin(task) if neighbours is not None else None
     results: dict[str, StageResult] = {}
-    threshold, rule = (
-        FITS if dependencies.fits is None else dependencies.fits,
-        VerdictRule(0, sure_from),
-    )  # 0: size unknown
+    threshold = FITS if dependencies.fits is None else dependencies.fits
+    rule = VerdictRule(0, sure_from)  # 0: size unknown
     nearest: Sequence[int] = ()
     words = TaskWords.of(task) if mode in ("auto", "keyword") else None
-    signals = index.candidates(
-        task,
-        words.words if words else (),
-        names=words.names if words else (),
-        kind=query.kind,
-        scopes=scopes,
-        limit=query.limit,
-        list_limit=LIST_ALL,
-        # The keyword and the text stage have at most so many matches.
-        own=2 * query.limit + BY_ITSELF,
-    )
+    signals = _read_signals(index, query, words)
     ranking = signals.ranking if mode in ("auto", "text") else None
     if words is not None:
         results["keyword"] = match_exact(words, signals.phrases, query.limit)
@@ -289,50 +271,53 @@ def search_cascade(
         results |= report_hybrid(fused, pending, query.first if alone else query.limit)
     merged = _apply_past_tasks(index, task, _merge_matches(results, threshold), threshold)
     rule = _adapt_rule(rule, merged, ranking, task)
-    found = CascadeResult(
-        tuple(merged[:limit]), rule.verdict(merged), _reports(results), threshold, rule
-    )
+    matches, verdict = tuple(merged[:limit]), rule.verdict(merged)
+    found = CascadeResult(matches, verdict, _reports(results), threshold, rule)
     if found.verdict is not Verdict.CHOOSE or ranking is None:
         return found
-    ids = _further_ids(signals, merged, nearest, dependencies)
-    entries = index.visible_entries(ids, kind=query.kind, scopes=query.scopes) if ids else {}
-    found = replace(found, further=_further(signals, merged, list(entries.values())))
-    judge_model = (
-        dependencies.judge_model if mode == "auto" else None
-    )  # the other modes are fixed stages, to compare with
-    return (
-        found
-        if judge_model is None
-        else _apply_judge(found, task, merged, judge_model, index.answers)
+    further = _read_further(index, query, signals, merged, nearest, dependencies)
+    found = replace(found, further=further)
+    # The other modes are fixed stages, to compare with.
+    judge_model = dependencies.judge_model if mode == "auto" else None
+    if judge_model is None:
+        return found
+    return _apply_judge(found, task, merged, judge_model, index.answers)
+
+
+def _read_signals(index: Index, query: SearchQuery, words: TaskWords | None) -> Candidates:
+    """Read from the index what the keyword and the text stage need."""
+    return index.candidates(
+        query.task,
+        words.words if words else (),
+        names=words.names if words else (),
+        kind=query.kind,
+        scopes=query.scopes,
+        limit=query.limit,
+        list_limit=LIST_ALL,
+        # The keyword and the text stage have at most so many matches.
+        own=2 * query.limit + BY_ITSELF,
     )
 
 
-def _further_ids(
+def _read_further(
+    index: Index,
+    query: SearchQuery,
     signals: Candidates,
     merged: Sequence[Match],
     nearest: Sequence[int],
     dependencies: SearchDependencies,
-) -> Sequence[int]:
-    """Return what else may be for the task; () where every entry is known.
-
-    nearest: ids of what the embedder finds nearest.
-    """
-    if signals.every is not None:
-        return ()
-    proven = dependencies.proven(LISTED) if dependencies.proven is not None else ()
-    return likely_ids(signals, merged, nearest, proven)
-
-
-def _further(
-    signals: Candidates, merged: Sequence[Match], entries: Sequence[IndexEntry]
 ) -> tuple[IndexEntry, ...]:
     """Return what else may be for the task, the likely ones first.
 
-    entries: of `_further_ids`, in their order.
+    nearest: ids of what the embedder finds nearest.
     """
+    # Then every entry is known.
     if signals.every is not None:
         return further_choices(order_few(signals.every, signals.ranking.weighed), merged, LIST_ALL)
-    return further_choices(entries, merged, max(0, MOST - len(merged)))
+    proven = dependencies.proven(LISTED) if dependencies.proven is not None else ()
+    ids = likely_ids(signals, merged, nearest, proven)
+    entries = index.visible_entries(ids, kind=query.kind, scopes=query.scopes) if ids else {}
+    return further_choices(list(entries.values()), merged, max(0, MOST - len(merged)))
 
 
 def _adapt_rule(

@@ -77,7 +77,4 @@ def _difference(at: int, lines: Sequence[str], words: Sequence[set[str]]) -> tup
 
 def _are_alike(first: set[str], second: set[str]) -> bool:
     # `max`: a text without words is like no other.
-    return len(first & second) >= ALIKE * max(
-        1,
-        min(len(first), len(second)),
-    )
+    return len(first & second) >= ALIKE * max(1, min(len(first), len(second)))

@@ -204,14 +204,7 @@ def _words_scores(fused: FusedRanking, query: SearchQuery) -> dict[int, float]:
         hit.entry.id: bonus
         for hit, bonus in zip(first, sibling_bonus(fused.ranking, query.task, first), strict=True)
     }
-    return {
-        hit.entry.id: hit.score / best
-        + gained.get(
-            hit.entry.id,
-            0.0,
-        )
-        for hit in fused.hits
-    }
+    return {hit.entry.id: hit.score / best + gained.get(hit.entry.id, 0.0) for hit in fused.hits}
 
 
 def reorder_closest(fused: FusedRanking, words: Mapping[int, float]) -> FusedRanking:

@@ -361,14 +361,7 @@ def _query(entry: IndexEntry) -> str:
 
 def _share(other: Match | None, own: Match | None) -> float:
     """Return the other's score as a share of the resource's own on the same words, 0 to 1."""
-    return (
-        min(
-            1.0,
-            other.score / own.score,
-        )
-        if other and own and own.score > 0
-        else 0.0
-    )
+    return min(1.0, other.score / own.score) if other and own and own.score > 0 else 0.0
 
 
 def _named_share(entry: IndexEntry, own: Match, other: Match) -> float:

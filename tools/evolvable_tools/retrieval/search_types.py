@@ -74,7 +74,7 @@ class PendingNeighbours(Protocol):
         """Return the cosines of these resources and the `limit` nearest of all."""
         ...
 
-    def described(
+    def nearest_description(
         self, kind: Kind, scopes: Sequence[str] | None, *, within: float | None = None
     ) -> NearestDescription:
         """Return the resource with the nearest description.

@@ -141,13 +141,7 @@ def parse_candidate(answer: Mapping[str, Any]) -> ReviewCandidate:
         claim=" ".join(answer["claim"].split()),
         evidence=tuple(Citation(**citation) for citation in answer["evidence"]),
         edits=tuple(
-            SkillEdit(
-                **{
-                    **edit,
-                    "op": SkillEditOp(edit["op"]),
-                }
-            )
-            for edit in answer.get("edits", ())
+            SkillEdit(**{**edit, "op": SkillEditOp(edit["op"])}) for edit in answer.get("edits", ())
         ),
         files={file["path"]: file["text"] for file in answer.get("files", ())},
         scope=answer.get("scope", "user"),

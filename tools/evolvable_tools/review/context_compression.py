@@ -52,15 +52,13 @@ PARTS = (
 """The nine parts of a summary, in their order."""
 
 _SIZES: Final = (  # names of the index, lines of a part, characters of a line; the first that fits
-    *(
-        (400, 12, 240),
-        (200, 12, 240),
-        (100, 12, 240),
-        (100, 6, 240),
-        (50, 6, 120),
-        (25, 3, 120),
-        (12, 1, 120),
-    ),
+    (400, 12, 240),
+    (200, 12, 240),
+    (100, 12, 240),
+    (100, 6, 240),
+    (50, 6, 120),
+    (25, 3, 120),
+    (12, 1, 120),
     *((6, 1, 60), (0, 1, 60)),
 )
 
@@ -200,24 +198,12 @@ def compress_history(
     summary = _summary(texts, history[start:])
     assets = _assets(text for _, text in texts)
     if earlier_summary is not None:
-        old, request = (
-            earlier_summary["summary"],
-            earlier_summary["summary"].get(
-                "request",
-                [],
-            )[:1],
-        )
-        summary = {
-            part: [
-                *old.get(part, []),
-                *lines,
-            ]
-            for part, lines in summary.items()
-        }
+        old = earlier_summary["summary"]
+        request = old.get("request", [])[:1]
+        summary = {part: [*old.get(part, []), *lines] for part, lines in summary.items()}
         summary["request"] = [*request, *summary["request"][-2:]]
-        earlier = (
-            files.get(earlier_summary["older"]) if files and earlier_summary["older"] else Assets()
-        )
+        older = earlier_summary["older"]
+        earlier = files.get(older) if files and older else Assets()
         assets = _join_assets(_join_assets(earlier, Assets(**earlier_summary["assets"])), assets)
     level = (earlier_summary["level"] if earlier_summary else 0) + 1
     head, fitting = _fit_summary(level, summary, assets, (max_tokens or MAX_TOKENS) // 4, files)
@@ -386,13 +372,7 @@ def _assets(texts: Iterable[str]) -> Assets:
 
 def _join_assets(older: Assets, newer: Assets) -> Assets:
     """Return what either names, each once, at its last place."""
-    joined = {
-        kind: [
-            *names,
-            *getattr(newer, kind),
-        ]
-        for kind, names in vars(older).items()
-    }
+    joined = {kind: [*names, *getattr(newer, kind)] for kind, names in vars(older).items()}
     return Assets(
         **{kind: list(dict.fromkeys(reversed(names)))[::-1] for kind, names in joined.items()}
     )

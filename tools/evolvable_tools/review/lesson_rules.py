@@ -45,14 +45,7 @@ MAX_TEXT_LINES = 2_000
 
 _TABLE = tomllib.loads(Path(__file__).with_name("lesson_words.toml").read_text("utf-8"))
 _DENIES = re.compile("|".join(_TABLE["denies"]), re.IGNORECASE)
-_SAME = {
-    word: group[0]
-    for group in map(
-        str.split,
-        _TABLE["same"],
-    )
-    for word in group
-}
+_SAME = {word: group[0] for group in map(str.split, _TABLE["same"]) for word in group}
 _SAME_STEM = {stem: first for word, first in _SAME.items() for stem in content_terms(word)}
 _OPPOSITE = [frozenset(pair.split()) for pair in _TABLE["opposite"]]
 _WEAK = frozenset(_TABLE["weak"].split())
@@ -209,10 +202,7 @@ def _forbids_same(left: LineTerms, right: LineTerms) -> bool:
     """
     if left.values and right.values:
         return bool(left.values & right.values)
-    alike = len(left.stems & right.stems) >= SAID_IN_TWO * max(
-        len(left.stems),
-        len(right.stems),
-    )
+    alike = len(left.stems & right.stems) >= SAID_IN_TWO * max(len(left.stems), len(right.stems))
     return alike or not (left.values or right.values)
 
 

@@ -80,14 +80,7 @@ def count_use(library: Library, caller: Caller, session: Session) -> None:
             before, needed = counts.get(key, LineUse()), is_needed(fact, words, names)
             counted[key] = [before.seen + 1, before.needed + needed]
         # Lines of memories that this caller does not see keep their counts.
-        others = {
-            key: [
-                use.seen,
-                use.needed,
-            ]
-            for key, use in counts.items()
-            if key not in counted
-        }
+        others = {key: [use.seen, use.needed] for key, use in counts.items() if key not in counted}
         write_private(home / _FILE, json.dumps(others | counted) + "\n")
 
 
@@ -118,14 +111,7 @@ def unused_drafts(library: Library, caller: Caller, expires: str) -> list[Draft]
         unused = [
             fact for fact in parse_facts(text) if _is_unused(counts.get(_key(ref, fact), LineUse()))
         ]
-        mark = hashlib.sha256(
-            "\n".join(
-                [
-                    str(ref),
-                    *sorted(unused),
-                ]
-            ).encode()
-        ).hexdigest()[:32]
+        mark = hashlib.sha256("\n".join([str(ref), *sorted(unused)]).encode()).hexdigest()[:32]
         if not unused or mark in earlier_marks:
             continue
         number = f"{len(unused)} line{'s' * (len(unused) > 1)}"

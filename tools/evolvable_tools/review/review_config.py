@@ -338,10 +338,7 @@ def budget_left(reviews: Reviews, budget: ReviewBudget, day: str) -> BudgetLeft:
     """Return what a day in UTC may still cost."""
     spent = reviews.spending_of(day)
     calls, tokens = (
-        max(
-            0,
-            budget.calls - spent.calls,
-        ),
+        max(0, budget.calls - spent.calls),
         max(0, budget.tokens - spent.tokens),
     )
     money = (

@@ -328,13 +328,7 @@ def procedures(context: SignalContext) -> Iterator[SessionSignal]:
     found = 0
     for _, group in groupby(context.steps, key=lambda step: step.call.turn):
         done = [step for step in group if step.command and not step.failed and not step.looks]
-        plain = [
-            next(same)
-            for _, same in groupby(
-                done,
-                key=lambda step: step.key,
-            )
-        ]
+        plain = [next(same) for _, same in groupby(done, key=lambda step: step.key)]
         for start in range(len(plain) - SEQUENCE + 1):
             part = plain[start : start + SEQUENCE]
             if len({step.key for step in part}) == SEQUENCE and found < MOST_SEQUENCES:

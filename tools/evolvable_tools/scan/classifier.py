@@ -179,18 +179,11 @@ def features(text: str) -> Iterator[tuple[str, int]]:
         if len(own) > 1:
             yield "", own[1]
         yield (
-            _quote_words(
-                last[0],
-                word,
-            ),
+            _quote_words(last[0], word),
             (last[1] * _PAIR + number) & _MASK,
         )
         yield (
-            _quote_words(
-                before[0],
-                "…",
-                word,
-            ),
+            _quote_words(before[0], "…", word),
             (before[1] * _GAP + number) & _MASK,
         )
         before, last = last, (word, number)

@@ -123,12 +123,7 @@ def _are_harmless_joiners(text: str, run: re.Match[str]) -> bool:
     a script that needs them.
     """
     before, after = (
-        text[
-            max(
-                0,
-                run.start() - 1,
-            ) : run.start()
-        ],
+        text[max(0, run.start() - 1) : run.start()],
         text[run.end() : run.end() + 1],
     )
     if not (before.isalnum() and after.isalnum()):
@@ -236,10 +231,7 @@ def shape_of_text(view: TextView) -> Iterator[Finding]:
         why = "it holds a long text in escapes that nobody can read"
         severity, excerpt = (
             _M if view.is_code else _L,
-            view.excerpt(
-                match.start(),
-                match.end(),
-            ),
+            view.excerpt(match.start(), match.end()),
         )
         yield Finding(
             "shape.escapes", severity, view.path, view.line(match.start()), excerpt, why, _READABLE

@@ -26,14 +26,7 @@ def find_left_out(files: Mapping[str, bytes], left_out: Iterable[str]) -> Iterat
     ]
     # All of them: a stranger who can put one file there can put others before it.
     patterns = sorted(set(map(_pattern, paths)))
-    groups = [
-        patterns[start : start + _AT_ONCE]
-        for start in range(
-            0,
-            len(patterns),
-            _AT_ONCE,
-        )
-    ]
+    groups = [patterns[start : start + _AT_ONCE] for start in range(0, len(patterns), _AT_ONCE)]
     expressions = [re.compile("|".join(group), re.IGNORECASE) for group in groups]
     for path, data in files.items() if expressions else ():
         view = view_of(path, data)

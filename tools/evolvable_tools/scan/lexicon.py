@@ -46,13 +46,7 @@ def _entries() -> tuple[
                 parts = tuple(entry.split("_"))
                 phrases.setdefault(parts[0], []).append((parts[1:], concept))
             elif entry.endswith("*"):
-                stems[entry[:-1]] = _share_set(
-                    stems.get(
-                        entry[:-1],
-                        frozenset(),
-                    )
-                    | {concept}
-                )
+                stems[entry[:-1]] = _share_set(stems.get(entry[:-1], frozenset()) | {concept})
             else:
                 words[entry] = _share_set(words.get(entry, frozenset()) | {concept})
     return words, stems, phrases
@@ -148,11 +142,7 @@ def concepts_of_words(
                 for rest, concept in _PHRASES[word]:
                     # Three characters exclude most phrases before any words are compared; they are
                     # as many as the shortest entry has.
-                    if rest[0][:3] == following[:3] and _continues(
-                        words,
-                        number + 1,
-                        rest,
-                    ):
+                    if rest[0][:3] == following[:3] and _continues(words, number + 1, rest):
                         found.add(concept)
     if not text.isascii() and WIDE.search(text):
         found.update(*map(_UNSPACED.__getitem__, _UNSPACED_ENTRIES.find(text)))

@@ -23,7 +23,10 @@ _PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
 
 # Code points without a shape: soft hyphen, joiners, fillers and marks of direction; then variation
 # selectors, the byte order mark and tags.
-INVISIBLE = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+INVISIBLE = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164"
+)
 _MORE_INVISIBLE = "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
 
 
@@ -79,14 +82,7 @@ def _replace_lookalikes(line: str) -> str:
 
 
 def _replace_if_mixed(word: re.Match[str]) -> str:
-    return (
-        word[0].translate(_LOOKALIKES)
-        if re.search(
-            "[a-zA-Z]",
-            word[0],
-        )
-        else word[0]
-    )
+    return word[0].translate(_LOOKALIKES) if re.search("[a-zA-Z]", word[0]) else word[0]
 
 
 _AROUND = 4
@@ -295,15 +291,7 @@ def _changed_parts(before: TextView, after: TextView) -> tuple[list[Sentence], l
     else:
         divides_old, divides_new = _divides(old), _divides(new)
     start = next(
-        (
-            number
-            for number in range(
-                alike - 1,
-                -1,
-                -1,
-            )
-            if divides_new[number]
-        ),
+        (number for number in range(alike - 1, -1, -1) if divides_new[number]),
         0,
     )
     rest = next(
@@ -534,14 +522,7 @@ def _find_unseen(text: str, lines_before: int) -> Iterator[Sentence]:
         )
     for pattern, part, may_match in _SOURCE_ONLY:
         for match in pattern.finditer(text) if may_match(text) else ():
-            hidden_text = " ".join(
-                _PATTERNS["tag"]
-                .sub(
-                    " ",
-                    match[match.lastindex or 0],
-                )
-                .split()
-            )
+            hidden_text = " ".join(_PATTERNS["tag"].sub(" ", match[match.lastindex or 0]).split())
             if hidden_text:
                 yield Sentence(
                     part, hidden_text, lines_before + text.count("\n", 0, match.start()) + 1

@@ -121,9 +121,15 @@ def read_opencode(database: Path, session: str | None, hasher: Any) -> Iterator[
         # The digest is over the parts and not the file: the database changes with other sessions.
         hasher.update(f"{part} {data}\n".encode("utf-8", "replace"))
         yield {
-            "session": top, "agent": owner if owner != top else None, "cwd": directory, "message_id": message,
-            "message": parse_json(str(of_message)), "id": part, "part": parse_json(str(data)), "at": at,
-        }  # fmt: skip
+            "session": top,
+            "agent": owner if owner != top else None,
+            "cwd": directory,
+            "message_id": message,
+            "message": parse_json(str(of_message)),
+            "id": part,
+            "part": parse_json(str(data)),
+            "at": at,
+        }
 
 
 def _rows(database: Path, session: str | None, query: str) -> list[tuple[Any, ...]]:
@@ -167,9 +173,9 @@ class OpenCodeFormat(TranscriptFormat):
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         part = as_mapping(record.get("part"))
-        return {"role": as_mapping(record.get("message")).get("role"), "content": part.get("text"),} if (
-            part.get("type") == "text"
-        ) else None  # fmt: skip
+        if part.get("type") != "text":
+            return None
+        return {"role": as_mapping(record.get("message")).get("role"), "content": part.get("text")}
 
     def row_of(self, record: Mapping[str, Any]) -> str | None:
         return as_text(record.get("id"))
@@ -217,12 +223,4 @@ def _as_typed(text: str) -> str:
     marks.
     """
     quoted = _WORD_OF_A_SHELL.match(text)
-    return (
-        quoted[1].replace(
-            '\\"',
-            '"',
-        )
-        + text[quoted.end() :]
-        if quoted
-        else text
-    )
+    return quoted[1].replace('\\"', '"') + text[quoted.end() :] if quoted else text

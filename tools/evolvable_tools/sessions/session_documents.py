@@ -161,10 +161,7 @@ class ClineFormat(MessageListFormat):
         )
         # Tools of MCP servers are named SERVER__TOOL there; other tools may print such JSON
         # themselves.
-        if "__" in str(fields.get("name")) and isinstance(
-            answer.get("content"),
-            list,
-        ):
+        if "__" in str(fields.get("name")) and isinstance(answer.get("content"), list):
             failed = answer.get("isError") is True or fields.get("is_error") is True
             fields, content = {**fields, "is_error": failed}, answer["content"]
         return super()._message_result(call, content, fields, base)

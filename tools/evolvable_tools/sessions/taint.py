@@ -130,15 +130,7 @@ def _of_ours(tool: str, arguments: Mapping[str, Any]) -> tuple[Origin, str | Non
 
 def _first(arguments: Mapping[str, Any], *keys: str) -> str | None:
     return next(
-        (
-            arguments[key]
-            for key in keys
-            if isinstance(
-                arguments.get(key),
-                str,
-            )
-            and arguments[key]
-        ),
+        (arguments[key] for key in keys if isinstance(arguments.get(key), str) and arguments[key]),
         None,
     )
 
@@ -357,10 +349,7 @@ def _join_marks(marks: Sequence[tuple[int, int, Origin]]) -> Iterator[tuple[int,
         if now is not None and start <= now[1] + 2:
             now = (
                 now[0],
-                max(
-                    now[1],
-                    end,
-                ),
+                max(now[1], end),
                 now[2] if now[2] in UNTRUSTED else of,
             )
         else:

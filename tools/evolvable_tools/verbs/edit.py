@@ -53,10 +53,7 @@ def copy_resource(library: Library, caller: Caller, source: Ref, target: Ref) ->
     head = library.store.head(source.at(None), caller.scopes)
     files = library.store.files(head, source.version)
     old, new = (
-        main_file(
-            head.kind,
-            head.name,
-        ),
+        main_file(head.kind, head.name),
         main_file(target.kind, target.name),
     )
     main = files.pop(old, None)
@@ -120,113 +117,15 @@ class Updated:
     proposal_id: int | None = None
 
 
-def update_resource(
-    library: Library,
-    caller: Caller,
-    ref: Ref,
-    reason: str,
-    *,
-    files: Mapping[str, str | bytes | None] | None = None,
-    edits: Sequence[TextEdit] = (),
-    expected_version: int | None = None,
-    create: bool = False,
-    copy_of: Ref | None = None,
-    propose: bool = False,
-) -> Updated:
-    """Make a new version from the head by replacing, adding and deleting files, then applying
-    edits.
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a caller asks `update_resource` for."""
 
-    files: path -> new content, None deletes. edits: in order, after the files. create: the resource
-    is new; copy_of: it starts as a copy of this one. propose: nothing is changed yet, a person
-    decides; so it is with what a scan finds in a change by anybody but a person, and with their
-    changes of a memory unless its policy is auto. Without expected_version the change is applied
-    again to the head of that moment; of whole files by an agent or a script what `replace_files`
-    makes. Raises VersionConflict, AlreadyExists, EditConflict, NoSuchFile, InvalidResource with
-    every problem, Frozen, NoSuchResource, InvalidArgument, Unsafe, Refused for a memory that is not
-    theirs to change and for a plugin's resource.
-    """
-    if not (files or edits or copy_of):
-        raise InvalidArgument(
-            "Nothing to change was given.", "Pass files {path: text}, or edits [{path, old, new}]."
-        )
-    if copy_of is not None and not create:
-        raise InvalidArgument("copy_of makes a new resource.", "Pass create=true as well.")
-    _check_version(expected_version)
-    reason, needs_person = (
-        library.redact(reason),
-        approvals.needs_person(library.policies, ref, caller.actor),
-    )
-    deadline, tries = time.monotonic() + RETRY_SECONDS, 0
-    while True:
-        try:
-            head, places = (
-                (None, None) if create else library.latest(_existing_head(library, caller, ref))
-            )
-            check_not_plugins(target := head.ref if head else _new_name(library, ref))
-            base = _check_expected(target, head, expected_version)
-            manifest = library.store.manifest(head) if head else None
-            before: Files = library.store.files_of(manifest) if manifest else {}
-            start = copy_resource(library, caller, copy_of, target) if copy_of else before
-            whole = replace_files(
-                library, caller, head, start, manifest, files or {}, expected_version
-            )
-            after = dict(whole.files)
-            for edit in edits:
-                apply_edit(after, edit, target)
-            warnings = [*whole.remarks, *validate_change(target, before, after, caller.actor)]
-            draft = _Draft(
-                target,
-                head,
-                base,
-                before,
-                after,
-                changed_files(before, after),
-                warnings,
-                manifest,
-                places,
-            )
-            if copy_of:
-                draft = replace(draft, parent=_version_of(library, caller, copy_of))
-            found = approvals.check_change(target, before, after, caller.actor)
-            found = found if head else library.names.add_to(found, target)
-            waits = needs_person or approvals.edit_waits(
-                library, caller, head, before, after, found
-            )
-            if propose or waits or requires_approval(caller, found):
-                return _propose(library, caller, draft, reason, found, by_request=propose)
-            updated = _publish(library, caller, draft, reason, found)
-            note_files(
-                library,
-                caller,
-                updated.ref,
-                (updated.previous_version, updated.version),
-                files or {},
-                whole.files,
-            )
-            return updated
-        except VersionConflict as error:
-            if (
-                error.overlap
-                or expected_version is not None
-                or create
-                or time.monotonic() > deadline
-            ):
-                raise
-            # Of many at once, those that lost some rounds leave the others time to finish theirs.
-            time.sleep(
-                random.uniform(
-                    0,
-                    min(_LONGEST_PAUSE, 0.005 * 2 ** min(tries, 10)),
-                )
-            )
-            tries += 1
-
-
-def _check_version(expected: int | None) -> None:
-    if expected is not None and expected < 0:
-        raise InvalidArgument(
-            f"{expected} is not a version.", "Versions are numbered 1, 2, 3, ...; 0 is none."
-        )
+    files: Mapping[str, str | bytes | None]
+    edits: Sequence[TextEdit]
+    expected_version: int | None
+    create: bool
+    copy_of: Ref | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +145,97 @@ class _Draft:
     manifest: Manifest | None = None
     places: Sequence[Place] | None = None
     parent: Ref | None = None
+
+
+def update_resource(
+    library: Library,
+    caller: Caller,
+    ref: Ref,
+    reason: str,
+    *,
+    files: Mapping[str, str | bytes | None] | None = None,
+    edits: Sequence[TextEdit] = (),
+    expected_version: int | None = None,
+    create: bool = False,
+    copy_of: Ref | None = None,
+    propose: bool = False,
+) -> Updated:
+    """Make a new version from the head: replace, add and delete files, then apply edits.
+
+    files: path -> new content, None deletes. edits: in order, after the files. create: the resource
+    is new; copy_of: it starts as a copy of this one. propose: nothing is changed yet, a person
+    decides; so it is with what a scan finds in a change by anybody but a person, and with their
+    changes of a memory unless its policy is auto. Without expected_version the change is applied
+    again to the head of that moment; of whole files by an agent or a script what `replace_files`
+    makes. Raises VersionConflict, AlreadyExists, EditConflict, NoSuchFile, InvalidResource with
+    every problem, Frozen, NoSuchResource, InvalidArgument, Unsafe, Refused for a memory that is not
+    theirs to change and for a plugin's resource.
+    """
+    if not (files or edits or copy_of):
+        raise InvalidArgument(
+            "Nothing to change was given.", "Pass files {path: text}, or edits [{path, old, new}]."
+        )
+    if copy_of is not None and not create:
+        raise InvalidArgument("copy_of makes a new resource.", "Pass create=true as well.")
+    _check_version(expected_version)
+    change = _Change(files or {}, edits, expected_version, create, copy_of)
+    reason = library.redact(reason)
+    needs_person = approvals.needs_person(library.policies, ref, caller.actor)
+    deadline, tries = time.monotonic() + RETRY_SECONDS, 0
+    while True:
+        try:
+            draft, replaced = _draft_change(library, caller, ref, change)
+            head, before, after = draft.head, draft.before, draft.files
+            found = approvals.check_change(draft.ref, before, after, caller.actor)
+            found = found if head else library.names.add_to(found, draft.ref)
+            waits = needs_person or approvals.edit_waits(
+                library, caller, head, before, after, found
+            )
+            if propose or waits or requires_approval(caller, found):
+                return _propose(library, caller, draft, reason, found, by_request=propose)
+            updated = _publish(library, caller, draft, reason, found)
+            versions = (updated.previous_version, updated.version)
+            note_files(library, caller, updated.ref, versions, change.files, replaced)
+            return updated
+        except VersionConflict as error:
+            is_final = error.overlap or expected_version is not None or create
+            if is_final or time.monotonic() > deadline:
+                raise
+            # Of many at once, those that lost some rounds leave the others time to finish theirs.
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.005 * 2 ** min(tries, 10))))
+            tries += 1
+
+
+def _draft_change(
+    library: Library, caller: Caller, ref: Ref, change: _Change
+) -> tuple[_Draft, Files]:
+    """Return the checked change of the head of this moment, and the files before the edits."""
+    head, places = None, None
+    if not change.create:
+        head, places = library.latest(_existing_head(library, caller, ref))
+    check_not_plugins(target := head.ref if head else _new_name(library, ref))
+    expected, copy_of = change.expected_version, change.copy_of
+    base = _check_expected(target, head, expected)
+    manifest = library.store.manifest(head) if head else None
+    before: Files = library.store.files_of(manifest) if manifest else {}
+    start = copy_resource(library, caller, copy_of, target) if copy_of else before
+    whole = replace_files(library, caller, head, start, manifest, change.files, expected)
+    after = dict(whole.files)
+    for edit in change.edits:
+        apply_edit(after, edit, target)
+    warnings = [*whole.remarks, *validate_change(target, before, after, caller.actor)]
+    changed = changed_files(before, after)
+    draft = _Draft(target, head, base, before, after, changed, warnings, manifest, places)
+    if copy_of:
+        draft = replace(draft, parent=_version_of(library, caller, copy_of))
+    return draft, whole.files
+
+
+def _check_version(expected: int | None) -> None:
+    if expected is not None and expected < 0:
+        raise InvalidArgument(
+            f"{expected} is not a version.", "Versions are numbered 1, 2, 3, ...; 0 is none."
+        )
 
 
 def _version_of(library: Library, caller: Caller, source: Ref) -> Ref:
@@ -534,14 +524,7 @@ def borrowed_from(
     # Comparing with every resource reads their files, so small changes return before it.
     if len(added) <= SHARED * len(lines) or (head is not None and len(added) < MIN_ADDED):
         return None
-    if (
-        head is not None
-        and not authorships(
-            library,
-            [head.id],
-            caller,
-        )[head.id].is_new
-    ):
+    if head is not None and not authorships(library, [head.id], caller)[head.id].is_new:
         return None
     heads = {
         other.id: other for other in library.store.heads() if head is None or other.id != head.id

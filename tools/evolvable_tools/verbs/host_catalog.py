@@ -135,11 +135,7 @@ def is_users(store: Store, user: int, project: int, name: str) -> bool:
     """
     theirs, own = (
         _since(store, project, ""),
-        _since(
-            store,
-            user,
-            f"{name}/",
-        ),
+        _since(store, user, f"{name}/"),
     )
     return own is not None and (theirs is None or own < theirs)
 

@@ -357,13 +357,11 @@ def report_outcome(
         )
     grade, voter = _grade_outcome(library, caller, head.id, version, use)
     reported = ReportedOutcome(
-        *(
-            store.now(),
-            head.id,
-            version,
-            _one_of(Outcome, "outcome", OUTCOMES.get(outcome, outcome)),
-            use_id,
-        ),
+        store.now(),
+        head.id,
+        version,
+        _one_of(Outcome, "outcome", OUTCOMES.get(outcome, outcome)),
+        use_id,
         _one_of(Usage, "usage", usage) if usage is not None else None,
         _short(library, "task_type", task_type, MAX_TASK_TYPE),
         _short(library, "evidence", evidence, 2000),

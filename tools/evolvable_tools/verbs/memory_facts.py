@@ -74,11 +74,7 @@ def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
         raise InvalidArgument("The fact is empty.", "Say it in one line.")
     path = main_file(Kind.MEMORY, name)
     lines, archive = (
-        _lines(
-            files,
-            path,
-            _TITLES[name],
-        ),
+        _lines(files, path, _TITLES[name]),
         _lines(files, ARCHIVE, "# Archive"),
     )
     outcome = "new"
@@ -109,11 +105,7 @@ def retire_facts(files: Files, name: str, facts: Iterable[str]) -> Files:
     """Return the files of a memory without these facts, which go to the archive."""
     path, going = main_file(Kind.MEMORY, name), set(facts)
     lines, archive = (
-        _lines(
-            files,
-            path,
-            _TITLES[name],
-        ),
+        _lines(files, path, _TITLES[name]),
         _lines(files, ARCHIVE, "# Archive"),
     )
     gone = [line for line in lines if _text(line) in going]

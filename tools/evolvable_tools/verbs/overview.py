@@ -216,10 +216,7 @@ def diff_resources(library: Library, caller: Caller, left: Ref, right: Ref) -> C
         sides.append(
             (
                 str(head.ref.at(number)),
-                library.store.manifest(
-                    head,
-                    number,
-                ),
+                library.store.manifest(head, number),
             )
         )
         why = version_authorship(library, head, number, caller).why
@@ -305,14 +302,7 @@ def _directory_difference(
     place, head = str(folder.path / state.directory), state.head
     version = (state.binding.version if state.binding else None) or (head.version if head else None)
     before = str(head.ref.at(version)) if head is not None and version else NOTHING
-    old = (
-        library.store.manifest(
-            head,
-            version,
-        )
-        if head is not None and version
-        else Manifest({})
-    )
+    old = library.store.manifest(head, version) if head is not None and version else Manifest({})
     files = state.reading.files if state.reading else {}
     if state.reading is not None and not files and state.reading.left_out:
         why = "; ".join(

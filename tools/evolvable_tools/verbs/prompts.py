@@ -58,7 +58,7 @@ class Argument:
 class Prompt:
     """A prompt of the library.
 
-    `text` still has its places for arguments; said: why it is not trusted, or ''.
+    text: still with the places for its arguments. untrusted_reason: why it is not trusted, or ''.
     """
 
     ref: Ref
@@ -69,7 +69,10 @@ class Prompt:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether somebody whom the user trusts answers for it; `said` tells who does not."""
+        """Whether somebody whom the user trusts answers for it.
+
+        `untrusted_reason` tells who does not.
+        """
         return not self.untrusted_reason
 
 
@@ -99,13 +102,7 @@ def fill_prompt(library: Library, caller: Caller, name: str, arguments: Mapping[
     """
     found = get_prompt(library, caller, name)
     missing = [
-        a.name
-        for a in found.arguments
-        if a.required
-        and not arguments.get(
-            a.name,
-            "",
-        ).strip()
+        a.name for a in found.arguments if a.required and not arguments.get(a.name, "").strip()
     ]
     if missing:
         takes = ", ".join(a.name + "?" * (not a.required) for a in found.arguments)

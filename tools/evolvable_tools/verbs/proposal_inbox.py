@@ -13,6 +13,7 @@ from evolvable_store import (
     Files,
     Manifest,
     Principal,
+    Transaction,
     added_conflicts,
     blocking_problems,
     find_problems,
@@ -247,10 +248,8 @@ def approve_together(
         session = f", session {candidate.session}" if candidate.session else ""
         evidence += [f"proposal {candidate.id} by {candidate.actor}{session}", candidate.reason]
     contents = _merge_contents(library, caller, found, edited or {}, unseen=seen is None)
-    because, evidence = (
-        reason or "; ".join(dict.fromkeys(candidate.reason for candidate in found)),
-        list(dict.fromkeys(evidence)),
-    )
+    because = reason or "; ".join(dict.fromkeys(candidate.reason for candidate in found))
+    evidence = list(dict.fromkeys(evidence))
     described = _redescribed_refs(library, contents)
     with library.transaction(caller, because, evidence=evidence, sign=True) as tx:
         for ref, (now, files) in contents.items():
@@ -261,6 +260,20 @@ def approve_together(
                 tx.remove(ref, expected_version=now)
         for proposal in found:
             tx.approve(proposal.id, reason)
+    return _finish_approval(library, caller, tx, found, described)
+
+
+def _finish_approval(
+    library: Library,
+    caller: Caller,
+    tx: Transaction,
+    found: Sequence[Proposal],
+    described: set[Ref],
+) -> list[Decided]:
+    """Write what was approved into the folders, and return what became of each proposal.
+
+    described: the resources that got another frontmatter, to compare with others.
+    """
     operation = tx.operation.id if tx.operation else None
     warnings = {
         result.ref: library.checkout([result.ref], created=result.version == 1)
@@ -271,14 +284,7 @@ def approve_together(
         if written.ref in described:
             library.compare_later(caller, written.id)
     return [
-        Decided(
-            p.id,
-            str(p.ref),
-            APPROVED,
-            version[p.ref],
-            operation,
-            warnings.pop(p.ref, []),
-        )
+        Decided(p.id, str(p.ref), APPROVED, version[p.ref], operation, warnings.pop(p.ref, []))
         for p in found
     ]
 

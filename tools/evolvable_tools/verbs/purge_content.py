@@ -161,18 +161,8 @@ def plan_file(library: Library, caller: Caller, ref: Ref, path: str) -> PurgePla
     Raises NoSuchResource, NoSuchVersion, NoSuchFile.
     """
     store = library.store
-    head = store.head_or_none(
-        ref,
-        caller.scopes,
-    ) or store.head(ref.at(None), caller.scopes)
-    numbers = (
-        [ref.version]
-        if ref.version is not None
-        else range(
-            1,
-            head.latest + 1,
-        )
-    )
+    head = store.head_or_none(ref, caller.scopes) or store.head(ref.at(None), caller.scopes)
+    numbers = [ref.version] if ref.version is not None else range(1, head.latest + 1)
     names = {
         entry.sha256
         for number in numbers
@@ -270,13 +260,8 @@ def run_purge(
 ) -> Purged:
     """Do every step of a job. Each can be done again; the job ends with the last."""
     store, done = library.store, Purged(job.kind, list(versions))
-    affected = {
-        head.id
-        for head, _, _ in _places(
-            store,
-            {*job.blobs, *blobs_with(store, job.texts)},
-        )
-    }
+    purged = {*job.blobs, *blobs_with(store, job.texts)}
+    affected = {head.id for head, _, _ in _places(store, purged)}
     store.backend.learned.forget(_purged_whole(store, job))
     store.backend.learned.refuse_texts(text.decode("utf-8", "replace") for text in job.texts)
     # Copies in watched folders first, and synced: a later sync would else import the old bytes
@@ -291,22 +276,28 @@ def run_purge(
     # The index holds words of the purged text; it is built again from what is left.
     _forget_index(library)
     done.files = list(_sweep(store, job))
-    copies, purges = _copies_with(library, job.texts, job.blobs), store.backend.purges
-    done.remains = [
+    done.remains = _list_remains(library, job)
+    # The job stays open while another process may still hold the old bytes in the log of the
+    # database.
+    if not store.backend.purges.finish(job):
+        hint = "another process reads it; close it and run `evolvable care purge --resume`"
+        done.remains.append(f"{store.backend.path}-wal: {hint}")
+    return done
+
+
+def _list_remains(library: Library, job: PurgeJob) -> list[str]:
+    """Return each place that still holds a text or may hold it, and what to do there."""
+    store = library.store
+    copies = _copies_with(library, job.texts, job.blobs)
+    operations = store.backend.purges.operations_with
+    return [
         *_versions_left(library, job),
         *(f"{path}: a watched folder; edit or delete it there" for path in copies),
         *(
             f"operation {operation}: its reason; version hashes cover it"
-            for operation in purges.operations_with(job.texts)
+            for operation in operations(job.texts)
         ),
-        *(
-            f"{path}: {why}"
-            for path, why in _files_with(
-                store,
-                job.texts,
-                job.blobs,
-            )
-        ),
+        *(f"{path}: {why}" for path, why in _files_with(store, job.texts, job.blobs)),
         *(
             f"{path}: it may hold it; delete it or make it again"
             for path in known_copies(store.home)
@@ -316,12 +307,6 @@ def run_purge(
             for remote in _remotes(store)
         ),
     ]
-    # The job stays open while another process may still hold the old bytes in the log of the
-    # database.
-    if not purges.finish(job):
-        hint = "another process reads it; close it and run `evolvable care purge --resume`"
-        done.remains.append(f"{store.backend.path}-wal: {hint}")
-    return done
 
 
 def _versions_left(library: Library, job: PurgeJob) -> Iterator[str]:

@@ -59,14 +59,7 @@ def rebased_content(
     """
     version = (head.version if head else None) or 0
     theirs = library.store.files_of(proposal.manifest)
-    base = (
-        library.store.files(
-            head,
-            proposal.base,
-        )
-        if head is not None and proposal.base
-        else {}
-    )
+    base = library.store.files(head, proposal.base) if head is not None and proposal.base else {}
     if now == base:
         return RebasedContent(version, theirs)
     # A line that is added needs no merge: it is put behind what there is now.

@@ -277,8 +277,8 @@ _READERS: Mapping[str, Callable[..., ImportReport]] = {
 def preview(library: Library, source: Path, form: str, **options: Any) -> Preview:
     """Return what an import of `source` would do, after a scan; nothing changes.
 
-    form: json, zip or folders. options, errors: as in the function of evolvable_store.bundle for
-    that form.
+    form: json, zip or folders. options and what is raised: as in the function of
+    evolvable_store.bundle for that form.
     """
     looking = _Looking(library, accepted=False, waits=True)
 
@@ -324,13 +324,14 @@ def import_archive(
 ) -> ImportSummary:
     """Import folders, a zip, or a JSON archive with its histories.
 
-    form, options, errors: as in `preview`. What a scan refuses is refused with the reasons, what a
-    person is to see first becomes a proposal. accepted: the caller answers for all of it; findings
-    are only told. answer: of a person who was asked; findings of high severity are refused, and so
-    is what changed since it was shown. Where it is not a person who imports, all of it waits in the
-    inbox, as proposals of one session that are decided together. A history cannot be proposed: what
-    a person is to see first is refused with the reasons, and so is the whole JSON archive where it
-    is not a person who imports it. Raises Refused when another than a person accepts or answers.
+    form, options: as in `preview`, which also says what is raised. What a scan refuses is refused
+    with the reasons, what a person is to see first becomes a proposal. accepted: the caller answers
+    for all of it; findings are only told. answer: of a person who was asked; findings of high
+    severity are refused, and so is what changed since it was shown. Where it is not a person who
+    imports, all of it waits in the inbox, as proposals of one session that are decided together. A
+    history cannot be proposed: what a person is to see first is refused with the reasons, and so is
+    the whole JSON archive where it is not a person who imports it. Raises Refused when another than
+    a person accepts or answers.
     """
     if form == "json" and not caller.decides:
         hint = "Tell the user which archive you would import, and go on without it."

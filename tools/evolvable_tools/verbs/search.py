@@ -151,79 +151,74 @@ def find_skill(
     """
     if not 1 <= limit <= MAX_MATCHES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MATCHES}.")
-    dependencies, scopes = dependencies or library.dependencies, scopes or caller.scopes
+    scopes = scopes or caller.scopes
+    dependencies = _complete_dependencies(library, dependencies or library.dependencies)
+    index, most = index_for(library, caller), max(limit, CHOICES)
+    found = retrieval.search_cascade(
+        index, task, kind=kind, scopes=scopes, limit=most, mode=mode, dependencies=dependencies
+    )
+    ids = [match.entry.id for match in found.matches]
+    successes = library.store.backend.evidence.count_successes(ids)
+    # An answer has no room for more, and a judge of a small library chose before.
+    extra = found.further[: retrieval.MOST]
+    authors = authorships(library, [*ids, *(entry.id for entry in extra)], caller)
+    matches, fits = found.matches, found.fits
+    order = _order_matches(library, matches, fits, scopes, authors, successes, task_type)
+    verdict = found.verdict if found.verdict is Verdict.NONE else found.rule.verdict(order)
+    beyond, order = order[limit:], order[:limit]
+    marks = _marks(caller)
+    search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
+    fitting = [match for match in order if match.confidence >= fits]
+    if verdict is Verdict.NONE:
+        fitting = []
+    tried: Mapping[int, PooledVersion] = {}
+    if library.trials is not None:
+        ids = [match.entry.id for match in fitting]
+        tried = library.trials.list_described(library, caller, ids, search)
+    for match in order:
+        author, proof = authors.get(match.entry.id, NOBODYS), successes.get(match.entry.id)
+        _describe(library, scopes, match, author, proof, marks, task_type or "")
+        if match.entry.id in tried:
+            _describe_trial(library, caller, match, tried[match.entry.id], marks)
+    if to_agent:
+        shown = ((match.entry.id, match.version) for match in fitting)
+        record_impressions(library, caller, search, shown)
+    further = _further([*(match.entry for match in beyond), *extra], authors, marks)
+    least = none_below(found.rule.resources)
+    return FoundSkills(search, verdict, order, stages, further, marks.notice, fits, least, limit)
+
+
+def _complete_dependencies(
+    library: Library, dependencies: SearchDependencies
+) -> SearchDependencies:
+    """Return the dependencies with a judge that gets no secret, and with the evidence."""
     # The judge may be a model of a provider, so no secret of a description leaves with the
     # question.
     if dependencies.judge_model is not None:
         dependencies = replace(
             dependencies, judge_model=llm.RedactingModel(dependencies.judge_model, library.redact)
         )
-    dependencies = replace(dependencies, proven=library.store.backend.evidence.most_successful)
-    index = index_for(library, caller)
-    found = retrieval.search_cascade(
-        index,
-        task,
-        kind=kind,
-        scopes=scopes,
-        limit=max(limit, CHOICES),
-        mode=mode,
-        dependencies=dependencies,
-    )
-    successes = library.store.backend.evidence.count_successes(
-        [match.entry.id for match in found.matches]
-    )
-    # An answer has no room for more, and a judge of a small library chose before.
-    extra = found.further[: retrieval.MOST]
-    ids = [
-        *(match.entry.id for match in found.matches),
-        *(entry.id for entry in extra),
-    ]
-    authors = authorships(library, ids, caller)
+    return replace(dependencies, proven=library.store.backend.evidence.most_successful)
+
+
+def _order_matches(
+    library: Library,
+    matches: "Sequence[Match]",
+    fits: float,
+    scopes: Sequence[str],
+    authors: Mapping[int, Authorship],
+    successes: Mapping[int, SuccessCounts],
+    task_type: str | None,
+) -> "list[Match]":
+    """Return the matches in the order of the answer, after their evidence and authors."""
     capped = _capped_resources(library, authors, successes)
-    ranked = (
-        successes
-        if task_type is None
-        else {**successes, **_typed_successes(library, successes, task_type)}
-    )
-    for match in found.matches:
-        _doubt_new(match, authors.get(match.entry.id), found.fits)
-    order = _strangers_last(
-        retrieval.break_ties(found.matches, ranked, scopes, found.fits, capped), authors, found.fits
-    )
-    verdict = found.verdict if found.verdict is Verdict.NONE else found.rule.verdict(order)
-    beyond, order = order[limit:], order[:limit]
-    marks = _marks(caller)
-    search, stages = f"search-{os.urandom(6).hex()}", list(found.stages)
-    fitting = (
-        []
-        if verdict is Verdict.NONE
-        else [match for match in order if match.confidence >= found.fits]
-    )
-    tried: Mapping[int, PooledVersion] = {}
-    if library.trials is not None:
-        tried = library.trials.described(
-            library, caller, [match.entry.id for match in fitting], search
-        )
-    for match in order:
-        author, proof = (
-            authors.get(
-                match.entry.id,
-                NOBODYS,
-            ),
-            successes.get(match.entry.id),
-        )
-        _describe(library, scopes, match, author, proof, marks, task_type or "")
-        if match.entry.id in tried:
-            _describe_trial(library, caller, match, tried[match.entry.id], marks)
-    if to_agent:
-        record_impressions(
-            library, caller, search, ((match.entry.id, match.version) for match in fitting)
-        )
-    further = _further([*(match.entry for match in beyond), *extra], authors, marks)
-    least = none_below(found.rule.resources)
-    return FoundSkills(
-        search, verdict, order, stages, further, marks.notice, found.fits, least, limit
-    )
+    ranked = successes
+    if task_type is not None:
+        ranked = {**successes, **_typed_successes(library, successes, task_type)}
+    for match in matches:
+        _doubt_new(match, authors.get(match.entry.id), fits)
+    ordered = retrieval.break_ties(matches, ranked, scopes, fits, capped)
+    return _strangers_last(ordered, authors, fits)
 
 
 def index_for(library: Library, caller: Caller) -> "Index":

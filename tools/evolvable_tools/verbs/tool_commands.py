@@ -185,8 +185,8 @@ def _is_allowed_keyword(name: object, value: object) -> bool:
     return (
         (
             name == "type"
-            and (value in _TYPES or (texts and bool(value) and set(value) <= set(_TYPES)))
-        )  # type: ignore[call-overload]
+            and (value in _TYPES or (texts and bool(value) and set(value) <= set(_TYPES)))  # type: ignore[call-overload]
+        )
         or (name in _NUMBERS and number and (name != "multipleOf" or value > 0))  # type: ignore[operator]
         or (name in _TEXTS and isinstance(value, str))
         or (name == "enum" and isinstance(value, list) and bool(value))

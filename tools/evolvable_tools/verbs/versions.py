@@ -106,39 +106,36 @@ def resource_history(
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_LIMIT}.")
     store = library.store
     head = store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes)
-    pasts, marks = (
-        store.history(
-            head,
-            limit,
-            below,
-        ),
-        AnswerMarks(caller.actor is not Actor.HUMAN),
-    )
+    marks = AnswerMarks(caller.actor is not Actor.HUMAN)
+    rows = _describe_versions(library, caller, head, limit, below, marks)
+    text = None
+    if from_version is not None or to_version is not None:
+        new = to_version or head.latest
+        old = from_version if from_version is not None else new - 1
+        before = store.manifest(head, old) if old > 0 else Manifest({})
+        text = diff(library, before, store.manifest(head, new), (str(old), str(new)))
+        if marks.on and (marking_reason := _marking_reason(library, caller, head, old, new)):
+            text = marks.block(text, f"diff of {head.ref} from {old} to {new}", marking_reason)
+    return History(str(head.ref), head.version, rows, text, marks.notice)
+
+
+def _describe_versions(
+    library: Library, caller: Caller, head: Head, limit: int, below: int | None, marks: AnswerMarks
+) -> list[PastVersion]:
+    """Return what the history says of each version; marks: of the answer."""
+    store, proposals = library.store, library.store.backend.proposals
+    pasts = store.history(head, limit, below)
     operations = [past.operation.id for past in pasts]
-    proposed = store.backend.proposals.reasons(head.ref, operations)
-    beside = store.backend.proposals.approved_beside(head.ref, operations)
-    own = (
-        {proposal.reason for proposal in store.backend.proposals.about(head.ref)}
-        if beside
-        else set()
-    )
+    proposed = proposals.reasons(head.ref, operations)
+    beside = proposals.approved_beside(head.ref, operations)
+    own = {proposal.reason for proposal in proposals.about(head.ref)} if beside else set()
     rows = []
     for past in pasts:
         number = past.version.number
         parent = store.manifest(head, number - 1) if number > 1 else Manifest({})
         changed = changed_files(parent, store.manifest(head, number))
         operation = past.operation
-        reason = (
-            "; ".join(
-                dict.fromkeys(
-                    proposed.get(
-                        operation.id,
-                        (),
-                    )
-                )
-            )
-            or operation.reason
-        )
+        reason = "; ".join(dict.fromkeys(proposed.get(operation.id, ()))) or operation.reason
         others = [
             (f"proposal {identity} by ", "" if why in own else why)
             for identity, why in beside.get(operation.id, ())
@@ -153,35 +150,13 @@ def resource_history(
         )
         rows.append(
             PastVersion(
-                number,
-                operation.at,
-                operation.actor,
-                reason,
-                operation.id,
-                operation.session,
+                *(number, operation.at, operation.actor, reason, operation.id, operation.session),
                 changed,
                 evidence,
                 *author_fields,
             )
         )
-    text = None
-    if from_version is not None or to_version is not None:
-        new = to_version or head.latest
-        old = from_version if from_version is not None else new - 1
-        before = store.manifest(head, old) if old > 0 else Manifest({})
-        text = diff(
-            library,
-            before,
-            store.manifest(head, new),
-            (str(old), str(new)),
-        )
-        if marks.on and (marking_reason := _marking_reason(library, caller, head, old, new)):
-            text = marks.block(
-                text,
-                f"diff of {head.ref} from {old} to {new}",
-                marking_reason,
-            )
-    return History(str(head.ref), head.version, rows, text, marks.notice)
+    return rows
 
 
 def _is_of(line: str, proposals: Iterable[tuple[str, str]]) -> bool:

@@ -101,14 +101,7 @@ def describe_proposal(
     """
     head = library.store.head_or_none(proposal.ref)
     p, found, sides, blocked = proposal, load_scan(proposal.findings), "", ""
-    before = (
-        library.store.manifest(
-            head,
-            p.base,
-        )
-        if head and p.base
-        else Manifest({})
-    )
+    before = library.store.manifest(head, p.base) if head and p.base else Manifest({})
     after, names, unsaved = p.manifest, (str(p.base), "proposed"), dict[str, bytes]()
     if with_diff and p.state == OPEN:
         try:
@@ -131,17 +124,9 @@ def describe_proposal(
         text = versions.diff(
             library, before, after, names, limit=limit, unsaved=unsaved, context=context
         )
+    now_there = head.version if head else None
     return WaitingProposal(
-        *(
-            p.id,
-            str(p.ref),
-            p.at,
-            p.actor,
-            p.session,
-            p.reason,
-            p.base,
-            head.version if head else None,
-        ),
+        *(p.id, str(p.ref), p.at, p.actor, p.session, p.reason, p.base, now_there),
         changed_files(before, after),
         p.state,
         text,

@@ -261,25 +261,13 @@ def _apply_to_agents(
             raise InvalidEdit(
                 f"{ref} {what}.", "Agents are added once, and changed where they are."
             )
-    owned = skill_owners(make_program(parts.values()))
-    if foreign := sorted(
-        set(edit.skills)
-        - owned.get(
-            edit.other,
-            frozenset(),
-        )
-    ):
+    owned = skill_owners(make_program(parts.values())).get(edit.other, frozenset())
+    if foreign := sorted(set(edit.skills) - owned):
         raise InvalidEdit(
             f"{edit.other} does not own {', '.join(foreign)}.", "Only an owner gives a skill away."
         )
-    cards, remaining = (
-        edit.cards or {},
-        _list_skills(
-            parts,
-            edit.other,
-            without=edit.skills,
-        ),
-    )
+    cards = edit.cards or {}
+    remaining = _list_skills(parts, edit.other, without=edit.skills)
     match edit.op:
         case EditOperation.ADD_AGENT:
             owner = parts[edit.other].main if edit.other != MAIN else None
@@ -288,7 +276,8 @@ def _apply_to_agents(
             )
             _put_part(parts, edit.ref, {AGENT_FILE: data})
         case EditOperation.MERGE_AGENTS:
-            gone, remaining = parts.pop(edit.other), None
+            gone = parts.pop(edit.other)
+            remaining = None
             if edit.ref != MAIN:
                 first_file, second_file = _main(parts[edit.ref]), _main(gone)
                 skills = [

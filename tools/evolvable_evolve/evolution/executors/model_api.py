@@ -232,7 +232,8 @@ def _truncate(text: str) -> str:
 
 
 SYSTEM_PROMPT = """\
-You do one task in a folder of files, with the tools you have. Nobody is there to be asked: decide, and end with your
+You do one task in a folder of files, with the tools you have. \
+Nobody is there to be asked: decide, and end with your
 answer. Whatever else is said after the answer counts as part of it."""
 """The first instructions of every run, with a program and without."""
 

@@ -106,10 +106,7 @@ def _limits(seconds: float) -> ResourceLimits:
         2048 * _MEGABYTE,
         128,
         512,
-        max(
-            1,
-            int(seconds) + 1,
-        ),
+        max(1, int(seconds) + 1),
     )
 
 

@@ -112,12 +112,7 @@ def input_problem(schema: "dict[str, Any]", arguments: object) -> str:
         return f"there is no argument {more[0][:60]}"
     for name, value in arguments.items():
         kind = (
-            properties.get(name, {}).get("type")
-            if isinstance(
-                properties.get(name),
-                dict,
-            )
-            else None
+            properties.get(name, {}).get("type") if isinstance(properties.get(name), dict) else None
         )
         kinds = kind if isinstance(kind, list) else [kind] if kind else []
         if kinds and not any(

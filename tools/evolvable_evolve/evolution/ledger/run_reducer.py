@@ -76,21 +76,9 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
         case "pilot":
             state.pilots += 1
         case "calibrated":
-            state.update(state.base, scores=record["scores"], missing=tuple(record["missing"]))
-            state.frontier = (state.base,)
-            state.estimates, state.measured_at = (
-                read_estimates(record.get("estimates", {})),
-                record.get("at", 0.0),
-            )
+            _take_calibration(state, record)
         case "asked":
-            fields = (
-                record["packet"],
-                record["role"],
-                record["iteration"],
-                record["artifact"],
-                record.get("at", ""),
-            )
-            state.packets[record["packet"]] = AskedQuestion(*fields)
+            _take_question(state, record)
         case "answered":
             _take_answer(state, record)
         case "selected":
@@ -98,9 +86,8 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
         case "structure":
             _decide_structure(state, record)
         case "judge" | "gradient" | "signals":
-            {"judge": state.judges, "gradient": state.gradients, "signals": state.signals}[
-                kind
-            ].append(record)
+            of_kind = {"judge": state.judges, "gradient": state.gradients, "signals": state.signals}
+            of_kind[kind].append(record)
         case "stage":
             state.stages.append(record)
             state.preflight = {**state.preflight, "estimate": record["forecast"]}
@@ -111,12 +98,7 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
         case "screened":
             state.pass_gate("screen", record)
         case "measured":
-            found = {name: tuple(record[name]) for name in ("missing", "fixed", "broken")}
-            state.update(
-                record["candidate"],
-                **{name: record[name] for name in ("scores", "parent_scores")},
-                **found,
-            )
+            _take_comparison(state, record)
         case "decided":
             _decide(state, record)
         case "look":
@@ -125,10 +107,8 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
         case "held" | "allowed":
             (state.held if kind == "held" else state.allowed)[record["candidate"]] = record
         case "verdict":
-            promoted = record["verdict"] == "PROMOTE"
-            state.pass_gate(
-                "promotion", {**record, "iteration": state.iteration, "passed": promoted}
-            )
+            passed = record["verdict"] == "PROMOTE"
+            state.pass_gate("promotion", {**record, "iteration": state.iteration, "passed": passed})
         case "unadopted":
             state.adoption = {**state.adoption, "undone": record["operation"]}
         # The stop is over, and a larger limit holds from here on.
@@ -136,6 +116,30 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             state.stopped = ""
             if "limit" in record:
                 state.settings = {**state.settings, "limit": record["limit"]}
+
+
+def _take_calibration(state: RunState, record: LedgerRecord) -> None:
+    state.update(state.base, scores=record["scores"], missing=tuple(record["missing"]))
+    state.frontier = (state.base,)
+    state.estimates = read_estimates(record.get("estimates", {}))
+    state.measured_at = record.get("at", 0.0)
+
+
+def _take_question(state: RunState, record: LedgerRecord) -> None:
+    state.packets[record["packet"]] = AskedQuestion(
+        record["packet"],
+        record["role"],
+        record["iteration"],
+        record["artifact"],
+        record.get("at", ""),
+    )
+
+
+def _take_comparison(state: RunState, record: LedgerRecord) -> None:
+    """Store the scores of a candidate beside those of its parent."""
+    scores = {name: record[name] for name in ("scores", "parent_scores")}
+    tasks = {name: tuple(record[name]) for name in ("missing", "fixed", "broken")}
+    state.update(record["candidate"], **scores, **tasks)
 
 
 def _check(state: RunState, record: LedgerRecord) -> None:

@@ -309,8 +309,8 @@ class RunState:
         self.spent[purpose] = self.spent.get(purpose, RunSpending()) + spent
 
     def pass_gate(self, gate: str, record: LedgerRecord) -> None:
-        # In the order of GateEntry's fields.
         """Add the decision of a gate."""
+        # In the order of GateEntry's fields.
         entry = (record["iteration"], record["candidate"], gate, record["passed"], record["why"])
         self.gates.append(GateEntry(*entry))
 

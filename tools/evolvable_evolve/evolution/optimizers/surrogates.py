@@ -146,14 +146,7 @@ def grpo_objective(ratio: float, advantage: float, epsilon: float = EPSILON) -> 
 
     J = min(π A, clipped A), where clipped = min(π, 1 + ε) if A >= 0, else max(π, 1 - ε).
     """
-    clipped = (
-        min(
-            ratio,
-            1 + epsilon,
-        )
-        if advantage >= 0
-        else max(ratio, 1 - epsilon)
-    )
+    clipped = min(ratio, 1 + epsilon) if advantage >= 0 else max(ratio, 1 - epsilon)
     return min(ratio * advantage, clipped * advantage)
 
 

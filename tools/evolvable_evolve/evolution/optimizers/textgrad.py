@@ -191,16 +191,7 @@ def _record_gradient(
     texts = "\n".join(text for part in program.parts for text in part.texts.values())
     leaks = run.corpus.leaks(critique, texts)
     variable_ids = {variable.id for variable in variables}
-    chosen = [
-        name
-        for name in dict.fromkeys(
-            map(
-                str,
-                answer["variables"],
-            )
-        )
-        if name in variable_ids
-    ]
+    chosen = [name for name in dict.fromkeys(map(str, answer["variables"])) if name in variable_ids]
     # A critique that names no variable goes to all of them, at their smallest.
     to = chosen or [variable.id for variable in smallest_variables(variables)]
     used = bool(critique) and not leaks

@@ -118,12 +118,7 @@ def _shown_texts(question: ModelQuestion) -> dict[str, str]:
     texts: dict[str, str] = {}
     for example in question.data["evidence"]:
         words = (str(example.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
-        texts[example["task"]] = "\n".join(
-            [
-                texts.get(example["task"], ""),
-                *words,
-            ]
-        )
+        texts[example["task"]] = "\n".join([texts.get(example["task"], ""), *words])
     return texts
 
 
@@ -275,16 +270,7 @@ def _parse_intent(
             or other == name
         ):
             raise InvalidEdit(f"{ascii(other)} cannot be the second resource.", "")
-    tasks = tuple(
-        task
-        for task in dict.fromkeys(
-            map(
-                str,
-                item["tasks"],
-            )
-        )
-        if task in task_ids
-    )
+    tasks = tuple(task for task in dict.fromkeys(map(str, item["tasks"])) if task in task_ids)
     if not tasks:
         raise InvalidEdit("Its tasks are none of those that were shown.", "")
     if all(task in unclear for task in tasks):

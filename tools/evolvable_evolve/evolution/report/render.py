@@ -39,27 +39,14 @@ _MAX_TASKS = 12  # names of tasks in one line
 def render_text(facts: RunFacts) -> str:
     """Return the report as lines for people."""
     answer = [facts.answer] if facts.answer else []
-    lines = [
-        f"Evolution {facts.run} [{facts.label}]",
-        *answer,
-        facts.headline,
-        "",
-    ]
+    lines = [f"Evolution {facts.run} [{facts.label}]", *answer, facts.headline, ""]
     lines += [f"! {warning}" for warning in facts.warnings]
     measured = [
         candidate.validation.mean for candidate in facts.tried if candidate.validation is not None
     ]
     if measured:
         # A score of 1 belongs to the highest bar too.
-        bars = "".join(
-            _BARS[
-                min(
-                    7,
-                    int(value * 8),
-                )
-            ]
-            for value in measured
-        )
+        bars = "".join(_BARS[min(7, int(value * 8))] for value in measured)
         lines.append(f"Validation, from 0 to 1: {bars}")
     lines += [*map(_candidate_line, facts.tried), ""]
     lines += [f"Optimizer: {facts.optimizer}."] if facts.diagnosis else []
@@ -88,18 +75,12 @@ def render_text(facts: RunFacts) -> str:
     lines += _change_lines(facts)
     lines += _round_cost_lines(facts)
     lines += solution_table.table_lines(facts.rounds)
-    lines += (
-        solution_table.aligned_lines(grade_table.grade_cells(facts.grades), 2)
-        if facts.grades
-        else []
-    )
+    if facts.grades:
+        lines += solution_table.aligned_lines(grade_table.grade_cells(facts.grades), 2)
     # All refusals, because people look for what a gate had against a candidate.
     bill, refused = facts.bill, [gate for gate in facts.gates if not gate["passed"]]
-    took = (
-        f"{bill['trials']:,} trials ({bill['cached']:,} cached), {bill['tokens']:,} tokens, "
-        f"{format_price(bill)}"
-    )
-    lines.append(f"Took {took}.")
+    trials = f"{bill['trials']:,} trials ({bill['cached']:,} cached)"
+    lines.append(f"Took {trials}, {bill['tokens']:,} tokens, {format_price(bill)}.")
     if refused:
         lines += ["", "Refused by a gate:"]
         lines += [f"  {gate['candidate'] or '-'} {gate['gate']}: {gate['why']}" for gate in refused]
@@ -280,15 +261,7 @@ def _candidate_section(candidate: CandidateFacts) -> Node:
 
 def _diff_lines(text: str) -> Node:
     kinds = {"+": "added", "-": "taken", "@": "place"}
-    return [
-        span(
-            class_=kinds.get(
-                line[:1],
-                "",
-            )
-        )[f"{line}\n"]
-        for line in text.split("\n")
-    ]
+    return [span(class_=kinds.get(line[:1], ""))[f"{line}\n"] for line in text.split("\n")]
 
 
 def _diagnosis(facts: RunFacts) -> Node:

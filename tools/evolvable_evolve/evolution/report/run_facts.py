@@ -21,6 +21,7 @@ from evolvable_evolve.evolution.ledger import (
 from evolvable_evolve.evolution.report.grade_table import GradeRow, collect_grades
 from evolvable_evolve.evolution.report.round_diagnosis import RoundDiagnosis, collect_diagnosis
 from evolvable_evolve.evolution.report.solution_table import (
+    RoundCost,
     SolutionRow,
     places_of_run,
     round_costs,
@@ -46,28 +47,24 @@ def _describe_calibration(record: LedgerRecord) -> str:
 
 _OPTIONS = (
     *("brain", "mode", "optimizer", "iterations", "judge", "parent", "admit", "frontier"),
-    *(
-        "repeats",
-        "test_repeats",
-        "fail_below",
-        "concurrency",
-        "trials",
-        "open_above",
-        "stalls",
-        "screen_above",
-    ),
-    *(
-        "samples",
-        "rejections",
-        "test_alpha",
-        "least_gain",
-        "cost_rise",
-        "coverage",
-        "stale_hours",
-        "target",
-        "batch",
-        "edits",
-    ),
+    "repeats",
+    "test_repeats",
+    "fail_below",
+    "concurrency",
+    "trials",
+    "open_above",
+    "stalls",
+    "screen_above",
+    "samples",
+    "rejections",
+    "test_alpha",
+    "least_gain",
+    "cost_rise",
+    "coverage",
+    "stale_hours",
+    "target",
+    "batch",
+    "edits",
 )
 """Settings with an option of the same name; the option of `fail_below` has another."""
 
@@ -319,42 +316,32 @@ def collect_facts(
     """
     clean = redactor or Redactor()
     names = {digest: candidate.name for digest, candidate in state.candidates.items()}
-    diffs = {
-        record["candidate"]: record.get("diff") for record in records if record["type"] == "built"
-    }
     finalist = str(state.verdict.get("candidate") or state.best)
-    rounds, verdict = rounds_of_run(state, records, finalist), state.verdict
-    if costs := round_costs(rounds, names.get(finalist, "")):
-        verdict = {**verdict, "rounds": [asdict(cost) for cost in costs]}
-    sizes = dict(Counter(split for split, _ in state.tasks.values()))
-    # The sealed tasks are in the verdict alone.
-    if sealed := len(state.verdict.get("base", {})):
-        sizes[str(Split.TEST)] = sealed
+    best = names.get(finalist, "")
+    rounds = rounds_of_run(state, records, finalist)
     arms = {
         name: mean_interval(state.verdict.get(name)) for name in ("base", "finalist", "no_skill")
     }
     of_judges = [judge["warning"] for judge in state.judges if judge["warning"]]
+    is_search = state.settings.get("purpose") != "measure"
     return RunFacts(
         run=state.run,
         label=state.label,
         phase=str(state.phase),
-        headline=headline(state, names.get(finalist, "")),
+        headline=headline(state, best),
         answer=verdict_line(state, records),
         ruling=str(state.verdict.get("verdict", "")),
-        best=names.get(finalist, ""),
+        best=best,
         exploratory=state.exploratory,
         warnings=[*state.preflight.get("warnings", ()), *dict.fromkeys(of_judges)],
-        tasks=sizes,
-        tried=[
-            _candidate_facts(folder, candidate, names, diffs.get(candidate.digest), clean)
-            for candidate in state.candidates.values()
-        ],
+        tasks=_count_tasks(state),
+        tried=_collect_candidates(folder, state, records, names, clean),
         frontier=[names[digest] for digest in state.frontier],
         base_again=mean_interval(state.calibration.get("again")),
         no_skill=mean_interval(state.calibration.get("no_skill")),
         mde=state.calibration.get("mde"),
         test={name: interval for name, interval in arms.items() if interval is not None} or None,
-        verdict={key: value for key, value in verdict.items() if key not in _OMITTED_FIELDS},
+        verdict=_describe_verdict(state, round_costs(rounds, best)),
         heat=_category_scores(state),
         flips=_task_changes(state, finalist, records, clean),
         test_changes={change: len(tasks) for change, tasks in changed_test_tasks(state).items()},
@@ -363,27 +350,50 @@ def collect_facts(
         ),
         spent={purpose: spent.to_json() for purpose, spent in sorted(state.spent.items())},
         bill=state.bill.to_json(),
-        gates=[
-            asdict(gate)
-            | {
-                "candidate": names.get(
-                    gate.candidate,
-                    "",
-                )
-            }
-            for gate in state.gates
-        ],
+        gates=[asdict(gate) | {"candidate": names.get(gate.candidate, "")} for gate in state.gates],
         adoption={key: value for key, value in state.adoption.items() if key != "type"},
         provenance=collect_provenance(state, finalist),
-        optimizer=str(state.settings.get("optimizer", ""))
-        if state.settings.get("purpose") != "measure"
-        else "",
+        optimizer=str(state.settings.get("optimizer", "")) if is_search else "",
         diagnosis=[
             _redact_diagnosis(diagnosis, clean) for diagnosis in collect_diagnosis(folder, state)
         ],
         rounds=rounds,
         grades=collect_grades(records, *places_of_run(state, finalist)),
     )
+
+
+def _collect_candidates(
+    folder: RunDirectory,
+    state: RunState,
+    records: Sequence[LedgerRecord],
+    names: Mapping[str, str],
+    redactor: Redactor,
+) -> list[CandidateFacts]:
+    """Return the facts of all candidates that were tried."""
+    diffs = {
+        record["candidate"]: record.get("diff") for record in records if record["type"] == "built"
+    }
+    return [
+        _candidate_facts(folder, candidate, names, diffs.get(candidate.digest), redactor)
+        for candidate in state.candidates.values()
+    ]
+
+
+def _count_tasks(state: RunState) -> dict[str, int]:
+    """Return the number of tasks of each split."""
+    sizes = dict(Counter(split for split, _ in state.tasks.values()))
+    # The sealed tasks are in the verdict alone.
+    if sealed := len(state.verdict.get("base", {})):
+        sizes[str(Split.TEST)] = sealed
+    return sizes
+
+
+def _describe_verdict(state: RunState, costs: Sequence[RoundCost]) -> dict[str, Any]:
+    """Return the fields of the verdict that a report shows, with the costs of rounds."""
+    verdict = state.verdict
+    if costs:
+        verdict = {**verdict, "rounds": [asdict(cost) for cost in costs]}
+    return {key: value for key, value in verdict.items() if key not in _OMITTED_FIELDS}
 
 
 # These map test tasks to scores, and no report names a test task.

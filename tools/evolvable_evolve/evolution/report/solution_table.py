@@ -285,16 +285,7 @@ def table_cells(rows: Sequence[SolutionRow]) -> list[list[str]]:
             ]
         )
     # The first five columns and the costs are for every kind of task.
-    left_out = (
-        set()
-        if code
-        else set(
-            range(
-                5,
-                5 + len(CodeOutcome) + 3,
-            )
-        )
-    )
+    left_out = set() if code else set(range(5, 5 + len(CodeOutcome) + 3))
     return [[cell for at, cell in enumerate(line) if at not in left_out] for line in cells]
 
 

@@ -113,17 +113,7 @@ def special_files(folder: str, names: list[str]) -> set[str]:
     """Return the names that are neither file, folder nor link: reading a pipe would wait, and no
     scorer needs one.
     """
-    kinds = {
-        name: stat.S_IFMT(
-            os.lstat(
-                os.path.join(
-                    folder,
-                    name,
-                )
-            ).st_mode
-        )
-        for name in names
-    }
+    kinds = {name: stat.S_IFMT(os.lstat(os.path.join(folder, name)).st_mode) for name in names}
     return {
         name
         for name, kind in kinds.items()

@@ -109,14 +109,7 @@ def parse_answer(text: str) -> ParsedAnswer:
         # A letter that is no factor belongs to the words.
         left += [rest[end : found.start()], unknown]
         end = found.end()
-    words = _WORD.findall(
-        " ".join(
-            [
-                *left,
-                rest[end:],
-            ]
-        ).casefold()
-    )
+    words = _WORD.findall(" ".join([*left, rest[end:]]).casefold())
     content_words = tuple(
         word for word in words if word not in _FILLERS and word not in _CURRENCIES
     )
@@ -161,14 +154,7 @@ def _quantity(found: re.Match[str], following: str) -> tuple[Quantity, str]:
     """Return the quantity, and the letter after it where that is no factor."""
     sign = (found["currency"] or found["late"] or "").strip()
     after = re.match(r"\s?([a-z]+|[€£¥])", following)
-    currency = _CURRENCIES.get(sign) or (
-        _CURRENCIES.get(
-            after[1],
-            "",
-        )
-        if after
-        else ""
-    )
+    currency = _CURRENCIES.get(sign) or (_CURRENCIES.get(after[1], "") if after else "")
     letter, word = found["letter"] or "", (found["factor"] or found["named"] or "").lower()
     # With a currency sign the letter's case does not matter: $5m is five million.
     power = _LETTERS.get(letter.upper() if sign else letter, 0) + _POWERS.get(
@@ -380,12 +366,7 @@ def find_numbers(text: str) -> list[Number]:
     plain = text.replace("\u2212", "-").replace(",", "")
     found = []
     for match in _OFFICEQA_NUMBER.finditer(plain):
-        around = plain[
-            max(
-                0,
-                match.start() - _AROUND,
-            ) : match.end() + _AROUND
-        ].lower()
+        around = plain[max(0, match.start() - _AROUND) : match.end() + _AROUND].lower()
         written = match[0]
         found.append(
             (float(written.rstrip("%")), around, written.endswith("%"), written.startswith("-"))

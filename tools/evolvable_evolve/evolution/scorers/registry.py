@@ -487,11 +487,7 @@ def _binary(right: bool, what: str) -> Score:
 _PURE_SCORERS: Mapping[
     str,
     Callable[
-        [
-            Task,
-            str,
-            Mapping[str, Any],
-        ],
+        [Task, str, Mapping[str, Any]],
         Score,
     ],
 ] = {

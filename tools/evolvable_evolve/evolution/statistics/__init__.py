@@ -1,8 +1,8 @@
 """Statistics of paired trials: exact tests, intervals, what a design could detect, what a look
 costs. No numpy.
 
-Begin with `decide_verdict` over `PairedScores`. `power_band` says what a design could detect,
-`alpha_for_look` what one more look costs.
+Begin with `PairedScores` and `Ruling`, the verdict on them. `power_band` says what a design could
+detect, `alpha_for_look` what one more look costs.
 """
 
 from evolvable_store import late_names

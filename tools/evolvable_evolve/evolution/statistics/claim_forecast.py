@@ -215,10 +215,7 @@ def _finish(
         for at, kind in enumerate(kinds):
             for arm, passes in zip(arms, kind, strict=True):
                 # Noise turns a result around.
-                arm.setdefault(
-                    str(at),
-                    [],
-                ).append(float(bool(passes) != (rng.random() < noise)))
+                arm.setdefault(str(at), []).append(float(bool(passes) != (rng.random() < noise)))
         decision = decide_stage(arms[0], arms[1], now, stages, len(kinds))
         if decision.answer is not None:
             return decision.answer, now

@@ -98,13 +98,7 @@ def decide_stage(
     limit of helps and of harms, below SIDE_ALPHA where several comparisons are made at once.
     """
     test, level = label_test(before, after), stage_level(stage, stages)
-    p, p_worse = (
-        min(
-            1.0,
-            p_value * SIDE_ALPHA / level,
-        )
-        for p_value in (test.p, test.p_worse)
-    )
+    p, p_worse = (min(1.0, p_value * SIDE_ALPHA / level) for p_value in (test.p, test.p_worse))
     answer: TryAnswer | None = None
     if p <= alpha and test.net >= MIN_NET - _CLOSE:
         answer = TryAnswer.HELPS

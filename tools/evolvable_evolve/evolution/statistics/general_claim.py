@@ -103,18 +103,7 @@ def _least_ahead(changed: int) -> int:
     """
     tail, least = 0, changed + 1
     # The tail grows by one outcome as long as it stays within alpha.
-    while (
-        least > 0
-        and (
-            tail
-            + comb(
-                changed,
-                least - 1,
-            )
-        )
-        / 2**changed
-        <= GENERAL_ALPHA
-    ):
+    while least > 0 and (tail + comb(changed, least - 1)) / 2**changed <= GENERAL_ALPHA:
         least -= 1
         tail += comb(changed, least)
     return least

@@ -213,15 +213,7 @@ def _drawn_interval(
 ) -> tuple[float, float]:
     chance = random.Random(seed)
     resamples = min(RESAMPLES, max(_MIN_RESAMPLES, _BOOTSTRAP_DRAWS // len(values)))
-    drawn = sorted(
-        of(
-            chance.choices(
-                values,
-                k=len(values),
-            )
-        )
-        for _ in range(resamples)
-    )
+    drawn = sorted(of(chance.choices(values, k=len(values))) for _ in range(resamples))
     tail = (1 - LEVEL) / 2
     last = len(drawn) - 1
     return drawn[round(tail * last)], drawn[round((1 - tail) * last)]

@@ -120,11 +120,7 @@ def _part_sums(pooled: tuple[int, ...], size: int) -> Counter[int]:
         )
         return Counter(
             {
-                k * high + (size - k) * low: comb(ones, k)
-                * comb(
-                    len(pooled) - ones,
-                    size - k,
-                )
+                k * high + (size - k) * low: comb(ones, k) * comb(len(pooled) - ones, size - k)
                 for k in counts
             }
         )

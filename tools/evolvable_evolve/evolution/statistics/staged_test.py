@@ -118,10 +118,7 @@ class StagedResult:
     def interval(self) -> tuple[float, float]:
         """The repeated 95 % interval of the gain, which holds at whatever stage the test ended."""
         width = _REPEATED_95 / math.sqrt(max(self.share, 1e-9)) * self.error
-        return max(
-            -1.0,
-            self.gain - width,
-        ), min(1.0, self.gain + width)
+        return max(-1.0, self.gain - width), min(1.0, self.gain + width)
 
 
 Group = Sequence[float]
@@ -181,16 +178,7 @@ def _whole_steps(sums: Sequence[float]) -> list[int]:
     # Rounding errors of the sums would hide a common step.
     stepped = to_lattice([round(value, 9) for value in sums])
     # A finer step makes the packed numbers long, and the count slow.
-    if (
-        stepped is not None
-        and max(
-            map(
-                abs,
-                stepped[1],
-            )
-        )
-        <= 4 * _GRID
-    ):
+    if stepped is not None and max(map(abs, stepped[1])) <= 4 * _GRID:
         return list(stepped[1])
     step = max(map(abs, sums)) / _GRID
     return [round(value / step) for value in sums]
@@ -424,10 +412,7 @@ class MissingTrials:
     def p(self) -> float:
         """The one-sided exact p-value of one arm missing more than the other, for the worse arm."""
         more, fewer = (
-            max(
-                self.base,
-                self.finalist,
-            ),
+            max(self.base, self.finalist),
             min(self.base, self.finalist),
         )
         return missing_p_value(fewer, more, self.each)
@@ -492,13 +477,7 @@ def _exchanged_sums(pooled: Sequence[Fraction], taken: int) -> dict[Fraction, in
         # From large to small, so that no value is chosen twice.
         for size in range(taken, 0, -1):
             for total, count in ways[size - 1].items():
-                ways[size][total + value] = (
-                    ways[size].get(
-                        total + value,
-                        0,
-                    )
-                    + count
-                )
+                ways[size][total + value] = ways[size].get(total + value, 0) + count
     left, every = len(pooled) - taken, sum(pooled, Fraction(0))
     return {total / taken - (every - total) / left: count for total, count in ways[taken].items()}
 
@@ -520,13 +499,7 @@ def _share_at_least(tables: Sequence[Mapping[Fraction, int]], seen: Fraction) ->
         longer: dict[int, int] = {}
         for total, ways in sums.items():
             for step, count in steps.items():
-                longer[total + step] = (
-                    longer.get(
-                        total + step,
-                        0,
-                    )
-                    + ways * count
-                )
+                longer[total + step] = longer.get(total + step, 0) + ways * count
         sums = longer
     least = math.floor(seen * scale)
     return float(

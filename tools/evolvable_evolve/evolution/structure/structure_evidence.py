@@ -113,7 +113,7 @@ class PairRow:
 class Misassignment:
     """Traces of `agent` that `better` should have done.
 
-    skills: used in them. task_types: theirs.
+    task_types: those of the traces.
     """
 
     agent: str
@@ -152,10 +152,7 @@ class StructureSummary:
         found = []
         for skill in sorted(self.owned.get(agent, frozenset()) & self.movable):
             uses, repaired = (
-                self.uses.get(
-                    skill,
-                    {},
-                ),
+                self.uses.get(skill, {}),
                 self.repaired.get(skill, ()),
             )
             here = sum(count for task_type, count in uses.items() if task_type in type_set)

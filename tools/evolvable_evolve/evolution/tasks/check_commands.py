@@ -41,9 +41,10 @@ _STEERING = re.compile(
 # With one of these a program lists, shows, opens or edits, and ends with 0 whatever the work is
 # like.
 _SHOWING = """
---version -V --help -h --collect-only --co --list --list-tests --listTests --no-run --dry-run --fixtures --markers
---setup-plan --setup-only --cache-show --notest --show-only --showConfig --init --ui --trace --pdb --inspect-brk
---clearCache --print-config --exit-zero -DskipTests -DskipTests=true -Dmaven.test.skip=true
+--version -V --help -h --collect-only --co --list --list-tests --listTests --no-run --dry-run
+--fixtures --markers --setup-plan --setup-only --cache-show --notest --show-only --showConfig --init
+--ui --trace --pdb --inspect-brk --clearCache --print-config --exit-zero -DskipTests
+-DskipTests=true -Dmaven.test.skip=true
 """
 _NO_CHECK = frozenset(_SHOWING.split()) | {"-k"}  # which may choose no test
 _NO_CHECK_OF = {
@@ -263,14 +264,7 @@ class _Reader:
     def _check(self, words: list[str]) -> bool:
         if words[0] in ("time", "nice", "env") and len(words) > 1:
             return self._take(words[1:])
-        if (
-            words[0] == "timeout"
-            and len(words) > 2
-            and re.fullmatch(
-                r"[\d.]+[smh]?",
-                words[1],
-            )
-        ):
+        if words[0] == "timeout" and len(words) > 2 and re.fullmatch(r"[\d.]+[smh]?", words[1]):
             return self._take(words[2:])
         inner = _run_by(words)
         inner_words = tuple(self._inside(word) for word in words)
@@ -296,18 +290,7 @@ class _Reader:
         shell_line = program in ("sh", "bash", "zsh") and any(
             re.fullmatch(r"-[a-z]*c", word) for word in inner[1:]
         )
-        if (
-            "/" in program
-            or shell_line
-            or not is_check(
-                _join_words(
-                    [
-                        program,
-                        *inner[1:],
-                    ]
-                )
-            )
-        ):
+        if "/" in program or shell_line or not is_check(_join_words([program, *inner[1:]])):
             return False
         self._steps.append(inner_words)
         return True
@@ -363,14 +346,7 @@ def _run_by(words: Sequence[str]) -> Sequence[str]:
         else ()
     )
     if compose and compose[0] in _COMPOSE:
-        rest = [
-            at
-            for at, word in enumerate(
-                compose[1:],
-                1,
-            )
-            if not word.startswith("-")
-        ][:1]
+        rest = [at for at, word in enumerate(compose[1:], 1) if not word.startswith("-")][:1]
         return compose[rest[0] + 1 :] if rest else ()
     inner = next((words[count:] for count in (2, 1) if " ".join(words[:count]) in _RUNNERS), words)
     while inner and inner is not words and inner[0] in _RUN_OPTIONS:

@@ -89,19 +89,9 @@ def approval_digest(taskset: TaskSet) -> str:
     of the task set.
     """
     # With the program's bytes: a replaced interpreter is not what the person approved.
-    commands = [
-        [
-            list(command),
-            *program_of(command[0]),
-        ]
-        for command in list_commands(taskset)
-    ]
+    commands = [[list(command), *program_of(command[0])] for command in list_commands(taskset)]
     files = [
-        [
-            path,
-            hashlib.sha256(data).hexdigest(),
-        ]
-        for path, data in sorted(taskset.files.items())
+        [path, hashlib.sha256(data).hexdigest()] for path, data in sorted(taskset.files.items())
     ]
     return hashlib.sha256(json.dumps([taskset.digest, files, commands]).encode()).hexdigest()
 
@@ -394,14 +384,7 @@ def render_splits(taskset: TaskSet) -> dict[str, bytes]:
     changed = {}
     for path, record in _folder_records(taskset).items():
         if is_unassigned(record):
-            assigned = record | {
-                "split": splits[
-                    record.get(
-                        "id",
-                        path.split("/")[1],
-                    )
-                ]
-            }
+            assigned = record | {"split": splits[record.get("id", path.split("/")[1])]}
             changed[path] = (json.dumps(assigned, ensure_ascii=False, indent=1) + "\n").encode()
     return changed
 

@@ -67,12 +67,7 @@ class TaskOpening:
             texts[0],
             texts[1],
             texts[2],
-            tuple(
-                map(
-                    str,
-                    record["program"],
-                )
-            ),
+            tuple(map(str, record["program"])),
             sketches,
             state,
         )

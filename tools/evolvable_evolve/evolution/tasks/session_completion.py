@@ -109,10 +109,7 @@ def _other_answers(task: JudgedTask, tasks: Sequence[JudgedTask]) -> Iterator[st
     """Yield the good answers to prompts that ask for something else: here they are wrong."""
     own, own_answers = (
         TextSketch.of(task.task.prompt),
-        {
-            *task.good,
-            *task.bad,
-        },
+        {*task.good, *task.bad},
     )
     for other in tasks:
         if other is not task and not own.is_near(TextSketch.of(other.task.prompt)):

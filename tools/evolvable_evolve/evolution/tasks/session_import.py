@@ -76,11 +76,14 @@ MAX_TREE_FILES, MAX_TREE_BYTES = 5_000, 8 * 2**20
 
 _ABOUT = """---
 name: {name}
-description: Tasks that were found in finished sessions, each with the check that showed the work to be right.
+description: Tasks that were found in finished sessions, \
+each with the check that showed the work to be right.
 ---
 
-Made by `evolvable evolve taskset from-sessions`. A task has the prompt that a person typed and the files as they
-were. Its check failed before the work and passed after it, or the person corrected the answer and accepted the next
+Made by `evolvable evolve taskset from-sessions`. \
+A task has the prompt that a person typed and the files as they
+were. Its check failed before the work and passed after it, \
+or the person corrected the answer and accepted the next
 one.
 """
 
@@ -237,11 +240,7 @@ def read_trees(
         begun = next((commit.id for commit in commits if commit.at <= session.started), "")
     limits = (MAX_TREE_FILES, MAX_TREE_BYTES)
     tree = commit_files(folder, begun, *limits) if begun else None
-    return tree or {}, commit_files(
-        folder,
-        own.id,
-        *limits,
-    ) if own and tree is not None else None
+    return tree or {}, commit_files(folder, own.id, *limits) if own and tree is not None else None
 
 
 def sessions_behind_proposals(
@@ -330,16 +329,7 @@ def _add(
     # A person's file may lack its last line break.
     lines += b"\n" if lines and not lines.endswith(b"\n") else b""
     now = {**head, **draft.files, **files, LINES: lines + line.encode() + b"\n"}
-    if (
-        len(now) > MAX_FILES
-        or sum(
-            map(
-                len,
-                now.values(),
-            )
-        )
-        > MAX_RESOURCE
-    ):
+    if len(now) > MAX_FILES or sum(map(len, now.values())) > MAX_RESOURCE:
         draft.left_out["the task set is full"] += 1
         return
     # Each task is read at once: one that is no task must not spoil the whole set.

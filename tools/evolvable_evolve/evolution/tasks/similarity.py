@@ -25,8 +25,8 @@ MIN_WORDS = 8
 
 # A "please" more or less makes no other task.
 _COURTESY = """
-please pls plz kindly hi hello hey dear thanks thank can could would will you me us now just the a an bitte danke svp
-favor favore merci gracias grazie obrigado obrigada пожалуйста спасибо
+please pls plz kindly hi hello hey dear thanks thank can could would will you me us now just the a
+an bitte danke svp favor favore merci gracias grazie obrigado obrigada пожалуйста спасибо
 """
 _COURTESY_WORDS = frozenset(_COURTESY.split())
 _SKETCH = 96  # hashes of a text's triples; enough to distinguish .8 from .6

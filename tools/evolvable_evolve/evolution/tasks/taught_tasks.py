@@ -77,10 +77,7 @@ class SkillCopies:
             return True
         text_lines = {line.strip() for line in data.decode("utf-8", "replace").splitlines()}
         share, least = _COPIED
-        return len(self.lines & text_lines) >= max(
-            least,
-            share * len(self.lines),
-        )
+        return len(self.lines & text_lines) >= max(least, share * len(self.lines))
 
 
 def find_taught(

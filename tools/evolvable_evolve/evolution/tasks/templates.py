@@ -39,14 +39,16 @@ _LOWEST = 8  # triples of a text by which near ones are looked for
 
 _MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 _NUMBER_WORDS = """
-two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
-twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million
+two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand
+million
 """
 # Words that texts of any kind share, in several languages.
 _COMMON = """
-a an and are as at be but by can did do does for from had has have how i if in is it its me my no not of on or our
-please so that the their them then there these they this those to up was we were what when where which who whom whose
-why will with would you your der die das und ist ein eine zu in von mit le la les un une de du des et el los las en y
+a an and are as at be but by can did do does for from had has have how i if in is it its me my no
+not of on or our please so that the their them then there these they this those to up was we were
+what when where which who whom whose why will with would you your der die das und ist ein eine zu in
+von mit le la les un une de du des et el los las en y
 """
 _NUMBERS, _STOP = frozenset(_NUMBER_WORDS.split()), frozenset(_COMMON.split())
 # case; single characters of Chinese, Japanese and Korean; words. In this order: addresses of the
@@ -56,11 +58,14 @@ _TOKEN = re.compile(
     (?P<masked>
         https?://\S+ | [\w.+-]+@[\w-]+(?:\.[\w-]+)+
       | (?<!\w)["“«„][^"”»“\n]{{1,40}}["”»“] | (?<!\w)'[^'\n]{{1,40}}'(?!\w) | `[^`\n]{{1,60}}`
-      | (?:~|\.{{1,2}})?/(?:[\w.@+-]+/)*[\w.@+-]+ | [\w.@+-]+(?:/[\w.@+-]+){{2,}}/? | [\w@+-]+/[\w.@+-]*\.\w+
+      | (?:~|\.{{1,2}})?/(?:[\w.@+-]+/)*[\w.@+-]+ | [\w.@+-]+(?:/[\w.@+-]+){{2,}}/?
+      | [\w@+-]+/[\w.@+-]*\.\w+
       | \d{{1,4}}[-./:]\d{{1,2}}(?:[-./:]\d{{1,4}})?(?:t[\d:.]+z?)?
-      | (?:\d{{1,2}}(?:st|nd|rd|th)?\s+)?\b(?:{_MONTHS})[a-z]{{0,6}}\.?\s+\d{{1,4}}(?:st|nd|rd|th)?(?:,?\s*\d{{4}})?\b
+      | (?:\d{{1,2}}(?:st|nd|rd|th)?\s+)?\b(?:{_MONTHS})[a-z]{{0,6}}\.?\s+
+        \d{{1,4}}(?:st|nd|rd|th)?(?:,?\s*\d{{4}})?\b
       | [$€£¥\#]?\s?\d[\d.,]*\b\s?%?
-      | \w+(?:[.-]\w+)*\d\w*(?:[.-]\w+)* | [^\W\d_]+(?:[.-]\w+)*[.-]\w*\d\w* | \w+(?:\.\w+)+ | \w*[^\W_]_\w+
+      | \w+(?:[.-]\w+)*\d\w*(?:[.-]\w+)* | [^\W\d_]+(?:[.-]\w+)*[.-]\w*\d\w*
+      | \w+(?:\.\w+)+ | \w*[^\W_]_\w+
     )
   | (?P<camel>\b[^\W\d_]*(?-i:[a-z][A-Z])[^\W\d_]*\b)
   | (?P<sign>[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])
@@ -80,14 +85,7 @@ def structure(text: str) -> tuple[str, ...]:
     for match in _TOKEN.finditer(text):
         # A long quotation is read as text, without its quotes.
         if match["masked"] and match[0][0] in _QUOTES and len(match[0].split()) > _MAX_NAME:
-            tokens = structure(
-                match[0][1:-1].translate(
-                    dict.fromkeys(
-                        map(ord, _QUOTES),
-                        " ",
-                    )
-                )
-            )
+            tokens = structure(match[0][1:-1].translate(dict.fromkeys(map(ord, _QUOTES), " ")))
         elif match["masked"] or match["camel"]:
             tokens = (MASK,)
         else:
@@ -101,15 +99,7 @@ def structure(text: str) -> tuple[str, ...]:
 
 def triples(tokens: Sequence[str]) -> frozenset[tuple[str, ...]]:
     """Return the triples of words that follow each other; all words of a shorter text as one."""
-    return frozenset(
-        tuple(tokens[at : at + 3])
-        for at in range(
-            max(
-                1,
-                len(tokens) - 2,
-            )
-        )
-    )
+    return frozenset(tuple(tokens[at : at + 3]) for at in range(max(1, len(tokens) - 2)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +219,7 @@ class _Templates:
         if not self._may_join(first, second):
             return False
         mine, theirs = self._content[first], self._content[second]
-        if (
-            min(
-                len(mine),
-                len(theirs),
-            )
-            >= _CONTENT
-            and _share(mine, theirs) < _DIFFERENT
-        ):
+        if min(len(mine), len(theirs)) >= _CONTENT and _share(mine, theirs) < _DIFFERENT:
             return False  # a common frame around different contents
         # Two triples in common of three say nothing.
         return (
@@ -314,13 +297,7 @@ class _Templates:
         # Cheap tests first, because the comparison below is quadratic.
         if (
             not self._may_join(first, second)
-            or abs(len(mine) - len(theirs))
-            > min(
-                len(mine),
-                len(theirs),
-            )
-            / 2
-            + MAX_GAP
+            or abs(len(mine) - len(theirs)) > min(len(mine), len(theirs)) / 2 + MAX_GAP
         ):
             return False
         if 2 * len(set(mine) & set(theirs)) < len(set(mine)):

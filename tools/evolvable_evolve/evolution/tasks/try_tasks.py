@@ -277,14 +277,7 @@ def tasks_of_draft(draft: SessionDraft, *, judged: bool) -> TryTaskList:
     judged: whether there is a judge for tasks that need one.
     """
     found = {found_task.id for found_task in draft.found}
-    records = [
-        record
-        for record in map(
-            json.loads,
-            _lines(draft.files),
-        )
-        if record["id"] in found
-    ]
+    records = [record for record in map(json.loads, _lines(draft.files)) if record["id"] in found]
     task_list = replace(_make_list("sessions", records, draft.files), links=draft.links)
     needs = [] if judged else [task.id for task in _tasks(task_list) if task.scorer.type == "judge"]
     return task_list.without(dict.fromkeys(needs, "a judge scores it, and none is named (--judge)"))

@@ -125,13 +125,7 @@ def _score(record: Any) -> Score:
             )
             for check in record["checks"]
         ),
-        {
-            _text(name): _number(
-                metric,
-                low=-math.inf,
-            )
-            for name, metric in record["metrics"].items()
-        },
+        {_text(name): _number(metric, low=-math.inf) for name, metric in record["metrics"].items()},
         _usage(record["usage"]),
         None if record["code"] is None else CodeOutcome(record["code"]),
     )

@@ -455,11 +455,7 @@ class TrialCache:
             return
         if trial.outcome is TrialOutcome.INFRA_ERROR and not final:
             self.failed[place] = (
-                self.failed.get(
-                    place,
-                    (0, trial),
-                )[0]
-                + 1,
+                self.failed.get(place, (0, trial))[0] + 1,
                 trial,
             )
             return

@@ -18,7 +18,8 @@ _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)\n?```", re.DOTALL)
 # Sets the limits, then runs the cases and prints a line of JSON for each. The timer sends a signal
 # that kills. What answers usually import is imported before no file can be opened any more.
 _RUNNER = """
-import bisect, collections, functools, heapq, itertools, json, math, os, re, resource, signal, string, sys
+import bisect, collections, functools, heapq, itertools, json, math, os, re
+import resource, signal, string, sys
 told = json.load(sys.stdin)
 out = os.fdopen(os.dup(1), "w")
 sys.stdout = sys.stderr = open(os.devnull, "w")
