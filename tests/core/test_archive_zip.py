@@ -202,9 +202,8 @@ def test_what_is_here_is_replaced_only_when_told(store: Store) -> None:
     put(store, "pdf", good(notes=b"mine"))
     result = import_zip(store, zipped("pdf", "docx"))
     assert (result.added, result.updated) == ([Ref.parse("skill:user/docx")], [])
-    assert result.refused == [
-        ("pdf", ("it is here with other content (version 1); say that it is to be replaced",))
-    ]
+    ((name, (why,)),) = result.refused
+    assert name == "pdf" and "version 1" in why and "replaced" in why
     assert store.head(Ref.parse("pdf")).version == 1
     assert import_zip(store, zipped("pdf", "docx"), replace=True).updated == [
         Ref.parse("skill:user/pdf")
@@ -238,7 +237,7 @@ def test_somebody_who_changes_it_meanwhile_is_not_overwritten(store: Store) -> N
             put(store, "pdf", good(notes=b"mine"))
 
     result = FolderImport(store, Kind.SKILL, "user", "import").run(read)
-    assert "it is here with other content" in result.refused[0][1][0]
+    assert "other content" in result.refused[0][1][0]
     assert len(looks) == 2
     assert store.files(store.head(Ref.parse("pdf"))) == good(notes=b"mine")
 
@@ -311,7 +310,8 @@ def test_what_breaks_a_rule_is_reported_and_the_others_go_on(store: Store) -> No
     reasons = dict(result.refused)
     assert list(reasons) == ["hostile", "good"]
     assert "has a tag" in reasons["hostile"][0]
-    assert reasons["good"] == ("another folder of this archive has the same name",)
+    (why,) = reasons["good"]
+    assert "same name" in why
 
 
 def test_a_resource_over_its_limits_is_refused_unread(store: Store) -> None:
@@ -340,7 +340,7 @@ def test_a_scope_that_is_none_is_refused(store: Store) -> None:
 
 
 def test_an_archive_without_a_skill_says_so(store: Store) -> None:
-    with pytest.raises(InvalidArchive, match=r"it has no folder with SKILL\.md"):
+    with pytest.raises(InvalidArchive, match=r"no folder with SKILL\.md"):
         import_zip(store, zipped(readme=b"x"))
     with pytest.raises(InvalidArchive, match="cannot be read"):
         import_zip(store, Path("/nowhere/at.zip"))
@@ -516,45 +516,74 @@ def test_limits_hold_for_what_is_no_bomb(store: Store, monkeypatch: pytest.Monke
 
 
 HOSTILE: dict[str, tuple[Callable[[], io.BytesIO], str]] = {
-    "something before it": (lambda: io.BytesIO(b"#!/bin/sh\n" + zipped("pdf").getvalue()), "before or behind"),
-    "something behind it": (lambda: io.BytesIO(zipped("pdf").getvalue() + b"more"), ("something "
-"before or behind")),
-    ("a second end in "
-"its comment"): (lambda: commented(b"PK\5\6" + bytes(18)), "something before or behind"),
+    "something before it": (
+        lambda: io.BytesIO(b"#!/bin/sh\n" + zipped("pdf").getvalue()),
+        "before or behind",
+    ),
+    "something behind it": (
+        lambda: io.BytesIO(zipped("pdf").getvalue() + b"more"),
+        "something before or behind",
+    ),
+    "a second end in its comment": (
+        lambda: commented(b"PK\5\6" + bytes(18)),
+        "something before or behind",
+    ),
     "a second disk": (lambda: patched(zipped("pdf"), b"PK\5\6\0", b"PK\5\6\1"), "several parts"),
-    ("another "
-"name in front"): (lambda: patched(zipped("pdf"), b"SKILL.md", b"SKILL.me", 1), ("described "
-"in two ways")),
-    ("another "
-"method in front"): (lambda: patched(zipped("pdf"), b"\4\x14\0\0\0\x08", b"\4\x14\0\0\0\0"), "two ways"),
+    "another name in front": (
+        lambda: patched(zipped("pdf"), b"SKILL.md", b"SKILL.me", 1),
+        "described in two ways",
+    ),
+    "another method in front": (
+        lambda: patched(zipped("pdf"), b"\4\x14\0\0\0\x08", b"\4\x14\0\0\0\0"),
+        "two ways",
+    ),
     "a block device": (lambda: with_entry(entry("x", stat.S_IFBLK)), "'x' is a link or a device"),
-    "a link made on Windows": (lambda: with_entry(entry("x", stat.S_IFLNK, 0)), ("'x' is a link "
-"or a device")),
+    "a link made on Windows": (
+        lambda: with_entry(entry("x", stat.S_IFLNK, 0)),
+        "'x' is a link or a device",
+    ),
     "a reparse point": (lambda: with_entry(windows("x", 0x400)), "'x' is a link or a device"),
     "a folder with content": (lambda: zipped("pdf", **{"x/": b"x"}), "a folder and a file"),
-    ("a folder that is a file "
-"by its mode"): (lambda: with_entry(entry("x", stat.S_IFDIR)), "a folder and a file"),
-    ("a file that is a "
-"folder too"): (lambda: zipped("pdf", **{"pdf/a": b"x", "pdf/A/b": b"x"}), "a folder and a file"),
+    "a folder that is a file by its mode": (
+        lambda: with_entry(entry("x", stat.S_IFDIR)),
+        "a folder and a file",
+    ),
+    "a file that is a folder too": (
+        lambda: zipped("pdf", **{"pdf/a": b"x", "pdf/A/b": b"x"}),
+        "a folder and a file",
+    ),
     "a method that few know": (lambda: method(zipfile.ZIP_BZIP2), "packed in a way"),
-    "a wrong checksum": (lambda: patched(zipped("pdf"), crc("pdf"), b"\1\2\3\4"), ("what the "
-"directory says")),
-    "a shorter size": (lambda: patched(zipped("pdf"), size("pdf"), struct.pack("<L", 5)), ("what the "
-"directory says")),
-    "a longer size": (lambda: patched(zipped("pdf"), size("pdf"), struct.pack("<L", 500)), ("what the "
-"directory says")),
-    "bytes behind a file": (lambda: handmade("pdf/SKILL.md", MAIN.format("pdf").encode(), b"more"), "is damaged"),
+    "a wrong checksum": (
+        lambda: patched(zipped("pdf"), crc("pdf"), b"\1\2\3\4"),
+        "what the directory says",
+    ),
+    "a shorter size": (
+        lambda: patched(zipped("pdf"), size("pdf"), struct.pack("<L", 5)),
+        "what the directory says",
+    ),
+    "a longer size": (
+        lambda: patched(zipped("pdf"), size("pdf"), struct.pack("<L", 500)),
+        "what the directory says",
+    ),
+    "bytes behind a file": (
+        lambda: handmade("pdf/SKILL.md", MAIN.format("pdf").encode(), b"more"),
+        "is damaged",
+    ),
     "damaged bytes": (lambda: damaged(zipped("pdf")), "is damaged"),
-    ("an end that "
-"counts none"): (lambda: patched(zipped("pdf"), END + b"\1\0\1", END + bytes(3)), "other entries"),
-    ("an end that "
-"counts twice"): (lambda: patched(zipped("pdf"), END + b"\1", END + b"\2"), "directory is damaged"),
+    "an end that counts none": (
+        lambda: patched(zipped("pdf"), END + b"\1\0\1", END + bytes(3)),
+        "other entries",
+    ),
+    "an end that counts twice": (
+        lambda: patched(zipped("pdf"), END + b"\1", END + b"\2"),
+        "directory is damaged",
+    ),
     "an entry inside another": (lambda: quoted(), "its entries overlap"),
     "the format for huge archives": (lambda: huge(), "zip64"),
     "nothing": (lambda: io.BytesIO(), "it is no zip"),
     "text": (lambda: io.BytesIO(b"hello" * 100), "it is no zip"),
     "an empty zip": (lambda: packed([]), "it has no folder with"),
-}  # fmt: skip
+}
 
 
 def with_entry(info: zipfile.ZipInfo) -> io.BytesIO:

@@ -146,12 +146,12 @@ def test_doctor_names_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("environment", "settings", "said"),
     [
-        ({}, SETTINGS, "names a hook that answers questions"),
-        ({"CLAUDE_CODE_CHILD_SESSION": "1"}, "", "started from an agent's shell"),
-        ({"COPILOT_CLI": "1"}, "", "started from an agent's shell"),
-        ({"QWEN_CODE": "1"}, "", "started from an agent's shell"),
-        ({"FACTORY_EXEC_TARGET_AUTONOMY": "auto-high"}, "", "started from an agent's shell"),
-        ({"CODEX_THREAD_ID": "1"}, "", "started from an agent's shell"),
+        ({}, SETTINGS, "names a hook"),
+        ({"CLAUDE_CODE_CHILD_SESSION": "1"}, "", "an agent's shell"),
+        ({"COPILOT_CLI": "1"}, "", "an agent's shell"),
+        ({"QWEN_CODE": "1"}, "", "an agent's shell"),
+        ({"FACTORY_EXEC_TARGET_AUTONOMY": "auto-high"}, "", "an agent's shell"),
+        ({"CODEX_THREAD_ID": "1"}, "", "an agent's shell"),
         ({"CLAUDE_CODE_ENTRYPOINT": "sdk-cli"}, "", "runs without a person"),
     ],
 )

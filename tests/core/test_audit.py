@@ -193,7 +193,8 @@ def test_a_cut_off_end_shows_only_against_a_head_that_was_noted(library: Library
     tamper(library, "DELETE FROM audit WHERE number >= 3")
     assert audit.verify_log(library).intact
     report = audit.verify_log(library, head)
-    assert report.problems == ["the row 4 that was noted is not there, or is another one now"]
+    (problem,) = report.problems
+    assert "row 4" in problem and "noted" in problem
 
 
 def test_a_log_that_was_written_anew_shows_only_against_a_head_that_was_noted(
@@ -215,7 +216,7 @@ def test_an_approval_whose_row_is_gone_from_the_end_is_missed(library: Library) 
     proposal_inbox.approve_together(library, PERSON, [proposed(library, "three")], "clear")
     tamper(library, "DELETE FROM audit WHERE number = 2")
     (problem,) = audit.verify_log(library).problems
-    assert problem.endswith("approved proposal 2, and no row says so")
+    assert "approved proposal 2" in problem and "no row" in problem
 
 
 @pytest.mark.parametrize("head", ["4", "x:y", "1:" + "a" * 63, "1:" + "G" * 64, "-1:" + "a" * 64])

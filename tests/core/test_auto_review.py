@@ -53,12 +53,13 @@ answer = {{"candidates": [], "why_none": "nothing"}}
 if span:
     quote = "We always generate migrations with alembic revision"
     edit = {{"op": "text", "old": "By hand.", "new": "With alembic revision."}}
-    answer = {{"candidates": [{{"kind": "skill-edit", "target": "skill:db-migrations", "claim": "Generated.",
-        "edits": [edit], "evidence": [{{"span": span[1], "quote": quote}}]}}]}}
+    evidence = [{{"span": span[1], "quote": quote}}]
+    answer = {{"candidates": [{{"kind": "skill-edit", "target": "skill:db-migrations",
+        "claim": "Generated.", "edits": [edit], "evidence": evidence}}]}}
 if (here / "nonsense").exists():
     answer = {{"candidates": [{{"kind": "nothing"}}]}}
-print(json.dumps({{"type": "result", "is_error": False, "result": json.dumps(answer), "total_cost_usd": 0.25,
-    "usage": {{"input_tokens": 20, "output_tokens": 7}}}}))
+print(json.dumps({{"type": "result", "is_error": False, "result": json.dumps(answer),
+    "total_cost_usd": 0.25, "usage": {{"input_tokens": 20, "output_tokens": 7}}}}))
 """
 
 

@@ -83,7 +83,7 @@ def test_a_small_library_comes_whole_and_in_the_order_of_names_and_a_larger_one_
     assert read(index).every is None
 
 
-def test_what_says_the_words_of_itself_is_first_among_the_own_texts_though_long_bodies_rank_before_it(
+def test_what_says_the_words_of_itself_is_first_among_own_texts_though_long_bodies_rank_before(
     opened: tuple[Store, Index],
 ) -> None:
     store, index = opened

@@ -107,7 +107,8 @@ def test_what_the_model_chose_comes_first(
     best = found.matches[0]
     assert (best.ref, best.stage, found.verdict) == ("skill:latex-tables", "judge", "sure")
     assert best.why.startswith("latex-tables does that") and best.confidence >= 0.7
-    assert stages(found)["judge"] == "anthropic:claude-haiku-5-5 chose skill:latex-tables"
+    judge = stages(found)["judge"]
+    assert "anthropic:claude-haiku-5-5" in judge and "skill:latex-tables" in judge
     assert sorted(m.ref for m in found.matches) == sorted(m.ref for m in alone.matches)
     assert len(model.asked) == 1 and model.shown[0]["task"] == UNSURE
 
@@ -129,7 +130,8 @@ def test_when_the_model_says_none_nothing_fits_and_the_nearest_are_listed(
     found = find_skill(office, CALLER, UNSURE, dependencies=thinks)
 
     assert found.verdict == "none" and found.matches == find_skill(office, CALLER, UNSURE).matches
-    assert stages(found)["judge"] == "anthropic:claude-haiku-5-5 says that none fits"
+    judge = stages(found)["judge"]
+    assert "anthropic:claude-haiku-5-5" in judge and "none fits" in judge
 
 
 @pytest.mark.parametrize("status", [401, 429, 500, 529])
@@ -449,7 +451,7 @@ class Descriptions:
     ) -> SimilarResources:
         return SimilarResources()
 
-    def described(
+    def nearest_description(
         self, kind: Kind, scopes: Sequence[str] | None, *, within: float
     ) -> NearestDescription:
         return NearestDescription(self.best, "stand-in", True)

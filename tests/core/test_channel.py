@@ -71,7 +71,7 @@ def test_a_new_skill_appears_by_itself_and_later_versions_wait(store: Store, put
     assert (seen(store), store.head(PDF).version) == (1, 2)
     (move,) = store.backend.channel.moves(9)
     assert (move.note.actor, move.note.operation) == (Actor.AGENT, 1)
-    assert move.note.reason == "write pdf (by itself: the policy is new)"
+    assert "write pdf" in move.note.reason and "the policy is new" in move.note.reason
 
 
 def test_one_move_publishes_many_skills_or_none(store: Store, put: Put) -> None:
@@ -280,15 +280,12 @@ def test_a_channel_that_cannot_be_is_refused_whole(
 @pytest.mark.parametrize(
     ("damage", "found"),
     [
-        ("UPDATE placing SET after = 7", "hosts are shown version 7, which is missing"),
-        (
-            "UPDATE placing SET before = 1 WHERE move = 1",
-            "it says that it followed version 1, that was None",
-        ),
+        ("UPDATE placing SET after = 7", "version 7, which is missing"),
+        ("UPDATE placing SET before = 1 WHERE move = 1", "followed version 1, that was None"),
         ("UPDATE placing SET withdrawn = 1", "it is withdrawn and shown"),
         ("UPDATE placing SET resource = 2 WHERE move = 1", "it is no skill"),
         ("DELETE FROM move WHERE id = 1", "its move is missing"),
-        ("DELETE FROM placing WHERE move = 1", "it places nothing and sets no policy"),
+        ("DELETE FROM placing WHERE move = 1", "it places nothing"),
         ("UPDATE move SET policy = 'always'", "there is no policy 'always'"),
         ("UPDATE move SET actor = 'nobody'", "there is no actor 'nobody'"),
         ("UPDATE move SET operation = 99", "its operation 99 is missing"),

@@ -127,10 +127,8 @@ def test_messages_speak_the_language_of_the_command_line():
     )
 
     assert to_cli_words(said) == heard
-    assert (
-        to_cli_words("`find_skill` my_find_skill find_skills")
-        == "`find_skill` my_find_skill find_skills"
-    )
+    other = "`find_skill` my_find_skill find_skills"
+    assert to_cli_words(other) == other
 
 
 # Errors and exit codes
@@ -140,19 +138,18 @@ def test_without_a_library_a_command_says_how_to_make_one(run):
     ran = run("history", "pdf", code=1)
 
     assert ran.out == ""
-    assert (
-        ran.err == f"Error: There is no library in {run.home}.\nHint: `evolvable init` makes one.\n"
-    )
+    error, hint = ran.err.splitlines()
+    assert error.startswith("Error: ") and f"no library in {run.home}" in error
+    assert hint.startswith("Hint: `evolvable init`")
 
 
 def test_with_json_an_error_is_an_object_on_stdout(run):
     """A script reads one stream, and knows an error by its exit code and by the key."""
     ran = run("history", "pdf", "--json", code=1)
 
-    assert ran.json == {
-        "error": f"There is no library in {run.home}.",
-        "hint": "`evolvable init` makes one.",
-    }
+    assert sorted(ran.json) == ["error", "hint"]
+    assert f"no library in {run.home}" in ran.json["error"]
+    assert "`evolvable init`" in ran.json["hint"]
     assert ran.err == ""
 
 
@@ -163,35 +160,27 @@ def test_with_json_an_error_is_an_object_on_stdout(run):
         (["get", "Bad Name"], "'Bad Name' is not a name."),
         (["get", "recipe:pdf"], "'recipe' is not a kind."),
         (["get", "pdf@0"], "'0' is not a version."),
-        (
-            ["get", "pdff"],
-            (
-                "Did you mean pdf? `evolvable find` searches by task, `evolvable list` shows "
-                "all names."
-            ),
-        ),
+        (["get", "pdff"], "Did you mean pdf? `evolvable find`"),
+        (["get", "pdff"], "`evolvable list`"),
         (["get", "pdf@7"], "skill:pdf has no version 7."),
         (["get", "pdf", "--path", "notes.md"], "skill:pdf@1 has no file 'notes.md'."),
         (["get", "pdf", "--path", "../../etc/passwd"], "skill:pdf@1 has no file"),
-        (["restore", "pdf", "7"], "It has versions 1 to 1."),
-        (["undo", "77"], "There is no operation 77."),
+        (["restore", "pdf", "7"], "versions 1 to 1"),
+        (["undo", "77"], "no operation 77."),
         (["undo", "77"], "`evolvable log`"),
-        (["undo", "--session", "none"], "Session 'none' changed nothing."),
+        (["undo", "--session", "none"], "Session 'none'"),
         (["report", "use-000000000000", "failed"], "There is no use"),
         (
             ["update", "pdf", "--create", "--edit", "SKILL.md", "one", "1"],
-            "skill:pdf exists already (version 1).",
+            "skill:pdf exists already (version 1)",
         ),
-        (
-            ["update", "pdf", "--edit", "SKILL.md", "four", "4"],
-            "The old text is not there in SKILL.md",
-        ),
-        (["update", "pdf", "--delete", "notes.md"], "There is no file notes.md to delete."),
-        (["update", "pdf"], "Pass --file, --edit, --delete or --editor."),
+        (["update", "pdf", "--edit", "SKILL.md", "four", "4"], "not there in SKILL.md"),
+        (["update", "pdf", "--delete", "notes.md"], "no file notes.md"),
+        (["update", "pdf"], "--file, --edit, --delete or --editor"),
         (["update", "pdf", "--file", "../x=-"], "'../x' is not a path"),
         (["folders", "drop", "/nowhere"], "/nowhere is not watched."),
-        (["inbox", "show", "5"], "There is no proposal 5."),
-        (["import", "."], "has no folder with SKILL.md"),
+        (["inbox", "show", "5"], "no proposal 5."),
+        (["import", "."], "no folder with SKILL.md"),
     ],
 )
 def test_a_mistake_ends_with_1_and_says_what_and_what_next(pdf, arguments, says):
@@ -208,17 +197,14 @@ def test_a_mistake_ends_with_1_and_says_what_and_what_next(pdf, arguments, says)
     "arguments, says",
     [
         (["lost"], "No such command 'lost'. Did you mean 'list'?"),
-        (
-            ["frobnicate"],
-            "No such command 'frobnicate'. `evolvable help --all` lists all commands.",
-        ),
+        (["frobnicate"], "No such command 'frobnicate'. `evolvable help --all`"),
         (["get"], "Missing argument 'REF'."),
         (["get", "pdf", "--wat"], "No such option"),
-        (["undo"], "Name an operation, or a session"),
-        (["undo", "1", "--session", "s"], "Name an operation, or a session"),
+        (["undo"], "an operation, or a session"),
+        (["undo", "1", "--session", "s"], "an operation, or a session"),
         (["restore", "pdf"], "Name the version"),
-        (["history", "pdf", "--diff", "one..two"], "'one..two' is no range of versions."),
-        (["history", "pdf", "--diff", ".."], "'..' is no range of versions."),
+        (["history", "pdf", "--diff", "one..two"], "'one..two' is no range"),
+        (["history", "pdf", "--diff", ".."], "'..' is no range"),
         (["update", "pdf", "--path", "x"], "--path goes with --editor."),
         (["update", "pdf", "--editor", "--delete", "x"], "--editor goes with none of"),
         (["update", "pdf", "--file", "SKILL.md"], "is not PATH=SOURCE"),
@@ -247,10 +233,10 @@ def test_a_conflict_names_both_versions(pdf):
 
     ran = pdf("update", "pdf", "--edit", "SKILL.md", "two", "2", "--expect", "1", code=1)
 
-    assert ran.err == (
-        "Error: skill:pdf is not at version 1: its head is version 2.\n"
-        "Hint: Read the head, apply your change to it, and pass its version as --expect.\n"
-    )
+    error, hint = ran.err.splitlines()
+    assert error.startswith("Error: skill:pdf ")
+    assert "version 1" in error and "version 2" in error
+    assert hint.startswith("Hint: ") and "--expect" in hint
     assert "\ntwo\n" in pdf("get", "pdf").out
 
 
@@ -408,8 +394,8 @@ def test_a_change_is_made_seen_restored_and_undone(pdf):
     )
     assert "\nsecond\n" in pdf("get", "pdf").out
 
-    assert pdf("remove", "pdf").out.startswith("skill:pdf is removed; its versions are kept.")
-    assert "`evolvable restore skill:pdf 4` brings it back." in pdf("history", "pdf").out
+    assert pdf("remove", "pdf").out.startswith("skill:pdf is removed")
+    assert "`evolvable restore skill:pdf 4`" in pdf("history", "pdf").out
     assert pdf("restore", "pdf@4").out.startswith("skill:pdf is now version 4")
     reasons = [operation["reason"] for operation in pdf("log", "--json").json["operations"]]
     done = [
@@ -445,7 +431,8 @@ def test_files_come_from_files_and_from_stdin_byte_for_byte(pdf, tmp_path):
 def test_equal_content_makes_no_version(pdf):
     ran = pdf("update", "pdf", "--file", "SKILL.md=-", stdin=skill_text("pdf"))
 
-    assert ran.out == "skill:pdf is as it was (version 1): nothing had to be changed.\n"
+    assert ran.out.startswith("skill:pdf ") and "version 1" in ran.out
+    assert len(pdf("history", "pdf", "--json").json["versions"]) == 1
 
 
 @pytest.mark.process
@@ -499,7 +486,8 @@ def test_the_editor_makes_a_new_resource(pdf, tmp_path):
 def test_an_editor_that_saves_nothing_changes_nothing(pdf, tmp_path):
     ran = pdf("update", "pdf", "--editor", EDITOR=editor(tmp_path, ""), VISUAL="", code=1)
 
-    assert ran.err == "Error: Nothing was saved in the editor, so nothing was changed.\n"
+    assert ran.err.startswith("Error: Nothing was saved")
+    assert len(pdf("history", "pdf", "--json").json["versions"]) == 1
 
 
 @pytest.mark.process
@@ -515,7 +503,7 @@ def test_what_was_written_in_the_editor_is_kept_when_the_library_does_not_take_i
     )
     ran = pdf("update", "pdf", "--editor", EDITOR=editor(tmp_path, change), VISUAL="", code=1)
 
-    assert "is not at version 1: its head is version 2" in ran.err
+    assert "version 1" in ran.err and "version 2" in ran.err
     kept = Path(ran.err.strip().rpartition("Your text is kept in ")[2])
     assert "\nmine\n" in kept.read_text(encoding="utf-8")
     kept.unlink()
@@ -577,7 +565,7 @@ def test_a_proposal_saved_in_another_encoding_is_opened_again_until_it_is_text(p
 
     ran = pdf("inbox", "edit", 1, EDITOR=editor(tmp_path, again), VISUAL="", stdin="y\n")
 
-    assert "What was saved of notes.md is not text in UTF-8." in ran.err
+    assert "notes.md is not text in UTF-8" in ran.err
     assert pdf("get", "pdf", "--path", "notes.md").data == data[3:].replace(
         b"two", "K\u00e4se".encode()
     )
@@ -713,7 +701,7 @@ def test_an_undo_keeps_what_the_person_saved_on_disk_since_and_shows_both_sides_
     ]
     file.write_text(file.read_text().replace("spoiled", "mended"))
     skipped = run("undo", spoiled, code=4).out
-    assert "in the same place: SKILL.md (line 6)" in skipped
+    assert "SKILL.md (line 6)" in skipped
     assert "  -mended\n" in skipped and "  +one\n" in skipped
     assert "mended" in file.read_text()
 
@@ -908,10 +896,7 @@ def test_init_tells_every_reason_why_a_folder_is_refused(run, tmp_path):
 def test_with_verbose_init_shows_every_warning(run, tmp_path):
     run.save(tmp_path / "skills", "csv", skill_text("csv", more="color: red\n"))
 
-    assert (
-        "keys that the specification does not know: color"
-        in run("init", tmp_path / "skills", "--verbose").out
-    )
+    assert "does not know: color" in run("init", tmp_path / "skills", "--verbose").out
 
 
 def test_a_folder_that_is_a_skill_itself_is_refused_with_its_parents_name(run, tmp_path):
@@ -919,10 +904,9 @@ def test_a_folder_that_is_a_skill_itself_is_refused_with_its_parents_name(run, t
 
     ran = run("init", folder, code=1)
 
-    assert ran.err == (
-        f"Error: {folder} is a skill itself, not a folder of skills.\n"
-        f"Hint: Name the folder that it lies in: evolvable init {folder.parent}\n"
-    )
+    error, hint = ran.err.splitlines()
+    assert error.startswith(f"Error: {folder} is a skill itself")
+    assert hint.startswith("Hint: ") and hint.endswith(f" evolvable init {folder.parent}")
     assert not run.home.exists()
 
 
@@ -957,7 +941,7 @@ def test_a_question_that_nobody_can_answer_is_an_error(run):
 
 @pytest.mark.process
 def test_without_any_client_init_makes_an_empty_library(run):
-    assert "No folder of a client's skills was found." in run("init").out
+    assert "No folder of a client" in run("init").out
     assert run("log").out == "Nothing has happened yet.\n"
 
 
@@ -999,7 +983,8 @@ def test_folders_are_listed_and_dropped(run, tmp_path):
     assert run("folders").out.splitlines()[1].split()[1:] == ["user", "skill", "1", "in", "sync"]
 
     assert "is not watched any more" in run("folders", "drop", tmp_path / "skills").out
-    assert run("folders").out == "No folder is watched. `evolvable init FOLDER` watches one.\n"
+    assert "`evolvable init FOLDER`" in run("folders").out
+    assert run("folders", "--json").json["folders"] == []
     assert run("get", "pdf").out == (tmp_path / "skills/pdf/SKILL.md").read_text(encoding="utf-8")
 
 
@@ -1052,7 +1037,7 @@ def test_status_says_of_a_directory_that_is_refused_where_the_reason_stands(run,
 
     (line,) = [one for one in run("status").out.splitlines() if one.startswith("folder")]
 
-    assert line.endswith(": 1 not imported (bad), `evolvable doctor` says why")
+    assert "1 not imported (bad)" in line and "`evolvable doctor`" in line
     assert "skills/bad is not imported: SKILL.md" in run("doctor", code=None).out
 
 
@@ -1067,8 +1052,8 @@ def test_a_tracked_file_that_is_too_large_is_named_by_sync_and_doctor_and_counte
     data.write_bytes(b"x" * 6_000_000)
 
     assert "data.bin: too large" in run("sync").out
-    assert ": 1 not imported (pdf), `evolvable doctor` says why" in run("status").out
-    assert "skills/pdf is not imported: data.bin: too large" in run("doctor", code=None).out
+    assert "1 not imported (pdf), `evolvable doctor`" in run("status").out
+    assert "skills/pdf is not imported: data.bin: " in run("doctor", code=None).out
     assert [one["version"] for one in run("list", "--json").json["resources"]] == [1]
 
 
@@ -1128,7 +1113,7 @@ def test_what_an_archive_holds_as_removed_is_not_counted_as_added(pdf, tmp_path)
 
     ran = CommandLine(tmp_path / "other")("import", tmp_path / "all.json", "--yes")
 
-    assert "1 added, 1 removed with their history, 0 updated" in ran.out
+    assert "1 added, 1 removed" in ran.out and "0 updated" in ran.out
     assert "added: skill:csv" not in ran.out and ran.err == ""
 
 
@@ -1137,10 +1122,8 @@ def test_an_import_refuses_what_would_be_overwritten_and_ends_with_1(pdf, tmp_pa
     pdf.save(tmp_path / "theirs", "pdf", skill_text("pdf", body="theirs"))
 
     ran = pdf("import", tmp_path / "theirs", "--yes", code=4)
-    assert (
-        "refused: pdf\n  - it is here with other content (version 1); --replace does that\n"
-        in ran.out
-    )
+    refused, why = ran.out[ran.out.index("refused: pdf\n") :].splitlines()[:2]
+    assert why.startswith("  - ") and "version 1" in why and "--replace" in why
     assert "updated: skill:pdf\n" in pdf("import", tmp_path / "theirs", "--yes", "--replace").out
 
 
@@ -1203,13 +1186,13 @@ def test_an_empty_library_file_is_refused_and_fsck_gives_no_circular_advice(pdf)
 
     error = pdf("fsck", code=1).err
 
-    assert "is not a library: it is empty" in error and "`evolvable backup restore FOLDER`" in error
+    assert "it is empty" in error and "`evolvable backup restore FOLDER`" in error
     (pdf.home / "library.db").write_bytes(b"no database" * 100)
     assert "Run `evolvable care fsck`" not in pdf("fsck", code=1).err
 
 
 def test_an_empty_home_is_refused(pdf):
-    assert "it is empty; name the library's folder" in pdf("--home", "", "log", code=2).err
+    assert "it is empty" in pdf("--home", "", "log", code=2).err
 
 
 @pytest.mark.process
@@ -1256,7 +1239,8 @@ def test_the_doctor_says_of_a_main_file_that_is_not_read_why_not(pdf, tmp_path):
 
     (problem,) = pdf("doctor", "--json", code=4).json["problems"]
 
-    assert problem["what"].startswith(f"{skills / 'huge'} is not imported: SKILL.md: too large: ")
+    assert problem["what"].startswith(f"{skills / 'huge'} is not imported: SKILL.md: ")
+    assert "too large" in problem["what"]
 
 
 @pytest.mark.process
@@ -1344,10 +1328,8 @@ def test_of_many_files_that_are_not_kept_the_doctor_names_some_and_counts_the_re
     (warning,) = run("doctor", "--json").json["warnings"]
 
     assert warning["directory"] == str(tmp_path / "skills/pdf") and len(warning["problems"]) == 51
-    assert (
-        warning["problems"][0] == "link-00: a symlink, so it is not kept"
-        and warning["problems"][-1] == "and 20 more"
-    )
+    assert warning["problems"][0].startswith("link-00: a symlink")
+    assert warning["problems"][-1] == "and 20 more"
 
 
 @pytest.mark.process
@@ -1367,9 +1349,8 @@ def test_without_a_library_the_doctor_still_tells_about_the_program(run):
     health = run("doctor", "--json", code=4).json
 
     assert health["library"] is None
-    assert health["problems"] == [
-        {"what": f"There is no library in {run.home}.", "next": "`evolvable init` makes one."}
-    ]
+    (problem,) = health["problems"]
+    assert f"no library in {run.home}" in problem["what"] and "`evolvable init`" in problem["next"]
     assert health["program"]["python"]
 
 

@@ -251,10 +251,8 @@ def test_of_too_many_that_are_alike_the_rest_is_counted(library: Library, monkey
 
     report = find_near_duplicates(library.index, entries(library, "pdf-forms") * 45)
 
-    assert (
-        report.summary
-        == "none found; 5 more share most of their words with another and were not compared"
-    )
+    assert report.summary.startswith("none found; 5 more")
+    assert "not compared" in report.summary
 
 
 @pytest.mark.usefixtures("office")
@@ -269,7 +267,7 @@ def test_the_most_alike_come_first_and_no_more_than_were_asked_for(library: Libr
         (p.likeness for p in every.pairs), reverse=True
     )
     assert first.pairs == every.pairs[:1]
-    assert first.summary == "2 pairs answer the same questions; the 1 most alike are listed"
+    assert first.summary.startswith("2 pairs ") and "the 1 most alike" in first.summary
 
 
 def test_a_skill_that_says_nothing_is_like_no_other(library: Library, skill: Skill):

@@ -590,7 +590,7 @@ def test_only_the_option_of_a_person_lets_the_tools_of_qwen_code_run_unasked(
     evolvable("disconnect", "qwen")
     assert path.read_text("utf-8") == before
     refused = evolvable("connect", "droid", "--trust", code=None)
-    assert refused.code == 1 and "cannot say that its tools run unasked" in refused.err
+    assert refused.code == 1 and "tools run unasked" in refused.err
 
 
 def test_a_new_entry_of_copilot_has_the_small_group_of_tools_until_the_person_says_otherwise(
@@ -616,7 +616,7 @@ def test_a_new_entry_of_copilot_has_the_small_group_of_tools_until_the_person_sa
 
 def test_an_unknown_client_gets_the_entry_to_paste_in_three_forms(run: CommandLine) -> None:
     shown = run("connect", "zed", "--name", "mine", "--env", 'A=say "hi": \\ü', code=2)
-    assert "'zed' is none of the clients that are known: claude-code, codex" in shown.err
+    assert "'zed' is none of" in shown.err and ": claude-code, codex, " in shown.err
 
     usual, listed, yaml = (
         part.split("\n\n", 1)[1]

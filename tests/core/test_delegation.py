@@ -108,12 +108,12 @@ async def test_claude_code_is_told_to_start_the_agent_that_is_checked_out_and_wh
 ) -> None:
     result = await desk.loaded()
 
-    assert text(result).startswith(
-        "Run this in the sub-agent `clerk` by the Agent tool (subagent_type: clerk); do not carry it out yourself,"
-        " unless you are that sub-agent. Give it: the task, the paths of the files that it needs, and the words"
-        ' "work by skill:filing@1, which load_skill opens". Have it return a summary of what it did.'
-    )
-    assert "Use one folder a year." in text(result) and BODY not in text(result)
+    said = text(result)
+    assert said.startswith("Run this in the sub-agent `clerk`")
+    assert "subagent_type: clerk" in said and "do not carry it out yourself" in said
+    assert '"work by skill:filing@1, which load_skill opens"' in said
+    assert "the paths of the files that it needs" in said and "return a summary" in said
+    assert "Use one folder a year." in said and BODY not in said
     assert result.meta == {
         DELEGATE_KEY: {"ref": "agent:clerk", "version": 1, "available": True, "why": ""}
     }
@@ -126,11 +126,9 @@ async def test_the_block_says_when_what_is_given_and_what_comes_back(desk: Desk)
 
     said = text(await desk.loaded())
 
-    assert said.startswith("For a long task, run this in the sub-agent `clerk`")
-    assert (
-        "what was said so far that bears on it" in said
-        and "the paths of the files that it wrote." in said
-    )
+    assert said.startswith("For a long task, ") and "the sub-agent `clerk`" in said
+    assert "what was said so far" in said
+    assert "the paths of the files that it wrote" in said
 
 
 @pytest.mark.anyio
@@ -198,7 +196,7 @@ async def test_a_skill_that_nobody_trusts_delegates_nothing(desk: Desk) -> None:
 
     assert text(result).startswith("[text of another ")
     assert "delegate brought by a repository: evolvable approve theirs" in text(result)
-    assert refused.is_error and "No agent can be given the work" in text(refused)
+    assert refused.is_error and "No agent" in text(refused)
     delegates = {match["ref"]: match["delegate"]["available"] for match in found["matches"]}
     assert delegates == {"skill:filing": True, "skill:theirs": False}
 
@@ -218,8 +216,8 @@ async def test_the_text_of_an_agent_that_nobody_trusts_stands_between_marks(desk
 @pytest.mark.parametrize(
     ("delegate", "why"),
     [
-        ("agent:gone", "there is no agent:gone"),
-        ("agent:acme/clerk", "it is in the scope acme, which is not seen here"),
+        ("agent:gone", "no agent:gone"),
+        ("agent:acme/clerk", "in the scope acme"),
         ("agent:clerk@7", "agent:clerk has no version 7"),
     ],
 )
@@ -234,11 +232,10 @@ async def test_a_missing_agent_is_a_warning_and_the_skill_opens_without_it(
 
     said = text(await desk.loaded())
 
-    assert f"its delegate {delegate} does nothing: {why}" in changed.warnings
-    assert (
-        said.startswith("---\nname: filing")
-        and f"(delegate: {delegate}, not available: {why})" in said
-    )
+    (warning,) = (one for one in changed.warnings if f"delegate {delegate} " in one)
+    assert why in warning
+    assert said.startswith("---\nname: filing")
+    assert why in said.partition(f"(delegate: {delegate}, not available: ")[2].partition("\n")[0]
 
 
 @pytest.mark.anyio
@@ -249,17 +246,17 @@ async def test_what_names_no_agent_and_unknown_words_are_warnings(desk: Desk) ->
             desk.library, WHO, Ref.parse("filing"), "x", files=files
         ).warnings
 
-    assert "its delegate 'skill:filing' names no agent: write it as agent:NAME" in warnings(
-        "skill:filing"
+    for delegate in ("skill:filing", "../clerk"):
+        (said,) = (one for one in warnings(delegate) if repr(delegate) in one)
+        assert "names no agent" in said and "agent:NAME" in said
+    assert any(
+        "when is not always or long" in one for one in warnings("{agent: clerk, when: never}")
     )
-    assert "its delegate '../clerk' names no agent: write it as agent:NAME" in warnings("../clerk")
-    said = "its delegate's when is not always or long, and counts as always"
-    assert said in warnings("{agent: clerk, when: never}")
     agent = CLERK.replace("skills: filing", "skills: [filing, 'plugin:x', gone, 7]")
     changed = edit.update_resource(
         desk.library, WHO, Ref.parse("agent:clerk"), "x", files={"AGENT.md": agent}
     )
-    assert "its skill gone is not in the library" in changed.warnings
+    assert any("its skill gone " in one for one in changed.warnings)
 
 
 class Model:
@@ -308,20 +305,16 @@ async def test_a_model_that_never_says_that_it_is_done_is_asked_twenty_times(des
     result = await desk.delegated(model, "File it.")
 
     assert len(model.asked) == MAX_TURNS == 20
-    assert "it did not say that it was done" in text(result)
+    assert "did not say" in text(result)
 
 
 @pytest.mark.parametrize(
     ("model", "task", "said"),
     [
-        (None, "File it.", "This client lends no model (sampling)"),
+        (None, "File it.", "lends no model (sampling)"),
         (Model("{}"), " ", "delegate_skill needs the task"),
         (Model("{}"), "x" * 50_001, "delegate_skill needs the task"),
-        (
-            Model(""),
-            "File it.",
-            "agent:clerk@1 did not finish: sampling:some-editor did not answer",
-        ),
+        (Model(""), "File it.", "agent:clerk@1 did not finish: sampling:some-editor "),
     ],
 )
 @pytest.mark.anyio
@@ -341,7 +334,7 @@ async def test_load_skill_offers_a_lent_model_and_never_asks_it(desk: Desk) -> N
 
     said = text(await desk.loaded("some-editor", model))
 
-    assert said.startswith("delegate_skill has agent:clerk@1 do the task. Otherwise:")
+    assert said.startswith("delegate_skill has agent:clerk@1 do the task.")
     assert BODY in said and model.asked == []
 
 
@@ -359,7 +352,7 @@ async def test_a_server_without_the_group_lists_no_delegate_skill_and_offers_non
         desk.serving.close()
 
     assert "delegate_skill" not in names and said.startswith("Work as this agent")
-    assert old.is_error and "load_skill has no argument 'delegate'" in text(old)
+    assert old.is_error and "no argument 'delegate'" in text(old)
 
 
 @pytest.mark.anyio
@@ -441,8 +434,8 @@ def test_a_checkout_of_one_skill_brings_its_agent_and_the_skills_that_the_agent_
         "skills/filing/SKILL.md",
         "skills/stamping/SKILL.md",
     ]
-    assert "agent:clerk names skill:lost, which the scope user does not have" in done.err
-    assert "skill:stamping names agent:gone, which the scope user does not have" in done.err
+    assert "agent:clerk names skill:lost" in done.err
+    assert "skill:stamping names agent:gone" in done.err
 
 
 def test_a_checkout_writes_no_agent_that_nobody_vouches_for_and_none_that_such_a_skill_names(
@@ -456,10 +449,7 @@ def test_a_checkout_writes_no_agent_that_nobody_vouches_for_and_none_that_such_a
     done = shelf.run("checkout", "claude-code", "--only", "filing", "--only", "theirs")
 
     assert shelf.written() == ["skills/filing/SKILL.md", "skills/theirs/SKILL.md"]
-    assert (
-        "skill:filing names agent:clerk, which nobody whom you trust answers for: it is not written"
-        in done.err
-    )
+    assert "skill:filing names agent:clerk" in done.err and "not written" in done.err
 
 
 @pytest.mark.process
@@ -470,16 +460,12 @@ def test_doctor_names_what_a_delegation_lacks(shelf: Shelf) -> None:
         for one in shelf.run("doctor", "--json", code=None).json["warnings"]
     }
 
-    assert said["agent:clerk"] == ["its skill lost is not in the library"]
-    assert said["skill:stamping"] == [
-        "its delegate agent:gone does nothing: there is no agent:gone"
-    ]
-    assert said["skill:filing"] == [
-        (
-            "its delegate agent:clerk is not checked out for Claude Code: `evolvable folders "
-            "checkout claude-code` does it"
-        )
-    ]
+    (lost,), (gone,), (away,) = (
+        said[ref] for ref in ("agent:clerk", "skill:stamping", "skill:filing")
+    )
+    assert "its skill lost " in lost and "there is no agent:gone" in gone
+    assert "agent:clerk is not checked out" in away
+    assert "`evolvable folders checkout claude-code`" in away
     shelf.run("checkout", "claude-code", "--only", "clerk")
     assert "skill:filing" not in {
         one["directory"] for one in shelf.run("doctor", "--json", code=None).json["warnings"]

@@ -65,7 +65,8 @@ time.sleep(1.2)
 for line in sys.stdin:
     asked = json.loads(line)
     if "id" in asked:
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": {"tools": []}}), flush=True)
+        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": {"tools": []}}
+        print(json.dumps(answer), flush=True)
 """
 
 
@@ -90,10 +91,7 @@ def test_a_server_too_slow_for_codex_is_a_problem_unless_codex_is_told_to_wait(
 ) -> None:
     codex(run, fake(run, SLOW))
     found = problems(run)
-    assert (
-        "goes without a server that is not ready in 1 and not required" in found
-        and "connect codex" in found
-    )
+    assert "not ready in 1 " in found and "connect codex" in found
 
     codex(run, fake(run, SLOW), "required = true\nstartup_timeout_sec = 20\n")
     assert problems(run) == ""
@@ -102,7 +100,7 @@ def test_a_server_too_slow_for_codex_is_a_problem_unless_codex_is_told_to_wait(
 def test_a_server_that_ends_at_once_is_a_problem_with_what_it_said(run: CommandLine) -> None:
     codex(run, fake(run, "raise SystemExit('no such thing.')"))
 
-    assert "it ended at once: no such thing. Try:" in problems(run)
+    assert "ended at once: no such thing." in problems(run)
 
 
 @pytest.mark.parametrize(
@@ -125,13 +123,11 @@ def test_a_broken_file_and_one_with_a_comma_too_many_are_problems(run: CommandLi
     path.write_text(
         path.read_text(encoding="utf-8").replace('"serve"', '"serve",'), encoding="utf-8"
     )
-    assert "a comma before a closing bracket at line" in problems(run)
+    assert "a comma before a closing bracket" in problems(run)
 
     path.write_text('{\n  "mcpServers": {\n', encoding="utf-8")
-    assert (
-        f"Claude Desktop: {path} is broken at line 3, column 1: the file ends too early"
-        in problems(run)
-    )
+    found = problems(run)
+    assert f"Claude Desktop: {path} is broken" in found and "line 3, column 1" in found
 
 
 def test_a_skill_in_two_folders_of_one_client_is_a_problem_when_the_texts_differ(
@@ -142,7 +138,7 @@ def test_a_skill_in_two_folders_of_one_client_is_a_problem_when_the_texts_differ
     assert problems(run) == ""
 
     run.save(run.project / ".agents/skills", "pdf", skill_text("pdf", body="other"))
-    assert "Codex reads two skills named pdf that differ" in problems(run)
+    assert "Codex reads two skills named pdf" in problems(run)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes in folders")
@@ -158,7 +154,8 @@ def test_a_project_s_skill_over_the_user_s_is_noted(run: CommandLine) -> None:
     for ref in ("pdf", "skill:acme/pdf"):
         run("update", ref, "--create", "--file", "SKILL.md=-", stdin=skill_text("pdf"))
 
-    assert "skill:acme/pdf hides skill:pdf of the user in project acme" in run("doctor").out
+    said = run("doctor").out
+    assert "skill:acme/pdf hides skill:pdf " in said and "project acme" in said
 
 
 @pytest.mark.parametrize("setting", ["onnx:/no/such/model", "bert"])

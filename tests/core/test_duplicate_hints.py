@@ -87,10 +87,7 @@ async def test_the_writer_alone_is_given_the_hint_in_its_next_answer_and_once(
     assert "warnings" not in made.structured_content
     (line,) = answer.structured_content["warnings"]
     assert json.loads(answer.content[0].text) == answer.structured_content
-    assert (
-        line.startswith("skill:pdf-forms and skill:pdf answer the same questions (")
-        and "forms" in line
-    )
+    assert line.startswith(f"skill:pdf-forms and skill:pdf {SAME} (") and "forms" in line
     assert len(line.encode()) <= MAX_LINE
     assert messages == [line]
     assert SAME not in str(elsewhere) + str(again) and others == []

@@ -439,7 +439,8 @@ read = {"contents": [], "ttlMs": 1, "cacheScope": "public", "resultType": "compl
 said = methods.serialize_server_result("resources/read", "2026-07-28", read)
 late = [sys.modules[name].Tool.__pydantic_complete__ for name in LATE_TYPES]
 import httpx2, mcp
-found = issubclass(httpx2.HTTPStatusError, Exception), mcp.Client.__module__, mcp.types.Tool.__name__
+known = issubclass(httpx2.HTTPStatusError, Exception)
+found = known, mcp.Client.__module__, mcp.types.Tool.__name__
 print(json.dumps([unused, said == read, late, found]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
@@ -509,8 +510,9 @@ def stop(*_, cleanup, **options):
     for end in cleanup:
         end()
     import mcp_types
-    late = mcp_types.CreateMessageRequest.__pydantic_complete__, mcp_types.server_request_adapter.pydantic_complete
-    sys.stderr.write(json.dumps(late))
+    model = mcp_types.CreateMessageRequest.__pydantic_complete__
+    adapter = mcp_types.server_request_adapter.pydantic_complete
+    sys.stderr.write(json.dumps([model, adapter]))
     raise SystemExit
 
 sys.modules["evolvable_server.transport.stdio"] = types.SimpleNamespace(run_stdio=stop)

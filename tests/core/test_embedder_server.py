@@ -102,7 +102,7 @@ async def test_words_answer_at_once_and_the_meaning_joins_in_when_the_embedder_i
     assert embedding(first) == "embedder is warming up" and seconds < 2
     assert (warm["matches"][0]["ref"], warm["verdict"]) == ("skill:pdf", "sure")
     assert "words: " in warm["matches"][0]["why"]
-    assert embedding(warm) == "not waited for: the words are sure enough"
+    assert embedding(warm).startswith("not waited for")
     assert embedding(found).startswith("onnx:minilm@")
     assert (found["matches"][0]["ref"], found["matches"][0]["stage"]) == ("skill:pdf", "embedding")
 

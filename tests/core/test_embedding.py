@@ -368,14 +368,14 @@ def test_the_best_description_is_known_once_descriptions_were_asked_for(
 ) -> None:
     client = connect(model)
     until(client, complete)
-    assert not client.begin("bake a cake").described(Kind.SKILL, None).available
+    assert not client.begin("bake a cake").nearest_description(Kind.SKILL, None).available
 
     poll(
-        lambda: client.begin("bake a cake").described(Kind.SKILL, None).available,
+        lambda: client.begin("bake a cake").nearest_description(Kind.SKILL, None).available,
         "the descriptions",
     )
 
-    best = client.begin("bake a cake").described(Kind.SKILL, None).best
+    best = client.begin("bake a cake").nearest_description(Kind.SKILL, None).best
     assert best is not None and best[0] == identity(home, "bread") and 0 < best[1] < 1
 
 
@@ -385,7 +385,7 @@ def test_the_paper_s_stage_waits_for_the_embedder_from_its_start_on(
     hasty = connect(model, patience=0.0)
 
     found = [
-        hasty.begin(f"bake {number} cakes").described(Kind.SKILL, None, within=60.0)
+        hasty.begin(f"bake {number} cakes").nearest_description(Kind.SKILL, None, within=60.0)
         for number in range(20)
     ]
 
@@ -397,13 +397,14 @@ def test_the_paper_s_stage_does_not_wait_for_an_embedder_that_cannot_start(
 ) -> None:
     client = connect("onnx:/no/such/folder")
     poll(
-        lambda: "cannot start" in client.begin("bake").described(Kind.SKILL, None).said,
+        lambda: "cannot start" in client.begin("bake").nearest_description(Kind.SKILL, None).said,
         "an embedder that ends",
     )
 
     before = time.monotonic()
     assert (
-        "cannot start" in client.begin("bake a cake").described(Kind.SKILL, None, within=60.0).said
+        "cannot start"
+        in client.begin("bake a cake").nearest_description(Kind.SKILL, None, within=60.0).said
     )
     assert time.monotonic() - before < 30
 
@@ -416,7 +417,7 @@ def test_the_paper_s_stage_is_the_same_in_300_calls_beside_two_busy_loops(
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
         found = [
-            hasty.begin(f"bake {number} cakes").described(
+            hasty.begin(f"bake {number} cakes").nearest_description(
                 Kind.SKILL, None, within=PAPER_PATIENCE * (1 + (not number))
             )
             for number in range(300)
@@ -449,8 +450,8 @@ def test_while_an_answer_is_late_the_next_task_is_told_so(
     worker.suspend()
     try:
         poll(lambda: worker.status() == psutil.STATUS_STOPPED, "a process that stands still")
-        assert ask(client).said == "the embedder did not answer within 200 ms"
-        assert ask(client).said == "the embedder is still at an earlier task"
+        assert "within 200 ms" in ask(client).said
+        assert "an earlier task" in ask(client).said
     finally:
         worker.resume()
 
@@ -623,11 +624,12 @@ def test_a_second_home_of_a_library_takes_the_vectors_that_the_first_computed(
         until(connect(model), complete)
         assert ask(connect(model)).nearest[0] == identity(one, "pdf")
     texts = {name: digest(f"{name}. {SKILLS[name]}") for name in ("pdf", "bread", "sql")}
+    pdf, bread, sql = (f"decode('{text}', 'hex')" for text in texts.values())
     administer(
-        f"""UPDATE evolvable.embedding e SET value = f.value, tokens = f.tokens FROM evolvable.embedding f
-        WHERE (e.hash, f.hash) IN ((decode('{texts["pdf"]}', 'hex'), decode('{texts["bread"]}', 'hex')),
-            (decode('{texts["bread"]}', 'hex'), decode('{texts["pdf"]}', 'hex')));
-        UPDATE evolvable.embedding SET value = '[1,2,3]' WHERE hash = decode('{texts["sql"]}', 'hex')"""
+        f"""UPDATE evolvable.embedding e SET value = f.value, tokens = f.tokens
+        FROM evolvable.embedding f
+        WHERE (e.hash, f.hash) IN (({pdf}, {bread}), ({bread}, {pdf}));
+        UPDATE evolvable.embedding SET value = '[1,2,3]' WHERE hash = {sql}"""
     )
 
     with clients(other) as connect:
@@ -874,6 +876,12 @@ def test_a_question_that_meets_a_defect_is_in_the_log_and_ends_only_its_line(
     with closing(dbapi.connect(str(home / VECTORS_FILE), isolation_level=None)) as db:
         db.execute("DROP TABLE token")
         db.execute("CREATE VIEW token AS SELECT model, hash, 'no bytes' AS data FROM vector")
+        # The process removes unused vectors once its texts are complete. Where it could not, it
+        # would take the file for damaged and write it anew.
+        for change in ("DELETE", "INSERT"):
+            db.execute(
+                f"CREATE TRIGGER no_{change} INSTEAD OF {change} ON token BEGIN SELECT 1; END"
+            )
     with line:
         ipc.send(line, {"op": "begin", "task": "merge", "number": 1})
         asked = {"op": "similar", "number": 1, "kind": "skill", "scopes": None, "limit": 3}

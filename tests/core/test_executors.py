@@ -183,7 +183,7 @@ def test_the_version_is_the_one_whose_text_the_client_gave(library, person, took
     assert took(User("file it"), longer, User("go on"))["agent:clerk"].version == 3
 
 
-def test_a_client_that_notes_no_prompt_is_believed_unless_the_project_may_have_an_agent_of_that_name(
+def test_a_client_that_notes_no_prompt_is_believed_unless_the_project_may_have_that_agent(
     library, home, took
 ):
     """A cloned repository brings `.claude/agents`; Claude Code starts its agent and not the

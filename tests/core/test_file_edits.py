@@ -71,12 +71,10 @@ def test_a_text_edit_of_a_file_that_is_not_text_is_refused(data: bytes) -> None:
     """Only the whole file can be given: UTF-8 inside of another encoding is readable in neither."""
     edit = TextEdit("assets/big logo.png", "IHDR", "\u00e4")
 
-    with pytest.raises(
-        InvalidArgument, match=r"^assets/big logo.png of .*pdf is not text in UTF-8.$"
-    ) as refused:
+    with pytest.raises(InvalidArgument, match=r"^assets/big logo.png of .*pdf .*UTF-8") as refused:
         edit_text({"assets/big logo.png": data}, edit, PDF)
-    assert refused.value.hint == "Give the whole file instead."
-    with pytest.raises(InvalidArgument, match=r"^tasks.jsonl is not text in UTF-8.$"):
+    assert "the whole file" in refused.value.hint
+    with pytest.raises(InvalidArgument, match=r"^tasks.jsonl .*UTF-8"):
         append_line({"tasks.jsonl": File(data)}, "tasks.jsonl", "{}")
 
 

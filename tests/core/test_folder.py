@@ -217,9 +217,9 @@ def test_a_huge_file_is_left_out_unread(pdf: Path) -> None:
     with open(pdf / "model.bin", "wb") as stream:
         stream.truncate(2**30)
     started = time.monotonic()
-    assert read_folder(pdf).left_out == {
-        "model.bin": "too large: it has 1,073,741,824 bytes, the limit is 5,242,880",
-    }
+    ((name, why),) = read_folder(pdf).left_out.items()
+    assert name == "model.bin" and why.startswith("too large")
+    assert "1,073,741,824" in why and "5,242,880" in why
     assert time.monotonic() - started < 1
 
 
@@ -344,10 +344,8 @@ def test_a_name_that_is_not_unicode_is_left_out_and_can_be_shown(pdf: Path) -> N
     put(pdf, os.fsdecode(b"caf\xe9/menu.md"))
     put(pdf, os.fsdecode(b"\xff.md"))
     reading = read_folder(pdf)
-    assert reading.left_out == {
-        "\\xff.md": "a bad path: it is not valid Unicode",
-        "caf\\xe9": "a bad path: it is not valid Unicode",
-    }
+    assert sorted(reading.left_out) == ["\\xff.md", "caf\\xe9"]
+    assert all("not valid Unicode" in why for why in reading.left_out.values())
     assert untracked_paths(pdf) == [os.fsdecode(b"\xff.md"), os.fsdecode(b"caf\xe9")]
     assert sorted(reading.files) == ["SKILL.md", "references/api.md"]
 
@@ -402,7 +400,8 @@ def test_files_beyond_the_number_allowed_are_left_out_and_documents_are_not(pdf:
     reading = read_folder(pdf)
     assert len(reading.files) == MAX_FILES
     assert "SKILL.md" in reading.files
-    assert reading.left_out["0499.txt"] == "too many files: the limit is 500"
+    assert reading.left_out["0499.txt"].startswith("too many files")
+    assert " 500" in reading.left_out["0499.txt"]
     assert make_manifest(reading.files)
 
 
@@ -412,10 +411,8 @@ def test_files_beyond_the_size_allowed_are_left_out(pdf: Path) -> None:
     put(pdf, "small.txt")
     reading = read_folder(pdf)
     assert list(reading.left_out) == ["3.bin"]
-    assert (
-        reading.left_out["3.bin"]
-        == f"too large together with the others: the limit is {MAX_RESOURCE:,} bytes"
-    )
+    assert "too large together" in reading.left_out["3.bin"]
+    assert f" {MAX_RESOURCE:,} bytes" in reading.left_out["3.bin"]
     assert "small.txt" in reading.files
     assert make_manifest(reading.files)
 
@@ -425,9 +422,8 @@ def test_reading_stops_where_there_is_no_end(pdf: Path) -> None:
         (pdf / f"{number:04}").touch()
     put(pdf, "z/last.md")
     reading = read_folder(pdf)
-    assert (
-        list(reading.left_out.values())[-1] == f"too many entries: reading stops after {MAX_SEEN:,}"
-    )
+    last = list(reading.left_out.values())[-1]
+    assert last.startswith("too many entries") and f" {MAX_SEEN:,}" in last
     assert len(reading.left_out) == MAX_SEEN - MAX_FILES + 1
     assert set(tracked_paths(pdf)) == set(reading.files)
     assert len(tracked_paths(pdf)) + len(untracked_paths(pdf)) == MAX_SEEN + 10 + 3, (

@@ -104,7 +104,7 @@ def test_a_finding_of_high_severity_waits_for_a_yes_of_its_own(run: CommandLine)
         skill_text("hidden", body="Fine.\n\n" + "".join(chr(0xE0000 + ord(c)) for c in EVIL)),
     )
     asked = run("init", folder, stdin="y\n")
-    assert "until you approve it by itself" in " ".join(asked.err.split())
+    assert "approve it by itself" in " ".join(asked.err.split())
     assert "skill:project/hidden" not in authors(run)
     run("inbox", "approve", "1")
     assert authors(run).get("skill:project/hidden") == "you"

@@ -39,8 +39,11 @@ class Desk:
         self.put(AGENT, Ref(Kind.AGENT, "clerk", "user"))
 
     def put(
-        self, text: str, ref: Ref = Ref(Kind.SKILL, "filing", "user"), identity: Identity = PERSON
-    ) -> None:  # noqa: B008
+        self,
+        text: str,
+        ref: Ref = Ref(Kind.SKILL, "filing", "user"),  # noqa: B008
+        identity: Identity = PERSON,
+    ) -> None:
         actor = Actor.HUMAN if identity is PERSON else Actor.AGENT
         main = "AGENT.md" if ref.kind is Kind.AGENT else "SKILL.md"
         with (
@@ -132,10 +135,7 @@ def test_a_folder_that_a_person_keeps_gets_no_lines_and_one_proposal_of_them(des
     err = desk.run("checkout", "claude-code").err
     again = desk.run("checkout", "claude-code").err
 
-    assert (
-        desk.lying() == filing()
-        and "filing: proposal 1 has Claude Code's Skill tool start its delegate" in err
-    )
+    assert desk.lying() == filing() and "filing: proposal 1 " in err
     assert "proposal" not in again
     desk.run("inbox", "approve", "1")
     assert desk.lying() == rendered(filing()) and desk.versions()[-1] == rendered(filing())

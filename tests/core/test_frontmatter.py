@@ -225,7 +225,8 @@ def test_a_name_that_only_looks_special_is_a_text(value):
 def test_an_unquoted_colon_is_an_error_with_its_line_and_the_fields_are_recovered():
     """The commonest mistake in real skills."""
     broken = document(
-        "name: pdf\n# a comment\ndescription: Use when: a PDF is near.\n  And: more.\nversion: 1.0\n"
+        "name: pdf\n# a comment\ndescription: Use when: a PDF is near.\n  And: more.\n"
+        "version: 1.0\n"
         'metadata:\n  evolvable: "false"\n  triggers: merge, split\nlicense: "MIT" or so'
     )
     assert severities(broken) == ["error"]

@@ -78,71 +78,123 @@ def test_an_empty_library_is_sound(store: Store) -> None:
 
 
 DAMAGE = {
-    "a blob's bytes": (("UPDATE blob SET data = x'00', codec = 'raw' "
-"WHERE id = 1"), "do not match its hash"),
+    "a blob's bytes": (
+        "UPDATE blob SET data = x'00', codec = 'raw' WHERE id = 1",
+        "do not match its hash",
+    ),
     "a blob's packing": ("UPDATE blob SET data = x'00' WHERE codec = 'zlib'", "cannot be unpacked"),
-    "a blob's codec": (("UPDATE blob SET codec = 'lzma' "
-"WHERE id = 1"), "its codec 'lzma' is unknown"),
+    "a blob's codec": (
+        "UPDATE blob SET codec = 'lzma' WHERE id = 1",
+        "its codec 'lzma' is unknown",
+    ),
     "a blob's size": ("UPDATE blob SET size = size + 1 WHERE id = 1", "its record says"),
-    "a size beside its manifest": (("UPDATE blob SET size = size + 1 "
-"WHERE id = 1"), "bytes, its blob"),
+    "a size beside its manifest": (
+        "UPDATE blob SET size = size + 1 WHERE id = 1",
+        "bytes, its blob",
+    ),
     "a blob is gone": ("DELETE FROM blob WHERE id = 1", "is missing"),
-    "a manifest's mode": (("UPDATE change SET manifest = replace(manifest, "
-"'420', '493')"), "list of files does not"),
-    "a manifest is no JSON": (("UPDATE change SET manifest = '{' "
-"WHERE sequence = 1"), "list of files cannot be read"),
-    "a manifest is a list": (("UPDATE change SET manifest = '[1]' "
-"WHERE sequence = 1"), "list of files cannot be read"),
+    "a manifest's mode": (
+        "UPDATE change SET manifest = replace(manifest, '420', '493')",
+        "list of files does not",
+    ),
+    "a manifest is no JSON": (
+        "UPDATE change SET manifest = '{' WHERE sequence = 1",
+        "list of files cannot be read",
+    ),
+    "a manifest is a list": (
+        "UPDATE change SET manifest = '[1]' WHERE sequence = 1",
+        "list of files cannot be read",
+    ),
     "a manifest is gone": ("UPDATE change SET manifest = NULL WHERE sequence = 3", "makes none"),
-    "a tree": (("UPDATE change SET tree = hash "
-"WHERE sequence = 1"), "list of files does not match its hash"),
-    "a chain": (("UPDATE change SET hash = tree "
-"WHERE sequence = 1"), "does not follow from its parent"),
-    "a reason": (("UPDATE operation SET reason = 'another' "
-"WHERE id = 3"), "does not follow from its parent"),
-    "an actor": (("UPDATE operation SET actor = 'human' "
-"WHERE id = 3"), "does not follow from its parent"),
+    "a tree": (
+        "UPDATE change SET tree = hash WHERE sequence = 1",
+        "list of files does not match its hash",
+    ),
+    "a chain": (
+        "UPDATE change SET hash = tree WHERE sequence = 1",
+        "does not follow from its parent",
+    ),
+    "a reason": (
+        "UPDATE operation SET reason = 'another' WHERE id = 3",
+        "does not follow from its parent",
+    ),
+    "an actor": (
+        "UPDATE operation SET actor = 'human' WHERE id = 3",
+        "does not follow from its parent",
+    ),
     "a time": ("UPDATE operation SET at = '2020' WHERE id = 3", "does not follow from its parent"),
-    "a session": (("UPDATE operation SET session = NULL "
-"WHERE id = 3"), "does not follow from its parent"),
-    "evidence": (("UPDATE operation SET evidence = NULL "
-"WHERE id = 3"), "does not follow from its parent"),
+    "a session": (
+        "UPDATE operation SET session = NULL WHERE id = 3",
+        "does not follow from its parent",
+    ),
+    "evidence": (
+        "UPDATE operation SET evidence = NULL WHERE id = 3",
+        "does not follow from its parent",
+    ),
     "an unknown actor": ("UPDATE operation SET actor = 'nobody' WHERE id = 3", "'nobody'"),
     "evidence is no JSON": ("UPDATE operation SET evidence = '[' WHERE id = 3", "cannot be read"),
     "an operation is gone": ("DELETE FROM operation WHERE id = 3", "no operation"),
-    "the last operation is gone": (("DELETE FROM operation "
-"WHERE id = 14"), "no operation holds them"),
-    "an operation too long": (("UPDATE operation SET last = 5 "
-"WHERE id = 3"), "begins before the last one ends"),
-    "an operation too short": (("UPDATE operation SET last = 3 "
-"WHERE id = 3"), "no operation holds them"),
-    "an operation ends beyond": (("UPDATE operation SET last = 99 "
-"WHERE id = 14"), "its last change is 99"),
-    "an operation ends before": (("UPDATE operation SET last = 1 "
-"WHERE id = 3"), "its last change is 1"),
-    "a change's operation": (("UPDATE change SET operation = 1 "
-"WHERE sequence = 3"), "names operation 1 and lies in"),
+    "the last operation is gone": (
+        "DELETE FROM operation WHERE id = 14",
+        "no operation holds them",
+    ),
+    "an operation too long": (
+        "UPDATE operation SET last = 5 WHERE id = 3",
+        "before the last one ends",
+    ),
+    "an operation too short": (
+        "UPDATE operation SET last = 3 WHERE id = 3",
+        "no operation holds them",
+    ),
+    "an operation ends beyond": (
+        "UPDATE operation SET last = 99 WHERE id = 14",
+        "its last change is 99",
+    ),
+    "an operation ends before": (
+        "UPDATE operation SET last = 1 WHERE id = 3",
+        "its last change is 1",
+    ),
+    "a change's operation": (
+        "UPDATE change SET operation = 1 WHERE sequence = 3",
+        "names operation 1 and lies in",
+    ),
     "a change is gone": ("DELETE FROM change WHERE sequence = 3", "missing from the log"),
-    "the last change is gone": (("DELETE FROM change WHERE "
-"sequence = 14"), "the operations go on to 14"),
-    "a version before": (("UPDATE change SET before = 1 "
-"WHERE sequence = 5"), "it says that it followed version 1"),
-    "a version after": (("UPDATE change SET after = 1 "
-"WHERE sequence = 13"), "it points at version 1"),
-    "a version that is no head": (("UPDATE change SET after = NULL "
-"WHERE sequence = 13"), "points nowhere"),
+    "the last change is gone": (
+        "DELETE FROM change WHERE sequence = 14",
+        "the operations go on to 14",
+    ),
+    "a version before": (
+        "UPDATE change SET before = 1 WHERE sequence = 5",
+        "followed version 1",
+    ),
+    "a version after": (
+        "UPDATE change SET after = 1 WHERE sequence = 13",
+        "it points at version 1",
+    ),
+    "a version that is no head": (
+        "UPDATE change SET after = NULL WHERE sequence = 13",
+        "points nowhere",
+    ),
     "a number": ("UPDATE change SET latest = 9 WHERE sequence = 13", "the version before it is 5"),
-    "an order": (("UPDATE change SET latest = 3 "
-"WHERE sequence = 11"), "the head is not the last change"),
-    "a frozen head": (("UPDATE change SET frozen = 0 "
-"WHERE sequence = 14"), "not frozen, its main file the opposite"),
-    "a free head": (("UPDATE change SET frozen = 1 "
-"WHERE sequence = 13"), "is frozen, its main file the opposite"),
+    "an order": (
+        "UPDATE change SET latest = 3 WHERE sequence = 11",
+        "the head is not the last change",
+    ),
+    "a frozen head": (
+        "UPDATE change SET frozen = 0 WHERE sequence = 14",
+        "not frozen, its main file",
+    ),
+    "a free head": (
+        "UPDATE change SET frozen = 1 WHERE sequence = 13",
+        "is frozen, its main file",
+    ),
     "a resource is gone": ("DELETE FROM resource WHERE id = 1", "it belongs to no resource"),
-    "a resource is new": (("INSERT INTO resource VALUES (99, 'skill', "
-"'user', 'ghost')"), "a name and no history"),
+    "a resource is new": (
+        "INSERT INTO resource VALUES (99, 'skill', 'user', 'ghost')",
+        "a name and no history",
+    ),
     "a kind": ("UPDATE resource SET kind = 'spell' WHERE id = 1", "there is no kind 'spell'"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DAMAGE)
@@ -158,10 +210,8 @@ def test_a_fault_says_what_which_and_what_next(damaged: Path) -> None:
         damaged, "UPDATE blob SET size = 1 WHERE id = (SELECT max(id) FROM blob) - 1"
     ).faults[:1]
     assert str(fault).startswith("blob ")
-    assert (
-        "its record says 1. `evolvable backup restore FOLDER` restores the last `evolvable "
-        "backup create`" in str(fault)
-    )
+    assert "its record says 1." in str(fault)
+    assert "`evolvable backup restore FOLDER`" in str(fault)
 
 
 def test_a_table_out_of_step_with_its_index_is_found(damaged: Path) -> None:

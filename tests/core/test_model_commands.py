@@ -64,10 +64,8 @@ def test_a_model_is_named_tested_given_a_role_and_removed(evolvable: CommandLine
             not in add(evolvable, "local", api.url, "--key-file", key, "--price", "0.5/2").err
         )
         tested = evolvable("model", "test", "local", "--json").json
-        assert (tested["works"], tested["warning"]) == (
-            True,
-            "asked for qwen, answered by scripted",
-        )
+        assert tested["works"] is True
+        assert "asked for qwen" in tested["warning"] and "by scripted" in tested["warning"]
         assert tested["attempts"][0]["cost"] == pytest.approx(15e-6)
         failed = evolvable("model", "test", "local", code=1)
         assert "answered 401: no [key]" in failed.out
@@ -95,7 +93,7 @@ def test_only_a_person_names_models_and_what_is_wrong_with_one_is_said(
         ("test", "x"),
     ):
         ran = evolvable("model", *words, code=1, **AGENT)
-        assert "Only a person names the addresses that models are asked at" in ran.err
+        assert "Only a person names" in ran.err
     evolvable("model", "list", **AGENT)
     for name, url, more, said in (
         ("Big Name", "http://h", (), "cannot be the name of a model"),
@@ -114,7 +112,7 @@ def test_only_a_person_names_models_and_what_is_wrong_with_one_is_said(
     assert "no role" in evolvable("model", "role", "boss", "claude", code=1).err
     assert "No model is named 'nobody'" in evolvable("model", "role", "judge", "nobody", code=1).err
     evolvable("executor", "add", "mine", "--", "true")
-    assert "the name of one of the executors" in add(evolvable, "mine", "http://h", code=1).err
+    assert "one of the executors" in add(evolvable, "mine", "http://h", code=1).err
     add(evolvable, "local", "http://127.0.0.1:9")
     assert "is the name of a model" in evolvable("judge", "add", "local", "--", "true", code=1).err
 
@@ -165,9 +163,8 @@ def test_doctor_says_which_model_answers_in_which_role_and_what_keeps_one_from_a
     assert settings["role judge"]["value"] == "local, then far"
     assert settings["role reviewer"]["value"] == "the calling agent (handoff)"
     assert settings["role critic"]["value"] == "the proposer"
-    assert settings["models.local"]["value"] == (
-        "qwen at http://127.0.0.1:9/v1 (openai-chat); key: none; price: unknown"
-    )
+    for part in ("qwen at http://127.0.0.1:9/v1", "openai-chat", "key: none", "price: unknown"):
+        assert part in settings["models.local"]["value"]
     problems = json.dumps(told["problems"])
     for said in (
         "other accounts can read it",

@@ -199,10 +199,8 @@ def test_an_api_that_asks_for_a_long_wait_is_not_waited_for(api: ModelApi) -> No
 
         error, [attempt] = asked(api, attempts=3)
 
-        assert (
-            f"answered 429: slow down, [key] It asks to wait {wait} s." in str(error)
-            and attempt.output_tokens == 0
-        )
+        assert "answered 429: slow down, [key]" in str(error)
+        assert f"wait {wait} s" in str(error) and attempt.output_tokens == 0
 
 
 def test_a_wrong_name_of_a_model_says_what_to_check(api: ModelApi, protocol: str) -> None:
@@ -280,12 +278,14 @@ SET_BY_A_PROJECT = {
     "OPENAI_CUSTOM_HEADERS": "Authorization: Bearer sk-theirs\nX-Theirs: 1\nHost: theirs.example",
     "ANTHROPIC_API_KEY": "sk-theirs",
     "ANTHROPIC_AUTH_TOKEN": "sk-theirs",
-    "ANTHROPIC_CUSTOM_HEADERS": "x-api-key: sk-theirs\nAuthorization: Bearer sk-theirs\nanthropic-beta: theirs\n"
-    "anthropic-version: theirs\ncontent-length: 3\ncontent-type: text/theirs",
+    "ANTHROPIC_CUSTOM_HEADERS": (
+        "x-api-key: sk-theirs\nAuthorization: Bearer sk-theirs\nanthropic-beta: theirs\n"
+        "anthropic-version: theirs\ncontent-length: 3\ncontent-type: text/theirs"
+    ),
 }
 
 
-def test_nothing_that_a_project_sets_in_the_environment_changes_where_and_with_what_key_a_model_is_asked(
+def test_no_variable_that_a_project_sets_changes_the_address_or_the_key_of_a_model(
     api: ModelApi, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ModelApi() as other:
@@ -471,9 +471,7 @@ def test_a_key_comes_from_the_named_variable_alone() -> None:
 
     assert NamedModels({"m": one}, variables={"MY_KEY": KEY}).resolve("m").key == KEY
     assert KEY not in repr(NamedModels({"m": one}, variables={"MY_KEY": KEY}).resolve("m"))
-    with pytest.raises(
-        EvolvableError, match="MY_KEY, the variable of the key of model m, is not set"
-    ):
+    with pytest.raises(EvolvableError, match=r"MY_KEY.* model m\b.* not set"):
         NamedModels({"m": one}, variables={"OPENAI_API_KEY": KEY}).resolve("m")
 
 

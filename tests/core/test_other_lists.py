@@ -42,7 +42,7 @@ def machine_with(tmp_path: Path, client: str, names: list[str], length: int = 40
 
 
 @pytest.mark.parametrize("client", FOLDERS)
-def test_the_list_of_a_collection_is_written_beside_the_settings_of_the_person_and_goes_byte_by_byte(
+def test_the_list_of_a_collection_is_written_beside_the_persons_settings_and_goes_byte_by_byte(
     client: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("CODEX_HOME", "COPILOT_HOME"):
@@ -77,9 +77,7 @@ def test_what_is_cut_is_said_in_status_and_in_the_list_of_collections(
     )
     (one,) = line("collection", "--json").json["others"]
     assert (one["skills"], len(one["cut"])) == (30, cut)
-    assert {"codex": "shortened to", "copilot": "listed by their name alone"}[client] in line(
-        "status"
-    ).out
+    assert {"codex": "shortened to", "copilot": "by their name alone"}[client] in line("status").out
 
 
 def test_settings_that_cannot_be_edited_stay(tmp_path: Path) -> None:

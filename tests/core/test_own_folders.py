@@ -114,7 +114,7 @@ def test_a_second_configuration_names_no_folder_of_the_accounts(run: CommandLine
     run("init", folder, EVOLVABLE_CONFIG=str(trial))
     assert listed(run) == {"skill:deploy": "import, marked"}
     assert (
-        "yours: read from the account's file alone"
+        "yours: read from the account's file"
         in run("doctor", code=None, EVOLVABLE_CONFIG=str(trial)).out
     )
 

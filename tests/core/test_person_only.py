@@ -102,7 +102,7 @@ async def test_who_names_it_gets_it(client: Client) -> None:
 async def test_the_prompt_why_says_that_no_agent_is_offered_it(client: Client) -> None:
     why = await client.get_prompt("why", {"ref": "deploy-prod", "task": TASK})
 
-    assert "No agent is offered it, as it says disable-model-invocation." in str(why)
+    assert "No agent is offered it" in str(why) and "disable-model-invocation" in str(why)
 
 
 def test_a_persons_own_search_and_list_have_it_and_an_agents_do_not(machine: CommandLine) -> None:
@@ -155,7 +155,7 @@ def test_what_claude_code_documents_gives_a_person_no_warning(machine: CommandLi
         json.dumps([folder["warnings"] for folder in report["folders"]]),
         json.dumps(warnings),
     ):
-        assert "the specification does not know: tags" in said and "sorting" not in said
+        assert "does not know: tags" in said and "sorting" not in said
 
 
 def test_a_skill_whose_description_is_a_list_is_found_by_its_words(machine: CommandLine) -> None:

@@ -79,7 +79,7 @@ def test_a_proposal_on_another_base_is_another_one(library):
 def test_an_agent_changes_a_memory_as_its_policy_says_and_soul_never(library):
     asked = change(library, "Likes coffee.\n", ref=USER)
     assert (asked.version, asked.proposal_id) == (None, 1)
-    assert "a person has to see this first" in asked.warnings[-1]
+    assert "a person has to see" in asked.warnings[-1]
     assert change(library, "Likes coffee.\n", ref=USER, propose=True).warnings == []
     library.policies = {Kind.MEMORY: ApprovalPolicy.AUTO}
     assert change(library, "Likes coffee.\n", ref=USER).version == 2
@@ -89,10 +89,10 @@ def test_an_agent_changes_a_memory_as_its_policy_says_and_soul_never(library):
         lambda: edit.remove_resource(library, AGENT, USER, "tidy"),
         lambda: edit.restore_resource(library, AGENT, USER, 1, "tidy"),
     ):
-        with pytest.raises(Refused, match="Memories are changed by a person alone"):
+        with pytest.raises(Refused, match="Memories .*person alone"):
             attempt()
     library.policies = {Kind.MEMORY: ApprovalPolicy.AUTO}
-    with pytest.raises(Refused, match="memory:SOUL is written by a person alone"):
+    with pytest.raises(Refused, match="memory:SOUL .*person alone"):
         change(library, "Obey.\n", ref=SOUL, propose=True)
     assert change(library, "Be kinder.\n", PERSON, ref=SOUL).version == 2
 

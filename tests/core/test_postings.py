@@ -499,7 +499,7 @@ def test_terms_of_a_document_that_cannot_be_are_made_anew(
     with contextlib.closing(IndexFile(store.home)) as file, file.writing() as db:
         db.execute(f"UPDATE document SET terms = x'{terms}'")
 
-    assert [fault.what[:29] for fault in check_index(store)] == ["the text index cannot be read"]
+    assert ["index cannot be read" in fault.what for fault in check_index(store)] == [True]
     with Index.open(store) as reading:
         assert scores(reading, "bababa bakoba") == wanted
     assert list(check_index(store)) == []

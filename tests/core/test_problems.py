@@ -116,7 +116,8 @@ def test_a_good_skill_has_no_problems():
 
 def test_all_six_keys_of_the_specification_are_known():
     head = (
-        "name: x\ndescription: d\nlicense: MIT\ncompatibility: any\nallowed-tools: Read Bash(git add:*)\n"
+        "name: x\ndescription: d\nlicense: MIT\ncompatibility: any\n"
+        "allowed-tools: Read Bash(git add:*)\n"
         'metadata: {triggers: "a, b", evolvable: "true"}'
     )
     assert skill(head) == []

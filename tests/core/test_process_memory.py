@@ -36,7 +36,8 @@ for thread in threads:
 for thread in threads:
     thread.join()
 
-large = [bytes(100_000) for _ in range(100)]  # nearly all with pages of their own, outside of the heaps
+# Nearly all with pages of their own, outside of the heaps.
+large = [bytes(100_000) for _ in range(100)]
 
 libc = ctypes.CDLL(None)
 libc.fdopen.restype = ctypes.c_void_p

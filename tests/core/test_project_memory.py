@@ -138,7 +138,7 @@ def test_a_yes_for_a_file_that_git_did_not_track_does_not_hold_once_it_does(line
     )
     assert agents.read_bytes() == before
     problems = [one["what"] for one in line("doctor", "--json", code=None).json["problems"]]
-    assert any("Git tracks" in one and "did not when you said yes" in one for one in problems)
+    assert any("Git tracks" in one and "when you said yes" in one for one in problems)
     assert "Git tracks" in switch_on(line, "codex").err
     assert b"room 4" in agents.read_bytes()
 
@@ -155,13 +155,13 @@ def test_a_link_that_leads_out_of_the_project_is_not_written_through(line):
     rc, agents = line.user / ".profile", line.project / "AGENTS.md"
     rc.write_text("export A=1\n", encoding="utf-8")
     agents.symlink_to(rc)
-    assert "leads out of the project" in switch_on(line, "codex", code=1).err
+    assert "out of the project" in switch_on(line, "codex", code=1).err
     agents.unlink()
     switch_on(line, "codex")
     agents.unlink()
     agents.symlink_to(rc)  # as a pull may bring it later
     remember(line, "memory:project/MEMORY", FACT + "- 2026-11-29: More.\n")
-    assert "leads out of the project" in line("client", "memory", "off", "--project", code=1).err
+    assert "out of the project" in line("client", "memory", "off", "--project", code=1).err
     assert rc.read_text(encoding="utf-8") == "export A=1\n"
     assert agents.is_symlink()
 
@@ -183,15 +183,11 @@ def test_a_strangers_text_reaches_a_projects_file_only_after_a_yes_to_it(line):
     before = claude.read_bytes()
     bring_memory(line, "project")
     assert claude.read_bytes() == before
-    assert (
-        "Nobody has approved what memory:project/MEMORY says"
-        in line("doctor", "--json", code=None).out
-    )
+    problems = [one["what"] for one in line("doctor", "--json", code=None).json["problems"]]
+    assert any("Nobody has approved" in one and "project/MEMORY" in one for one in problems)
     refused = switch_on(line, "codex", code=1)
-    assert (
-        "Nobody has approved what memory:project/MEMORY says: imported from elsewhere"
-        in refused.err
-    )
+    for said in ("Nobody has approved", "memory:project/MEMORY", "imported from elsewhere"):
+        assert said in refused.err
     assert not (line.project / "AGENTS.md").exists()
     line("approve", "memory:project/MEMORY", "--yes")
     assert b"evil.example" in claude.read_bytes()
@@ -273,7 +269,8 @@ from evolvable_server.clients import refresh_memory_files
 from evolvable_tools import Library
 with Library.open(Path(sys.argv[1])) as library:
     for turn in range(100):
-        assert [one.why for one in refresh_memory_files(library.store.home, library) if one.state == "broken"] == []
+        files = refresh_memory_files(library.store.home, library)
+        assert [one.why for one in files if one.state == "broken"] == []
 """
 
 
@@ -339,14 +336,15 @@ def test_two_names_of_one_file_have_one_block(line):
 def test_a_damaged_block_is_named_and_left_as_it_is(line):
     claude = line.project / "CLAUDE.md"
     claude.write_bytes(b"a\n<!-- evolvable memory: begin -->\nb\n")
-    assert "CLAUDE.md is broken at line 2" in switch_on(line, "claude-code", code=1).err
+    refused = switch_on(line, "claude-code", code=1)
+    assert "CLAUDE.md" in refused.err and "at line 2" in refused.err
     assert not (line.home / MEMORY_COPIES).exists()
     claude.write_bytes(b"a\n")
     switch_on(line, "claude-code")
     claude.write_bytes(claude.read_bytes().replace(b"<!-- evolvable memory: end -->\n", b""))
     damaged = claude.read_bytes()
     remember(line, "memory:project/MEMORY", FACT + "- 2026-11-29: More.\n")
-    assert "is broken at line 1" in line("client", "memory", "off", "--project", code=1).err
+    assert "at line 1" in line("client", "memory", "off", "--project", code=1).err
     assert claude.read_bytes() == damaged
     assert line("client", "memory", "--project", "--json").json["copies"][0]["state"] == "broken"
 
@@ -378,7 +376,7 @@ def test_a_folder_that_is_no_project_and_one_that_is_gone_are_told(line, monkeyp
     other.mkdir()
     monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(other))
     monkeypatch.chdir(other)
-    assert "is no project of this library" in switch_on(line, "codex", code=1).err
+    assert "is no project" in switch_on(line, "codex", code=1).err
     monkeypatch.chdir(line.project)
     switch_on(line, "codex")
     line.project.rename(line.root / "moved")
@@ -391,7 +389,7 @@ def test_uninstall_names_the_files_and_takes_the_memory_out(line):
     claude.write_bytes(b"Ours.\n")
     switch_on(line, "claude-code")
     done = line("uninstall", "--yes", "--json").json
-    assert f"the memory of the project in {claude}" in done["removed"]
+    assert any("memory" in one and str(claude) in one for one in done["removed"])
     assert claude.read_bytes() == b"Ours.\n"
 
 

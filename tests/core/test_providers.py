@@ -101,7 +101,7 @@ def test_nobody_waits_for_an_api_that_asks_for_an_hour(
 
     error = refused(claude)
 
-    assert f"answered 429: slow down It asks to wait {wait} s." in str(error)
+    assert "answered 429: slow down" in str(error) and f"wait {wait} s" in str(error)
     assert len(api.asked) == 1
 
 
@@ -516,7 +516,7 @@ def test_a_setting_names_a_command(text: str, command: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("text", ["judge 's3cret", 'judge "s3cret', "judge s3cret\\"])
 def test_a_command_that_cannot_be_read_says_what_and_what_next(text: str) -> None:
     with pytest.raises(
-        InvalidArgument, match=r"cannot be read: no (closing quotation|escaped character)\."
+        InvalidArgument, match=r"no (closing quotation|escaped character)"
     ) as failure:
         command_of(text)
 

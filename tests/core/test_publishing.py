@@ -170,7 +170,7 @@ def test_a_file_whose_address_a_project_takes_keeps_its_skill_out(
     )
     release.publish(library, person, "all")
     (step,) = release.channel_status(library).left_out
-    assert "is taken by a skill of project acme" in step.left_out[0]
+    assert "is taken by" in step.left_out[0] and "project acme" in step.left_out[0]
     assert [str(held.ref) for held in HostCatalog(library.store).skills(["acme", "user"])] == [
         "skill:acme",
         "skill:acme/pdf",
@@ -190,7 +190,6 @@ def test_what_an_agent_makes_takes_no_address_from_a_skill_that_hosts_see(
     for uri in ("skill://acme/pdf/run.sh", "skill://version.2/acme/pdf/run.sh"):
         assert str(resolve(library.store, uri).head.ref) == "skill:acme"
     (step,) = release.channel_status(library).left_out
-    assert (step.ref, step.left_out) == (
-        "skill:acme/pdf",
-        ["its address is taken by a directory of skill:acme"],
-    )
+    (reason,) = step.left_out
+    assert step.ref == "skill:acme/pdf"
+    assert "is taken by" in reason and reason.endswith(" skill:acme")

@@ -277,7 +277,7 @@ def test_the_envelope_of_either_client_without_text_is_refused(client: str, tmp_
     evolvable = CommandLine(tmp_path)
     evolvable("init", "--yes")
     refused = evolvable("review", written(tmp_path / f"{client}.jsonl", strange), code=None)
-    assert refused.code != 0 and "have no text that can be read" in refused.err
+    assert refused.code != 0 and "have no text" in refused.err
 
 
 @pytest.mark.process

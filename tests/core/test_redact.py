@@ -106,14 +106,20 @@ def test_a_private_key_without_one_end_or_both_is_known_by_its_rows(keep: slice)
 
 
 ORDINARY = """\
-The token is passed to the parser, and the key of the map is the name. password: required, secret: optional.
-const token = await getToken(); api_key: string; password: str = Field(...); SECRET_KEY = os.environ["SECRET_KEY"]
-max_tokens: 4096, token_count=123456789, primary_key=True, keyboard: "qwerty", author: "Jane", monkey = banana1234
-export API_KEY="$OTHER_KEY" && curl -H "Authorization: Bearer $TOKEN" https://api.example.com/v1/items?page=2&sort=asc
+The token is passed to the parser, and the key of the map is the name. password: required, \
+secret: optional.
+const token = await getToken(); api_key: string; password: str = Field(...); SECRET_KEY = \
+os.environ["SECRET_KEY"]
+max_tokens: 4096, token_count=123456789, primary_key=True, keyboard: "qwerty", author: "Jane", \
+monkey = banana1234
+export API_KEY="$OTHER_KEY" && curl -H "Authorization: Bearer $TOKEN" \
+https://api.example.com/v1/items?page=2&sort=asc
 <your-api-key>, YOUR_API_KEY, ${{ secrets.GITHUB_TOKEN }}, {{ password }}, password=****, token: ...
 commit 3f786850e387550fdab836ed7e6dc881de23001b, sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=
-550e8400-e29b-41d4-a716-446655440000 /usr/local/lib/python3.11/site-packages/tokenizers/secrets.py:12
-Basic Operations and bearer bonds; a cookie recipe: flour, sugar; bandpass=f=1000; passthrough: enabled1
+550e8400-e29b-41d4-a716-446655440000 \
+/usr/local/lib/python3.11/site-packages/tokenizers/secrets.py:12
+Basic Operations and bearer bonds; a cookie recipe: flour, sugar; bandpass=f=1000; passthrough: \
+enabled1
 def authenticate(user: str, password: str) -> Token: return Token(user.token, secret=self.secret)
 """
 
@@ -134,14 +140,13 @@ def test_odd_text_is_taken(odd: str) -> None:
 
 
 ATTACKS = {
-    "eyj": "eyJ.", "begin": "-----BEGIN PRIVATE KEY-----\n",
-    "stopped": ("-----BEGIN PRIVATE "
-"KEY----- x y\n"), "rows": ("A1b" * 22)[:64] + "\n", "password": "password",
-    "assigned": 'password="', "quotes": "password='\\", "address": "://a:b", "at": "://a:" + "@" * 50,
-    "key": "secret_key",
-    "cookie": "cookie: a=", "space": "authorization: " + " " * 50, "curl": "curl -u ", "sk": "sk-",
-    "underscores": "_", "letters": "a", "end": "-----END PRIVATE KEY-----",
-    "login": "login a password ", "escapes": "\\n", "base64": "QUJD",
+    "eyj": "eyJ.",
+    "begin": "-----BEGIN PRIVATE KEY-----\n", "stopped": "-----BEGIN PRIVATE KEY----- x y\n",
+    "end": "-----END PRIVATE KEY-----", "rows": ("A1b" * 22)[:64] + "\n",
+    "password": "password", "assigned": 'password="', "quotes": "password='\\",
+    "address": "://a:b", "at": "://a:" + "@" * 50, "key": "secret_key", "cookie": "cookie: a=",
+    "space": "authorization: " + " " * 50, "curl": "curl -u ", "sk": "sk-", "underscores": "_",
+    "letters": "a", "login": "login a password ", "escapes": "\\n", "base64": "QUJD",
     "gh": "ghp_", "digits": "1:", "colon": "a:1234:",
 }  # fmt: skip
 

@@ -64,11 +64,10 @@ def test_a_line_that_is_wrong_is_said_with_file_and_line_and_the_others_work(tmp
         redaction.redactor()
     lines = [record.getMessage() for record in caplog.records]
     assert [line.partition(", line ")[2][:1] for line in lines] == ["2", "3", "4", "5", "6", "7"]
-    assert lines[0].startswith(
-        f"{tmp_path / FILE}, line 2: RE2 does not take the pattern ticket: missing )"
-    )
-    assert "neither NAME = TEXT nor NAME ~ PATTERN" in lines[1]
-    assert "matches nothing at all as well" in lines[4]
+    assert lines[0].startswith(f"{tmp_path / FILE}, line 2: ")
+    assert "pattern ticket: missing )" in lines[0]
+    assert "NAME = TEXT" in lines[1] and "NAME ~ PATTERN" in lines[1]
+    assert "matches nothing" in lines[4]
 
 
 @pytest.mark.parametrize("data", [b"ok = Blue Heron\n\xff\xfe", b"a" * 1_000_001])
@@ -86,7 +85,7 @@ def test_without_re2_texts_work_and_patterns_are_refused(tmp_path, monkeypatch):
     assert Redactor(own).redact("Blue Heron SHOP-1234")[0] == "[redacted:codename] SHOP-1234"
     assert [problem.partition(f"{FILE}, ")[2][:7] for problem in problems] == ["line 3:", "line 5:"]
     assert "RE2 is not installed" in problems[0]
-    assert "pip install '.[re2]' in your clone" in problems[0]
+    assert "pip install '.[re2]'" in problems[0]
 
 
 def test_a_change_of_the_file_holds_at_once(tmp_path):
@@ -145,8 +144,7 @@ def test_reviews_the_command_line_and_the_doctor_know_it(tmp_path):
     assert "[redacted:codename] said so" in line("history", "memory:USER").out
     problems = [one["what"] for one in line("doctor", "--json", code=None).json["problems"]]
     assert any(
-        f"{line.home / FILE}, line 2: RE2 does not take the pattern broken" in one
-        for one in problems
+        f"{line.home / FILE}, line 2: " in one and "pattern broken" in one for one in problems
     )
 
 

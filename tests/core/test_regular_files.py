@@ -91,7 +91,7 @@ def test_an_archive_or_a_table_that_is_no_file_is_refused(
 
     done = run.process(*command.split(), tmp_path / name, *options)
 
-    assert done.code == 1 and "it is no file, but a pipe or a device" in " ".join(done.err.split())
+    assert done.code == 1 and "a pipe or a device" in " ".join(done.err.split())
 
 
 @PUTS
@@ -105,10 +105,8 @@ def test_a_configuration_that_is_no_file_is_refused_with_its_path(
 
     done = run.process("list")
 
-    assert (
-        done.code == 1
-        and f"{path} cannot be read: it is no file, but a pipe or a device" in done.err
-    )
+    assert done.code == 1
+    assert f"{path} cannot be read: " in done.err and "a pipe or a device" in done.err
 
 
 @PUTS

@@ -109,7 +109,7 @@ def test_high_findings_are_held_and_the_file_is_left(evolvable: CommandLine, clo
     evolvable("sync")
     assert HOSTILE.strip() in (clone.skills / "evil/SKILL.md").read_text()
     assert len(evolvable("inbox", "--json").json["proposals"]) == 1
-    assert "not served until you decide" in evolvable("doctor", code=None).out
+    assert "not served until" in evolvable("doctor", code=None).out
 
 
 @pytest.mark.parametrize("path", ["scripts/node_modules/x.sh", "notes.orig", "venv/bin/tool"])
@@ -177,7 +177,7 @@ def test_going_back_on_disk_resolves_what_is_held(evolvable: CommandLine, clone:
     git(clone.project, "reset", "-q", "--hard", "HEAD~1")
     evolvable("sync")
     assert evolvable("inbox", "--json").json["proposals"] == []
-    assert "not served until you decide" not in evolvable("doctor", code=None).out
+    assert "not served until" not in evolvable("doctor", code=None).out
 
 
 def test_an_edit_of_the_person_is_local_and_stays_so_when_it_is_committed(
@@ -404,7 +404,7 @@ def test_only_a_person_trusts_and_the_refusal_names_no_command(
     init(evolvable, clone)
     evolvable.person = False
     ran = evolvable("trust", clone.project, stdin="y\n", code=1)
-    assert "evolvable" not in ran.err and "Only a person decides what is trusted" in ran.err
+    assert "evolvable" not in ran.err and "Only a person decides" in ran.err
     assert listed(evolvable) == {"skill:proj/deploy": "repository, marked"}
 
 
@@ -429,7 +429,6 @@ def test_a_library_of_an_older_version_is_reread_once(evolvable: CommandLine, cl
         "skill:proj/deploy": "repository",
         "skill:proj/mine": "you",
     }
-    assert "skill:proj/deploy" in first.err and "between marks until a person trusts" in " ".join(
-        first.err.split()
-    )
+    said = " ".join(first.err.split())
+    assert "skill:proj/deploy" in said and "between marks until" in said
     assert evolvable("list", "--scope", "proj", "--json").err == ""

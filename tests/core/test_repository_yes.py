@@ -114,7 +114,7 @@ def test_a_high_finding_in_a_work_tree_waits_for_a_yes_of_its_own(tree: WorkTree
     tree.bring("setup", DOUBTFUL)
     git(tree.root, "pull", "-q")
     asked = tree.run("init", tree.skills, stdin="y\n")
-    assert "it stays out until you approve it by itself" in " ".join(asked.err.split())
+    assert "it stays out until" in " ".join(asked.err.split())
     assert tree.held() == ["skill:project/evil"]
     assert tree.listed() == {**PLAIN, "skill:project/setup": "you"}
     tree.run("sync")
@@ -186,7 +186,7 @@ def test_a_clone_inside_of_an_own_folder_is_named_before_the_question(tree: Work
     git(own / "pack", "add", "-A")
     git(own / "pack", "commit", "-qm", "x")
     asked = tree.run("init", own, stdin="\n")
-    assert "by repositories of their own: pack" in " ".join(asked.err.split())
+    assert "repositories of their own: pack" in " ".join(asked.err.split())
     found = {one["ref"]: one["author"] for one in tree.run("list", "--json").json["resources"]}
     assert found == {"skill:mine": "you", "skill:pack": "repository"}
 

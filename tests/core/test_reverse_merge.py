@@ -88,10 +88,7 @@ def test_where_both_changed_the_same_line_nothing_changes_and_both_sides_are_nam
 
     assert (undone.operation, undone.undid, undone.restored) == (None, [], [])
     [conflict] = undone.conflicts
-    assert (
-        f"operation {later} changed it since in the same place: SKILL.md (line 10)."
-        in conflict.reason
-    )
+    assert f"operation {later} " in conflict.reason and "SKILL.md (line 10)" in conflict.reason
     assert "restore" not in conflict.reason and "undo that" not in conflict.reason
     assert (
         "-mended\n" in conflict.sides
@@ -109,9 +106,8 @@ def test_the_operation_named_in_a_conflict_is_the_last_that_changed_its_file(lib
 
     [conflict] = undo(library, PERSON, "not better", operation=operation).conflicts
 
-    assert conflict.reason.startswith(
-        f"operation {in_the_way} changed it since in the same place: SKILL.md"
-    )
+    assert conflict.reason.startswith(f"operation {in_the_way} ")
+    assert "same place: SKILL.md" in conflict.reason
 
 
 def test_the_lines_of_a_stranger_in_a_conflict_reach_an_agent_between_marks(library):

@@ -80,17 +80,22 @@ COMMAND = """
 import json, os, subprocess, sys
 asked = sys.stdin.read()
 open(sys.argv[1], "w").write(asked)
-stop = json.dumps({"session_id": "thinking", "transcript_path": "/t.jsonl", "hook_event_name": "Stop"})
-hook = [sys.executable, "-P", "-c", "from evolvable_server.hooks.command import main; main()", "Stop"]
+stop = json.dumps(
+    {"session_id": "thinking", "transcript_path": "/t.jsonl", "hook_event_name": "Stop"}
+)
+run_hook = "from evolvable_server.hooks.command import main; main()"
+hook = [sys.executable, "-P", "-c", run_hook, "Stop"]
 out = subprocess.run(hook, input=stop, text=True, capture_output=True, check=True).stdout
 again = [sys.executable, "-P", "-m", "evolvable_server", "review", sys.argv[2], "--json"]
-state = json.loads(subprocess.run(again, text=True, capture_output=True, check=True).stdout)["state"]
+answer = subprocess.run(again, text=True, capture_output=True, check=True).stdout
+state = json.loads(answer)["state"]
 lines = asked.splitlines()
 data = json.loads("\\n".join(lines[lines.index(lines[-1]) + 1 : -1]))
 span = next(one["id"] for one in data["evidence"] if "We always" in one["text"])
-said = {"why_none": f"hook {out!r}, review {state}, mark {os.environ['EVOLVABLE_REVIEWING']}, seen {span}"}
+mark = os.environ["EVOLVABLE_REVIEWING"]
+said = {"candidates": [], "why_none": f"hook {out!r}, review {state}, mark {mark}, seen {span}"}
 usage = {"input_tokens": 700, "cache_read_input_tokens": 100, "output_tokens": 50}
-print(json.dumps({"type": "result", "result": json.dumps({"candidates": [], **said}), "usage": usage}))
+print(json.dumps({"type": "result", "result": json.dumps(said), "usage": usage}))
 """
 
 

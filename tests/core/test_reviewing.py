@@ -89,7 +89,7 @@ async def test_an_agent_alone_decides_nothing(place, era, reviewed, answer):
             "review_inbox", {"action": "approve", "proposal_id": number}
         )
     assert refused.is_error
-    assert "it waits in the inbox for a person" in refused.content[0].text
+    assert "waits in the inbox" in refused.content[0].text
     with Library.open(place.home) as library:
         assert [one.proposal_id for one in proposal_inbox.list_waiting(library)] == [number]
 
@@ -114,13 +114,13 @@ async def test_the_memory_prompt_and_a_compressed_history(place):
         prompt = await client.get_prompt("memory")
         short = await call(client, "compress_history", messages=messages, keep=3, max_tokens=100)
         older = await client.read_resource(short["older"])
-    assert "Nothing is known of the user yet" in prompt.messages[0].content.text
+    assert "Nothing is known" in prompt.messages[0].content.text
     assert len(short["messages"]) == 4
     assert json.loads(older.contents[0].text)["references"] == [f"src/{n}.py" for n in range(27)]
 
 
 @pytest.mark.nightly
-async def test_1200_turns_with_8_links_each_are_compressed_over_mcp_as_they_grow_and_each_link_is_found_later(
+async def test_1200_turns_with_8_links_each_are_compressed_as_they_grow_and_each_link_is_found(
     place,
 ):
     address = (
@@ -158,7 +158,7 @@ def test_the_command_line_reviews_a_queue_and_decides_about_several(tmp_path):
     assert enqueue(str(evolvable.home), json.loads(hook))
     queued = evolvable("review", "--queue", "--json").json["reviews"]
     assert [one["state"] for one in queued] == ["begun"]
-    assert evolvable("review", "--queue").out == "No session waits for a review.\n"
+    assert evolvable("review", "--queue").out.startswith("No session waits")
 
     begun = evolvable("review", "--json").json
     quote = "We always generate migrations with alembic revision"
@@ -179,14 +179,11 @@ def test_the_command_line_reviews_a_queue_and_decides_about_several(tmp_path):
     answer = {"review_id": begun["review_id"], "candidates": candidates}
     (evolvable.project / "answer.json").write_text(json.dumps(answer))
     done = evolvable("review", "--answer", evolvable.project / "answer.json")
-    assert "2 proposals to decide on: evolvable inbox" in done.out
+    assert "2 proposals" in done.out and "evolvable inbox" in done.out
 
     shown = evolvable("inbox", "show", 2).out
-    assert "user, turn 2: “We always generate migrations with alembic revision”" in shown
-    assert (
-        "Take all of it back: evolvable undo"
-        in evolvable("inbox", "approve", "--session", SESSION.session_id).out
-    )
+    assert f"user, turn 2: “{quote}”" in shown
+    assert "evolvable undo" in evolvable("inbox", "approve", "--session", SESSION.session_id).out
     assert "With alembic." in evolvable("load", "db-migrations").out
     undone = evolvable("undo", "--session", SESSION.session_id, "--yes").out
     assert "memory:USER removed" in undone or "memory:USER" in undone

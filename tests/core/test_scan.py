@@ -366,7 +366,7 @@ RULES = (
 )
 
 
-def test_a_rule_that_is_taken_out_of_its_section_is_told_and_a_section_that_goes_with_its_rules_is_not():
+def test_a_rule_taken_out_of_its_section_is_told_and_a_section_that_goes_with_its_rules_is_not():
     before = f"{HEAD}# Steps\n\nFill in the form.\n\n{RULES}\nLook at it again.\n"
     steps = "\n".join(f"Step {number} fills in one more field of the form." for number in range(9))
     section = (

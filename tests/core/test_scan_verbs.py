@@ -36,7 +36,8 @@ def test_an_agent_s_hidden_text_is_refused_with_what_where_and_what_next(library
     with pytest.raises(Unsafe) as refusal:
         edit.update_resource(library, agent, PDF, "help", files={"notes.md": f"One.\n{HIDDEN}"})
 
-    assert str(refusal.value).startswith("skill:pdf was not changed: notes.md:2: tag characters")
+    assert str(refusal.value).startswith("skill:pdf was not changed")
+    assert "notes.md:2: tag characters" in str(refusal.value)
     assert refusal.value.hint
     assert (head(library), proposal_inbox.list_waiting(library)) == (1, [])
 
@@ -110,7 +111,7 @@ def test_a_review_cannot_approve_what_a_person_is_to_see(library, agent, skill):
     skill("pdf")
     edit.update_resource(library, agent, PDF, "faster", files={"notes.md": ASKED})
 
-    with pytest.raises(Refused, match="cannot be approved by review"):
+    with pytest.raises(Refused, match="approved by review"):
         proposal_inbox.approve_together(library, Caller(Actor.REVIEW), [1], "auto", by_policy=True)
     with pytest.raises(Refused, match="a person's decision"):
         proposal_inbox.approve_together(library, Caller(Actor.REVIEW), [1], "auto")[0]

@@ -33,7 +33,10 @@ MAX_SEED = 120_000
 
 GIT = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
-ORDERS = """{"orders": [{"id": 1, "customer": {"name": "Ada"}, "lines": [{"sku": "A", "qty": 2}]}], "page": 1}"""
+ORDERS = (
+    '{"orders": [{"id": 1, "customer": {"name": "Ada"}, "lines": [{"sku": "A", "qty": 2}]}], '
+    '"page": 1}'
+)
 
 
 def main_text(name: str) -> str:
@@ -185,9 +188,9 @@ def test_the_checker_prints_what_the_skill_says(tmp_path):
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        ("name: x\ndescription: a: b", "the value has a colon in it"),
+        ("name: x\ndescription: a: b", "has a colon in it"),
         ("name: x\ndescription: yes", "description is not a text"),
-        ("name: x\nname: x\ndescription: d", "the key 'name' is there twice"),
+        ("name: x\nname: x\ndescription: d", "'name' is there twice"),
         ("name: x\ndescription: d\nmetadata:\n  v: 1.0", "metadata v is not a text"),
         ("name: x\ndescription: d\nallowed-tools:\n  - Bash", "allowed-tools is not a text"),
         ("name: x\ndescription: " + "d" * 1025, "description has 1,025 characters"),
@@ -210,10 +213,10 @@ def test_the_checker_finds_missing_files_and_broken_scripts(tmp_path):
     write(tmp_path / "x/scripts/broken.py", "def f(:\n")
     status, output, _ = run("write-a-skill", "check.py", "x", cwd=tmp_path)
     assert status == 1
-    assert "scripts/gone.py is named and is not there" in output
-    assert "references/gone.md is named and is not there" in output
-    assert "../out.md points outside the folder" in output
-    assert "scripts/broken.py:1: does not parse" in output
+    for name in ("scripts/gone.py", "references/gone.md"):
+        assert any(name in line and "not there" in line for line in output.splitlines())
+    assert "../out.md points outside" in output
+    assert "scripts/broken.py:1: " in output
 
 
 def test_the_profiler_prints_what_the_skill_says(tmp_path):
@@ -230,8 +233,8 @@ def test_the_profiler_reads_json_and_json_lines(tmp_path):
     assert "customer.name  text" in output
     write(tmp_path / "l.jsonl", '{"a": 1}\n{"a": "2"}\nnot json\n')
     _, output, _ = run("summarize-data-files", "profile_data.py", "l.jsonl", cwd=tmp_path)
-    assert "- lines that are not JSON: 1, first line 3" in output
-    assert "- a: numbers or booleans written as text: 1" in output
+    assert "not JSON: 1, first line 3" in output
+    assert re.search(r"^- a: .*written as text: 1$", output, re.MULTILINE)
 
 
 def test_the_profiler_can_keep_every_value_to_itself(tmp_path):
@@ -308,7 +311,7 @@ def test_the_list_of_commits_starts_at_the_beginning_without_a_tag(tmp_path):
     git(repo, "commit", "-q", "--allow-empty", "-m", "Begin")
     status, output, _ = run("write-a-changelog", "commits_since_tag.py", "--repo", repo, cwd=SKILLS)
     assert status == 0
-    assert output.startswith("1 commit since the beginning (there is no tag before it)")
+    assert output.startswith("1 commit since the beginning")
     status, _, error = run("write-a-changelog", "commits_since_tag.py", "--since", "v9", cwd=repo)
     assert (status, error.count("\n")) == (1, 1)
 
@@ -368,7 +371,7 @@ def test_a_hunk_that_is_not_there_is_refused(tmp_path):
     repo = changed_repository(tmp_path)
     status, output, error = run("write-commit-messages", "hunks.py", "stage", 1, 9, cwd=repo)
     assert (status, output) == (1, "")
-    assert error == "there is no hunk 9; there are 3, list them again\n"
+    assert "no hunk 9" in error and "there are 3" in error and error.count("\n") == 1
     assert git(repo, "diff", "--cached") == ""
 
 

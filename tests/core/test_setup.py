@@ -81,10 +81,8 @@ def test_the_first_run_shows_what_is_here_imports_connects_and_asks_each_client_
     talk = run.talk("setup")
     first = talk.until("sync? [Y/n]: ")
     assert "Claude Code: not connected" in first and "Codex: not connected" in first
-    assert (
-        "2 skills, " in first
-        and "of 8,000 characters: all keep their description in Claude Code" in words(first)
-    )
+    for part in ("2 skills, ", "of 8,000 characters: all keep their description"):
+        assert part in words(first)
     assert (
         f"{run.user}/.claude/skills (2 skills, scope user)" in words(first)
         and "the scan found nothing" in first
@@ -101,18 +99,15 @@ def test_the_first_run_shows_what_is_here_imports_connects_and_asks_each_client_
     assert talk.code == 0 and entry(run)["args"][-1] == "serve"
     assert "holds 2 skills" in said
     for client in ("Claude Code", "Codex"):
-        assert f"{client} works: its server answered in " in said
+        assert f"{client} works: " in said
     assert 'find_skill("Merges, fills and splits PDF files."): skill:pdf' in said
-    assert (
-        "Next: begin a new session of Claude Code" in said
-        and "evolvable find 'Merges, fills" in said
-    )
+    assert "a new session of Claude Code" in said and "evolvable find 'Merges, fills" in said
     assert {one["author"] for one in run("list", "--json").json["resources"]} == {"you"}
 
 
 def test_a_no_to_every_question_changes_nothing(run: CommandLine) -> None:
     said = answer(run.talk("setup"), yours="n", connect="n")
-    assert "Nothing was imported or connected." in said
+    assert "Nothing was imported" in said
     assert not run.home.exists() and not (run.user / ".claude.json").exists()
 
 
@@ -155,7 +150,7 @@ def test_a_second_run_asks_about_what_is_new_alone_and_says_what_has_changed(
     run: CommandLine,
 ) -> None:
     answer(run.talk("setup"), yours="", connect="")
-    assert "Nothing has changed since the last setup" in words(run.talk("setup").end())
+    assert "Nothing has changed" in words(run.talk("setup").end())
     run.save(run.user / ".claude/skills", "pdf", skill_text("pdf", "Merges and signs PDF files."))
     run.save(run.user / ".claude/skills", "new", skill_text("new"))
     run.save(run.user / ".codex/skills", "deploy", skill_text("deploy", "Deploys the shop."))
@@ -171,10 +166,7 @@ def test_a_second_run_asks_about_what_is_new_alone_and_says_what_has_changed(
     assert "Since the last setup, " in said and "skill:new" in said
     assert f"{run.user}/.claude/skills holds 3 resources, 1 more" in said
     assert f"{run.user}/.codex/skills is watched now: 1 resource" in said
-    assert (
-        "Cursor is here now: not connected" in said
-        and "Codex was connected; now: not connected" in said
-    )
+    assert "Cursor is here now" in said and "Codex was connected; now: not" in said
 
 
 def test_a_machine_with_nothing_on_it_gets_no_library_and_is_told_what_imports_a_folder(
@@ -184,7 +176,7 @@ def test_a_machine_with_nothing_on_it_gets_no_library_and_is_told_what_imports_a
     talk = bare.talk("setup", PATH=str(tmp_path))
     said = talk.end()
     assert talk.code == 0 and "Not found here: Claude Code, Codex" in said
-    assert "Nothing was imported or connected." in said and "Next: evolvable init FOLDER" in said
+    assert "Nothing was imported" in said and "Next: evolvable init FOLDER" in said
     assert not bare.home.exists()
 
 
@@ -221,7 +213,7 @@ def test_an_agents_shell_answers_nothing_for_the_person_even_at_a_terminal(
     run: CommandLine, flags: tuple[str, ...]
 ) -> None:
     refused = run("setup", *flags, code=1, CLAUDECODE="1").err
-    assert "this command runs for an agent" in refused and "Nothing was changed" in refused
+    assert "runs for an agent" in refused and "Nothing was changed" in refused
     assert not run.home.exists() and not (run.user / ".claude.json").exists()
     talk = run.talk("setup", CLAUDECODE="1")
     shown = words(talk.end())
@@ -230,10 +222,7 @@ def test_an_agents_shell_answers_nothing_for_the_person_even_at_a_terminal(
         and "Claude Code: not connected" in shown
         and "(2 skills, scope user)" in shown
     )
-    assert (
-        "Nothing was changed. Next: a person answers. Ask the user to run `evolvable setup`"
-        in shown
-    )
+    assert "Nothing was changed." in shown and "run `evolvable setup`" in shown
     assert not run.home.exists()
 
 
@@ -317,7 +306,7 @@ def test_the_plugin_is_offered_where_it_can_be_installed_and_connects_instead_of
     assert "1 review: Review each session of" in words(talk.until("[none]: "))
     talk.type("\n")
     said = words(talk.end())
-    assert "Claude Code works: its server answered in " in said and "Codex works" in said
+    assert "Claude Code works: " in said and "Codex works" in said
     for client in ("claude", "codex"):
         calls = [
             json.loads(line)
@@ -332,7 +321,7 @@ def test_the_plugin_is_offered_where_it_can_be_installed_and_connects_instead_of
         not (run.user / ".claude.json").exists() and not (run.user / ".codex/config.toml").exists()
     )
     again = run.talk("setup")
-    assert "2 of 3: your clients: none to connect" in again.until("[none]: ")
+    assert "your clients: none to connect" in again.until("[none]: ")
     again.type("\n")
     again.end()
 
@@ -356,7 +345,7 @@ def test_settings_that_cannot_be_read_are_named_and_left_as_they_are(run: Comman
     path.write_text('{"mcpServers": {', encoding="utf-8")
     talk = run.talk("setup")
     before = talk.until("sync? [Y/n]: ")
-    assert "Claude Code: its settings cannot be read" in words(before)
+    assert "Claude Code: its settings cannot" in words(before)
     talk.type("n\n")
     assert "Connecting writes one entry into the settings of Codex," in words(talk.until("[Y/n]: "))
     talk.type("n\n")
@@ -392,11 +381,8 @@ def test_an_offer_is_taken_by_its_number_and_none_by_enter(run: CommandLine) -> 
     talk.until("[none]: ")
     talk.type("2\n")
     said = words(talk.end())
-    assert "Read 1 of 1 session: 1 task learned." in said
-    assert (
-        "lose their description in Claude Code; `evolvable setup --take shorten` lists fewer"
-        in said
-    )
+    assert "Read 1 of 1 session" in said and "1 task learned" in said
+    assert "lose their description" in said and "`evolvable setup --take shorten`" in said
     assert not (run.user / ".claude/settings.json").exists()
     again = run.talk("setup")
     assert "learn:" not in again.until("[none]: ")
@@ -422,10 +408,8 @@ def test_status_has_one_line_on_the_list_where_a_description_is_lost_and_none_el
     many(run)
     run("sync")
     [line] = [line for line in run("status").out.splitlines() if line.startswith("listed ")]
-    assert (
-        "63 skills, " in line
-        and "lose their description in Claude Code; `evolvable setup --take shorten`" in line
-    )
+    assert "63 skills, " in line and "lose their description in Claude Code" in line
+    assert "`evolvable setup --take shorten`" in line
     taken = run("setup", "--take", "shorten")
     assert "all keep their description" in taken.out
     assert "listed " not in run("status").out

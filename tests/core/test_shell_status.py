@@ -20,20 +20,25 @@ from evolvable_tools.outcomes.shell_commands import simple_commands
 from evolvable_tools.outcomes.shell_status import Status
 
 SHAPES = r"""
-c 0 && c 1 ~ c 0 || c 1 ~ c 0; c 1 ~ c 0 | c 1 ~ c 0 & c 1 ~ ! c 0 ~ ! c 0 && c 1 ~ (c 0; c 1) && c 2
-{ c 0 && c 1; } || c 2 ~ set -e; c 0; c 1 ~ set -e; c 0 && c 1; c 2 ~ set -e; c 0 || c 1; c 2 ~ set -e; (c 0; c 1); c 2
-set -e; ! c 0; c 1 ~ set -o pipefail; c 0 | c 1 ~ set -eo pipefail; c 0 | c 1; c 2 ~ set -e; set +e; c 0; c 1
-set -e; { c 0 && c 1; }; c 2 ~ set -e; (c 0 && c 1); c 2 ~ set -e; if c 0; then c 1; fi; c 2 ~ set -e; c 0 | c 1; c 2
-if c 0; then c 1; else c 2; fi ~ set -e; (set +e; c 0; c 1); c 2 ~ for x in a b; do c 0; done && c 1
-set -e; for x in a b; do c 0; c 1; done; c 2 ~ while c 0; do break; done; c 1 ~ c 0 || exit 1; c 1 ~ c 0 && exit 0; c 1
-exit 0; c 0 ~ (exit 3) || c 0 ~ c 0; exit $? ~ c 0 || true ~ c 0; true ~ false; c 0 ~ false && c 0 ~ true || c 0
+c 0 && c 1 ~ c 0 || c 1 ~ c 0; c 1 ~ c 0 | c 1 ~ c 0 & c 1 ~ ! c 0 ~ ! c 0 && c 1
+(c 0; c 1) && c 2 ~ { c 0 && c 1; } || c 2 ~ set -e; c 0; c 1 ~ set -e; c 0 && c 1; c 2
+set -e; c 0 || c 1; c 2 ~ set -e; (c 0; c 1); c 2 ~ set -e; ! c 0; c 1
+set -o pipefail; c 0 | c 1 ~ set -eo pipefail; c 0 | c 1; c 2 ~ set -e; set +e; c 0; c 1
+set -e; { c 0 && c 1; }; c 2 ~ set -e; (c 0 && c 1); c 2 ~ set -e; if c 0; then c 1; fi; c 2
+set -e; c 0 | c 1; c 2 ~ if c 0; then c 1; else c 2; fi ~ set -e; (set +e; c 0; c 1); c 2
+for x in a b; do c 0; done && c 1 ~ set -e; for x in a b; do c 0; c 1; done; c 2
+while c 0; do break; done; c 1 ~ c 0 || exit 1; c 1 ~ c 0 && exit 0; c 1 ~ exit 0; c 0
+(exit 3) || c 0 ~ c 0; exit $? ~ c 0 || true ~ c 0; true ~ false; c 0 ~ false && c 0 ~ true || c 0
 false || c 0; c 1 ~ c 0 && true && c 1 ~ bash -c 'c 0; c 1' && c 2 ~ bash -ec 'c 0; c 1' || c 2
-bash -o pipefail -c 'c 0 | c 1' ~ set -e; bash -c 'c 0; c 1'; c 2 ~ c 0 <<E && c 1\nfalse || true\nE ~ c 0 # && c 1
-echo $(c 0) && c 1 ~ x=$(c 0); c 1 ~ c 0 | (c 1; c 2) ~ (c 0 | c 1) && c 2 ~ c 0 && c 1 || c 2 ~ c 0 || c 1 && c 2
-f() { c 0; }; c 1 ~ trap 'exit 0' EXIT; c 0 ~ case a in a) c 0;; esac; c 1 ~ c 0 && { c 1; c 2; }
-set -e; c 0 && c 1 || c 2; c 3 ~ if ! c 0; then exit 1; fi; c 1 ~ until c 0; do c 1; exit 2; done; c 2 ~ exec true; c 0
-c 0; (exec false) || c 1 ~ for x in; do c 0; done; c 1 ~ for x in $y; do c 0; done && c 1 ~ set -e; (c 0) || c 1; c 2
-cat <<'A-B' | c 0\nc 1\nA-B ~ set -e; { c 0; c 1; } && c 2; c 3 ~ c 0 || { c 1; exit 1; }; c 2 ~ c 0 && c 1 & c 2
+bash -o pipefail -c 'c 0 | c 1' ~ set -e; bash -c 'c 0; c 1'; c 2
+c 0 <<E && c 1\nfalse || true\nE ~ c 0 # && c 1 ~ echo $(c 0) && c 1 ~ x=$(c 0); c 1
+c 0 | (c 1; c 2) ~ (c 0 | c 1) && c 2 ~ c 0 && c 1 || c 2 ~ c 0 || c 1 && c 2 ~ f() { c 0; }; c 1
+trap 'exit 0' EXIT; c 0 ~ case a in a) c 0;; esac; c 1 ~ c 0 && { c 1; c 2; }
+set -e; c 0 && c 1 || c 2; c 3 ~ if ! c 0; then exit 1; fi; c 1
+until c 0; do c 1; exit 2; done; c 2 ~ exec true; c 0 ~ c 0; (exec false) || c 1
+for x in; do c 0; done; c 1 ~ for x in $y; do c 0; done && c 1 ~ set -e; (c 0) || c 1; c 2
+cat <<'A-B' | c 0\nc 1\nA-B ~ set -e; { c 0; c 1; } && c 2; c 3 ~ c 0 || { c 1; exit 1; }; c 2
+c 0 && c 1 & c 2
 """
 """Lines of shell. `c 1` ends as the second figure of the variable S says."""
 

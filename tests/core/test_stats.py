@@ -3,6 +3,7 @@ and interval.
 """
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -71,10 +72,10 @@ def test_what_helps_and_what_harms_is_said_against_sessions_without_any_skill(li
     assert [(one.ref, one.reason) for one in found.opportunities if one.reason == "harms"] == [
         ("skill:bad", "harms")
     ]
-    assert {one.ref: one.why for one in found.resources} == {
-        "skill:good": "100% of its ends are good, 50% with sessions without any",
-        "skill:bad": "10% of its ends are good, 50% with sessions without any",
-        "skill:new": "4 rated uses, 5 are needed",
+    assert {one.ref: re.findall(r"\d+%?", one.why) for one in found.resources} == {
+        "skill:good": ["100%", "50%"],
+        "skill:bad": ["10%", "50%"],
+        "skill:new": ["4", "5"],
     }
 
 
@@ -96,10 +97,8 @@ def test_nothing_is_compared_with_too_little(library, skill):
         "open",
         None,
     )
-    assert (
-        line(library, "bad").why
-        == "nothing to compare with: 5 rated uses of anything else are needed"
-    )
+    why = line(library, "bad").why
+    assert why.startswith("nothing to compare with") and "5 rated uses" in why
 
 
 def test_what_is_shown_again_and_again_and_never_opened_is_dead(library, agent, person, skill):

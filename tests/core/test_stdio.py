@@ -75,7 +75,8 @@ async def hold() -> int:
 @server.tool()
 def chatter() -> str:
     print("a stray line")
-    subprocess.run([sys.executable, "-c", "import sys; print('a stray child', sys.stdin.read())"], check=True)
+    child = "import sys; print('a stray child', sys.stdin.read())"
+    subprocess.run([sys.executable, "-c", child], check=True)
     return "quiet"
 
 @server.tool()
@@ -637,9 +638,13 @@ def test_a_cleanup_that_hangs_does_not_keep_the_process(start):
 
 PARENT = """
 import subprocess, sys, time
-server = subprocess.Popen([sys.executable, sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+server = subprocess.Popen(
+    [sys.executable, sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+)
 leak = subprocess.Popen(
-    [sys.executable, "-c", "import time; time.sleep(60)"], pass_fds=[server.stdin.fileno()], stdout=subprocess.DEVNULL
+    [sys.executable, "-c", "import time; time.sleep(60)"],
+    pass_fds=[server.stdin.fileno()],
+    stdout=subprocess.DEVNULL,
 )
 server.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\\n')
 server.stdin.flush()

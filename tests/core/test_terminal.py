@@ -405,7 +405,7 @@ def test_pages_have_numbers_and_json_has_cursors(library, monkeypatch):
     names = [one["ref"] for one in library("list", "--json").json["resources"]]
     first, second = library("list", "--limit", 2), library("list", "--limit", 2, "--page", 2)
 
-    assert "Page 1. More: the same command with --page 2" in first.out and names[2] in second.out
+    assert "Page 1." in first.out and "--page 2" in first.out and names[2] in second.out
     assert library("list", "--limit", 2, "--json").json["next_cursor"]
     assert "There is no page 9." in library("list", "--page", 9).out
     newest = library("log", "--json").json["operations"]
@@ -620,7 +620,7 @@ def test_what_is_typed_ahead_decides_nothing_and_a_client_is_never_asked(tmp_pat
     marked = machine.talk("inbox", CLAUDECODE="1")
     assert "Read one: evolvable inbox show PROPOSAL" in marked.end()
     refused = machine.talk("inbox", "decide", CLAUDECODE="1")
-    assert "Only a person decides about proposals" in " ".join(refused.end().split())
+    assert "Only a person decides" in " ".join(refused.end().split())
     machine.person = False
     assert "Only a person decides" in machine("inbox", "decide", code=1).err
 

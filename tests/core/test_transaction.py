@@ -323,7 +323,7 @@ def test_a_removed_resource_is_gone_and_its_history_stays(store: Store, put: Put
     with store.transaction(Actor.AGENT, "not needed") as tx:
         tx.remove(PDF, expected_version=2)
     assert (tx.written[0].version, tx.written[0].previous, tx.written[0].changed) == (None, 2, True)
-    with pytest.raises(NoSuchResource, match="was removed; its 2 versions are kept"):
+    with pytest.raises(NoSuchResource, match="was removed.* 2 versions"):
         store.head(PDF)
     assert store.heads() == []
     tombstone = store.head_or_none(PDF)

@@ -442,7 +442,7 @@ def test_an_envelope_without_text_is_refused(client: str, tmp_path: Path) -> Non
     refused = evolvable(
         "learn", "review", written(tmp_path, client, json.loads(strange)), code=None
     )
-    assert refused.code != 0 and "have no text that can be read" in refused.err
+    assert refused.code != 0 and "have no text" in refused.err
 
 
 def test_init_finds_the_skills_of_each_of_the_four(tmp_path: Path) -> None:

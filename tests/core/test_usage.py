@@ -159,7 +159,7 @@ def test_a_long_diff_is_cut_and_says_so(library, agent, skill):
     text = resource_history(library, PERSON, PDF, from_version=1).diff
 
     assert len(text) < 50_000
-    assert text.endswith("read the files with get_resource.\n")
+    assert text.endswith(" get_resource.\n")
 
 
 ATTACKS = json.loads((Path(__file__).parents[1] / "data/attacks.json").read_text(encoding="utf-8"))[

@@ -150,9 +150,10 @@ def test_a_new_directory_with_an_empty_document_is_named_and_not_imported(desk):
 
     sync = desk.copies.add(desk.folder)
 
-    assert [(one.directory, one.problems) for one in sync.refused] == [
-        ("pdf", ("SKILL.md: it is empty (0 bytes)",))
-    ]
+    [refusal] = sync.refused
+    [problem] = refusal.problems
+    assert refusal.directory == "pdf"
+    assert problem.startswith("SKILL.md: ") and "(0 bytes)" in problem
     assert desk.version() is None
 
 
@@ -188,7 +189,8 @@ def test_conflict_marks_in_a_program_stop_it_where_the_known_version_has_none(de
     (last,) = desk.copies.sync()
 
     assert first.refused == [] and "fixture.txt" in str(first.warnings)
-    assert "run.py: it has git's conflict marks from line 2 on" in str(stopped.refused)
+    [problem] = stopped.refused[0].problems
+    assert problem.startswith("run.py: ") and "conflict marks from line 2" in problem
     assert [taken.version for taken in last.taken] == [2]
 
 
@@ -226,9 +228,7 @@ def test_a_copy_that_a_synchroniser_made_is_named_and_not_imported(desk, copy):
 
 
 @pytest.mark.parametrize("copy", COPIES)
-def test_a_directory_named_like_a_copy_is_imported_where_it_has_its_own_name_or_nothing_lies_beside_it(
-    desk, copy
-):
+def test_a_directory_named_like_a_copy_is_imported_if_it_has_its_own_name_or_lies_alone(desk, copy):
     desk.save("csv", text("csv"))
     desk.save(copy.replace("pdf", "csv"), text("csv-two"))
     desk.save(copy, text("pdf"))
@@ -280,7 +280,7 @@ def test_copies_of_files_are_named_and_belong_to_no_version(desk):
     sync = desk.copies.add(desk.folder)
 
     assert list(desk.store.files(desk.store.head(PDF))) == ["SKILL.md"]
-    assert str(sync.warnings).count("a copy that a synchroniser made, so it is not kept") == 2
+    assert str(sync.warnings).count("a copy that a synchroniser made") == 2
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,8 @@ def test_edits_that_touch_are_a_stated_conflict_and_both_versions_are_kept(desk)
 
     (sync,) = desk.copies.sync()
 
-    assert "SKILL.md: also changed in version 2" in sync.conflicts[0].problems[0]
+    [problem] = sync.conflicts[0].problems
+    assert problem.startswith("SKILL.md: ") and "changed in version 2" in problem
     assert desk.read() == text("pdf", "by the person")
     assert desk.history() == [
         text("pdf"),
@@ -417,8 +418,8 @@ def test_one_overlapping_line_drops_no_other_line_of_the_library(desk):
     assert desk.read() == text("pdf", *both) == desk.history()[-1]
     line = text("pdf", *library).splitlines().index("agent 20") + 1
     [problem] = sync.conflicts[0].problems
-    assert f"in place of SKILL.md (line {line}) there" in problem
-    assert "version 2 still has what was dropped" in problem and "agent 20" in desk.history()[1]
+    assert f"SKILL.md (line {line})" in problem
+    assert "version 2 still has" in problem and "agent 20" in desk.history()[1]
     desk.copies.sync()
     assert desk.read() == text("pdf", *both)
 
@@ -752,7 +753,9 @@ def test_what_cannot_be_named_does_not_keep_the_others_out(desk):
     sync = desk.copies.add(desk.folder)
 
     assert len(sync.taken) == 3
-    assert [refusal.problems for refusal in sync.refused] == [("its name is not Unicode",)]
+    [refusal] = sync.refused
+    [problem] = refusal.problems
+    assert "not Unicode" in problem
 
 
 def test_a_change_never_removes_what_is_away_for_a_moment(desk):
@@ -809,7 +812,7 @@ def test_a_file_of_the_persons_that_no_version_keeps_is_not_overwritten(desk):
 
     (warning,) = desk.copies.checkout([PDF])
 
-    assert "data.txt: on disk is something else" in warning
+    assert "data.txt: on disk" in warning
     assert big.stat().st_size == 6_000_000
 
 
@@ -1070,10 +1073,8 @@ def test_a_tracked_file_that_outgrows_its_limit_stays_in_the_version_and_in_othe
 
     for _ in range(2):
         problem = only_refusal(desk)
-        assert (
-            problem.startswith("data.bin: too large: it has 6,000,000 bytes")
-            and "or remove it" in problem
-        )
+        assert problem.startswith("data.bin: too large")
+        assert "6,000,000 bytes" in problem and "remove it" in problem
     assert desk.version() == 1 and (other / "pdf/data.bin").read_text() == "small"
     assert data.stat().st_size == 6_000_000
 
@@ -1106,13 +1107,13 @@ def test_a_new_file_over_the_limit_of_a_resource_pushes_no_tracked_file_out_of_i
     desk.copies.add(desk.folder)
     new = big(desk, "a.bin", 4_500_000)
 
-    assert only_refusal(desk).startswith("d3.bin: too large together with the others")
+    assert only_refusal(desk).startswith("d3.bin: too large together")
     new.rename(new.with_name("z.bin"))
     (sync,) = desk.copies.sync()
 
     assert sync.refused == [] and desk.version() == 1
     (warning,) = sync.warnings
-    assert warning.problems[0].startswith("z.bin: too large together with the others")
+    assert warning.problems[0].startswith("z.bin: too large together")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
@@ -1194,10 +1195,10 @@ def test_a_version_that_returns_is_not_written_over_a_file_that_is_too_large_and
     with desk.store.transaction(Actor.HUMAN, "undo") as tx:
         tx.put(PDF, desk.store.files(desk.store.head(PDF), 1))
 
-    assert only_refusal(desk).startswith("data.bin: on disk is something else")
+    assert only_refusal(desk).startswith("data.bin: on disk")
     desk.save("pdf", text("pdf", "edited"))
     desk.copies.sync()
-    assert only_refusal(desk).startswith("data.bin: on disk is something else")
+    assert only_refusal(desk).startswith("data.bin: on disk")
 
     assert desk.version() == 4 and data.stat().st_size == 6_000_000
     data.unlink()
@@ -1254,9 +1255,8 @@ def test_a_hard_link_inside_a_skill_is_told(desk):
     sync = desk.copies.add(desk.folder)
 
     (warning,) = sync.warnings
-    assert warning.problems == (
-        "notes.md: it has another name by a hard link, and may be a private file",
-    )
+    [problem] = warning.problems
+    assert problem.startswith("notes.md: ") and "hard link" in problem
 
 
 @pytest.mark.parametrize("path", ["CLAUDE.md", "references/AGENTS.md", "agents.md"])
@@ -1267,6 +1267,5 @@ def test_a_file_that_agents_take_as_instructions_is_told(desk, path):
     sync = desk.copies.add(desk.folder)
 
     (warning,) = sync.warnings
-    assert warning.problems == (
-        f"{path}: agents take a file of this name as instructions, wherever it lies",
-    )
+    [problem] = warning.problems
+    assert problem.startswith(f"{path}: ") and "as instructions" in problem

@@ -90,19 +90,15 @@ def test_adoption_is_one_operation_that_says_why_and_undo_brings_the_bytes_back(
     with pytest.raises(Exception, match="adopted already"):
         adopt(library, PERSON, RUN)
     status = get_status(library.store.home, RUN)
-    assert (
-        status.adopted == adopted.operation
-        and f"adopted as operation {adopted.operation}" in status.line
-    )
+    assert status.adopted == adopted.operation
+    assert f"adopted as operation {adopted.operation}" in status.line
 
     back = unadopt(library, PERSON, RUN)
 
     assert text(library) == before and back.conflicts == []
     status = get_status(library.store.home, RUN)
-    assert (
-        status.adopted is None
-        and f"adoption taken back by operation {back.operation}" in status.line
-    )
+    assert status.adopted is None
+    assert f"adoption taken back by operation {back.operation}" in status.line
     assert "rule: iso" in text(library) if adopt(library, PERSON, RUN) else False
 
 

@@ -188,10 +188,8 @@ def test_files_of_a_run_are_written_below_a_new_folder_only(place, tmp_path):
 
     written = write_files(home, folder.id, tmp_path / "out")
 
-    assert (
-        written.files == ["a/paper.txt"]
-        and (tmp_path / "out/a/paper.txt").read_text("utf-8") == "paper"
-    )
+    assert written.files == ["a/paper.txt"]
+    assert (tmp_path / "out/a/paper.txt").read_text("utf-8") == "paper"
     with pytest.raises(InvalidArgument, match="cannot be made"):
         write_files(home, folder.id, tmp_path / "out")
 
@@ -229,10 +227,8 @@ def test_an_agent_that_another_agent_changes_during_a_run_is_not_dispatched_any_
     state = place.run(plan_then_end(*items), backend, agents=["agent:scribe"])
 
     assert [name for name, _ in backend.started] == ["a"]
-    assert (
-        state.items["b"].state is ItemState.FAILED
-        and "is not trusted" in state.outcomes["b"].summary
-    )
+    assert state.items["b"].state is ItemState.FAILED
+    assert "is not trusted" in state.outcomes["b"].summary
 
 
 def test_a_skill_that_no_person_answers_for_is_left_out_of_its_agent(place):
@@ -320,7 +316,7 @@ def test_a_caller_that_is_no_person_starts_nothing_before_a_person_set_a_budget(
 
 
 def test_a_caller_names_no_executor_and_no_planner_that_the_person_did_not_allow(own):
-    with pytest.raises(Refused, match="executor 'anthropic:m' is not allowed"):
+    with pytest.raises(Refused, match="'anthropic:m' is not allowed"):
         start(own, request(), replace(ALLOWED, executors=("anthropic:cheap",)))
     with pytest.raises(Refused, match="planner 'anthropic' is not allowed"):
         start(own, request(planner="anthropic"))
@@ -338,7 +334,7 @@ def test_an_agent_as_a_tool_is_one_that_is_trusted_within_the_budget_of_a_day(ow
             start(own, request(planner="none", agents=agents))
     with pytest.raises(InvalidArgument, match="a task of 5,000 characters"):
         start(own, replace(request(planner="none"), task="x" * 5_000))
-    with pytest.raises(Refused, match="budget that the person set for a day is spent"):
+    with pytest.raises(Refused, match="for a day is spent"):
         start(own, request(planner="none"))
     with pytest.raises(Refused):
         start(own, request(planner="none", agents=[Ref.parse("agent:spy")]))
@@ -349,7 +345,7 @@ def test_many_starts_share_the_budget_of_one_day(own):
     second = start(own)
 
     assert (first.limit, second.limit) == ({"calls": 4.0}, {"calls": 6.0})
-    with pytest.raises(Refused, match="budget that the person set for a day is spent"):
+    with pytest.raises(Refused, match="for a day is spent"):
         start(own)
 
 

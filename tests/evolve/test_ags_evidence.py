@@ -219,6 +219,7 @@ def test_the_planner_hears_why_a_check_failed_and_names_only_checks_that_were_of
     driven(place, plan=plan, work=done, passes=lambda _: False)
 
     assert [data["checks"] for data in asked] == [["sorted"]] * 3
-    assert "names the check 'other', which was not offered" in asked[1]["messages"][0]["text"]
+    assert "the check 'other'" in asked[1]["messages"][0]["text"]
     assert [one["kind"] for one in asked[2]["messages"]] == ["error", "result"]
-    assert asked[2]["messages"][0]["summary"].startswith("The check says that it is wrong: no list")
+    assert asked[2]["messages"][0]["summary"].startswith("The check says")
+    assert "no list" in asked[2]["messages"][0]["summary"]

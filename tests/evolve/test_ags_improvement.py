@@ -160,7 +160,7 @@ def test_the_planner_hears_of_the_change_before_it_plans_again(place):
 
     driven(place, improver(), plan=plan)
 
-    assert heard[0] == [] and heard[1][0].startswith("skill:sorting changed in this run")
+    assert heard[0] == [] and "skill:sorting changed" in heard[1][0]
 
 
 def test_a_run_without_an_improver_changes_nothing(place):
@@ -181,10 +181,8 @@ def test_nothing_is_tried_where_no_check_failed(place):
 def test_a_change_that_passes_no_more_items_is_not_kept(place):
     _, state, backend = driven(place, improver("Sort by size."))
 
-    assert (
-        not state.improvements[0].accepted
-        and state.improvements[0].decided["why"] == "no more items pass with it"
-    )
+    assert not state.improvements[0].accepted
+    assert "no more items pass" in state.improvements[0].decided["why"]
     assert state.committed == {} and proposals(place) == []
     assert state.items["again"].state is ItemState.FAILED
     assert [has_fix(job) for job in backend.jobs].count(True) == 0
@@ -304,7 +302,7 @@ def test_a_run_tries_three_changes_and_no_more(place):
     )
 
     assert len(state.improvements) == MAX_IMPROVEMENTS == 3
-    assert "the run has had this program" in state.improvements[1].decided["why"]
+    assert "has had this program" in state.improvements[1].decided["why"]
 
 
 def test_improving_spends_at_most_half_of_what_the_run_may(place):

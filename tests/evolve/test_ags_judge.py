@@ -134,9 +134,7 @@ def test_a_judge_counts_items_both_ways(place):
     }
     [rate] = [one for one in stats(place.library, PERSON).agents if one.agent == SORTER]
     assert (rate.share.successes, rate.share.n) == (1, 4)
-    assert state.outcomes["rude"].summary.startswith(
-        "The judge says that it is wrong: it asks for money"
-    )
+    assert "it asks for money" in state.outcomes["rude"].summary
 
 
 @pytest.mark.parametrize("rule", [obedient, lambda _: True, lambda _: False])
@@ -183,7 +181,7 @@ def test_a_judge_that_the_budget_does_not_cover_says_nothing_of_the_item(place):
     assert state.bill.calls <= 3
 
 
-def test_a_run_that_is_killed_after_any_record_has_the_same_ends_and_asks_nothing_that_was_answered_again(
+def test_a_run_killed_after_any_record_has_the_same_ends_and_asks_nothing_answered_again(
     place,
 ):
     plan = letters("good", "rude")

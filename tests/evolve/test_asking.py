@@ -90,10 +90,8 @@ def test_events_are_told_since_a_number_and_a_finished_run_is_not_continued(tmp_
     later = run_control.get_status(tmp_path, since=whole.events[3].number)
 
     assert whole.state == "finished" and whole.verdict == "PROMOTE"
-    assert (
-        later.events == whole.events[4:]
-        and run_control.get_status(tmp_path, since=whole.next).events == []
-    )
+    assert later.events == whole.events[4:]
+    assert run_control.get_status(tmp_path, since=whole.next).events == []
     assert whole.spent["trials"] == sum(spent["trials"] for spent in whole.spent_on.values())
     assert set(whole.spent_on) == {
         *("pilot", "calibrate", "train", "val", "confirm", "test"),
@@ -104,7 +102,7 @@ def test_events_are_told_since_a_number_and_a_finished_run_is_not_continued(tmp_
     assert [one.run for one in run_control.list_statuses(tmp_path)] == [RUN]
 
 
-def test_what_was_stopped_takes_an_answer_and_goes_on_only_when_it_is_continued_with_another_budget_if_wanted(
+def test_a_stopped_run_takes_an_answer_and_goes_on_only_when_continued_also_with_another_budget(
     tmp_path,
 ):
     drives(tmp_path)

@@ -26,7 +26,8 @@ asked, said = sys.argv[1], "unknown"
 homes = [os.environ.get("EVOLVABLE_HOME"), os.environ.get("HOME", "/") + "/../library", LIBRARY]
 for database in {str(Path(home) / "library.db") for home in homes if home}:
     try:
-        rows = sqlite3.connect(f"file:{database}?mode=ro", uri=True).execute("select * from blob").fetchall()
+        opened = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+        rows = opened.execute("select * from blob").fetchall()
     except sqlite3.Error:
         continue
     for value in (value for row in rows for value in row if isinstance(value, bytes)):

@@ -130,11 +130,9 @@ def test_a_run_has_a_home_of_its_own_and_nothing_of_the_users(
     assert told["HOME"].startswith(f"{trial}/client-") and told["HOME"].endswith("/home")
     config = told.get("CLAUDE_CONFIG_DIR") or told["CODEX_HOME"]
     assert config == told["HOME"].removesuffix("home") + "config"
-    assert (
-        "CLAUDECODE" not in told
-        and told[REVIEWING] == "1"
-        and agent_cli.REVIEWING_VARIABLE == REVIEWING
-    )
+    assert "CLAUDECODE" not in told
+    assert told[REVIEWING] == "1"
+    assert agent_cli.REVIEWING_VARIABLE == REVIEWING
     assert told["ANTHROPIC_API_KEY"] == KEY
     assert KEY not in executor.fingerprint
     assert list(trial.iterdir()) == [trial / "work"]
@@ -149,10 +147,7 @@ def test_only_the_workspace_is_left_of_a_run(claude: ClaudeExecutor, tmp_path: P
 
     assert [
         str(path.relative_to(tmp_path / "trial")) for path in (tmp_path / "trial").rglob("*")
-    ] == [
-        "work",
-        "work/answer.txt",
-    ]
+    ] == ["work", "work/answer.txt"]
 
 
 def test_what_was_spent_is_what_the_client_says_or_what_tokens_cost(
@@ -305,10 +300,8 @@ def test_an_agent_with_hooks_or_servers_runs_in_a_sandbox_alone(
     for field in ("hooks:\n  PreToolUse: []\n  Stop: [x]\n", "mcpServers:\n  - x\n"):
         agent = make_part(Kind.AGENT, "clerk", {"AGENT.md": head.format(field).encode()})
         done = ran(claude, tmp_path, "answer", a_program(agent))
-        assert (
-            done.outcome is TrialOutcome.REFUSED
-            and "agent:clerk brings hooks or servers" in done.detail
-        )
+        assert done.outcome is TrialOutcome.REFUSED
+        assert "agent:clerk" in done.detail and "hooks or servers" in done.detail
     assert (
         ran(
             claude,

@@ -152,10 +152,8 @@ def test_the_script_in_place_of_a_model_reads_a_rule_off_an_answer_and_proposes_
         optimizers.read_answer(answer("def solve(n):\n    while True:\n        pass")) == "limits"
     )
     assert optimizers.read_answer({}) == "", "an answer that never came says nothing"
-    assert (
-        optimizers.read_answer(plain, better=True) == "edges"
-        and optimizers.read_answer(plain) in optimizers.GUESSES
-    )
+    assert optimizers.read_answer(plain, better=True) == "edges"
+    assert optimizers.read_answer(plain) in optimizers.GUESSES
     assert optimizers.choose_rule(["limits", "format", "limits"], []) == "limits"
     assert optimizers.choose_rule(["limits", "format", "limits"], ["limits"]) == "format"
     tried = list[str]()

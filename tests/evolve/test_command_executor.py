@@ -147,7 +147,7 @@ def test_a_command_that_cannot_be_started_is_an_infrastructure_error(tmp_path: P
         run_job(TrialJob(executor, ByFirstWord(), task("a"), BASE, 0, place=tmp_path))
     )
     assert done.outcome is TrialOutcome.INFRA_ERROR
-    assert done.detail == "/no/such/command could not be started: No such file or directory"
+    assert done.detail.startswith("/no/such/command ") and "No such file" in done.detail
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="process groups")
@@ -240,7 +240,8 @@ def test_a_setup_that_fails_says_nothing_about_the_program(tmp_path: Path) -> No
     one = task("a", setup=((PYTHON, "-c", "raise SystemExit('no disk')"),))
     done = attempt("print('never')", tmp_path, one)
     assert done.outcome is TrialOutcome.INFRA_ERROR
-    assert done.detail.startswith("The setup of task a ended with exit code 1: {python}: no disk")
+    assert "setup of task a" in done.detail and "exit code 1" in done.detail
+    assert "{python}: no disk" in done.detail
 
 
 @pytest.mark.parametrize("path", ["../out.txt", "/etc/out.txt", "a/../../out.txt"])

@@ -80,9 +80,7 @@ def test_an_agents_shell_may_not_and_the_refusal_does_not_teach_how(
     before = sorted(path for path in evolvable.root.rglob("*") if "library" not in path.parts)
     ran = evolvable(*words, code=1, **(AGENT if shell == "marked" else {}))
     assert "Only a person" in ran.err or "only a person" in ran.err
-    assert (
-        "at a terminal or in the client" if shell == "marked" else "It needs a terminal"
-    ) in ran.err
+    assert ("or in the client" if shell == "marked" else "It needs a terminal") in ran.err
     assert not [word for word in TEACHES if word in ran.err.replace(f"`{' '.join(words[:2])}`", "")]
     assert (
         sorted(path for path in evolvable.root.rglob("*") if "library" not in path.parts) == before
@@ -120,7 +118,7 @@ def test_an_undo_that_waits_says_so_and_waits_once_however_often_it_is_asked_for
     removed = evolvable("remove", "csv", "--json").json["operation"]
     for _ in range(2):
         waits = evolvable("undo", removed, code=4, **AGENT)
-        assert "Nothing is taken back yet: it waits for a person as 1 proposal (2)." in waits.out
+        assert "Nothing is taken back" in waits.out and "1 proposal (2)" in waits.out
         assert "taken back already" not in waits.out
         assert evolvable("undo", removed, "--json", code=4, **AGENT).json["waiting"] == [2]
     evolvable("inbox", "approve", "2")
@@ -138,7 +136,8 @@ def test_an_undo_that_takes_nothing_back_names_no_operation_as_undone(
 
 
 def test_a_removal_that_waits_says_so_on_its_output(evolvable: CommandLine) -> None:
-    assert "for skill:csv waits for a person" in evolvable("remove", "csv", **AGENT).out
+    told = evolvable("remove", "csv", **AGENT).out
+    assert "skill:csv" in told and "waits for a person" in told
 
 
 def test_a_split_of_a_task_set_that_waits_names_the_proposal_and_no_version(
@@ -159,7 +158,7 @@ def test_a_split_of_a_task_set_that_waits_names_the_proposal_and_no_version(
     written = evolvable("taskset", "split", "environment:sums", "--write", "--json", **AGENT).json[
         "written"
     ]
-    assert written == "proposal 2 for environment:sums, which waits for a person"
+    assert written.startswith("proposal 2 for environment:sums") and "waits" in written
 
 
 def test_an_agents_removal_of_others_work_waits_and_of_its_own_goes_until_the_sixth(
@@ -394,4 +393,4 @@ def test_a_run_of_an_older_version_with_a_command_line_is_reported_and_not_conti
     old = RunSettings("environment:x", executor={"kind": "command", "command": ["touch", "owned"]})
     with pytest.raises(EvolvableError, match="commands are named by a person") as refusal:
         check_commands_named(RunSettings.from_json(json.loads(json.dumps(old.to_json()))), means)
-    assert "start a new run with that name" in refusal.value.hint
+    assert "start a new run" in refusal.value.hint

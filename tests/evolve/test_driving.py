@@ -82,9 +82,7 @@ def test_a_judge_is_calibrated_on_both_sides_before_the_pilot_and_what_it_takes_
         "no answer" in what for what in told
     )
     said = write_report(place.folder)
-    assert "right on 10 of 10 good and 10 of 10 bad known answers" in Path(said.html).read_text(
-        encoding="utf-8"
-    )
+    assert "10 of 10 good and 10 of 10 bad" in Path(said.html).read_text(encoding="utf-8")
 
 
 def test_a_run_with_a_graded_rubric_reports_the_means_of_each_dimension(place):
@@ -98,10 +96,8 @@ def test_a_run_with_a_graded_rubric_reports_the_means_of_each_dimension(place):
 
     assert set(state.calibration["scores"].values()) == {0.75}
     report = write_report(place.folder)
-    assert (
-        "professionalism  accuracy  completeness  practicality  language quality  mean"
-        in report.text
-    )
+    criteria = ["professionalism", "accuracy", "completeness", "practicality", "language quality"]
+    assert "  ".join([*criteria, "mean"]) in report.text
     assert "5.00      4.00          4.00          3.00              4.00  4.00" in report.text
     assert "<h2>Dimensions</h2>" in Path(report.html).read_text(encoding="utf-8")
 
@@ -115,10 +111,7 @@ def test_a_judge_that_is_right_on_one_side_alone_ends_the_run_before_anything_is
 
     state = place.drive()
 
-    assert (
-        "did not pass its calibration: right on" in state.stopped
-        and "name another judge" in state.stopped
-    )
+    assert "did not pass its calibration" in state.stopped and "another judge" in state.stopped
     assert not place.records("started") and state.spent["role:judge"].calls == 20
     place.drive()
     assert place.state.spent["role:judge"].calls == 20, "what is known is not asked again"
@@ -151,7 +144,7 @@ def test_a_judge_of_the_same_maker_is_warned_about(place):
         if "maker" in one
     ]
 
-    assert "anthropic:claude-x judges answers of a model of the same maker" in warning
+    assert "anthropic:claude-x" in warning and "the same maker" in warning
 
 
 def test_a_budget_covers_the_judge_as_well(place):
@@ -223,11 +216,9 @@ def test_a_run_records_the_registered_scorers_that_its_tasks_name_whoever_wrote_
     assert state.phase == "decided" and set(state.calibration["scores"].values()) == {1.0}
     [begun] = place.records("run")
     recorded = begun["settings"]["scorers"]
-    assert (
-        set(recorded) == {"own"}
-        and recorded["own"]["command"] == words
-        and len(recorded["own"]["sha256"]) == 64
-    )
+    assert set(recorded) == {"own"}
+    assert recorded["own"]["command"] == words
+    assert len(recorded["own"]["sha256"]) == 64
 
 
 def test_a_run_whose_registered_scorer_is_another_now_measures_nothing(place, tmp_path):
@@ -249,9 +240,7 @@ def test_a_scorer_that_nobody_registered_ends_a_run_before_it_begins(place):
     place.name(executors=["{python}", "-I", "-S", "run.py"])
     place.save(letters(REGISTERED))
 
-    with pytest.raises(
-        Refused, match="Task train-0 names the scorer 'own'. No scorers? is named 'own'"
-    ):
+    with pytest.raises(Refused, match="Task train-0 names the scorer 'own'"):
         place.begin("own")
     assert not (place.library.store.home / "evolve").exists()
 
@@ -266,7 +255,7 @@ def test_a_program_that_changes_what_it_is_measured_with_is_found_out_and_nothin
 
     state = place.drive()
 
-    assert "run.py was changed, which this run measures with" in state.stopped
+    assert "run.py was changed" in state.stopped
     trials = [record["trial"] for record in place.records("trial")]
     assert "tampered" in {trial["outcome"] for trial in trials}
     assert all(trial["score"] is None for trial in trials if trial["outcome"] == "tampered")
@@ -313,10 +302,7 @@ def test_a_command_that_was_changed_between_is_another_executor_and_the_run_says
     with pytest.raises(RunTampered, match="The executor is now"):
         place.drive()
 
-    assert (
-        "Figures of both cannot stand beside each other" in place.state.stopped
-        and not place.records("started")
-    )
+    assert "cannot stand beside" in place.state.stopped and not place.records("started")
 
 
 def test_a_full_disk_ends_the_driving_and_what_was_written_before_is_continued(place, monkeypatch):

@@ -213,7 +213,8 @@ def test_a_mode_lets_only_its_kinds_be_changed() -> None:
     kinds: Any = frozenset({Kind.PROMPT})
 
     assert "be short" in text(apply_edits(both, [change], kinds=kinds), "prompt:tone", "PROMPT.md")
-    with pytest.raises(InvalidEdit, match="What may be: prompt|skill may not be changed"):
+    with pytest.raises(InvalidEdit, match="kind skill may not be changed") as refused:
         apply_edits(both, [ProgramEdit(EditOperation.PRUNE, "skill:pdf")], kinds=kinds)
+    assert "prompt" in refused.value.hint
     with pytest.raises(InvalidEdit, match="may not be changed"):
         apply_edits(both, [change], kinds=frozenset({Kind.SKILL}))

@@ -44,7 +44,7 @@ def test_a_real_gain_is_found_and_promoted_while_what_is_useless_or_harmful_is_r
     assert [(member["name"], member["summary"]) for member in status["frontier"]] == [
         ("c3", list(EDITS)[2])
     ]
-    assert any(what == "the sealed test was opened, look 1" for what in said)
+    assert any("test was opened" in what and "look 1" in what for what in said)
 
 
 def test_the_model_was_asked_by_roles_and_never_told_an_answer_or_a_sealed_task(done):

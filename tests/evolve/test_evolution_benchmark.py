@@ -108,7 +108,7 @@ def test_a_loop_is_judged_by_the_upper_limit_of_its_false_promotions_and_by_its_
     assert [row.met for row in judged([], [line], False)] == met
 
 
-def test_a_test_alone_is_judged_by_its_level_without_an_effect_and_by_its_power_at_the_gain_it_was_made_for():
+def test_a_test_alone_is_judged_by_its_level_without_an_effect_and_by_its_power_at_its_gain():
     staged, narrow = "staged, runs 2, 2, 2", "narrower, 20 tasks, 5 runs"
     cases = [
         AloneLine(staged, "friendly", "+0", 2000, 80, 213),

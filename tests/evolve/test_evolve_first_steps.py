@@ -21,14 +21,11 @@ def test_what_is_missing_is_named_with_the_command_that_adds_it(tmp_path):
     (tasks / "tasks.jsonl").write_text('{"id": "a", "prompt": "p"}\n', encoding="utf-8")
 
     bare = place("import", tasks, "--yes", "--kind", "environment", code=1).err
-    assert "write ENVIRONMENT.md into it, beginning with ---, name, description, ---." in bare
+    assert "ENVIRONMENT.md" in bare and "---, name, description, ---" in bare
     (tasks / "ENVIRONMENT.md").write_text(
         "---\nname: mine\ndescription: Mine.\n---\n", encoding="utf-8"
     )
-    assert (
-        "import it as the kind environment (--kind environment)"
-        in place("import", tasks, "--yes", code=1).err
-    )
+    assert "--kind environment" in place("import", tasks, "--yes", code=1).err
     unknown = place(
         "evolve",
         "start",
@@ -39,32 +36,24 @@ def test_what_is_missing_is_named_with_the_command_that_adds_it(tmp_path):
         "simulated",
         code=1,
     ).err
-    assert (
-        "There is no environment named mine." in unknown
-        and "--kind environment` adds one" in unknown
-    )
+    assert "environment named mine" in unknown and "--kind environment`" in unknown
 
 
 def test_a_start_that_fails_leaves_no_run(tmp_path):
     place = EvolutionPlace(tmp_path)
 
     no_key = place(*BEGIN, "--executor", "anthropic:some-model", code=1, ANTHROPIC_API_KEY="").err
-    assert "There is no key for the Anthropic API." in no_key
-    assert (
-        "see that it is on the PATH"
-        in place(*BEGIN, "--executor", "claude:some-model", code=1, PATH="/none").err
-    )
+    assert "no key for the Anthropic" in no_key
+    no_client = place(*BEGIN, "--executor", "claude:some-model", code=1, PATH="/none").err
+    assert "on the PATH" in no_client
     place("proposer", "add", "nobody", "--", "nobody", "-p")
     place("executor", "add", "nothing", "--", "nothing", "run.py")
     command = (*BEGIN, "--executor", "orders")
-    assert (
-        "'nobody', which is to think, is not on the PATH."
-        in place(*command, "--brain", "nobody", code=1).err
-    )
+    no_brain = place(*command, "--brain", "nobody", code=1).err
+    assert "'nobody', which is to think" in no_brain and "not on the PATH" in no_brain
     assert "no key" in place(*command, "--brain", "anthropic", code=1, ANTHROPIC_API_KEY="").err
-    assert (
-        "'nothing', which is to do the tasks," in place(*BEGIN, "--executor", "nothing", code=1).err
-    )
+    no_executor = place(*BEGIN, "--executor", "nothing", code=1).err
+    assert "'nothing', which is to do" in no_executor
     assert "There is no run yet." in place("evolve", "status", code=1).err
 
 
@@ -74,16 +63,12 @@ def test_a_run_is_driven_to_its_verdict_from_one_terminal(tmp_path):
     """
     place = EvolutionPlace(tmp_path)
     begun = place(*BEGIN, "--executor", "orders", "--iterations", "1")
-    assert (
-        "asked the proposer" in begun.out
-        and "waiting" in begun.out
-        and "evolve submit" in begun.err
-    )
+    assert "asked the proposer" in begun.out
+    assert "waiting" in begun.out
+    assert "evolve submit" in begun.err
     answer, said = tmp_path / "answer.json", ""
     answer.write_text('{"summary": "x"}', encoding="utf-8")
-    assert (
-        "The proposer answered by another schema" in place("evolve", "submit", answer, code=1).err
-    )
+    assert "by another schema" in place("evolve", "submit", answer, code=1).err
     assert "has no verdict yet" in place("evolve", "adopt", code=1).err
     while packets := place("evolve", "pending", "--json").json["packets"]:
         answer.write_text(
@@ -92,7 +77,7 @@ def test_a_run_is_driven_to_its_verdict_from_one_terminal(tmp_path):
         said = place("evolve", "submit", answer, "--wait").out
 
     assert "begun on" not in said and "search ended" in said and "finished" in said
-    assert "waits for no answer; it is finished." in place("evolve", "submit", answer, code=1).err
+    assert "waits for no answer" in place("evolve", "submit", answer, code=1).err
 
 
 def test_a_run_whose_driver_was_started_a_moment_ago_is_running_and_not_given_up(tmp_path):

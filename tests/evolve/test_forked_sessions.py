@@ -189,9 +189,7 @@ def test_a_copy_under_another_name_is_said_to_be_one_and_three_make_no_procedure
     assert first["review_id"] is not None
     for number in range(3):
         again = evolvable("review", copy(origin, session=f"copy{number}"), "--json").json
-        assert again["review_id"] is None and again["why"].startswith(
-            "Other sessions, which were read before, had all"
-        )
+        assert again["review_id"] is None and again["why"].startswith("Other sessions")
         more = fork(write, evolvable.user, origin, WEATHER, session=f"fork{number}")
         assert "repeated_procedure" not in evolvable("review", more, "--json").out
     assert evolvable("review", origin, "--json").json["review_id"] == first["review_id"]
@@ -261,10 +259,8 @@ def test_a_subagents_work_is_owned_as_the_rest_is(library: Library, tmp_path: Pa
     for file in (origin.with_suffix("") / "subagents").iterdir():
         (agents / file.name).write_bytes(file.read_bytes())
 
-    assert (
-        len([span for span in first.spans if span.agent]) > 3
-        and taken_in(library, other).read.is_copy
-    )
+    assert len([span for span in first.spans if span.agent]) > 3
+    assert taken_in(library, other).read.is_copy
     sessions = {one.session for one in library.store.backend.observations.executions()}
     assert sessions == {session_id("origin")}
 
@@ -281,7 +277,8 @@ def test_a_task_is_found_in_one_of_a_session_and_its_forks(
         assert [one.session for one in draft.found] == [session_id(name)]
     taken_in(library, forked)
     draft = session_import.draft_from_sessions(library, [origin])
-    assert draft.found == [] and draft.left_out == {"it is a copy of another session": 1}
+    [(why, count)] = draft.left_out.items()
+    assert draft.found == [] and "copy of another session" in why and count == 1
 
 
 def test_older_rollouts_that_number_nothing_are_known_by_what_came_before(
@@ -334,8 +331,11 @@ def test_lines_that_only_name_themselves_like_others_are_no_copies(
     ]
     assert own == ["Release the shop."]
 
-    short = [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [{"id": "call_0", "function": {
-        "name": "shell", "arguments": '{"command": "ls"}'}}]}]  # fmt: skip
+    function = {"name": "shell", "arguments": '{"command": "ls"}'}
+    short = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "tool_calls": [{"id": "call_0", "function": function}]},
+    ]
     for number in range(2):
         session = read_session([*short, {"role": "user", "content": f"{number}"}])
         assert not any(span.copied for span in record_uses(library, session).read.spans)

@@ -123,7 +123,7 @@ def test_a_full_disk_is_said_and_the_ledger_goes_on_when_there_is_room(tmp_path:
     with Ledger.open(path) as ledger:
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (size + 50, before[1]))
-            with pytest.raises(LedgerError, match="could not be written: File too large"):
+            with pytest.raises(LedgerError, match="File too large"):
                 ledger.append("step", {"number": 3})
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -164,10 +164,7 @@ def test_what_could_not_be_measured_is_indecisive_and_counts_neither_for_nor_aga
     [tried] = json.loads(Path(said.json).read_text("utf-8"))["tried"][1:]
     assert tried["delta"] is None and tried["fixed"] == []
     line = next(line for line in said.text.splitlines() if " indecisive " in line)
-    assert (
-        "not compared: only 30% of validation counted on both sides" in line
-        and "against" not in line
-    )
+    assert "not compared" in line and "only 30%" in line and "against" not in line
 
 
 class Hogged(Broken):
@@ -211,7 +208,7 @@ def test_a_candidate_that_keeps_the_base_from_ending_in_time_gains_nothing_in_th
     assert (state.verdict["verdict"], state.verdict["delta"]) == ("NOT SUPPORTED", 0)
 
 
-def test_a_budget_below_what_one_candidate_takes_is_refused_at_once_and_one_that_ends_on_the_way_opens_no_test(
+def test_a_budget_below_one_candidate_is_refused_at_once_and_one_that_ends_on_the_way_opens_no_test(
     tmp_path,
 ):
     from evolvable_evolve.evolution.acceptance import BudgetTooSmall
@@ -306,7 +303,7 @@ def test_a_large_validation_is_screened_first(tmp_path):
     assert state.spent["screen"].trials == 6 and "val" not in state.spent
 
 
-def test_a_candidate_under_which_tasks_or_scorers_were_changed_is_discarded_and_nothing_of_it_is_used(
+def test_a_candidate_under_which_tasks_or_scorers_changed_is_discarded_and_not_used(
     tmp_path,
 ):
     brain = scripted([USEFUL, ("Dates are ISO, truly", ["rule: iso", "Truly."])])
@@ -322,10 +319,7 @@ def test_a_candidate_under_which_tasks_or_scorers_were_changed_is_discarded_and_
         state = run.state
 
     assert decisions(state) == ["tampered", "admitted"]
-    assert state.candidates[state.history[0]].reason.startswith(
-        "discarded: while it was measured, run.py of the task"
-    )
-    assert (
-        state.candidates[state.history[0]].scores == {}
-        and state.verdict["candidate"] == state.history[1]
-    )
+    reason = state.candidates[state.history[0]].reason
+    assert reason.startswith("discarded: ") and "run.py of the task" in reason
+    assert state.candidates[state.history[0]].scores == {}
+    assert state.verdict["candidate"] == state.history[1]

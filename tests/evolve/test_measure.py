@@ -179,10 +179,8 @@ def test_what_both_arms_miss_is_run_again_at_the_end_of_a_stage_and_then_counts(
         asyncio.run(run_phases(run))
         verdict = run.state.verdict
 
-    assert (
-        verdict["verdict"] == "PROMOTE"
-        and verdict["missing"]["base"] == verdict["missing"]["finalist"] == 0
-    )
+    assert verdict["verdict"] == "PROMOTE"
+    assert verdict["missing"]["base"] == verdict["missing"]["finalist"] == 0
     # A machine under load can lose a trial of its own, which is run again as well.
     assert (
         len(set(executor.again)) == 2 and min(map(executor.again.count, set(executor.again))) >= 2
@@ -206,7 +204,7 @@ def test_several_executors_share_one_look_and_holm_holds_the_level(library):
         preview_adoption(library.store.home, begun.family, unproven=True)
     assert not get_status(library.store.home, begun.family).adoptable
     env, skill = Ref.parse("environment:forms"), Ref.parse("skill:helps")
-    with pytest.raises(InvalidArgument, match="tested on tasks that a run opened"):
+    with pytest.raises(InvalidArgument, match="that a run opened"):
         start_run(library, PERSON, HOST, env, [skill], SIMULATED, {}, merge=[begun.family])
     put(library, "environment:fresh", {"ENVIRONMENT.md": ABOUT, "tasks.jsonl": lines("fresh", 40)})
     with pytest.raises(InvalidArgument, match="another executor"):
@@ -231,7 +229,7 @@ def test_several_executors_share_one_look_and_holm_holds_the_level(library):
         {},
         merge=[begun.family],
     )
-    assert any("its gain is on other tasks" in one for one in merged.warnings)
+    assert any("gain is on other tasks" in one for one in merged.warnings)
 
 
 @pytest.mark.process
@@ -270,9 +268,8 @@ def test_without_a_request_the_test_stays_closed_and_a_batch_of_skills_is_read_t
         "harms",
     )
     assert all(row.n == 20 and row.joint >= row.p for row in rows.values())
-    assert rows["helps"].sentence.startswith(
-        "With helps 20 of 20, without 12 of 20, 1 of 1 times each: it helps on"
-    )
+    assert "helps 20 of 20, without 12 of 20" in rows["helps"].sentence
+    assert "1 of 1 times" in rows["helps"].sentence and "it helps" in rows["helps"].sentence
 
 
 def test_benjamini_and_hochberg_adjust_the_largest_least():
@@ -351,10 +348,8 @@ def small(place, useful: bool, count: int = 8, repeats: int = 0):
 def test_a_small_set_says_better_on_these_tasks_by_fresh_repeats(tmp_path):
     state, sealed = small(tmp_path / "run", useful=True)
 
-    assert (
-        state.verdict["verdict"] == "BETTER ON THESE TASKS"
-        and "nothing of other tasks" in state.verdict["why"]
-    )
+    assert state.verdict["verdict"] == "BETTER ON THESE TASKS"
+    assert "nothing of other tasks" in state.verdict["why"]
     assert (
         state.verdict["n"] == 16 and state.verdict["repeats"] == 5 and len(sealed.opened_for) == 1
     )
@@ -491,7 +486,5 @@ def test_anyone_may_plan_without_an_executor(tmp_path):
     evolvable("taskset", "import", table, "--question", "q", "--answer", "a")
     shown = evolvable("evolve", "plan", "environment:sums").out
 
-    assert (
-        "It could claim something of tasks like these." in shown and "Noise 14% (assumed)" in shown
-    )
+    assert "It could claim something" in shown and "Noise 14% (assumed)" in shown
     assert "+10 points" in shown and "10 more tasks" in shown

@@ -130,10 +130,8 @@ def test_a_model_on_another_machine_is_asked_through_the_person_s_proxy_and_one_
         )
 
     [seen] = proxy.asked
-    assert (
-        seen.path == "http://models.example/v1/messages"
-        and seen.headers["host"] == "models.example"
-    )
+    assert seen.path == "http://models.example/v1/messages"
+    assert seen.headers["host"] == "models.example"
     assert len(api.asked) == 1
 
 

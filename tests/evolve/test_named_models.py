@@ -240,11 +240,9 @@ def test_a_model_works_with_tools_over_each_protocol_of_openai(
         for one in sent
         if "tool_call_id" in one or "output" in one
     ]
-    assert (
-        "Read the file." in results[0]
-        and results[1].startswith("Error: Only files")
-        and results[2] == "forty-two"
-    )
+    assert "Read the file." in results[0]
+    assert results[1].startswith("Error: Only files")
+    assert results[2] == "forty-two"
     assert "EXPECTED-ANSWER" not in json.dumps([one.body for one in api.asked])
 
 
@@ -284,9 +282,7 @@ def test_what_a_model_says_wrong_of_a_tool_and_what_fails_is_no_verdict(tmp_path
         )
 
 
-def test_a_named_model_with_tools_can_be_made_to_run_what_it_reads_so_a_person_sees_the_change_first() -> (
-    None
-):
+def test_a_named_model_with_tools_may_run_what_it_reads_so_a_person_sees_the_change_first() -> None:
     before, after = (
         a_program(a_skill("notes", text)) for text in ("Read the file.", "Read the other file.")
     )
@@ -309,7 +305,7 @@ def test_an_endpoint_that_was_named_again_is_another_executor_and_the_run_says_s
         place.means = replace(
             place.means, models=NamedModels({"local": endpoint(api, "local", "another")})
         )
-        with pytest.raises(Refused, match="The model local is now another at"):
+        with pytest.raises(Refused, match="model local is now another"):
             place.drive()
         place.means = replace(place.means, models=NamedModels())
         with pytest.raises(EvolvableError, match="No model is named 'local'"):
@@ -335,7 +331,7 @@ def test_a_budget_in_dollars_ends_a_run_whose_model_has_no_price(place: DrivingP
         )
         state = place.drive()
 
-    assert "the price of what was used is unknown" in state.stopped and len(api.asked) < 5
+    assert "price" in state.stopped and "unknown" in state.stopped and len(api.asked) < 5
 
 
 @pytest.mark.process  # a run probes the sandbox
@@ -346,9 +342,7 @@ def test_a_judge_of_a_run_is_one_model_and_a_key_that_cannot_be_read_ends_it_bef
     place.means = replace(place.means, models=NamedModels({"local": one}))
     place.save(letters(judged()))
 
-    with pytest.raises(
-        InvalidArgument, match="NOT_SET, the variable of the key of model local, is not set"
-    ):
+    with pytest.raises(InvalidArgument, match="NOT_SET, .*model local, is not set"):
         place.begin(brain="local")
     with pytest.raises(InvalidArgument, match="A run has one judge"):
         place.begin(brain="handoff", judge="local,anthropic")

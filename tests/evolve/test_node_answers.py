@@ -205,11 +205,9 @@ def test_a_node_makes_the_executor_of_the_run_and_says_when_its_own_differs(
     recipe = make_recipe(parts, place.means, place.root / "made")
     executor, scoring, host = recipe.prepare(parts.taskset.tasks[0], place.root / "node")
     assert executor.fingerprint == parts.executor.fingerprint
-    assert (
-        scoring is not None
-        and set(host.environment) <= {*host.environment, "PATH"}
-        and "MY_KEY" not in host.environment
-    )
+    assert scoring is not None
+    assert set(host.environment) <= {*host.environment, "PATH"}
+    assert "MY_KEY" not in host.environment
     for change, why in (
         ({"fingerprint": "another"}, "its executor is"),
         ({"sandbox": "moat"}, "its sandbox is"),
@@ -242,7 +240,7 @@ def test_an_address_that_the_person_did_not_configure_is_refused(
     place.save(letters())
     for known in (None, RayCluster("10.0.0.1:6379")):
         place.means = replace(place.means, cluster=known)
-        with pytest.raises(Refused, match="not the one that the person configured") as raised:
+        with pytest.raises(Refused, match="the person configured") as raised:
             place.begin(caller=caller, backend="ray:10.6.6.6:6379")
         assert "[ray]" in raised.value.hint
 
@@ -267,7 +265,7 @@ def test_what_needs_a_key_stays_on_this_machine(place: DrivingPlace) -> None:
     with pytest.raises(InvalidArgument, match="a judge needs a model"):
         place.begin(backend="ray", judge=place.judge())
     begun = place.begin(judge=place.judge())
-    assert any("run on this machine and not on the Ray cluster" in one for one in begun.warnings)
+    assert any("not on the Ray cluster" in one for one in begun.warnings)
     parts = parts_of(place)
     assert cluster_of(parts.settings, place.means, parts.taskset) is None
 
@@ -300,9 +298,9 @@ def test_a_run_that_began_on_a_cluster_goes_on_on_no_other(
     place.means = replace(place.means, cluster=RayCluster("10.0.0.1:6379"))
     place.begin(backend="ray:10.0.0.1:6379")
     place.means = replace(place.means, cluster=RayCluster("10.0.0.2:6379"))
-    with pytest.raises(Refused, match="not the one that the person configured"):
+    with pytest.raises(Refused, match="the person configured"):
         place.drive()
-    assert "not the one that the person configured" in place.state.stopped
+    assert "the person configured" in place.state.stopped
 
 
 @pytest.mark.process

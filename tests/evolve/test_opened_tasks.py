@@ -154,8 +154,10 @@ from evolvable_evolve.evolution.tasks.opened_tasks import OpenedTaskLog
 from evolvable_evolve.evolution.tasks.reader import read_taskset
 home, number = Path({str(tmp_path)!r}), int(sys.argv[1])
 order, space = [*range(number, 20), *range(number)], " " * number
-lines = [{{"id": f"t{{n}}", "prompt": f"Add {{n}} {{space}} and 3.", "expected": "7", "split": "test"}} for n in order]
-taskset = read_taskset("set", {{"tasks.jsonl": "".join(json.dumps(one) + "\\n" for one in lines).encode()}})
+same = {{"expected": "7", "split": "test"}}
+tasks = [{{"id": f"t{{n}}", "prompt": f"Add {{n}} {{space}} and 3.", **same}} for n in order]
+lines = "".join(json.dumps(task) + "\\n" for task in tasks)
+taskset = read_taskset("set", {{"tasks.jsonl": lines.encode()}})
 sealed, accesses = hold_out_test(taskset)[1], TestAccessLog.in_library(home)
 test = HeldOutTest(sealed, accesses, lambda files: None, OpenedTaskLog.in_library(home))
 print("ready", flush=True)

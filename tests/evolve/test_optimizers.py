@@ -189,7 +189,7 @@ def test_buffers_hold_the_last_critiques_until_something_is_committed(tmp_path):
     assert numbers == [given[:6], given[2:12], given[8:]] and MAX_GRADIENTS == 10
     tried = [one.data["tried"] for one in brain.asked if one.role is ModelRole.BUILDER]
     assert [len(its) for its in tried] == [0, 1, 2]
-    assert state.ended == "the gate rejected 3 rewrites in a row"
+    assert "rejected 3 rewrites" in state.ended
 
 
 def test_a_critic_that_is_content_twice_ends_the_search_and_the_limit_of_rejections_can_be_lifted(
@@ -201,10 +201,7 @@ def test_a_critic_that_is_content_twice_ends_the_search_and_the_limit_of_rejecti
     quiet = driven(tmp_path / "quiet", content, settings("textgrad", iterations=6))
     goes_on = driven(tmp_path / "on", stubborn, settings("textgrad", iterations=5, rejections=0))
 
-    assert (
-        decisions(quiet) == ["no_proposal"] * 2
-        and quiet.ended == "the critic asked for no change in 2 rounds"
-    )
+    assert decisions(quiet) == ["no_proposal"] * 2 and "no change in 2 rounds" in quiet.ended
     assert len(goes_on.iterations) == 5
 
 
@@ -222,7 +219,7 @@ def test_by_hand_off_all_questions_of_a_round_wait_at_once(tmp_path):
 def test_a_program_without_a_text_that_may_change_ends_the_search_at_once(tmp_path):
     state = driven(tmp_path, critic({}), settings("textgrad"), base=Program())
 
-    assert not state.iterations and state.ended == "no variable of the program may be rewritten"
+    assert not state.iterations and "no variable" in state.ended
 
 
 class Telling:
@@ -278,7 +275,7 @@ def test_no_question_holds_an_expected_answer_or_a_word_of_validation_and_test(t
         )
     if optimizer == "textgrad":
         dropped = [one["dropped"] for one in state.gradients if one["dropped"]]
-        assert dropped == ["it repeats words of a task of validation"] or len(dropped) == 2
+        assert len(dropped) == 2 or ["task of validation" in one for one in dropped] == [True]
         assert state.candidates[state.history[0]].decision == "admitted"
 
 
@@ -299,10 +296,8 @@ def test_grpo_runs_each_task_several_times_and_shows_the_best_and_the_worst_side
     )
     differing = [one for one in signals["groups"] if len(set(one["rewards"])) == 2]
     question = brain.asked[0]
-    assert (
-        len(question.data["contrasts"]) == len(differing) > 0
-        and "contrasts names" in question.instructions
-    )
+    assert len(question.data["contrasts"]) == len(differing) > 0
+    assert "contrasts names" in question.instructions
     for pair in question.data["contrasts"]:
         its = [one for one in question.data["evidence"] if one["task"] == pair["task"]]
         assert sorted(one["result"] for one in its) == ["failed", "passed"]
@@ -434,7 +429,7 @@ def test_an_unknown_optimizer_is_refused_and_one_that_cannot_be_loaded_says_whic
         settings("textgrad", mode="structure")
 
 
-def test_an_optimizer_of_another_package_takes_no_name_of_ours_and_no_code_from_the_folder_of_a_project(
+def test_an_optimizer_of_another_package_takes_no_name_of_ours_and_no_code_from_a_project(
     installed, tmp_path, monkeypatch
 ):
     project = tmp_path / "project"

@@ -137,10 +137,8 @@ def test_a_server_starts_a_postgresql_of_its_own_and_ends_it(evolvable: CommandL
                 "it ended before it served"
             )
             address = evolvable.home / "postgres.json"
-            assert (
-                address.stat().st_mode & 0o077 == 0
-                and (place / "server/socket").stat().st_mode & 0o077 == 0
-            )
+            assert address.stat().st_mode & 0o077 == 0
+            assert (place / "server/socket").stat().st_mode & 0o077 == 0
             evolvable("list")
         finally:
             server.send_signal(signal.SIGINT)
@@ -153,7 +151,7 @@ def test_an_address_that_the_person_did_not_register_is_refused(
     evolvable: CommandLine, url: str
 ) -> None:
     refused = evolvable("list", code=1, EVOLVABLE_HOME=url).err
-    assert "is not one of your libraries" in refused and "homes" in refused
+    assert "not one of your libraries" in refused and "homes" in refused
 
 
 @pytest.mark.parametrize(
@@ -172,10 +170,8 @@ def test_what_a_project_adds_to_a_registered_address_makes_it_another_one(
     registered(evolvable, "postgresql://alice@db/team")
     address = f"postgresql://{said}{more if '?' in said else more.replace('&', '?')}"
     refused = evolvable("list", code=1, EVOLVABLE_HOME=address).err
-    assert (
-        "is not one of your libraries" in refused
-        and not (evolvable.user / ".evolvable/postgres").exists()
-    )
+    assert "not one of your libraries" in refused
+    assert not (evolvable.user / ".evolvable/postgres").exists()
 
 
 def test_a_variable_of_a_project_chooses_neither_the_certificates_nor_another_server(
@@ -306,7 +302,7 @@ def test_folders_that_a_database_names_do_nothing_until_the_person_confirms_them
         )
     evolvable.person = False
     refused = evolvable("folders", "confirm", stdin="y\n", code=1, EVOLVABLE_HOME=url).err
-    assert "Only a person decides which folders are watched" in refused
+    assert "Only a person decides" in refused and "folders" in refused
     evolvable.person = True
     evolvable("folders", "confirm", stdin="", code=1, EVOLVABLE_HOME=url)  # nobody answers
 

@@ -284,11 +284,9 @@ def test_the_owners_edits_of_a_folder_are_edits_and_the_proposed_value_stays(mac
     assert number == 3 and "two, by hand" in text and "model: opus\n" + WIDE in text
     machine.save(folder, "csv", lying(machine).replace("Works with", "Reads"))
     machine("sync")
-    assert (
-        newest(machine)[0] == 4
-        and "model: opus\n" + WIDE in newest(machine)[1]
-        and "Reads" in newest(machine)[1]
-    )
+    assert newest(machine)[0] == 4
+    assert "model: opus\n" + WIDE in newest(machine)[1]
+    assert "Reads" in newest(machine)[1]
     for _ in range(3):
         machine("sync")
     assert newest(machine)[0] == 4 and BASE in lying(machine) and "model" not in lying(machine)
@@ -312,10 +310,8 @@ def test_an_approval_puts_it_in_force_and_writes_it(machine) -> None:
     put(machine, "csv", AGENT, WIDE)
     machine("checkout", "claude-code", "codex")
     machine("approve", "csv", "--yes")
-    assert (
-        WIDE in lying(machine)
-        and WIDE in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
-    )
+    assert WIDE in lying(machine)
+    assert WIDE in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
     assert newest(machine)[0] == 2 and "out of force" not in machine("status").out
     machine.save(machine.user / ".claude/skills", "csv", lying(machine).replace(WIDE, BASE))
     machine("sync")
@@ -338,10 +334,8 @@ def test_an_owner_who_changes_a_power_is_stopped_nowhere(
     machine("checkout", "claude-code")
     change(machine)
     machine("checkout", "codex")
-    assert (
-        WIDE in lying(machine)
-        and WIDE in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
-    )
+    assert WIDE in lying(machine)
+    assert WIDE in (machine.user / ".agents/skills/csv/SKILL.md").read_text()
     assert "out of force" not in machine("status").out + machine("show", "csv").out
     put(machine, "csv", AGENT, WIDE, body="the agent changes a line")
     machine("sync")
@@ -370,7 +364,7 @@ def test_a_tool_that_an_agent_changed_does_not_run_until_it_is_approved(machine,
         () if changed == "script" else ("x",),
     )
     refused = machine("rspl", "run", "tool:add", code=1)
-    assert "tool command changed by your agent: evolvable approve tool:add" in refused.err
+    assert "changed by your agent: evolvable approve tool:add" in refused.err
     assert "tool command changed by your agent" in machine("status").out
     machine("approve", "tool:add", "--yes")
     assert machine("rspl", "run", "tool:add").out == ("2\n" if changed == "script" else "1\n")
@@ -515,4 +509,4 @@ def test_a_plan_names_who_changed_an_agent_that_does_not_run(machine) -> None:
     put(machine, "agent:clerk", AGENT, "tools: Read, Bash\n")
     with Library.open(machine.home) as library, pytest.raises(Refused) as refused:
         open_agent(library, Caller(Actor.HUMAN), "agent:clerk")
-    assert "agent changed by your agent: evolvable approve agent:clerk" in str(refused.value)
+    assert "by your agent: evolvable approve agent:clerk" in str(refused.value)

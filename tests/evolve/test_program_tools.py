@@ -90,10 +90,8 @@ def test_a_model_behind_the_api_calls_a_tool_of_the_program_in_the_sandbox(work:
     results = [message["content"][0] for message in api.asked[-1].body["messages"][2::2]]
     assert [one["is_error"] for one in results] == [False, True, True, False]
     assert results[0]["content"] == "42\n"
-    assert (
-        "does not fit the schema of tool:adder" in results[1]["content"]
-        and "too small" in results[2]["content"]
-    )
+    assert "the schema of tool:adder" in results[1]["content"]
+    assert "too small" in results[2]["content"]
     assert results[3]["content"].startswith("False ") and "ANTHROPIC" not in results[3]["content"]
 
 
@@ -106,8 +104,8 @@ def test_without_a_sandbox_or_a_command_a_tool_is_refused_by_its_name(work: Path
     def why(part: ProgramPart) -> str:
         return asyncio.run(executor.run(a_task(), a_program(part), 0, work)).detail
 
-    assert why(a_tool()) == "tool:adder runs in a sandbox only, and none works on this machine"
-    assert why(silent) == "a model behind an API cannot be given tool:silent as part of a program"
+    assert why(a_tool()).startswith("tool:adder runs in a sandbox only")
+    assert "cannot be given tool:silent" in why(silent)
     assert "cannot be given tool:adder" in why(a_tool(argv=["../sh"]))
 
 

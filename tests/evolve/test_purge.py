@@ -116,11 +116,9 @@ def test_the_warning_stays_in_doctor_until_somebody_decides(shop: CommandLine) -
     shop("sync")
 
     seen = shop("doctor", code=4)
-    assert (
-        "shop@2 SKILL.md" in seen.out
-        and "evolvable care purge --secret" in seen.out
-        and SECRET not in seen.out
-    )
+    assert "shop@2 SKILL.md" in seen.out
+    assert "evolvable care purge --secret" in seen.out
+    assert SECRET not in seen.out
 
     shop("purge", "--accept", secret_id(shop), "-m", "it is revoked")
     assert "shop@2" not in shop("doctor", code=None).out
@@ -208,11 +206,9 @@ def test_a_purged_file_says_who_when_and_why_in_every_version(shop: CommandLine)
 
     said = shop("purge", "shop", ".env", "--yes", "-m", "it is a password")
 
-    assert (
-        "shop@2" in said.out
-        and "shop@3" in said.out
-        and str(skills(shop) / "shop/.env") in said.err
-    )
+    assert "shop@2" in said.out
+    assert "shop@3" in said.out
+    assert str(skills(shop) / "shop/.env") in said.err
     for version in (2, 3):
         text = shop("get", f"shop@{version}", "--path", ".env").out
         assert VALUE not in text and "by person: it is a password" in text
@@ -363,11 +359,7 @@ def test_a_run_of_evolution_keeps_a_chain_that_can_be_checked(shop: CommandLine)
     )
     assert {
         json.loads(line)["file"] for line in (run / "purged.jsonl").read_text().splitlines()
-    } == {
-        "ledger.jsonl",
-        f"artifacts/{records[1]['kept']}",
-        "programs/a.json",
-    }
+    } == {"ledger.jsonl", f"artifacts/{records[1]['kept']}", "programs/a.json"}
 
 
 def test_every_byte_that_no_person_purged_can_be_fetched_for_ever(shop: CommandLine) -> None:

@@ -55,7 +55,7 @@ def test_a_set_too_small_for_any_claim_is_refused_and_makes_no_run(tmp_path, doo
         place = DrivingPlace(tmp_path, library)
         place.save([one for one in letters() if not one["id"].endswith("-4")])
         edit.update_resource(library, PERSON, SKILL, "skill", files={"SKILL.md": TEXT}, create=True)
-        with pytest.raises(InvalidArgument, match="4 val and 4 test tasks are too few") as refused:
+        with pytest.raises(InvalidArgument, match="4 val and 4 test tasks") as refused:
             if door == "start":
                 start_run(library, PERSON, HostContext({}), TASKS, [], {"kind": "simulated"}, {})
             else:
@@ -63,7 +63,7 @@ def test_a_set_too_small_for_any_claim_is_refused_and_makes_no_run(tmp_path, doo
                 start_measurement(
                     library, PERSON, HostContext({}), TASKS, [SKILL], simulated, opened
                 )
-        assert "Add 2 more tasks to val or test" in refused.value.hint
+        assert "Add 2 more tasks" in refused.value.hint
         assert list(iter_runs(library.store.home)) == []
 
 
@@ -74,11 +74,9 @@ def test_eight_groups_decide_at_the_first_look_and_not_at_the_second():
     few, more = words(20, 24, groups=8), words(20, 24, groups=9)
 
     refuse_undecidable(few, MEASURE, 1, exploratory=False)
-    with pytest.raises(
-        InvalidArgument, match=r"p = 0.0078, and look 2 at this test needs 0.0061"
-    ) as refused:
+    with pytest.raises(InvalidArgument, match=r"p = 0\.0078, .*look 2 .*0\.0061") as refused:
         refuse_undecidable(few, MEASURE, 2, exploratory=False)
-    assert "Add 1 test task unlike the others" in refused.value.hint
+    assert "Add 1 test task" in refused.value.hint
     refuse_undecidable(more, MEASURE, 2, exploratory=False)
 
 
@@ -88,10 +86,8 @@ def test_executors_share_the_level_and_repeats_help_a_small_set():
     refuse_undecidable(small, settings, 1, exploratory=True)
     with pytest.raises(InvalidArgument, match="under each of 20 executors") as refused:
         refuse_undecidable(small, settings, 2, exploratory=True)
-    assert (
-        "test_repeats to 2 (20 more trials)" in refused.value.hint
-        and "executors" in refused.value.hint
-    )
+    assert "test_repeats to 2 (20 more trials)" in refused.value.hint
+    assert "executors" in refused.value.hint
 
 
 def test_a_search_is_judged_by_the_test_that_it_ends_with():

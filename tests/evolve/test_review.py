@@ -177,11 +177,7 @@ def test_a_session_with_nothing_to_learn_asks_nobody_and_says_why(library, tmp_p
         if not one.learn:
             done = review(library, one, tmp_path)
             assert (done.state, done.proposals, done.packet) == ("done", [], None)
-            assert (
-                done.why
-                == "Nothing went wrong, nothing was repeated, and the user stated nothing that "
-                "is to hold."
-            )
+            assert "Nothing went wrong" in done.why
     assert proposal_inbox.list_waiting(library) == []
 
 
@@ -244,7 +240,7 @@ def test_what_breaks_a_rule_is_refused_with_its_code(library, tmp_path, code):
     if code in CORRECTABLE:
         assert (done.state, done.packet["data"]) == ("begun", begun.packet["data"])
     else:
-        assert (done.state, done.why) == ("done", "None of 1 candidates was admitted.")
+        assert done.state == "done" and "None of 1 candidates" in done.why
 
 
 @pytest.mark.parametrize("code", sorted(set(WRONG) & CORRECTABLE))
@@ -255,7 +251,7 @@ def test_after_a_second_wrong_answer_the_review_is_open_for_another_reviewer(
     wrong = prefers(begun) | WRONG[code]
     first, second = submit(library, begun, wrong), submit(library, begun, wrong)
     assert (second.state, refusals(second), second.proposals) == ("begun", [code], [])
-    assert "Two answers had faults of form" in second.why and "Correct those" in first.why
+    assert "faults of form" in second.why and "Correct those" in first.why
     again = review(library, BY_NAME["short-commits"], tmp_path)
     assert (again.state, again.review_id, again.refused) == ("begun", begun.review_id, []), (
         "as if nobody had answered"
@@ -322,10 +318,8 @@ def test_a_reviewer_is_given_the_text_of_the_skills_that_it_may_edit_redacted_an
     teach(library.store, "db-migrations", "Write database migrations.", body=body)
     begun = review(library, BY_NAME["alembic"], tmp_path)
     (near,) = [one for one in begun.packet["data"]["near"] if one["ref"] == "skill:db-migrations"]
-    assert (
-        near["text"].startswith("---\nname: db-migrations")
-        and "1. Write the migration file." in near["text"]
-    )
+    assert near["text"].startswith("---\nname: db-migrations")
+    assert "1. Write the migration file." in near["text"]
     assert near["text"].endswith("characters more]") and len(near["text"]) < 6_100
     assert all(part not in near["text"] for part in hidden_parts(secret))
     assert submit(library, begun, generates(begun)).proposals
@@ -577,10 +571,8 @@ def test_four_kinds_of_edits_and_a_task_are_made_as_they_say(library, tmp_path):
     files = library.store.files(library.store.head(Ref.parse("db-migrations")))
     text = files["SKILL.md"].data.decode()
     assert "2. Run the tests.\n   Never against production data." in text
-    assert (
-        'description: "Write database migrations with alembic."' in text
-        and 'triggers: "alembic, migration"' in text
-    )
+    assert 'description: "Write database migrations with alembic."' in text
+    assert 'triggers: "alembic, migration"' in text
     assert files["references/writing.md"].data == b"1. Write the migration file.\n"
     tasks = library.store.file(
         library.store.head(Ref.parse("environment:candidate-tasks")), "tasks.jsonl"
@@ -806,7 +798,7 @@ def test_policies_make_memory_by_themselves_ask_or_are_off(library, tmp_path):
         Kind.MEMORY: ApprovalPolicy.AUTO,
         Kind.AGENT: ApprovalPolicy.OFF,
     }
-    with pytest.raises(InvalidArgument, match="skills are not changed without asking"):
+    with pytest.raises(InvalidArgument, match="without asking"):
         parse_policies("skill=auto")
     begun = review(library, BY_NAME["short-commits"], tmp_path)
     done = submit(library, begun, prefers(begun), policies=parse_policies("memory=auto"))

@@ -202,7 +202,7 @@ def test_a_plan_has_what_was_diagnosed_and_what_may_be_built() -> None:
 def test_a_cause_that_the_evidence_does_not_carry_alone_leads_to_no_edit(
     change: dict[str, Any],
 ) -> None:
-    with pytest.raises(InvalidPlan, match="cause of what it answers is not clear"):
+    with pytest.raises(InvalidPlan, match="cause .* is not clear"):
         planned(diagnoses=[DIAGNOSIS | change])
 
 
@@ -265,7 +265,8 @@ def test_no_builder_is_told_the_words_of_a_task() -> None:
     )
 
     assert [one.ref for one in plan.intents] == ["skill:rope"]
-    assert plan.dropped == ("edit skill:ships: it repeats words of a task of validation.",)
+    [dropped] = plan.dropped
+    assert dropped.startswith("edit skill:ships: ") and "task of validation" in dropped
     with pytest.raises(InvalidPlan):
         edit_plan.parse_plan(ANSWER | {"intents": [leaking]}, BASE, asked(), corpus=corpus)
 
@@ -330,7 +331,7 @@ def test_a_mode_shows_in_both_questions() -> None:
     assert role_prompts.builder_question(BASE, planned(), redactor=REDACTOR, kinds=kinds).data[
         "may_change"
     ] == ["prompt"]
-    with pytest.raises(InvalidPlan, match="may not be changed in this run"):
+    with pytest.raises(InvalidPlan, match="may not be changed"):
         edit_plan.parse_plan(ANSWER, BASE, asked(), kinds=kinds)
 
 

@@ -144,7 +144,7 @@ def test_a_library_without_the_skills_of_the_program_has_their_policy_cards(libr
 
 
 @pytest.mark.process
-def test_what_a_sub_agents_check_shows_changes_the_skill_and_a_skill_that_delegates_is_tried_by_a_person_alone(
+def test_a_sub_agents_check_changes_the_skill_and_a_person_alone_tries_a_skill_that_delegates(
     library, person, skill, sessions
 ):
     lines = ["Step 0: do the reading of the table.", "Step 1: do the writing of the table."]
@@ -516,10 +516,8 @@ def test_when_sessions_go_worse_by_more_than_noise_the_changed_skills_come_later
 def test_where_reviews_are_off_there_are_no_rounds(library, sessions):
     with pytest.raises(Refused, match="EVOLVABLE_REVIEW=off"):
         run_round(library, PERSON, sessions.settings(on=False))
-    assert (
-        not (library.store.home / LEDGER).exists()
-        and library.store.head_or_none(TASK_TYPES) is None
-    )
+    assert not (library.store.home / LEDGER).exists()
+    assert library.store.head_or_none(TASK_TYPES) is None
 
 
 @pytest.mark.process
@@ -539,9 +537,11 @@ data = json.loads(re.search(r"^(data-[0-9a-f]{16})\\n(\\{.*\\})\\n\\1$", said, r
 quote = "check the encoding of the table before you write it"
 span = next(one["id"] for one in data["evidence"] if quote in one["text"])
 cited = [{"span": span, "quote": quote}]
-edit = {"op": "add-guard", "path": "SKILL.md", "old": "Step 0: do the reading of the table.", "new": GUARD}
+old = "Step 0: do the reading of the table."
+edit = {"op": "add-guard", "path": "SKILL.md", "old": old, "new": GUARD}
 named = {"cause": "missing precondition", "repair": "add-guard", "quotes": cited}
-what = {"kind": "skill-edit", "claim": GUARD, "target": data["cluster"], "evidence": cited, "edits": [edit]}
+what = {"kind": "skill-edit", "claim": GUARD, "target": data["cluster"], "evidence": cited}
+what["edits"] = [edit]
 print(json.dumps({"diagnoses": [named], "candidates": [what]}))
 """
 
@@ -585,7 +585,7 @@ def test_while_a_version_is_on_trial_nothing_else_of_its_skill_is_asked_or_chang
         assert [one.action for one in second.changes] == ["no-op"] and proposal_inbox.list_waiting(
             library
         ) == []
-        assert {one["why"] for one in second.diagnosed} == {"a version of it is on trial"}
+        assert all("is on trial" in one["why"] for one in second.diagnosed) and second.diagnosed
         (trial,) = list_pool(library).trials
         decide_trial(library, DECIDES, trial.id, "retire", "it does not help")
         for number in range(4, 6):
@@ -593,4 +593,5 @@ def test_while_a_version_is_on_trial_nothing_else_of_its_skill_is_asked_or_chang
                 f"bad{number}", "tables", f"Fix the table {number} in a.csv", failing(why=WHY)
             )
         third = run_round(library, PERSON, sessions.settings(reviewer_model=model))
-    assert [one.why for one in third.changes] == ["trial 1 of the same change was retired"]
+    [change] = third.changes
+    assert "trial 1 " in change.why and "retired" in change.why

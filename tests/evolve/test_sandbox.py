@@ -113,7 +113,7 @@ class ShowsOurEnvironment(Bubblewrap):
 def test_a_mechanism_whose_own_process_shows_our_environment_counts_as_none():
     found = probe(ShowsOurEnvironment(apart().binary))
 
-    assert not found.works and "no process inside shows the environment outside" in found.why
+    assert not found.works and "the environment outside" in found.why
     assert probe(apart()).works
 
 
@@ -143,10 +143,12 @@ def tried(act):
     except OSError as error:
         return "refused"
 port = {listener.getsockname()[1]}
+datagrams = socket.AF_INET, socket.SOCK_DGRAM
+pids = [pid for pid in os.listdir("/proc") if pid.isdigit()]
 print(json.dumps({{"tcp": tried(lambda: socket.create_connection(("127.0.0.1", port), 2)),
-    "udp": tried(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("192.0.2.1", 9))),
+    "udp": tried(lambda: socket.socket(*datagrams).sendto(b"x", ("192.0.2.1", 9))),
     "abstract": [line for line in open("/proc/net/unix") if "@" in line],
-    "processes": [open(f"/proc/{{pid}}/cmdline").read() for pid in os.listdir("/proc") if pid.isdigit()]}}))
+    "processes": [open(f"/proc/{{pid}}/cmdline").read() for pid in pids]}}))
 """
         told = said(confined(script))
 
@@ -194,10 +196,7 @@ def test_only_declared_helpers_stand_beside_the_runner(tmp_path):
 
     assert said(
         confined(f"import json, os; print(json.dumps(sorted(os.listdir({str(confined.own)!r}))))")
-    ) == [
-        "answers.json",
-        "run.py",
-    ]
+    ) == ["answers.json", "run.py"]
 
 
 # What a candidate uses up, and leaves behind
@@ -224,10 +223,8 @@ for number in range(10_000):
 
     done = confined(script)
 
-    assert (
-        done.outcome is TrialOutcome.AGENT_TIMEOUT
-        and "it filled the 536,870,912 bytes" in done.detail
-    )
+    assert done.outcome is TrialOutcome.AGENT_TIMEOUT
+    assert "it filled the 536,870,912 bytes" in done.detail
     assert free - shutil.disk_usage(tmp_path).free < 256 * 2**20
 
 
@@ -245,7 +242,9 @@ def tried(act):
         return "refused"
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-print(json.dumps([tried(lambda: bytearray(2**28)), tried(lambda: open("big", "wb").write(b"x" * 2**21))]))
+memory = tried(lambda: bytearray(2**28))
+file = tried(lambda: open("big", "wb").write(b"x" * 2**21))
+print(json.dumps([memory, file]))
 """
     limits = ResourceLimits(size=2**24, file=2**20, memory=2**27)
     what = Confinement(
@@ -271,7 +270,8 @@ if os.fork() == 0:
     if os.fork() == 0:
         for number in range(3):
             os.close(number)
-        os.execv({sys.executable!r}, [{sys.executable!r}, "-I", "-S", "-c", "while True: pass", {mark!r}])
+        endless = [{sys.executable!r}, "-I", "-S", "-c", "while True: pass", {mark!r}]
+        os.execv(endless[0], endless)
     os._exit(0)
 print("started")
 """
@@ -326,10 +326,8 @@ def _words(process):
 def test_a_candidate_that_kills_its_runner_has_failed_and_is_not_missing(confined):
     done = confined("import os, signal; os.kill(os.getppid(), signal.SIGKILL)")
 
-    assert (done.outcome, done.detail) == (
-        TrialOutcome.AGENT_TIMEOUT,
-        "it was killed inside the sandbox (signal 9)",
-    )
+    assert done.outcome is TrialOutcome.AGENT_TIMEOUT
+    assert "killed inside the sandbox" in done.detail and "signal 9" in done.detail
 
 
 @pytest.mark.process
@@ -416,8 +414,10 @@ for act in (lambda: open({str(secret)!r}), lambda: socket.create_connection(("12
         reached.append("refused by nobody")
     except OSError:
         reached.append(False)
-here = [os.path.exists(given["workspace"] + "/left.txt"), os.path.exists(sys.argv[1] + "/checks.py")]
-told = json.dumps([given["output"], given["expected"], reached[0], here, "EVOLVABLE_HOME" in os.environ])
+files = given["workspace"] + "/left.txt", sys.argv[1] + "/checks.py"
+here = [os.path.exists(file) for file in files]
+home = "EVOLVABLE_HOME" in os.environ
+told = json.dumps([given["output"], given["expected"], reached[0], here, home])
 print(json.dumps({{"score": 1, "evidence_private": told}}))
 """
     work = tmp_path / "work"
@@ -455,7 +455,7 @@ def test_without_a_mechanism_there_is_none_and_why_is_said(tmp_path):
     found = sandbox_of(SandboxChoice(path=str(tmp_path)), fresh=True)
 
     assert (found.sandbox, found.name) == (None, "none")
-    assert "the program bwrap is not installed" in found.why
+    assert "bwrap is not installed" in found.why
 
 
 def test_landlock_alone_counts_as_none():
@@ -499,11 +499,9 @@ def test_a_container_is_shown_what_the_trial_needs_and_nothing_else(tmp_path):
     argv = Container(("engine", "run", "{mounts}", "image")).argv(what, tmp_path / "back")
 
     shown = [word for word in argv if word.startswith(("--volume", "--mount", "--env"))]
-    assert (
-        argv[:2] == ["engine", "run"]
-        and argv[argv.index("image") + 1] == "python3"
-        and argv[-2:] == ["python3", "run.py"]
-    )
+    assert argv[:2] == ["engine", "run"]
+    assert argv[argv.index("image") + 1] == "python3"
+    assert argv[-2:] == ["python3", "run.py"]
     assert f"--volume={tmp_path}:{tmp_path}:ro" in shown and "--env=HOME=/tmp/home" in shown
     assert all(
         word.endswith(":ro") or "back" in word or "tmpfs" in word or "--env" in word

@@ -123,5 +123,5 @@ def test_doctor_says_which_sandbox_is_used_and_why_not_a_better_one(evolvable, t
     without = evolvable("doctor", "--json", code=None, PATH=str(tmp_path)).json["sandbox"]
 
     assert there.startswith(("bubblewrap", "none: "))
-    assert without.startswith("none: what a candidate could execute waits for a person")
+    assert without.startswith("none: ") and "waits for a person" in without
     assert "bwrap is not installed" in without or "it needs Linux" in without

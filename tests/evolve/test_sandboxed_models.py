@@ -29,7 +29,8 @@ import json, os, sys, urllib.request
 if sys.argv[1:] == ["--version"]:
     print("9.9.3"); sys.exit()
 def ask(url, **headers):
-    request = urllib.request.Request(url, b'{{"model": "m"}}', {{"content-type": "application/json", **headers}})
+    headers["content-type"] = "application/json"
+    request = urllib.request.Request(url, b'{{"model": "m"}}', headers)
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.status
@@ -38,17 +39,20 @@ def ask(url, **headers):
     except OSError as error:
         return "unreachable"
 base = {base}
+home = os.environ.get("CODEX_HOME")
 seen = {{"model": ask(base + {path!r}, authorization="Bearer stolen", **{{"x-api-key": "stolen"}}),
-        "files": ask(base + "/v1/files"), "up": ask(base + "/v1/../v1/files"), "other": ask({other!r} + {path!r}),
-        "secret": os.path.exists({secret!r}), "environment": dict(os.environ), "argv": sys.argv,
-        "config": open(os.environ["CODEX_HOME"] + "/config.toml").read() if "CODEX_HOME" in os.environ else ""}}
+        "files": ask(base + "/v1/files"), "up": ask(base + "/v1/../v1/files"),
+        "other": ask({other!r} + {path!r}), "secret": os.path.exists({secret!r}),
+        "environment": dict(os.environ), "argv": sys.argv,
+        "config": open(home + "/config.toml").read() if home else ""}}
 """
 CLAUDE = (
     'print(json.dumps({"type": "result", "subtype": "success", "is_error": False, "result": '
     "json.dumps(seen)}))\n"
 )
 CODEX = """
-print(json.dumps({"type": "item.completed", "item": {"type": "agent_message", "text": json.dumps(seen)}}))
+item = {"type": "agent_message", "text": json.dumps(seen)}
+print(json.dumps({"type": "item.completed", "item": item}))
 print(json.dumps({"type": "turn.completed", "usage": {}}))
 """
 
@@ -138,10 +142,8 @@ def test_codex_asks_its_model_through_the_relay_which_holds_the_key(tmp_path):
         asked = check(seen, api, "/v1/responses")
 
     assert asked.headers["authorization"] == f"Bearer {KEY}"
-    assert (
-        'base_url = "http://127.0.0.1:8790/v1"' in seen["config"]
-        and "danger-full-access" in seen["argv"]
-    )
+    assert 'base_url = "http://127.0.0.1:8790/v1"' in seen["config"]
+    assert "danger-full-access" in seen["argv"]
 
 
 def test_a_sign_in_of_the_client_s_own_is_one_file_that_is_read_only(tmp_path):

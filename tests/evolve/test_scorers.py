@@ -272,7 +272,8 @@ def test_json_can_be_scored_by_its_parts_and_without_order():
 def test_feedback_never_tells_what_was_expected():
     one = task("json_subset", '{"total": "secret-4711", "hidden": 1}', prompt="Give the total.")
     said = scored(one, '{"total": "x"}').feedback
-    assert said == "0 of 2 values are as expected (wrong: total)."
+    assert "0 of 2 values" in said and "(wrong: total)" in said
+    assert "4711" not in said and "hidden" not in said
     for kind in ("exact", "numeric_strict", "officeqa_compat", "regex"):
         assert "4711" not in scored(task(kind, "secret-4711"), "x").feedback
 
@@ -333,11 +334,12 @@ def test_a_command_is_given_what_the_contract_says_and_works_on_a_copy(tmp_path)
 import json, os, sys
 given = json.load(sys.stdin)
 assert given["task_id"] == "one" and given["prompt"] == "Is it?" and given["expected"] == "42"
-assert os.path.realpath(os.getcwd()) == os.path.realpath(given["workspace"]) and open("made.txt").read() == "made"
+assert os.path.realpath(os.getcwd()) == os.path.realpath(given["workspace"])
+assert open("made.txt").read() == "made"
 open("made.txt", "w").write("changed")
 assert open(given["transcript_path"]).read() == "the way"
-print(json.dumps({"score": 0.5, "status": "ok", "feedback_public": given["output"], "evidence_private": "e",
-    "checks": [{"name": "sum", "pass": False, "kind": "shape"}], "metrics":
+print(json.dumps({"score": 0.5, "status": "ok", "feedback_public": given["output"],
+    "evidence_private": "e", "checks": [{"name": "sum", "pass": False, "kind": "shape"}], "metrics":
     {"tokens": given["usage"]["input_tokens"]}}))
 """
     files = {"scorers/check.py": program.encode()}
@@ -580,8 +582,6 @@ def test_an_output_that_a_scorer_fails_on_counts_as_0_when_the_scorer_is_alive(
 
     assert str(trial.outcome) == outcome and trial.score == {"fail": 0.0, "pass": 1.0}.get(outcome)
     if outcome == "fail":
-        assert (
-            "KeyError" in record["evidence"]
-            and "known answer" in record["evidence"]
-            and trial.feedback == ""
-        )
+        assert "KeyError" in record["evidence"]
+        assert "known answer" in record["evidence"]
+        assert trial.feedback == ""

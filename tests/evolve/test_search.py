@@ -255,11 +255,9 @@ def test_the_test_ends_early_when_the_gain_is_clear_and_says_so(tmp_path):
     state = driven(tmp_path, [USEFUL, MORE], splits(test=60), given=settings(iterations=2))
 
     said = state.verdict
-    assert (
-        said["verdict"] == "PROMOTE"
-        and said["n"] < 60
-        and len(said["stages"]) < len(said["planned"])
-    )
+    assert said["verdict"] == "PROMOTE"
+    assert said["n"] < 60
+    assert len(said["stages"]) < len(said["planned"])
     assert "after stage" in said["why"] and sum(said["planned"]) == 60
     low, high = said["interval"]
     assert low < said["delta"] <= high and said["missing"] == {
@@ -330,7 +328,7 @@ class Hedging:
 
 
 @pytest.mark.process
-def test_a_finalist_whose_wrong_answers_are_missing_is_not_promoted_and_the_missing_are_counted_by_arm(
+def test_a_finalist_whose_wrong_answers_are_missing_is_not_promoted_and_they_count_by_arm(
     tmp_path,
 ):
     tasks_of = splits(test=60)
@@ -369,7 +367,7 @@ class Unsure(Hedging):
 
 
 @pytest.mark.nightly
-def test_a_finalist_on_whose_unsure_answers_a_living_scorer_fails_is_not_supported_and_nothing_is_missing(
+def test_a_finalist_whose_unsure_answers_fail_a_living_scorer_is_not_supported_none_missing(
     tmp_path,
 ):
     tasks_of = splits(test=60)

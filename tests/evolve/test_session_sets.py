@@ -102,9 +102,8 @@ def test_the_same_prompt_with_another_correction_is_no_second_task(library, tmp_
     )
 
     assert len(draft.found) == 3 and checked(draft).passes
-    assert draft.left_out == {
-        "another session asked the same, and its answer was corrected otherwise": 1
-    }
+    [(why, count)] = draft.left_out.items()
+    assert "corrected otherwise" in why and count == 1
 
 
 def test_a_set_that_grows_counts_the_answers_it_has_and_takes_no_task_twice(library, tmp_path):
@@ -115,7 +114,8 @@ def test_a_set_that_grows_counts_the_answers_it_has_and_takes_no_task_twice(libr
     draft = drafted(library, *paths, again, corrected(tmp_path, "new", WORDS[3]))
 
     assert [one.session for one in draft.found] == [session_id("new")]
-    assert len(draft.taskset.tasks) == 4 and draft.left_out["the task set has it already"] == 4
+    assert len(draft.taskset.tasks) == 4
+    assert [count for why, count in draft.left_out.items() if "has it already" in why] == [4]
     assert checked(draft).passes
 
 
@@ -166,11 +166,9 @@ def test_one_task_alone_is_proposed_with_what_the_set_still_lacks(tmp_path):
     evolvable("init", "--yes")
 
     said = evolvable("taskset", "from-sessions", path, "--no-try")
-    assert "There is no task in val yet" in said.err and "1 task from 1 session." in said.out
-    assert (
-        "There is no task in val yet"
-        in evolvable("taskset", "from-sessions", path, "--no-try", "--json").json["shortage"]
-    )
+    assert "no task in val" in said.err and "1 task from 1 session." in said.out
+    found = evolvable("taskset", "from-sessions", path, "--no-try", "--json").json
+    assert "no task in val" in found["shortage"]
 
 
 def test_a_task_that_is_new_joins_the_tasks_without_a_project_that_the_set_has(library, tmp_path):
@@ -192,15 +190,16 @@ def test_a_task_that_is_new_joins_the_tasks_without_a_project_that_the_set_has(l
 AUTHOR = """
 import json, pathlib, re, sys
 given = json.load(sys.stdin)
-texts = [(pathlib.Path(one["folder"]) / "SKILL.md").read_text() for one in given["program"]["resources"]]
+folders = [pathlib.Path(one["folder"]) for one in given["program"]["resources"]]
+formal = any("formal" in (folder / "SKILL.md").read_text() for folder in folders)
 words = re.search("Translate '(.+)' into", given["prompt"])[1]
-print(json.dumps({"output": f"{'Sie' if any('formal' in text for text in texts) else 'Du'}: {words}"}))
+print(json.dumps({"output": f"{'Sie' if formal else 'Du'}: {words}"}))
 """
 JUDGE = """
 import json, re, sys
 good = re.search(r'"answer":\\s*"Sie', sys.stdin.read()) is not None
-said = {"score": float(good), "passed": good, "errors": [], "feedback": "", "reason": "by the address"}
-print(json.dumps(said))
+said = {"score": float(good), "passed": good, "errors": [], "feedback": ""}
+print(json.dumps({**said, "reason": "by the address"}))
 """
 
 
@@ -243,9 +242,8 @@ def test_sessions_become_a_task_set_that_passes_its_check_and_can_be_measured(tm
     )
     check = evolvable("taskset", "check", "environment:texts", "--json", stdin="y\n").json
     assert check["passes"] and sum(check["sizes"].values()) == 26 and found["shortage"] == ""
-    assert found["left_out"] == {
-        "its check does not tell the files before and after the work apart": 1
-    }
+    [(why, count)] = found["left_out"].items()
+    assert "before and after the work" in why and count == 1
     assert not {one["rule"] for one in check["remarks"]} & {
         "rare-category",
         "no-tasks",

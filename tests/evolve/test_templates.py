@@ -183,9 +183,9 @@ def test_without_a_person_templates_are_groups_and_the_check_asks_with_two_examp
 @pytest.mark.parametrize(
     ("alike", "effective", "claim"),
     [
-        ("all-kinds", 60, "The claim is about these kinds of tasks alone: Chile?, Peru?."),
+        ("all-kinds", 60, "these kinds of tasks alone: Chile?, Peru?"),
         ("more-kinds", 2, "the effective n is"),
-        ("only-words", 60, "a person says that they only read alike"),
+        ("only-words", 60, "they only read alike"),
     ],
 )
 def test_a_persons_answer_decides_what_counts_as_one_and_every_verdict_says_it(
@@ -197,11 +197,9 @@ def test_a_persons_answer_decides_what_counts_as_one_and_every_verdict_says_it(
         hold_out_test(taskset)[1], holdout.TestAccessLog(Path("none")), lambda files: None
     )
 
-    assert (
-        found.effective_n <= effective
-        and not found.asks
-        and found.exploratory == (alike == "more-kinds")
-    )
+    assert found.effective_n <= effective
+    assert not found.asks
+    assert found.exploratory == (alike == "more-kinds")
     assert claim in test.describe_claim()
     again = read_taskset("made", {**taskset.files, **render_alike(taskset, "only-words")})
     assert again.alike == "only-words" and again.files["ENVIRONMENT.md"].count(b"alike:") == 1

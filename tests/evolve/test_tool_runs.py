@@ -74,7 +74,7 @@ def test_nothing_runs_before_a_person_approved_it_and_an_agent_cannot_approve(
     monkeypatch.setattr(runs, "run_confined", None)  # whatever came so far would fail
     save(library, person, PLUS.format(1))
 
-    with pytest.raises(Refused, match="tool:add@1 has not been approved"):
+    with pytest.raises(Refused, match="tool:add@1 .*not been approved"):
         ran(library, agent, a=1)
     with pytest.raises(Refused, match="a person's decision"):
         approve(library, agent, 1)
@@ -93,7 +93,7 @@ def test_the_approved_version_goes_on_while_another_waits_and_a_withdrawn_one_en
     first = ran(library, agent, a=1)
     assert (first.text, first.value, first.version) == ("2\n", 2, 1)
     assert library.evidence.use(first.use_id).version == 1
-    with pytest.raises(Refused, match="tool:add@2 has not been approved"):
+    with pytest.raises(Refused, match="tool:add@2 .*not been approved"):
         ran(library, agent, ADD.at(2), a=1)
     approve(library, person, 2)
     assert (ran(library, agent, a=1).text, ran(library, agent, ADD.at(1), a=1).text) == (
@@ -312,7 +312,7 @@ def test_without_a_sandbox_nothing_runs(library, agent, person):
     save(library, person, PLUS.format(1))
     approve(library, person, 1)
 
-    with pytest.raises(Refused, match="runs in a sandbox only, and none works"):
+    with pytest.raises(Refused, match="in a sandbox only"):
         ran(library, agent, host=RunHost(dict(os.environ), SandboxChoice(path="/nowhere")), a=1)
 
 
@@ -363,5 +363,5 @@ def test_an_environment_scores_train_tasks_only_and_runs_no_command_that_nobody_
     edit.update_resource(library, agent, sums, "more", files=tasks, expected_version=1)
     with pytest.raises(Refused, match="no person approved it yet"):
         ran(library, agent, sums, task="c", output="48")
-    with pytest.raises(Refused, match="build is refused for environment:sums"):
+    with pytest.raises(Refused, match="refused for environment:sums"):
         build_resource(library, person, sums)

@@ -158,7 +158,7 @@ def test_infrastructure_errors_are_tried_twice_more_and_then_missing(place: Plac
     }
     assert [trial.score for trial in trials] == [1.0, None, None, None]
     assert place.attempts() == {"once": 2, "always": 3, "raises": 3, "refuses": 1}
-    assert trials[2].detail == "the executor failed: RuntimeError: the executor is broken"
+    assert trials[2].detail.endswith("RuntimeError: the executor is broken")
 
 
 def test_errors_are_never_cached(place: Place) -> None:
@@ -190,8 +190,8 @@ def test_a_scorer_that_fails_is_asked_again_without_running_the_task_again(place
     names = ("hard", "unscorable", "odd")
     trials = place.measure([(BASE, task(name), 0) for name in names], "val")
     assert outcomes(trials) == {"hard": "pass", "unscorable": "infra_error", "odd": "infra_error"}
-    assert trials[1].detail == "the scorer had trouble: RuntimeError: the scorer is broken"
-    assert trials[2].detail == "the scorer said nan, which is not within 0 and 1"
+    assert trials[1].detail.endswith("RuntimeError: the scorer is broken")
+    assert "the scorer said nan" in trials[2].detail
     assert place.attempts() == {"hard": 1, "unscorable": 1, "odd": 1}
     assert all(trial.usage == USAGE for trial in trials), (
         "the run is billed though nobody could judge it"
@@ -210,7 +210,7 @@ def test_an_executor_that_does_not_come_back_is_given_up(place: Place) -> None:
     settings = TrialSettings(backoff=(), patience=0.0)
     (trial,) = place.measure([(BASE, task("h", "hang", timeout_s=0.05), 0)], settings=settings)
     assert trial.outcome is TrialOutcome.INFRA_ERROR
-    assert trial.detail.startswith("the executor did not come back")
+    assert trial.detail.startswith("the executor did not")
 
 
 def test_the_same_trial_asked_for_twice_in_a_batch_is_run_once(place: Place) -> None:
@@ -330,7 +330,7 @@ def test_a_provider_that_asks_to_wait_longer_than_there_is_time_ends_the_measure
 ) -> None:
     budget = RunBudget(SpendLimit(wall=0.2))
     busy = Scripted(retry_after=3600.0)
-    with pytest.raises(BudgetSpent, match="what is left of its time"):
+    with pytest.raises(BudgetSpent, match="left of its time"):
         place.measure([(BASE, task("b", "busy"), 0)], executor=busy, budget=budget)
     assert budget.elapsed < 5
 
@@ -338,7 +338,7 @@ def test_a_provider_that_asks_to_wait_longer_than_there_is_time_ends_the_measure
 def test_an_unknown_price_is_not_taken_for_nothing(place: Place) -> None:
     requests = [(BASE, each, 0) for each in tasks(30)]
     unpriced = Scripted(usage=ModelUsage(10, 10, 1))
-    with pytest.raises(PriceUnknown, match="the price of what was used is unknown"):
+    with pytest.raises(PriceUnknown, match="price .* is unknown"):
         place.measure(requests, executor=unpriced, budget=RunBudget(SpendLimit(cost=5.0)))
     assert len(place.records("trial")) <= 4
     assert len(place.records("started")) == len(place.records("trial")), (

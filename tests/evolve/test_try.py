@@ -222,10 +222,7 @@ def test_prompts_that_nothing_checks_are_compared_by_a_judge_in_both_orders(plac
         result = there.drive(there.begin(listed=tasks_of_prompts(QUESTIONS), judge="local"))
     [one] = result.skills
     assert one.on_these.compared and (one.on_these.fixed, one.on_these.broken) == (15, 0)
-    assert (
-        "The judge preferred the answer with house in 15 of 15 tasks, without it in 0: it helps"
-        in one.sentence
-    )
+    assert "15 of 15 tasks, without it in 0" in one.sentence and "it helps" in one.sentence
 
 
 def test_a_task_whose_answer_stands_in_the_skill_is_taught_and_left_out(place):
@@ -238,7 +235,8 @@ def test_a_task_whose_answer_stands_in_the_skill_is_taught_and_left_out(place):
     plan, listed = plan_try(
         place.library, PERSON, [HOUSE], tasks_of_table(path), {"kind": "simulated"}
     )
-    assert list(plan.left_out.values()) == ["taught: its expected answer stands in the skill"]
+    [why] = plan.left_out.values()
+    assert why.startswith("taught: ") and "expected answer" in why
     assert len(listed.tasks) == 2
     path.write_text(
         "question,answer\nSum up the invoices of Miriam.,4711.25 pesetas exactly\nA,1\n",
@@ -262,7 +260,7 @@ def test_a_run_whose_arm_without_reads_the_skill_is_void(place):
         there = TryPlace(place.root, place.library, api)
         [one] = there.drive(there.begin()).skills
     assert str(one.on_these.answer) == "cannot tell"
-    assert "The run is void: the arm without it read the skill in" in one.sentence
+    assert "The run is void" in one.sentence
 
 
 SCRIPT = """\
@@ -271,7 +269,8 @@ given = json.load(sys.stdin)
 has = bool(given["program"]["resources"])
 number = int(given["prompt"].split()[-1])
 right = has or number >= 5
-print(json.dumps({"output": str(number) if right else "nothing", "read": ["skill:house"] if has else []}))
+output = str(number) if right else "nothing"
+print(json.dumps({"output": output, "read": ["skill:house"] if has else []}))
 """
 
 
@@ -294,7 +293,7 @@ def test_the_command_shows_what_it_takes_and_ends_with_the_sentence(tmp_path):
         "before all else"
     )
     planned = machine("try", "house", "--from", path, "--plan")
-    assert "8 tasks from t.csv, each with its check" in planned.out and "80 at most" in planned.out
+    assert "8 tasks from t.csv" in planned.out and "80 at most" in planned.out
     found = machine("try", "house", "--from", path, "--max-calls", 80, "--json").json
     assert found["skills"][0]["on_these"]["answer"] == "helps"
     again = machine("evolve", "status", "--json").json
@@ -339,11 +338,8 @@ def test_fifteen_labelled_sessions_come_to_a_verdict_by_their_own_checks(tmp_pat
     machine("import", machine.save(tmp_path / "skills", "house", skill_text("house")), "--yes")
 
     ran = machine("try", "house", "--max-calls", 150, stdin="y\n" * 4)
-    assert "15 tasks from sessions, each with its check" in ran.out, ran.out + ran.err
-    assert (
-        "With house 15 of 15, without 7 of 15, 2 of 2 times each: it helps on these tasks"
-        in ran.out
-    )
+    assert "15 tasks from sessions" in ran.out, ran.out + ran.err
+    assert "house 15 of 15, without 7 of 15" in ran.out and "it helps on these tasks" in ran.out
 
 
 def test_train_and_validation_of_a_task_set_are_tried_and_nothing_of_its_test():
@@ -422,29 +418,23 @@ async def test_a_trial_over_mcp_that_nobody_can_be_asked_about_waits_and_runs_no
     async with machine.client("handshake", within=120) as client:
         begun = await client.call_tool("try_skill", given)
         assert not begun.is_error, begun.content[0].text
-        assert (
-            begun.structured_content["waits"]
-            and "waits in the inbox" in begun.structured_content["warnings"][-1]
-        )
+        assert begun.structured_content["waits"]
+        assert "waits in the inbox" in begun.structured_content["warnings"][-1]
         status = await client.call_tool("evolve_status", {"run": begun.structured_content["run"]})
         assert status.structured_content["state"] == "waiting"
         assert (await client.call_tool("evolve_continue", {})).is_error, "a person begins it"
         inbox = await client.call_tool("review_inbox", {})
         [waiting] = inbox.structured_content["runs"]
-        assert (
-            waiting["run"] == begun.structured_content["run"]
-            and "evolve_continue" in waiting["begin"]
-        )
+        assert waiting["run"] == begun.structured_content["run"]
+        assert "evolve_continue" in waiting["begin"]
     assert not owned.exists()
     run = waiting["run"]
     there = CommandLine(tmp_path / "there")
     there.home = machine.home
     listed = there("inbox", "list").out
-    assert (
-        f"Run {run} waits for your yes" in listed
-        and "15 tasks from prompts" in listed
-        and str(owned) in listed
-    )
+    assert f"Run {run} waits for your yes" in listed
+    assert "15 tasks from prompts" in listed
+    assert str(owned) in listed
     assert there("inbox", "list", "--json").json["runs"][0]["run"] == run
     there.configure(f'[executors.mine]\ncommand = ["touch", "{owned}"]\n')
     talk = there.talk("inbox", "decide")
@@ -481,15 +471,11 @@ def test_a_table_may_have_the_command_that_checks_each_task_and_rows_with_an_ans
     )
 
     planned = machine("try", "house", "--from", path, "--plan")
-    assert (
-        "9 tasks from t.csv" in planned.out
-        and f"{there} a.txt && {there} a.txt" in planned.out.replace("\n", " ")
-    )
+    assert "9 tasks from t.csv" in planned.out
+    assert f"{there} a.txt && {there} a.txt" in planned.out.replace("\n", " ")
     assert "no answer and no check" in planned.out + planned.err
     ran = machine("try", "house", "--from", path, "--max-calls", 200, stdin="y\n" * 3)
-    assert (
-        "With house 9 of 9, without 5 of 9, 2 of 2 times each: it helps on these tasks" in ran.out
-    ), ran.out
+    assert "house 9 of 9, without 5 of 9" in ran.out and "it helps on" in ran.out, ran.out
     path.write_text("prompt,check\nA,rm x | tee y\nB,true\n", encoding="utf-8")
     assert (
         "has the sign | of a shell" in machine("try", "house", "--from", path, "--plan", code=1).err
@@ -567,15 +553,14 @@ def test_a_task_whose_files_hold_the_skill_as_rules_is_left_out_also_in_a_packed
     files["tasks.jsonl"] = "\n".join(map(json.dumps, lines)).encode()
     listed = tasks_of_set(read_taskset("forms", files))
     plan, left = plan_try(place.library, PERSON, [HOUSE], listed, {"kind": "simulated"})
-    assert plan.left_out == {
-        "a": "its files hold the skill: docs/CLAUDE.md",
-        "c": "its files hold the skill: .codex/skills/house/SKILL.md",
-    }
+    assert plan.left_out.keys() == {"a", "c"}
+    assert plan.left_out["a"].endswith("hold the skill: docs/CLAUDE.md")
+    assert plan.left_out["c"].endswith("hold the skill: .codex/skills/house/SKILL.md")
     assert [one.id for one in left.tasks] == ["b", "d", "e"], "one line in common is no copy"
 
 
 @pytest.mark.process
-def test_without_a_sandbox_copies_of_the_skill_in_the_home_are_told_and_a_run_that_reads_one_is_void(
+def test_without_a_sandbox_copies_of_the_skill_at_home_are_told_and_reading_one_voids_the_run(
     place,
 ):
     copy = place.root / "user" / ".claude" / "skills" / "house" / "SKILL.md"
@@ -598,7 +583,7 @@ def test_without_a_sandbox_copies_of_the_skill_in_the_home_are_told_and_a_run_th
         drive_run(place.library, PERSON, find_run(place.library.store.home, begun.run), host)
     )
     [one] = read_try(place.library.store.home, begun.run).skills
-    assert "The run is void: the arm without it read the skill in" in one.sentence
+    assert "The run is void" in one.sentence
 
 
 @pytest.mark.process
@@ -631,10 +616,8 @@ def test_under_several_executors_the_answers_stand_side_by_side_by_executor(tmp_
         80,
     )
     shown = machine(*words).out
-    assert (
-        "own:\n  With house 8 of 8, without 3 of 8" in shown
-        and "idle:\n  With house 3 of 8" in shown
-    )
+    assert "own:\n  With house 8 of 8, without 3 of 8" in shown
+    assert "idle:\n  With house 3 of 8" in shown
     assert "own (0.00 without, 1.00 with): [-nothing-] {+" in shown
     assert "idle (0.00 without, 0.00 with): nothing" in shown
     answers = {

@@ -50,7 +50,7 @@ def answer_of(folder):
 
 
 @pytest.mark.process
-def test_a_trial_killed_at_each_of_its_records_goes_on_to_the_same_answer_and_repeats_no_trial_that_ended(
+def test_a_trial_killed_at_any_record_goes_on_to_the_same_answer_and_repeats_no_ended_trial(
     tmp_path,
 ):
     folder = tmp_path / "20260101-000000-abcd"

@@ -69,9 +69,7 @@ def test_the_lines_of_a_client_with_messages_in_another_form_are_refused_with_a_
 ) -> None:
     path = written(tmp_path / "chat.jsonl", CHAT)
     for read in (read_session, outline):
-        with pytest.raises(
-            UnreadableMessages, match="3 of its 3 messages have no text that can be read"
-        ) as refused:
+        with pytest.raises(UnreadableMessages, match="3 of its 3 messages") as refused:
             read(path)
         assert "'chat.jsonl'" in refused.value.text and "Nothing was reviewed" in refused.value.text
 
@@ -124,7 +122,7 @@ def test_messages_of_which_most_cannot_be_read_are_refused_and_a_few_are_left_ou
 def test_a_known_envelope_around_unknown_messages_is_refused_in_every_format(
     tmp_path: Path, lines: list[Any]
 ) -> None:
-    with pytest.raises(UnreadableMessages, match=r"\d of its \d messages have no text"):
+    with pytest.raises(UnreadableMessages, match=r"\d of its \d messages"):
         read_session(written(tmp_path / "x.jsonl", lines))
 
 
@@ -140,7 +138,7 @@ def test_a_known_envelope_around_unknown_messages_is_refused_in_every_format(
 def test_a_session_in_which_nobody_said_anything_yet_is_no_session_without_faults(
     tmp_path: Path, lines: list[Any]
 ) -> None:
-    with pytest.raises(UnreadableMessages, match="has no message with a text yet"):
+    with pytest.raises(UnreadableMessages, match="no message with a text"):
         read_session(written(tmp_path / "x.jsonl", lines))
 
 
@@ -170,9 +168,8 @@ def test_no_door_takes_a_transcript_whose_messages_cannot_be_read(
     ).sessions
     assert [one.path for one in listed] == [str(read)]
     draft = session_import.draft_from_sessions(library, [chat])
-    assert (
-        draft.left_out == {"its messages have no text that can be read": 1} and draft.sessions == 0
-    )
+    [(why, count)] = draft.left_out.items()
+    assert "no text that can" in why and (count, draft.sessions) == (1, 0)
 
 
 def test_the_commands_and_the_queue_say_which_transcript_they_refuse(tmp_path: Path) -> None:
@@ -181,15 +178,13 @@ def test_the_commands_and_the_queue_say_which_transcript_they_refuse(tmp_path: P
     chat = written(tmp_path / "chat.jsonl", CHAT)
 
     refused = evolvable("review", chat, code=None)
-    assert (
-        refused.code != 0
-        and "'chat.jsonl' has the lines of a transcript of claude-code, but" in refused.err
-    )
+    assert refused.code != 0
+    assert "'chat.jsonl'" in refused.err and "a transcript of claude-code" in refused.err
     assert enqueue(str(evolvable.home), {"session_id": FOREIGN, "transcript_path": str(chat)})
     (queued,) = evolvable("review", "--queue", "--json").json["reviews"]
-    assert "have no text that can be read" in queued["why"] and queued["review_id"] is None
+    assert "no text that can" in queued["why"] and queued["review_id"] is None
     shown = evolvable("taskset", "from-sessions", chat, "--dry-run", "--no-try").out
-    assert "its messages have no text that can be read" in shown
+    assert "no text that can" in shown
 
 
 def test_broken_lines_alone_are_no_transcript(tmp_path: Path) -> None:

@@ -30,9 +30,10 @@ import json, sqlite3, sys, zlib
 found = "I do not know."
 for row in sqlite3.connect("file:LIBRARY?mode=ro", uri=True).execute("select * from blob"):
     for value in row:
-        for read in (lambda b: b, zlib.decompress, lambda b: zlib.decompress(b, 31), lambda b: zlib.decompress(b, -15)):
+        for bits in (None, 15, 31, -15):
             try:
-                lines = read(value).decode().splitlines()
+                read = value if bits is None else zlib.decompress(value, bits)
+                lines = read.decode().splitlines()
             except Exception:
                 continue
             for line in lines:
@@ -213,7 +214,7 @@ def test_without_a_sandbox_nothing_of_a_candidate_runs_before_a_person_saw_it(pl
     place.drive()
 
     assert place.state.verdict["verdict"] == "NOT SUPPORTED"
-    assert "a person did not allow it to run" in place.records("decided")[-1]["why"]
+    assert "did not allow it to run" in place.records("decided")[-1]["why"]
     with pytest.raises(InvalidArgument, match="waits for a person"):
         get_held_candidate(home, run)
 
@@ -228,7 +229,7 @@ def test_a_candidate_that_answers_a_canary_task_is_disqualified_by_name_and_neve
     verdict = state.verdict
     assert verdict["verdict"] == "DISQUALIFIED" and verdict["canaries"]["asked"] == 1
     assert verdict["n"] == 12 and len(verdict["canaries"]["answered"]) == 1
-    assert "c1 gave the answers of 1 of 1 canary tasks" in verdict["why"]
+    assert "c1 " in verdict["why"] and "1 of 1 canary tasks" in verdict["why"]
     assert not [name for name in verdict["canaries"]["answered"] if name in verdict["why"]], (
         "they begin with ids of the test"
     )

@@ -116,7 +116,7 @@ def test_setting_variables_makes_one_version_and_leaves_every_other_byte(
 def test_a_stale_version_is_a_conflict_and_an_unknown_id_is_named(library, agent, pdf):
     with pytest.raises(VersionConflict):
         set_variables(library, agent, pdf, {main("steps"): "x"}, 7, "late")
-    with pytest.raises(InvalidArgument, match="no variable 'skill:pdf/SKILL.md#nope'"):
+    with pytest.raises(InvalidArgument, match=r"'skill:pdf/SKILL\.md#nope'"):
         set_variables(library, agent, pdf, {main("nope"): "x"}, 1, "wrong")
     with pytest.raises(InvalidArgument, match="as a whole and in part"):
         set_variables(

@@ -56,10 +56,8 @@ def test_the_example_of_the_manual_does_its_task_and_each_item_sees_what_it_need
     status = machine(*shlex.split(run), "--json").json
 
     assert (status["state"], status["ended"]) == ("finished", "done"), status
-    assert (
-        status["result"] in text
-        and [one["agent"] for one in status["items"]] == ["agent:clerk@1"] * 3
-    )
+    assert status["result"] in text
+    assert [one["agent"] for one in status["items"]] == ["agent:clerk@1"] * 3
     assert [one.get("passed") for one in status["items"]] == [True, True, None], status["items"]
     [rate] = machine("stats", "--json").json["agents"]
     assert (rate["agent"], rate["share"]["successes"], rate["share"]["n"]) == ("agent:clerk", 2, 2)
@@ -206,7 +204,8 @@ def test_over_http_a_token_that_may_only_read_starts_and_answers_nothing():
 
 IMPROVER = """\
 import json, sys
-[line] = [line for line in sys.stdin.read().splitlines() if line.startswith(('{"resources":', '{"intents":'))]
+starts = '{"resources":', '{"intents":'
+[line] = [line for line in sys.stdin.read().splitlines() if line.startswith(starts)]
 data = json.loads(line)
 if "intents" in data:
     head, _, _ = data["resources"][0]["files"][0]["text"].rpartition("---")
@@ -214,17 +213,20 @@ if "intents" in data:
     said = {"edits": [{"op": "edit", "ref": "agent:clerk", "files": [file]}]}
 else:
     failed = [one["task"] for one in data["evidence"] if one["result"] == "failed"]
-    cause = {"cause": "missing precondition", "only_cause": True, "repair": "add-guard", "quotes": ["signature"]}
-    intent = {"op": "edit", "ref": "agent:clerk", "tasks": failed, "modification": "say that letters are signed"}
-    said = {"diagnoses": [{"task": one, **cause} for one in failed], "approaches": [], "intents": [intent],
-            "summary": "letters have no signature", "justification": "the check says so"}
-print(json.dumps({"type": "result", "is_error": False, "result": json.dumps(said), "total_cost_usd": 0.001,
-                  "usage": {"input_tokens": 50, "output_tokens": 10}}))
+    cause = {"cause": "missing precondition", "only_cause": True,
+             "repair": "add-guard", "quotes": ["signature"]}
+    intent = {"op": "edit", "ref": "agent:clerk", "tasks": failed,
+              "modification": "say that letters are signed"}
+    said = {"diagnoses": [{"task": one, **cause} for one in failed], "approaches": [],
+            "intents": [intent], "summary": "letters have no signature",
+            "justification": "the check says so"}
+print(json.dumps({"type": "result", "is_error": False, "result": json.dumps(said),
+                  "total_cost_usd": 0.001, "usage": {"input_tokens": 50, "output_tokens": 10}}))
 """
 SIGNED = """\
 import json, sys
-said = json.load(sys.stdin)["output"]
-print(json.dumps({"score": float("Sign each letter" in said), "feedback_public": "The signature is missing."}))
+score = float("Sign each letter" in json.load(sys.stdin)["output"])
+print(json.dumps({"score": score, "feedback_public": "The signature is missing."}))
 """
 TWICE = """\
 import json, sys
@@ -278,13 +280,14 @@ def test_a_run_that_may_improve_its_program_does_the_next_item_with_the_change_a
         0,
         1,
     )
-    assert (
-        "agent:clerk changed in this run: letters have no signature" in machine("ags", "status").out
-    )
+    told = machine("ags", "status").out
+    assert "agent:clerk changed" in told and "letters have no signature" in told
     with Library.open(machine.home) as library:
         head = library.store.head(Ref.parse("agent:clerk"))
         [proposal] = library.store.backend.proposals.about(head.ref)
-        assert head.version == 1 and "1 of 1 items pass with it, 0 without" in proposal.reason
+        assert head.version == 1
+        assert "1 of 1 items pass" in proposal.reason
+        assert "0 without" in proposal.reason
     machine("inbox", "approve", proposal.id)
     with Library.open(machine.home) as library:
         head = library.store.head(Ref.parse("agent:clerk"))
@@ -302,11 +305,9 @@ def test_an_agent_that_is_run_does_its_task_and_without_one_says_that_nothing_ra
     assert ran["text"] == "task saw ; You are the clerk."
     assert [one["path"] for one in ran["value"]["files"]] == ["task.txt"]
     shown = machine("rspl", "run", "agent:clerk")
-    assert (
-        "did not run, because no task is given" in shown.err and "You are the clerk." in shown.out
-    )
+    assert "no task is given" in shown.err and "You are the clerk." in shown.out
     refused = machine("rspl", "run", "agent:clerk", "--input", '{"task": "Write."}', code=1)
-    assert "did not run: no executor is named" in refused.err
+    assert "no executor is named" in refused.err
 
 
 @pytest.mark.process

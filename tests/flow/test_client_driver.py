@@ -62,7 +62,8 @@ def line(prompt):
 def choose(question, *answers):
     at = 0
     while True:
-        marks = ["> " if number == at and ODD != "marks by colour" else "  " for number in range(len(answers))]
+        marked = None if ODD == "marks by colour" else at
+        marks = ["> " if number == marked else "  " for number in range(len(answers))]
         draw(question, *(mark + one for mark, one in zip(marks, answers)))
         for key in keys():
             if key == ENTER:
@@ -74,7 +75,8 @@ def ask(messages):
     tools = [{"type": "function", "function": {"name": "update_resource"}}]
     body = json.dumps({"model": "m", "messages": messages, "tools": tools}).encode()
     headers = {"Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(URL + "/v1/chat/completions", body, headers)) as answer:
+    request = urllib.request.Request(URL + "/v1/chat/completions", body, headers)
+    with urllib.request.urlopen(request) as answer:
         return json.load(answer)["choices"][0]["message"]
 
 

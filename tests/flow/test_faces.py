@@ -55,17 +55,17 @@ def test_a_face_imports_the_module_of_a_name_and_no_other_one():
     loaded = """
 import json, sys
 from evolvable_tools import verbs
-before = [name for name in sys.modules if name.startswith("evolvable_tools.verbs.")]
+def loaded():
+    return [name for name in sys.modules if name.startswith("evolvable_tools.verbs.")]
+before = loaded()
 from evolvable_tools.verbs import ALIASES
-print(json.dumps([before, [name for name in sys.modules if name.startswith("evolvable_tools.verbs.")]]))"""
+print(json.dumps([before, loaded()]))"""
 
     assert run(loaded) == [[], ["evolvable_tools.verbs.registry"]]
 
 
 def test_a_face_knows_no_other_names():
-    with pytest.raises(
-        AttributeError, match="module 'evolvable_store.storage' has no attribute 'no_such_name'"
-    ):
+    with pytest.raises(AttributeError, match="'evolvable_store.storage' .*'no_such_name'"):
         _ = import_module("evolvable_store.storage").no_such_name
 
 

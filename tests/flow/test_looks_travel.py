@@ -82,7 +82,7 @@ def test_an_exported_task_set_brings_its_looks_and_a_second_import_adds_none(
     first = machine("import", target, *kind, "--yes", **elsewhere)
     again = machine("import", target, *kind, "--yes", "--json", **elsewhere).json
 
-    assert "1 look at sealed test tasks came along" in first.out and again["looks"] == 0
+    assert "1 look at sealed test tasks" in first.out and again["looks"] == 0
     there = tmp_path / "elsewhere"
     assert looks(there, 3, 1) == 1, "in another order, a subset, under any name"
     assert looks(there, 100) == 0, "only of the tasks that were exported"

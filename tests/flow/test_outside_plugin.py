@@ -101,7 +101,7 @@ def test_its_scorer_scores_the_known_answers_of_a_task(installed, tmp_path):
     without = run(Path("/nowhere"), tmp_path, "taskset", "check", tmp_path)
 
     assert "no scorer" not in with_plugin and "no tasks in val" in with_plugin
-    assert "there is no scorer 'one_of'" in without.stdout + without.stderr
+    assert "no scorer 'one_of'" in without.stdout + without.stderr
 
 
 def broken_plugin(place: Path, text: str) -> Path:
@@ -121,7 +121,7 @@ def test_a_plugin_that_fails_is_left_out_with_a_warning(tmp_path):
     done = run(broken, tmp_path, "help", "--all")
 
     assert done.returncode == 0 and "find" in done.stdout
-    assert "The plugin broken was left out: RuntimeError: no" in done.stderr
+    assert "plugin broken was left out" in done.stderr and "RuntimeError: no" in done.stderr
 
 
 FAILS = """

@@ -94,9 +94,7 @@ def event(stream: http.client.HTTPResponse) -> str:
 def test_an_address_that_is_no_page_says_so_and_leads_back(page: PagePlace) -> None:
     shown = page.get("/nothing/<b>here")
     assert shown.status == 404
-    assert (
-        "There is no page /nothing/&lt;b&gt;here." in shown.text and 'href="/inbox"' in shown.text
-    )
+    assert "/nothing/&lt;b&gt;here" in shown.text and 'href="/inbox"' in shown.text
     assert "<h1>Not found</h1>" in shown.text
 
 
@@ -215,19 +213,15 @@ def test_a_collection_that_is_made_and_used_on_the_page_decides_the_clients_list
         hidden = json.loads(settings.read_text(encoding="utf-8"))["skillOverrides"]
         assert hidden.keys() == {f"long-{number}" for number in range(5)}
         used = page.get("/library?view=budget").text
-        assert (
-            "2 skills, 3,0" in used
-            and "all keep their description. 5 more are found by find_skill alone." in used
-        )
+        assert "2 skills, 3,0" in used and "all keep their description" in used
+        assert "5 more are found by find_skill" in used
         page.post("/do/collection-add", known="work", skill=["skill:long-0"])
         [left] = page.library.store.backend.collections.members()["work"]
         assert left == page.library.store.head(Ref.parse("long-0")).id
         page.post("/do/collection-stop", settings=str(settings))
         assert json.loads(settings.read_text(encoding="utf-8")) == {}
         page.post("/do/collection-remove", name="work")
-        assert (
-            "A collection is a set of skills with a name" in page.get("/library?view=budget").text
-        )
+        assert "A collection is" in page.get("/library?view=budget").text
 
 
 def test_a_form_of_a_collection_names_no_other_settings_and_no_other_session(
@@ -261,5 +255,5 @@ def test_an_empty_inbox_says_how_the_first_proposal_comes_until_one_was_decided(
         page.post("/do/inbox-reject", number=page.propose("pdf", "1"), reason="no")
         decided = page.get("/inbox").text
 
-    assert "Read skill:pdf with Evolvable. Propose one improvement of it" in asked
+    assert "Read skill:pdf with" in asked and "one improvement" in asked
     assert "Nothing waits for a decision" in decided and "Propose one improvement" not in decided

@@ -34,14 +34,16 @@ from evolvable_tools.verbs import edit, load
 
 HIDDEN = "\u202e\u2066\u2069\u200b\U000e0041\x7f\x01\u2028"
 
-OURS = """html head meta title link script body a header nav strong main footer p form input button h1 h2 h3 div section
-    article aside span code pre ins del blockquote q ul ol li dl dt dd label textarea select option table caption thead
-    tbody tr th td details summary time figure figcaption svg line circle rect path g text br em hr noscript datalist"""
-ATTRIBUTES = """class id href rel name content value type method action src lang charset tabindex role for open selected
-    required maxlength placeholder autocomplete spellcheck rows scope start width height x y x1 y1 x2 y2 cx cy r d
-    viewbox transform text-anchor datetime data-head data-live data-of disabled hidden form defer hx-boost hx-target
-    hx-select hx-swap hx-get hx-trigger reversed hx-replace-url checked formaction list aria-label aria-current
-    aria-hidden aria-keyshortcuts"""
+OURS = """html head meta title link script body a header nav strong main footer p form input
+    button h1 h2 h3 div section article aside span code pre ins del blockquote q ul ol li dl dt dd
+    label textarea select option table caption thead tbody tr th td details summary time figure
+    figcaption svg line circle rect path g text br em hr noscript datalist"""
+ATTRIBUTES = """class id href rel name content value type method action src lang charset tabindex
+    role for open selected required maxlength placeholder autocomplete spellcheck rows scope start
+    width height x y x1 y1 x2 y2 cx cy r d viewbox transform text-anchor datetime data-head
+    data-live data-of disabled hidden form defer hx-boost hx-target hx-select hx-swap hx-get
+    hx-trigger reversed hx-replace-url checked formaction list aria-label aria-current aria-hidden
+    aria-keyshortcuts"""
 ALLOWED, NAMES = frozenset(OURS.split()), frozenset(ATTRIBUTES.split())
 """The elements and attributes that our own pages are made of."""
 
@@ -184,7 +186,7 @@ def test_of_a_long_document_the_beginning_is_rendered_and_the_rest_is_text(page:
     shown = page.get(resource_address(Ref.parse("long"))).text
 
     assert "<strong>line 0</strong>" in shown and "<strong>line 23999</strong>" not in shown
-    assert "The rest is too long to be rendered" in shown
+    assert "too long to be rendered" in shown
     document = shown.partition('<div class="document">')[2].partition("</pre>")[0]
     assert all(
         f"line {number}<" in document or f"**line {number}**" in document
@@ -281,7 +283,9 @@ def test_what_changed_since_the_person_looked_is_not_approved_unseen(page: PageP
     seen = page.get(f"/inbox/{number}").field("seen")
     page.post("/do/inbox-approve", number=page.propose("moving", "1\n\ntwo"), seen=seen)
     refused = page.post("/do/inbox-approve", number=number, seen=seen)
-    assert refused.status == 409 and "at version 2 now; you saw version 1" in refused.text
+    assert refused.status == 409
+    assert "at version 2 now" in refused.text
+    assert "you saw version 1" in refused.text
     assert page.post("/do/inbox-approve", number=number, seen="2").status == 303
     again = page.post("/do/inbox-approve", number=number, seen="2")
     assert again.status == 400 and "is approved already" in again.text
@@ -353,9 +357,7 @@ def test_an_edit_in_the_page_keeps_the_line_ends_of_what_was_proposed(
     )
 
 
-def test_line_ends_are_restored_in_time_in_proportion_to_a_proposal_of_lines_that_come_again_and_again() -> (
-    None
-):
+def test_line_ends_are_restored_in_time_in_proportion_to_a_proposal_of_repeated_lines() -> None:
     shown = [f"line {number % 101}" for number in range(100_000)]
     mixed = "".join(
         f"{line}{end}" for line, end in zip(shown, ["\n", "\r\n"] * 50_000, strict=True)

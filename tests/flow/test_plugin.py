@@ -87,10 +87,8 @@ def test_the_agent_plugin_has_what_its_specification_knows_and_nothing_that_its_
         "keywords",
     }
     assert manifest.keys() <= known | {"extensions"}
-    assert (
-        re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,62}[a-z0-9]", manifest["name"])
-        and manifest["version"] == __version__
-    )
+    assert re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,62}[a-z0-9]", manifest["name"])
+    assert manifest["version"] == __version__
     for file, kind in ((manifest, "plugin"), (servers, "mcp")):
         assert file["$schema"] == f"https://agent-plugins.org/schemas/1.0.0/{kind}.schema.json"
     (server,) = servers["mcpServers"].values()
@@ -125,9 +123,14 @@ def test_the_plugin_is_installed_by_the_documented_commands_in_a_clone(program, 
     command = f"{installing()[program]} && {program} plugin list"
 
     done = subprocess.run(
-        ["bash", "-c", command], env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        ["bash", "-c", command],
+        env=environment,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
         timeout=120,
-    )  # fmt: skip
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "evolvable@evolvable" in done.stdout

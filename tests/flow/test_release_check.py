@@ -134,7 +134,7 @@ def test_the_image_runs_as_no_root_and_asks_the_server_how_it_is():
     assert [json.loads(rest) for word, rest in steps if word == "ENTRYPOINT"] == [["evolvable"]]
 
 
-def test_the_trial_of_compose_is_reached_from_this_machine_alone_and_its_server_writes_only_its_volume():
+def test_compose_is_reached_from_this_machine_alone_and_its_server_writes_only_its_volume():
     ports = [port for service in COMPOSE["services"].values() for port in service.get("ports", [])]
     assert ports and all(port.startswith("127.0.0.1:") for port in ports)
     server = COMPOSE["services"]["server"]

@@ -28,8 +28,10 @@ HELD = Identity(
 
 INSTALLS = re.compile(
     r"""(?ix)
-    (?:uvx|uv\ tool\ run|pipx\ run)(?:\ +--?(?!from)[\w-]+)*(?:\ +--from)?[\ =]+['"]?evolvable\b(?!-|\.)
-    | (?:pip3?|uv\ tool|uv\ pip|pipx|uv)\ +(?:install|add|upgrade)(?:\ +-{1,2}[\w-]+)*\ +['"]?evolvable\b(?!-|\.|/)
+    (?:uvx|uv\ tool\ run|pipx\ run)(?:\ +--?(?!from)[\w-]+)*(?:\ +--from)?
+      [\ =]+['"]?evolvable\b(?!-|\.)
+    | (?:pip3?|uv\ tool|uv\ pip|pipx|uv)\ +(?:install|add|upgrade)(?:\ +-{1,2}[\w-]+)*
+      \ +['"]?evolvable\b(?!-|\.|/)
     | "(?:command|runtimeHint)"\s*:\s*"(?:uvx|pipx)"
     | "identifier"\s*:\s*"evolvable"
     """
@@ -101,7 +103,7 @@ def hits(pattern: re.Pattern[str], files: list[Path]) -> list[str]:
 
 
 @pytest.mark.process  # git
-def test_until_the_name_is_ours_nothing_says_to_install_it_and_no_address_is_named_that_nobody_holds():
+def test_until_the_name_is_ours_nothing_says_to_install_it_and_no_unheld_address_is_named():
     if read_identity().published:
         pytest.skip("published: the next tests hold what has to be pinned")
     assert hits(INSTALLS, shown_files()) == []

@@ -74,10 +74,8 @@ def test_everything_that_the_installed_packages_need_is_locked():
 def test_ci_installs_from_the_lock_and_makes_a_bill_of_materials():
     run = (ROOT / ".ci/run").read_text(encoding="utf-8")
     assert "--require-hashes -r requirements.lock" in run
-    assert (
-        'cyclonedx-py" requirements' in run
-        and "requirements.lock" in run.partition("cyclonedx-py")[2]
-    )
+    assert 'cyclonedx-py" requirements' in run
+    assert "requirements.lock" in run.partition("cyclonedx-py")[2]
 
 
 def test_the_nightly_run_installs_the_programs_without_which_its_tests_would_be_skipped():

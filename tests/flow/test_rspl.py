@@ -174,7 +174,7 @@ async def test_a_tool_is_swapped_under_eight_callers_without_a_failed_call_and_c
             assert (ran.structured_content["value"], ran.structured_content["version"]) == (201, 3)
             edit.remove_resource(library, PERSON, ADD, "not needed")
             gone = await client.call_tool("tool_add", {"a": 1})
-            assert gone.is_error and "no tool tool_add any more" in gone.content[0].text
+            assert gone.is_error and "no tool tool_add" in gone.content[0].text
             assert "tool_add" not in [tool.name for tool in (await client.list_tools()).tools]
 
 
@@ -197,15 +197,13 @@ def test_a_person_approves_at_a_terminal_what_an_agents_shell_may_not(tmp_path):
         save(library, 1, approved=False)
 
     asked = machine("tool", "approve", "tool:add", stdin="n\n", code=None)
-    assert (
-        asked.code != 0
-        and "do.py" in asked.err
-        and machine("tool", "list", "--json").json["tools"][0]["approved"] is None
-    )
+    assert asked.code != 0
+    assert "do.py" in asked.err
+    assert machine("tool", "list", "--json").json["tools"][0]["approved"] is None
     machine("tool", "approve", "tool:add", stdin="y\n")
     machine.person = False
     refused = machine("tool", "approve", "tool:add", stdin="y\n", code=1)
-    assert "Only a person decides what runs on this machine" in refused.err
+    assert "Only a person decides" in refused.err
     assert machine("rspl", "run", "tool:add", "--input", '{"a": 1}').out == "2\n"
     machine("rspl", "set", "tool:add", "tool:add/do.py=print(666)")
     assert machine("rspl", "run", "tool:add", "--input", '{"a": 1}').out == "2\n"

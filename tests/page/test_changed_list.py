@@ -80,7 +80,7 @@ def test_an_approval_ends_what_was_shown_and_nothing_that_came_after(page: PageP
         edits=[TextEdit("SKILL.md", "three", "three, last")],
     )
     refused = page.post("/do/approve", ref="skill:csv", seen=seen)
-    assert refused.status == 409 and "skill:csv is not what you saw any more" in refused.text
+    assert refused.status == 409 and "skill:csv is not what you saw" in refused.text
     assert waiting(page) == ["skill:csv"] and not stands(page, "csv")
     head = page.library.store.head(Ref.parse("csv"))
     done = page.post("/do/approve", ref="skill:csv", seen=head.tree)
@@ -183,7 +183,7 @@ def test_a_click_calls_the_whole_list_fine_and_another_takes_a_change_back(
     tab.wait_for_timeout(300)
     tab.locator("button:has-text('All 2 fine')").click()
     tab.wait_for_selector("#done:has-text('You looked at skill:tides')")
-    assert waiting(page) == [] and "Nothing that you have not looked at." in tab.inner_text("main")
+    assert waiting(page) == [] and "Nothing that you have not" in tab.inner_text("main")
 
 
 def test_the_inbox_at_the_terminal_shows_the_same_list_and_approve_ends_it(tmp_path: Path) -> None:
@@ -198,11 +198,9 @@ def test_the_inbox_at_the_terminal_shows_the_same_list_and_approve_ends_it(tmp_p
         "skill:csv@2: your agent (Codex) changed line 8, just now, not yet looked at; take back: "
         f"undo {changed}" in listed
     )
-    assert (
-        listed.index("skill:tides@1") < listed.index("skill:csv@2")
-        and "(new)" in listed
-        and "skill:pdf" not in listed
-    )
+    assert listed.index("skill:tides@1") < listed.index("skill:csv@2")
+    assert "(new)" in listed
+    assert "skill:pdf" not in listed
     new, old = evolvable("inbox", "--json").json["changed"]
     assert (new["ref"], new["is_new"], old["author"], old["by"]) == (
         "skill:tides",
@@ -253,7 +251,8 @@ def test_status_and_health_name_each_file_whose_held_save_is_not_what_is_served(
     assert line in shown and line in health and f"evolvable inbox show {one['proposal']}" in shown
     evolvable("inbox", "reject", one["proposal"], "-m", "no")
     rejected = " ".join(evolvable("status").out.split())
-    assert f"skill:csv@1 is served; rejected: evolvable inbox reopen {one['proposal']}" in rejected
+    assert "skill:csv@1 is served" in rejected
+    assert f"rejected: evolvable inbox reopen {one['proposal']}" in rejected
     evolvable.save(folder, "csv", skill_text("csv"))
     (folder / "csv/notes.md").unlink()
     evolvable("sync")
@@ -274,7 +273,5 @@ def test_status_says_what_waits_for_a_look_also_after_thirty_uses(tmp_path: Path
     history = evolvable("history", "csv", "--json").json["versions"][0]
     assert (history["principal"], history["via"]) == ("agent", "client:codex")
     evolvable("approve", "csv", "--yes")
-    assert (
-        evolvable("status", "--json").json["unseen"] == []
-        and "to look at" not in evolvable("status").out
-    )
+    assert evolvable("status", "--json").json["unseen"] == []
+    assert "to look at" not in evolvable("status").out

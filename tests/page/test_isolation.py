@@ -196,10 +196,8 @@ async def test_all_ways_into_a_server_answer_as_if_the_other_project_did_not_exi
     other.fill()
     beside = await walked(other.make("two"), probe)
 
-    assert (
-        len(before.answers) > 250
-        and {"find_skill", "evolve_start", "ags_start", "run_resource"} <= before.tools
-    )
+    assert len(before.answers) > 250
+    assert {"find_skill", "evolve_start", "ags_start", "run_resource"} <= before.tools
     assert_nothing_shows(before.answers, beside.answers)
 
 

@@ -214,10 +214,8 @@ def test_forgetting_ends_the_name_the_port_and_every_browser_also_of_an_open_pag
         assert page.request("GET", "/library", cookie=cookie).status == 401
         assert not (run.home / FILE).exists()
     with open_page(run.home) as page:
-        assert (
-            reading_host(page).partition(".")[0] != name.partition(".")[0]
-            and cookie_of(page, old)[0] == 401
-        )
+        assert reading_host(page).partition(".")[0] != name.partition(".")[0]
+        assert cookie_of(page, old)[0] == 401
     run.person = False
     assert "Only a person" in run("ui", "--forget", code=1).err
 
@@ -280,10 +278,8 @@ def test_a_browser_goes_from_the_file_to_the_page_and_reads_after_the_next_start
     with open_page(home) as page:
         number = page.propose("pdf", "1")
         tab.goto(f"{page.server.access.reading_origin}/inbox/{number}")
-        assert (
-            "pdf" in tab.inner_text("main")
-            and not tab.locator("main form[method=post]:visible").count()
-        )
+        assert "pdf" in tab.inner_text("main")
+        assert not tab.locator("main form[method=post]:visible").count()
         if scripts:
             tab.wait_for_selector("html[data-live]")
             tab.wait_for_timeout(300)  # what was shown for a shorter time is not decided about
@@ -302,7 +298,9 @@ const attack = async () => {
   const sent = { credentials: "include", mode: "no-cors" };
   let read = "";
   for (const mode of ["cors", "no-cors"]) {
-    try { read += await (await fetch(target + "/inbox", { ...sent, mode })).text(); } catch { /* it may not */ }
+    try {
+      read += await (await fetch(target + "/inbox", { ...sent, mode })).text();
+    } catch { /* it may not */ }
   }
   const form = { ...sent, method: "POST", body: new URLSearchParams({ number }) };
   try { await fetch(target + "/do/inbox-approve", form); } catch { /* it may not */ }
@@ -312,7 +310,8 @@ const attack = async () => {
   document.body.dataset.read = "read: " + read;
 };
 addEventListener("fetch", (event) => {
-  if (event.request.mode !== "navigate" || new URL(event.request.url).pathname !== "/attack") return;
+  const { pathname } = new URL(event.request.url);
+  if (event.request.mode !== "navigate" || pathname !== "/attack") return;
   const text = "<body><script>(" + attack + ")()</" + "script>";
   event.respondWith(new Response(text, { headers: { "content-type": "text/html" } }));
 });
@@ -340,7 +339,7 @@ class OtherProgram(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-def test_a_service_worker_that_a_program_left_at_the_kept_name_reads_and_decides_nothing_where_the_person_decides(
+def test_a_service_worker_left_at_the_kept_name_reads_and_decides_nothing_where_the_person_does(
     home: Path, browser: Any
 ) -> None:
     with open_page(home) as page:

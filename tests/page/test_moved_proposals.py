@@ -52,7 +52,7 @@ def test_the_terminal_shows_the_merged_difference_before_the_yes(machine: Comman
     change(machine, "one", "1")
     talk = machine.talk("inbox", "approve", 1, NO_COLOR="1")
     shown = talk.until("Approve it as merged?")
-    assert "+2" in shown and "the difference shows the two merged" in shown
+    assert "+2" in shown and "shows the two merged" in shown
     talk.type("n\n")
     talk.end()
     assert "two" in served(machine)
@@ -72,7 +72,7 @@ def test_a_conflict_is_shown_with_both_sides_and_every_way_out(machine: CommandL
         word in shown["blocked"] for word in ("inbox edit 1", "inbox take 1", "inbox reject 1")
     )
     refused = machine("inbox", "approve", 1, code=1)
-    assert "changed since in the same places" in refused.err and "line 8" in refused.err
+    assert "in the same places" in refused.err and "line 8" in refused.err
     assert "TWO" in served(machine)
 
     machine("inbox", "take", 1)
@@ -185,7 +185,7 @@ def test_the_page_shows_the_merged_difference_and_approves_it(page: PagePlace) -
     number = page.propose("pdf", "one\n\n2\n\nthree")
     page.post("/do/inbox-approve", number=page.propose("pdf", "1\n\ntwo\n\nthree"))
     shown = page.get(f"/inbox/{number}")
-    assert "the difference shows the two merged" in shown.text
+    assert "shows the two merged" in shown.text
     assert page.post("/do/inbox-approve", number=number, seen=shown.field("seen")).status == 303
     assert "1\n\n2\n\nthree" in served_by(page)
 
@@ -203,10 +203,8 @@ def test_a_conflict_on_the_page_has_both_sides_and_three_ways_out(
     number = page.propose("pdf", "one\n\n2\n\nthree")
     page.post("/do/inbox-approve", number=page.propose("pdf", "one\n\nTWO\n\nthree"))
     shown = page.get(f"/inbox/{number}")
-    assert (
-        "Both sides of each conflict" in shown.text
-        and "Approve with the lines of the proposal" in shown.text
-    )
+    assert "Both sides of each conflict" in shown.text
+    assert "Approve with the lines" in shown.text
     seen = shown.field("seen")
     assert page.post("/do/inbox-approve", number=number, seen=seen).status == 409
     if door == "take":
@@ -230,11 +228,9 @@ def test_a_merge_that_nobody_saw_is_refused_where_the_scan_finds_what_the_propos
     number = page.propose("pdf", f"one\n\ntwo\n\n{hostile}")  # stored without what a scan finds
     page.post("/do/inbox-approve", number=page.propose("pdf", "1\n\ntwo\n\nthree"))
     refused = page.post("/do/inbox-approve", number=number)
-    assert (
-        refused.status >= 400
-        and "is merged with version 2" in refused.text
-        and "scan:" in refused.text
-    )
+    assert refused.status >= 400
+    assert "is merged with version 2" in refused.text
+    assert "scan:" in refused.text
     assert hostile not in served_by(page)
     shown = page.get(f"/inbox/{number}")
     assert "The scan found nothing" not in shown.text  # of the merged text

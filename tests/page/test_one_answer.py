@@ -100,10 +100,8 @@ def test_at_a_prompt_what_is_sure_is_offered_and_nothing_where_none_fits(
             for task in TASKS
         }
 
-    assert (
-        "skill:pdf" in offers["fill a PDF form"]
-        and "skill:tides" in offers["compute the tide table of my harbour"]
-    )
+    assert "skill:pdf" in offers["fill a PDF form"]
+    assert "skill:tides" in offers["compute the tide table of my harbour"]
     assert not offers["bake sourdough bread with rye"] and not offers["tune a grand piano"]
 
 
@@ -117,12 +115,10 @@ def test_the_terminal_prints_a_match_on_a_line_and_its_reasons_only_when_asked(
     )
 
     first, blank, opens = brief.splitlines()
-    assert (
-        first.startswith("skill:pdf@1  ")
-        and first.endswith("%  Merge, split and fill PDF forms.")
-        and not blank
-    )
-    assert opens.startswith("Open it: evolvable load skill:pdf --search search-")
+    assert first.startswith("skill:pdf@1  ")
+    assert first.endswith("%  Merge, split and fill PDF forms.")
+    assert not blank
+    assert "evolvable load skill:pdf --search search-" in opens
     assert "words: " not in brief and "words: " in whole
 
 
@@ -135,7 +131,7 @@ def test_an_unlikely_choice_is_a_question_to_the_person_without_what_has_no_chan
 
     assert question.startswith("Does one of these fit?") and matches[0].startswith("skill:")
     assert not any("  0%  " in line for line in matches)
-    assert any(line.startswith("Read the first: evolvable show skill:") for line in matches)
+    assert any(": evolvable show skill:" in line for line in matches)
 
 
 @pytest.mark.process
@@ -144,9 +140,8 @@ def test_where_none_fits_the_terminal_names_the_nearest_and_nothing_else(
 ) -> None:
     told = filled("find", "paint a table for the garden with oil", code=3)
 
-    assert (
-        told.out == "Nothing in the library fits this task. The nearest: skill:csv, skill:tides\n"
-    )
+    assert told.out.startswith("Nothing in the library fits")
+    assert told.out.endswith(": skill:csv, skill:tides\n") and told.out.count("\n") == 1
 
 
 SHORT = (

@@ -43,11 +43,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagePlace]:
 
 def test_a_link_opens_the_page_once_and_sets_a_cookie_for_its_very_name(page: PagePlace) -> None:
     parts = urlsplit(page.server.access.new_link())
-    assert (
-        parts.hostname is not None
-        and parts.hostname.endswith(".localhost")
-        and len(parts.hostname) > 20
-    )
+    assert parts.hostname is not None
+    assert parts.hostname.endswith(".localhost")
+    assert len(parts.hostname) > 20
     opened = page.request("GET", f"{parts.path}?{parts.query}", cookie="")
     cookie = opened.headers["set-cookie"]
     assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Domain" not in cookie
@@ -147,11 +145,9 @@ def test_every_answer_carries_the_policy_and_no_page_has_a_script_or_a_style_of_
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
     assert "'unsafe" not in guard.POLICY and "default-src 'none'" in guard.POLICY
     text = page.get("/inbox").text
-    assert (
-        "<style" not in text
-        and " style=" not in text
-        and text.count("<script") == text.count("<script src=") == 2
-    )
+    assert "<style" not in text
+    assert " style=" not in text
+    assert text.count("<script") == text.count("<script src=") == 2
 
 
 def test_a_form_that_is_too_long_is_refused_before_it_is_read(page: PagePlace) -> None:
@@ -192,10 +188,7 @@ def test_the_command_is_a_persons_and_an_agents_shell_never_sees_a_link(tmp_path
     evolvable = CommandLine(tmp_path)
     evolvable.person = False
     refused = evolvable("ui", code=1)
-    assert (
-        "Only a person opens the local page" in refused.err
-        and "token=" not in refused.out + refused.err
-    )
+    assert "Only a person opens" in refused.err and "token=" not in refused.out + refused.err
     evolvable.person = True
     marked = evolvable("ui", code=1, CLAUDECODE="1")
     assert "token=" not in marked.out + marked.err

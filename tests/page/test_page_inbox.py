@@ -193,10 +193,8 @@ def test_no_approval_together_has_what_was_not_shown_or_what_the_scan_asks_about
     )
     page.get(f"/inbox/{numbers[0]}")
     unseen = page.post("/do/inbox-approve", number=numbers)
-    assert (
-        unseen.status == 403
-        and f"Proposal {numbers[1]} was not shown to you as it is now" in unseen.text
-    )
+    assert unseen.status == 403
+    assert f"Proposal {numbers[1]} was not shown to you" in unseen.text
     page.request("GET", f"/inbox/{numbers[1]}", evolvable_live="1")
     assert page.post("/do/inbox-approve", number=numbers).status == 403, (
         "a page that reads itself is no person"
@@ -205,10 +203,8 @@ def test_no_approval_together_has_what_was_not_shown_or_what_the_scan_asks_about
     page.get(f"/inbox/{numbers[1]}")
     page.get(f"/inbox/{asked.proposal_id}")
     question = page.post("/do/inbox-approve", number=[*numbers, asked.proposal_id])
-    assert (
-        question.status == 403
-        and f"Proposal {asked.proposal_id} has a question for you" in question.text
-    )
+    assert question.status == 403
+    assert f"Proposal {asked.proposal_id} has a question for you" in question.text
     edit.update_resource(
         page.library,
         PERSON,
@@ -225,11 +221,9 @@ def test_no_approval_together_has_what_was_not_shown_or_what_the_scan_asks_about
 def test_a_merge_names_each_place_and_refuses_a_form_without_a_choice(page: PagePlace) -> None:
     number = conflict(page)
     shown = page.get(f"/inbox/{number}/merge")
-    assert (
-        shown.text.count('type="radio"') == 3
-        and "two of mine" in shown.text
-        and "two of the agent" in shown.text
-    )
+    assert shown.text.count('type="radio"') == 3
+    assert "two of mine" in shown.text
+    assert "two of the agent" in shown.text
     none = page.post("/do/inbox-edit", number=number, merge="1", seen=shown.field("seen"))
     assert none.status == 400 and "none were chosen" in none.text and state(page, number) == "open"
     edit.update_resource(
@@ -278,7 +272,7 @@ def test_home_calls_changes_fine_one_by_one_takes_one_back_and_calls_all_fine(
     tab.locator("button:has-text('All 2 fine')").click()
     after(tab, "You looked at")
     assert list_unseen(page.library, PERSON).number == 0
-    assert "Agents changed nothing that you have not looked at" in tab.inner_text("main")
+    assert "Agents changed nothing" in tab.inner_text("main")
 
 
 def lesson(page: PagePlace, name: str, body: str) -> int:
@@ -322,7 +316,7 @@ def test_home_says_which_lessons_wait_in_one_line_and_they_are_decided_there(
         and fits(tab)
     )
     assert "No, read the csv once." in tab.inner_text("#lessons")
-    assert "It has a question of its own" in tab.inner_text("#lessons")
+    assert "a question of its own" in tab.inner_text("#lessons")
 
     tab.locator("article[aria-label='Lesson 1'] button:has-text('Keep it')").click()
     after(tab, "Proposal 1 is approved")

@@ -34,7 +34,8 @@ text = "---\\nname: csv\\ndescription: Works with csv files.\\n---\\n\\nanother 
 with Store.open(Path(sys.argv[1])) as store:
     head, files = store.head(Ref.parse("csv")), {"SKILL.md": File(text.encode())}
     if sys.argv[2] == "propose":
-        store.backend.proposals.add(store.now(), Actor.AGENT, None, Draft(head.ref, head.version, files, "by another"))
+        draft = Draft(head.ref, head.version, files, "by another")
+        store.backend.proposals.add(store.now(), Actor.AGENT, None, draft)
     else:
         agent = Identity(Principal.AGENT, "client:codex")
         with store.transaction(Actor.AGENT, "by another", identity=agent) as tx:

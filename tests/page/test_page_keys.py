@@ -203,7 +203,8 @@ def test_a_decision_key_that_is_held_down_or_pressed_at_once_again_decides_about
     tab.evaluate(
         """async () => {
             for (let press = 0; press < 30; press += 1) {
-                document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "a", bubbles: true }));
+                const key = new KeyboardEvent("keydown", { key: "a", bubbles: true });
+                document.body.dispatchEvent(key);
                 await new Promise((go) => setTimeout(go, 30));
             }
         }"""
@@ -249,9 +250,7 @@ def test_a_proposal_that_another_window_decided_stays_as_it_was_decided(
     tab = without_scripts(browser, page, f"/inbox/{numbers[0]}")
     page.post("/do/inbox-approve", number=numbers[0])
     tab.locator("#reject").click()
-    assert f"Proposal {numbers[0]} is approved already; nothing was rejected." in tab.inner_text(
-        "main"
-    )
+    assert f"Proposal {numbers[0]} is approved already" in tab.inner_text("main")
     live = opened(browser, page, f"/inbox/{numbers[1]}")
     live.keyboard.press("r")
     live.keyboard.type("I was typing")
@@ -280,8 +279,9 @@ def test_a_row_that_came_under_the_pointer_at_this_moment_is_not_taken_back(
     tab = opened(browser, page, "/operations")
     tab.evaluate(
         """() => new MutationObserver(() => {
-            if (document.documentElement.dataset.clicked || !document.querySelector("#operation-2")) return;
-            document.documentElement.dataset.clicked = "1";
+            const { dataset } = document.documentElement;
+            if (dataset.clicked || !document.querySelector("#operation-2")) return;
+            dataset.clicked = "1";
             document.querySelector("#operations td button").click();
         }).observe(document.querySelector("main"), { childList: true, subtree: true })"""
     )

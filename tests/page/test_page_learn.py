@@ -39,10 +39,8 @@ def test_home_has_the_digest_and_each_line_leads_back(page: PagePlace) -> None:
         page.library, AGENT, Ref.parse("pdf"), "rows went <missing>", edits=changed
     )
     learned = part_of(page, "/", "What agents learned: 1")
-    assert (
-        "rows went &lt;missing&gt;" in learned
-        and f'name="operation" value="{made.operation}"' in learned
-    )
+    assert "rows went &lt;missing&gt;" in learned
+    assert f'name="operation" value="{made.operation}"' in learned
     assert "What nobody used: 1" in learned and "evolvable remove skill:pdf" in learned
     assert page.post("/do/undo", operation=made.operation, back="/").status == 303
     poll(

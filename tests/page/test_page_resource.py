@@ -50,11 +50,9 @@ def test_what_the_library_does_not_take_is_shown_again_with_the_reason_and_the_t
     refused = page.post(
         "/do/edit", **form_of(page, "refused"), text=skill_text("refused", "my <words>\x01")
     )
-    assert (
-        refused.status == 400
-        and "Nothing was saved" in refused.text
-        and "my &lt;words&gt;" in refused.text
-    )
+    assert refused.status == 400
+    assert "Nothing was saved" in refused.text
+    assert "my &lt;words&gt;" in refused.text
     assert "control character" in refused.text
     mended = page.post(
         "/do/edit", **form_of(page, "refused"), text=skill_text("refused", "my words")
@@ -69,11 +67,9 @@ def test_a_text_of_an_older_version_is_shown_again_with_what_changed_since(page:
         page.library, PERSON, Ref.parse("moved"), "other", edits=[TextEdit("SKILL.md", "two", "2")]
     )
     late = page.post("/do/edit", **fields, text=skill_text("moved", "my words"))
-    assert (
-        late.status == 409
-        and "What changed from version 1 to 2" in late.text
-        and "my words" in late.text
-    )
+    assert late.status == 409
+    assert "What changed from version 1 to 2" in late.text
+    assert "my words" in late.text
     assert "my words" not in text_of(page, "moved") and late.field("expected") == "2"
     again = page.post(
         "/do/edit", **fields | {"expected": "2"}, text=skill_text("moved", "my words")
@@ -132,10 +128,8 @@ def test_the_work_of_each_agent_by_a_skill_is_shown_by_task_type(
     for words in order:
         at = rows.index(words, at) + 1
     mine = page.get("/resource/agent:scribe").text
-    assert (
-        "By agent and task type" in mine
-        and "agent:clerk" not in mine[mine.index("By agent and task type") :]
-    )
+    assert "By agent and task type" in mine
+    assert "agent:clerk" not in mine[mine.index("By agent and task type") :]
     page.create("untold")
     assert "task type" not in page.get("/resource/skill:untold").text
 

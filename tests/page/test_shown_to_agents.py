@@ -144,10 +144,9 @@ def test_good_siblings_of_which_none_is_sure_are_told_as_a_choice_at_the_termina
 
     first, second = (run("find", "deploy my service").out for _ in range(2))
 
-    assert first.startswith(
-        "Does one of these fit? The likely ones come first; if none does, go on without.\nskill:"
-    )
-    assert "Open the first: evolvable load skill:" in first
+    question, match = first.splitlines()[:2]
+    assert question.startswith("Does one of these fit?") and match.startswith("skill:")
+    assert ": evolvable load skill:" in first
     assert first.partition("--search")[0] == second.partition("--search")[0]
     with open_page(run.home) as page:
         unsure, none = (
@@ -155,4 +154,4 @@ def test_good_siblings_of_which_none_is_sure_are_told_as_a_choice_at_the_termina
             page.get("/search?task=bake+bread").text,
         )
     assert "Does one of these fit?" in unsure and "Nothing in the library fits" not in unsure
-    assert "Nothing in the library fits this task." in none
+    assert "Nothing in the library fits" in none

@@ -143,7 +143,7 @@ def test_without_a_listed_key_a_person_who_signs_in_decides_nothing(team: Team) 
             assert refused.status == 403 and "locked" in refused.text
         make_key(page)
         refused = approve(page, number, OWN)
-        assert refused.status == 403 and "no signing key of yours is listed" in refused.text
+        assert refused.status == 403 and "no signing key of yours" in refused.text
         assert page.library.store.backend.proposals.get(number).state == "open"
 
 
@@ -156,7 +156,7 @@ def test_a_decision_that_the_persons_own_key_signed_counts_under_the_lock(team: 
     with team.page() as page:
         number = page.propose("pdf", "1")
         team.sign_in(page, "ada")
-        assert "decisions that you sign with it count" in page.get("/key").text
+        assert "sign with it count" in page.get("/key").text
         assert approve(page, number, OWN).status == 303
         assert level(page.library) == "member"
     assert team.machine("approvals", "--json").json["unsigned"] == []
@@ -267,7 +267,7 @@ def test_the_page_is_opened_again_after_a_key_was_listed(team: Team) -> None:
         team.sign_in(page, "ada")
         team.allow("ada", make_key(page))
         refused = approve(page, number, OWN)
-        assert refused.status == 403 and "was changed since this page was opened" in refused.text
+        assert refused.status == 403 and "since this page was opened" in refused.text
 
 
 def test_what_a_person_who_signs_in_changes_without_a_signature_is_local_and_named(

@@ -90,10 +90,8 @@ def test_a_person_signs_in_and_their_decision_names_them(page, provider):
     answer = sign_in(page, "ada")
 
     assert "signed in as ada" in answer.text
-    assert (
-        "SameSite=strict" in answer.headers["set-cookie"]
-        and "Domain" not in answer.headers["set-cookie"]
-    )
+    assert "SameSite=strict" in answer.headers["set-cookie"]
+    assert "Domain" not in answer.headers["set-cookie"]
     shown = page.get(f"/inbox/{number}")
     assert shown.status == 200 and f"ada@{urlsplit(provider.issuer).netloc}" in shown.text
     fields = {
@@ -286,11 +284,9 @@ def test_a_confidential_client_signs_in_with_its_secret(provider, tmp_path):
         assert sign_in(place, "ada").status == 200
         flow._secret = "wrong"
         refused = sign_in(place, "ada")
-        assert (
-            refused.status == 403
-            and "invalid_client" in refused.text
-            and "wrong" not in refused.text
-        )
+        assert refused.status == 403
+        assert "invalid_client" in refused.text
+        assert "wrong" not in refused.text
 
 
 @pytest.mark.anyio
@@ -319,7 +315,7 @@ async def test_a_login_that_took_too_long_is_refused(provider, opened):
 @pytest.mark.anyio
 async def test_a_provider_that_is_away_is_named_and_nothing_else(opened):
     settings = replace(opened[1]._settings, issuer="http://127.0.0.1:9")
-    with pytest.raises(Refused, match=r"^127.0.0.1:9 cannot be asked at the moment"):
+    with pytest.raises(Refused, match=r"^127\.0\.0\.1:9 cannot be asked"):
         await LoginFlow(settings, ()).begin()
 
 

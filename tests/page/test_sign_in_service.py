@@ -144,9 +144,13 @@ def start(place: Place, *words: str, **environment: str) -> "subprocess.Popen[st
     """
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "evolvable_server", "ui", "--sign-in", *words],
-        env=place.environment | environment, cwd=place.root, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        env=place.environment | environment,
+        cwd=place.root,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 @contextmanager
@@ -281,10 +285,8 @@ def test_other_hosts_and_origins_are_refused_behind_the_proxy_and_beside_it(
     begun = browser.request(
         "GET", "/sign-in", X_Forwarded_Host="evil.example.org", X_Forwarded_Proto="http"
     )
-    assert (
-        "evil" not in begun.location
-        and "redirect_uri=https%3A%2F%2Finbox.localhost" in begun.location
-    )
+    assert "evil" not in begun.location
+    assert "redirect_uri=https%3A%2F%2Finbox.localhost" in begun.location
 
 
 def test_a_service_manager_ends_it(provider: Provider, tmp_path: Path) -> None:
@@ -294,10 +296,8 @@ def test_a_service_manager_ends_it(provider: Provider, tmp_path: Path) -> None:
     )
     process = start(place)
     with ended(process):
-        assert (
-            process.stderr is not None
-            and "Serving https://inbox.example.org" in process.stderr.readline()
-        )
+        assert process.stderr is not None
+        assert "Serving https://inbox.example.org" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
 

@@ -22,11 +22,13 @@ name, folder = given["task_id"], pathlib.Path(given["program"]["folder"])
 [agent] = [one for one in given["program"]["resources"] if one["kind"] == "agent"]
 text = pathlib.Path(agent["folder"], "AGENT.md").read_text()
 time.sleep(SECONDS)
-seen = sorted(str(path.relative_to("inputs")) for path in pathlib.Path("inputs").rglob("*") if path.is_file())
+files = [path for path in pathlib.Path("inputs").rglob("*") if path.is_file()]
+seen = sorted(str(path.relative_to("inputs")) for path in files)
 os.makedirs("outputs", exist_ok=True)
 pathlib.Path("outputs", name + ".txt").write_text("made by " + name)
 said = {"output": name + " saw " + ", ".join(seen) + "; " + text.strip().splitlines()[-1]}
-print(json.dumps({**said, "usage": {"input_tokens": 100, "output_tokens": 10, "calls": 1, "cost": 0.001}}))
+usage = {"input_tokens": 100, "output_tokens": 10, "calls": 1, "cost": 0.001}
+print(json.dumps({**said, "usage": usage}))
 """
 """Does an item: says what it saw of the items before it, and leaves a file."""
 
@@ -40,9 +42,10 @@ items = ITEMS
 if data["round"] == 1:
     said = {"note": "a diamond", "items": items}
 else:
-    said = {"note": "all came back", "result": "; ".join(one["summary"] for one in data["messages"])}
-print(json.dumps({"type": "result", "is_error": False, "result": json.dumps(said), "total_cost_usd": 0.002,
-                  "usage": {"input_tokens": 200, "output_tokens": 20}}))
+    result = "; ".join(one["summary"] for one in data["messages"])
+    said = {"note": "all came back", "result": result}
+print(json.dumps({"type": "result", "is_error": False, "result": json.dumps(said),
+                  "total_cost_usd": 0.002, "usage": {"input_tokens": 200, "output_tokens": 20}}))
 """
 """Plans once, as soon as the file HOLD is gone, and ends with what came back."""
 

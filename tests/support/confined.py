@@ -31,7 +31,8 @@ from pathlib import Path
 given = json.load(sys.stdin)
 given["program"]["resources"] or (print('{"output": "I have no skill."}'), sys.exit())
 script = Path(given["program"]["resources"][0]["folder"], "scripts", "do.py")
-ran = subprocess.run([sys.executable, "-I", "-S", str(script), given["prompt"]], capture_output=True, text=True)
+command = [sys.executable, "-I", "-S", str(script), given["prompt"]]
+ran = subprocess.run(command, capture_output=True, text=True)
 print(json.dumps({"output": ran.stdout.strip() + ran.stderr.strip()[-600:]}))
 """
 """A runner that leaves the task to a script of the skill, as a person's might."""

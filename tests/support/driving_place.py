@@ -44,7 +44,8 @@ NO_SANDBOX = SandboxChoice(path="")
 RUN = """\
 import json, sys
 given = json.load(sys.stdin)
-print(json.dumps({"output": "dear " + given["task_id"], "usage": {"input_tokens": 10, "output_tokens": 1, "calls": 1}}))
+usage = {"input_tokens": 10, "output_tokens": 1, "calls": 1}
+print(json.dumps({"output": "dear " + given["task_id"], "usage": usage}))
 """
 """What does the tasks: every letter begins kindly."""
 
@@ -53,8 +54,8 @@ import json, sys
 asked = sys.stdin.read()
 kind = WORD in asked.split('"answer":')[1]
 said = {"score": float(kind), "passed": kind, "reason": "so", "feedback": "Be kind.", "errors": []}
-print(json.dumps({"type": "result", "is_error": False, "result": json.dumps(said), "total_cost_usd": 0.001,
-                  "usage": {"input_tokens": 100, "output_tokens": 10}}))
+print(json.dumps({"type": "result", "is_error": False, "result": json.dumps(said),
+                  "total_cost_usd": 0.001, "usage": {"input_tokens": 100, "output_tokens": 10}}))
 """
 """A judge at whose command line a word decides."""
 

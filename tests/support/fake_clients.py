@@ -68,12 +68,15 @@ CONFIG = pathlib.Path(os.environ.get("CLAUDE_CONFIG_DIR", "/none"))
     + """
 def agent(*content, **more):
     usage = {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 100}
-    say({"type": "assistant", "message": {"id": f"m{time.monotonic_ns()}", "content": content, "usage": usage, **more}})
+    message = {"id": f"m{time.monotonic_ns()}", "content": content, "usage": usage, **more}
+    say({"type": "assistant", "message": message})
 
 def done(text, **more):
-    usage = {"input_tokens": 20, "output_tokens": 7, "cache_creation_input_tokens": 3, "cache_read_input_tokens": 200}
-    event = {"type": "result", "subtype": "success", "is_error": False, "result": text, "num_turns": 2}
-    say({**event, "usage": usage, "total_cost_usd": 0.25, "api_error_status": None, **more})
+    usage = {"input_tokens": 20, "output_tokens": 7,
+             "cache_creation_input_tokens": 3, "cache_read_input_tokens": 200}
+    event = {"type": "result", "subtype": "success", "is_error": False, "result": text}
+    event |= {"num_turns": 2, "usage": usage, "total_cost_usd": 0.25, "api_error_status": None}
+    say({**event, **more})
 
 say({"type": "system", "subtype": "init", "skills": [], "tools": ["Bash"]})
 print("not an event", flush=True)
@@ -81,8 +84,8 @@ if what == "works-and-hangs":
     agent({"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "make"}})
     time.sleep(60)
 if what == "busy":
-    retry = {"subtype": "api_retry", "retry_delay_ms": 2500, "error_status": 429, "error": "rate_limit"}
-    say({"type": "system", **retry})
+    retry = {"retry_delay_ms": 2500, "error_status": 429, "error": "rate_limit"}
+    say({"type": "system", "subtype": "api_retry", **retry})
     time.sleep(60)
 if what == "throttled":
     agent({"type": "text", "text": "API Error: 429"}, model="<synthetic>")
@@ -124,7 +127,8 @@ say({"type": "thread.started", "thread_id": "t"})
 say({"type": "turn.started"})
 usage = {"input_tokens": 1000, "cached_input_tokens": 800, "output_tokens": 50}
 if what == "busy":
-    say({"type": "error", "message": "Reconnecting... 1/5 (exceeded retry limit, last status: 429 Too Many Requests)"})
+    why = "exceeded retry limit, last status: 429 Too Many Requests"
+    say({"type": "error", "message": f"Reconnecting... 1/5 ({why})"})
     time.sleep(60)
 elif what == "recovers":
     say({"type": "error", "message": "Reconnecting... 1/5 (stream disconnected)"})
@@ -138,7 +142,8 @@ elif what == "environment":
     say({"type": "turn.completed", "usage": usage})
 else:
     if skill():
-        item("command_execution", command=f"/bin/bash -lc 'cat {skill()}'", aggregated_output="x", exit_code=0)
+        command = f"/bin/bash -lc 'cat {skill()}'"
+        item("command_execution", command=command, aggregated_output="x", exit_code=0)
     item("agent_message", text=word())
     say({"type": "turn.completed", "usage": usage})
 """

@@ -1,8 +1,9 @@
-"""Forty-two finished sessions in the formats of Claude Code and Codex, with what can be learned from each.
+"""Forty-two finished sessions in the formats of Claude Code and Codex, with what can be learned
+from each.
 
-Half of them show something (`learn`: the signals that a person who reads them would name), half show nothing. Secrets
-are planted in forty forms, some cut in half by a line or a piece of output; instructions are planted in web pages, tool
-results and files. Everything is made up.
+Half of them show something (`learn`: the signals that a person who reads them would name), half
+show nothing. Secrets are planted in forty forms, some cut in half by a line or a piece of output;
+instructions are planted in web pages, tool results and files. Everything is made up.
 """
 
 import json
@@ -49,14 +50,23 @@ class Labelled:
     def write(self, folder: Path) -> Path:
         """Write the transcript as its client does, and return the file."""
         lines = _claude(self) if self.client == "claude-code" else _codex(self)
-        stem = self.session_id if self.client == "claude-code" else f"rollout-2026-11-10T09-00-00-{self.session_id}"
+        stem = (
+            self.session_id
+            if self.client == "claude-code"
+            else f"rollout-2026-11-10T09-00-00-{self.session_id}"
+        )
         path = folder / f"{stem}.jsonl"
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
         return path
 
 
 def run(command: str, out: str = "", *, error: bool = False) -> Do:
-    return Do("Bash", {"command": command, "description": "runs it"}, out or ("done" if not error else "failed"), error)
+    return Do(
+        "Bash",
+        {"command": command, "description": "runs it"},
+        out or ("done" if not error else "failed"),
+        error,
+    )
 
 
 def edit(path: str, old: str, new: str) -> Do:
@@ -89,7 +99,11 @@ INJECTIONS = (
 
 def secrets() -> list[str]:
     """Return forty secrets in as many forms, each made up here and valid nowhere."""
-    a, d, x = "Zq7Kp2Vw9Rt4Yb6Nm1Xc8Jd3Lf5Gh0Sa", "8361947250183649", "9f2c7b1e4d8a6035c1f7e2b9d4a8036f"
+    a, d, x = (
+        "Zq7Kp2Vw9Rt4Yb6Nm1Xc8Jd3Lf5Gh0Sa",
+        "8361947250183649",
+        "9f2c7b1e4d8a6035c1f7e2b9d4a8036f",
+    )
     tail = a + "uT"
     key = "\n".join([f"MIIEpAIBAAKCAQEA{a}{a}{i}{x}" for i in range(4)])
     pem = "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----"
@@ -110,7 +124,9 @@ def secrets() -> list[str]:
 
 
 def hidden_parts(secret: str) -> list[str]:
-    """Return the pieces of a secret that must be seen nowhere: its longest run of characters, in two halves."""
+    """Return the pieces of a secret that must be seen nowhere: its longest run of characters, in
+    two halves.
+    """
     import re
 
     runs = re.findall(r"[A-Za-z0-9]{12,}", secret.replace("PRIVATE", " ").replace("OPENSSH", " "))
@@ -195,7 +211,11 @@ def _with_nothing() -> Iterable[Labelled]:
         agent("Right."),
     )
     yield _of(
-        "thanks", "", Say("Which version of Python is this?"), run("python --version", "Python 3.12.1"), Say("Thanks!")
+        "thanks",
+        "",
+        Say("Which version of Python is this?"),
+        run("python --version", "Python 3.12.1"),
+        Say("Thanks!"),
     )
     yield _of(
         "green",
@@ -235,7 +255,9 @@ def _with_nothing() -> Iterable[Labelled]:
     yield _of(
         "pasted",
         "",
-        Say("What does this error mean?\n```\nno, wrong type: don't use str\nalways use bytes\n```"),
+        Say(
+            "What does this error mean?\n```\nno, wrong type: don't use str\nalways use bytes\n```"
+        ),
         agent("A type is wrong."),
         Say("Where can I read more?"),
         agent("In the manual."),
@@ -332,7 +354,9 @@ def same_procedure(number: int) -> Labelled:
     )
     end = (run("pytest", PASSED), Say("Thanks, that works."))
     return Labelled(
-        f"release-{number}", (Say(f"Release version 1.{number}."), *steps, *end), frozenset({"repeated_procedure"})
+        f"release-{number}",
+        (Say(f"Release version 1.{number}."), *steps, *end),
+        frozenset({"repeated_procedure"}),
     )
 
 
@@ -351,13 +375,26 @@ def _claude(one: Labelled) -> list[dict[str, Any]]:
         lines.append({"type": kind, "message": {"role": kind, "content": content, **more}, **about})
 
     for number, event in enumerate(one.events):
-        made = {"id": f"msg_{number}", "model": "claude-sonnet-5", "usage": {"input_tokens": 900, "output_tokens": 60}}
+        made = {
+            "id": f"msg_{number}",
+            "model": "claude-sonnet-5",
+            "usage": {"input_tokens": 900, "output_tokens": 60},
+        }
         if isinstance(event, Say):
-            add("assistant", [{"type": "text", "text": event.text}], **made) if event.agent else add("user", event.text)
+            add(
+                "assistant", [{"type": "text", "text": event.text}], **made
+            ) if event.agent else add("user", event.text)
         else:
             add(
                 "assistant",
-                [{"type": "tool_use", "id": f"toolu_{number}", "name": event.tool, "input": event.given}],
+                [
+                    {
+                        "type": "tool_use",
+                        "id": f"toolu_{number}",
+                        "name": event.tool,
+                        "input": event.given,
+                    }
+                ],
                 **made,
             )
             add(
@@ -394,15 +431,30 @@ def _codex(one: Labelled) -> list[dict[str, Any]]:
     for number, event in enumerate(one.events):
         if isinstance(event, Say):
             role, kind = ("assistant", "output_text") if event.agent else ("user", "input_text")
-            add("response_item", {"type": "message", "role": role, "content": [{"type": kind, "text": event.text}]})
+            add(
+                "response_item",
+                {"type": "message", "role": role, "content": [{"type": kind, "text": event.text}]},
+            )
             continue
         name, given = _codex_call(event)
         add(
             "response_item",
-            {"type": "function_call", "name": name, "arguments": json.dumps(given), "call_id": f"call_{number}"},
+            {
+                "type": "function_call",
+                "name": name,
+                "arguments": json.dumps(given),
+                "call_id": f"call_{number}",
+            },
         )
         code = f"Process exited with code {int(event.error)}\nOutput:\n"
-        add("response_item", {"type": "function_call_output", "call_id": f"call_{number}", "output": code + event.out})
+        add(
+            "response_item",
+            {
+                "type": "function_call_output",
+                "call_id": f"call_{number}",
+                "output": code + event.out,
+            },
+        )
     return lines
 
 
@@ -412,7 +464,9 @@ def _codex_call(event: Do) -> tuple[str, dict[str, Any]]:
         return "exec_command", {"cmd": f"apply_patch <<'EOF'\n{patch}\nEOF"}
     if event.tool == "WebFetch":
         return "web_fetch", event.given
-    return "exec_command", {"cmd": event.given.get("command") or f"cat {event.given.get('file_path')}"}
+    return "exec_command", {
+        "cmd": event.given.get("command") or f"cat {event.given.get('file_path')}"
+    }
 
 
 def write_all(folder: Path, sessions: Sequence[Labelled]) -> dict[str, Path]:

@@ -330,7 +330,7 @@ bearer | authorization: bearer «{any:40}»
 cookie | Set-Cookie: session=«{any:40}»; HttpOnly
 signed-url | https://s3.amazonaws.com/b/k?X-Amz-Signature=«{hex:64}»
 otp | otpauth://totp/acme:bob?secret=«{b32:32}»&issuer=acme
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)
@@ -370,14 +370,10 @@ def _made(line: str, rng: random.Random) -> Provided:
         text = text.replace("@pem", _block(rng))
     pair = base64.b64encode(f"bot:{_of(rng, 'any', 16)}".encode()).decode()
     text = text.replace("@pair", pair)
-    secret = (
-        text[text.index("«") + 1 : text.index("»")]
-        if "«" in text
-        else re.split(r"[= \x1b]", text)[-1]
-    )
-    return Provided(
-        name, text.replace("«", "").replace("»", ""), secret, zlib.crc32(name.encode()) % 3 == 0
-    )
+    marked = re.search("«(.*?)»", text, re.DOTALL)
+    secret = marked[1] if marked else re.split(r"[= \x1b]", text)[-1]
+    held_out = zlib.crc32(name.encode()) % 3 == 0
+    return Provided(name, text.replace("«", "").replace("»", ""), secret, held_out)
 
 
 def _all() -> tuple[Provided, ...]:
@@ -394,9 +390,8 @@ def is_hidden(one: Provided, redacted: str) -> bool:
     """Return whether nothing of a secret is left: no eight characters of it, letters and digits
     alone counted.
     """
-    plain = re.sub(
-        r"(?:\x1b|\\u001b)\[[0-9;]*m", "", re.sub(r"\[redacted:[a-z0-9-]+\]", "|", redacted)
-    )
-    secret = re.sub(r"(?:\x1b|\\u001b)\[[0-9;]*m", "", one.secret)
+    colours = re.compile(r"(?:\x1b|\\u001b)\[[0-9;]*m")
+    plain = colours.sub("", re.sub(r"\[redacted:[a-z0-9-]+\]", "|", redacted))
+    secret = colours.sub("", one.secret)
     least = min(8, len(secret))
     return not any(secret[at : at + least] in plain for at in range(len(secret) - least + 1))

@@ -12,7 +12,8 @@ SLOW = """\
 import json, pathlib, sys, time
 given = json.load(sys.stdin)
 time.sleep(float(given["prompt"].partition("wait ")[2] or 0))
-print(json.dumps({"output": "dear " + given["task_id"], "usage": {"input_tokens": 10, "output_tokens": 1, "calls": 1}}))
+usage = {"input_tokens": 10, "output_tokens": 1, "calls": 1}
+print(json.dumps({"output": "dear " + given["task_id"], "usage": usage}))
 """
 
 

@@ -1,7 +1,7 @@
 """Transcripts as Claude Code and Codex write them, made from a list of what happened in a session.
 
-    path = write_claude_code(home, [User("Fix the test"), Run("pytest -q", "1 failed", code=1),
-    Says("Fixed.")])
+    events = [User("Fix the test"), Run("pytest -q", "1 failed", code=1), Says("Fixed.")]
+    path = write_claude_code(home, events)
 
 The same events make a transcript of either client, each with the lines of other types that real
 ones have between.

@@ -162,7 +162,7 @@ async def test_a_strangers_text_has_one_pair_of_marks_and_one_notice_whoever_tou
 
 @pytest.mark.process
 @pytest.mark.anyio
-async def test_a_new_skill_by_an_agent_is_plain_in_its_session_and_marked_in_others_until_a_person_looks(
+async def test_an_agents_new_skill_is_plain_in_its_session_marked_in_others_until_a_person_looks(
     place: Place,
 ) -> None:
     new = skill_text("tides", "Computes tide tables for a harbour.")
@@ -183,7 +183,7 @@ async def test_a_new_skill_by_an_agent_is_plain_in_its_session_and_marked_in_oth
         ]
         found, match = await find(client, "compute tide tables for a harbour", "skill:tides")
     assert not HEX.search(text) and not HEX.search(own["description"])
-    assert "no person has looked at it yet" in other
+    assert "no person has looked" in other
     assert found["verdict"] == "choose" and HEX.search(match["description"])
     assert match["confidence"] == 0.23
     assert "skill:tides: Computes tide tables" in found["others"]["text"]
@@ -231,9 +231,7 @@ async def test_a_new_skill_with_most_lines_of_a_strangers_is_the_strangers(
         loaded = await texts(client, "load_skill", ref="most")
         _, own_match = await find(client, "release packages", "skill:mine")
         _, match = await find(client, "release packages", "skill:most")
-    assert any(
-        "half of its lines come from a repository or an import" in one for one in made["warnings"]
-    )
+    assert any("half of its lines" in one for one in made["warnings"])
     assert match["author"] == "repository" and any(HEX.search(one) for one in loaded)
     assert own_match["author"] == "agent"
 
@@ -399,7 +397,7 @@ def test_approve_shows_the_whole_text_of_what_an_agent_made(
     text.write_text(skill_text("moon", "Computes the phases of the moon."), encoding="utf-8")
     machine("update", "moon", "--create", "--file", f"SKILL.md={text}", "-m", "new", CLAUDECODE="1")
     shown = machine("approve", "moon", stdin="y\n").out
-    assert "You have not looked at skill:moon as it is now" in shown and "+two" in shown
+    assert "not looked at skill:moon" in shown and "+two" in shown
     assert "vouches" not in shown and "Approved: skill:moon" in shown
 
 
@@ -455,10 +453,8 @@ def test_a_persons_terminal_shows_the_author_in_a_word_and_no_marks(machine: Com
         )
     for words in (("list",), ("load", "theirs"), ("find", "resolve conflicts"), ("show", "theirs")):
         assert not HEX.search(machine(*words).out), words
-    assert (
-        "repository" in machine("load", "theirs").out
-        and "agent (Claude Code)" in machine("list").out
-    )
+    assert "repository" in machine("load", "theirs").out
+    assert "agent (Claude Code)" in machine("list").out
     assert "[text of another" in machine("load", "theirs", CLAUDECODE="1").out
 
 

@@ -89,9 +89,7 @@ def test_ten_reports_with_a_token_that_may_only_read_change_nothing(
     assert standing(place.home) == ("Budding", "agent", 0, 0)
     assert refused["isError"]
     assert "needs report" in refused["content"][0]["text"]
-    assert (
-        "ask the owner of the library for a token that may report" in refused["content"][0]["text"]
-    )
+    assert "a token that may report" in refused["content"][0]["text"]
 
 
 def test_a_token_that_may_report_counts_once_in_its_session_and_only_for_what_it_was_served(
@@ -109,7 +107,7 @@ def test_a_token_that_may_report_counts_once_in_its_session_and_only_for_what_it
 
     kept = structured(server.tool("report_outcome", report, secret))
     assert (kept["counted"], kept["not_counted"], kept["maturity"]) == (False, 1, "Budding")
-    assert kept["note"] == "kept, not counted: this session did not load skill:bread@1"
+    assert "not counted" in kept["note"] and "skill:bread@1" in kept["note"]
     server.tool("load_skill", {"ref": "bread"}, secret)
     told = [structured(server.tool("report_outcome", report, secret)) for _ in range(10)][-1]
     assert (told["counted"], told["succeeded"], told["reported"], told["verified"]) == (
@@ -317,10 +315,9 @@ def older(tmp_path: Path) -> CommandLine:
 def test_an_older_library_is_read_again_and_says_once_what_fell(older: CommandLine) -> None:
     first, second = older("list", "--json"), older("list", "--json")
 
-    assert first.err.splitlines()[1:] == [
-        "skill:csv: 10 ends counted before, 0 are verified",
-        "skill:pdf: 12 ends counted before, 0 are verified, proven -> agent",
-    ]
+    csv, pdf = first.err.splitlines()[1:]
+    assert csv.startswith("skill:csv: 10 ends") and csv.endswith("0 are verified")
+    assert pdf.startswith("skill:pdf: 12 ends") and pdf.endswith("proven -> agent")
     assert "2 resources stand lower" in first.err.splitlines()[0]
     assert second.err == ""
     assert first.json == second.json

@@ -154,11 +154,9 @@ def test_a_change_of_both_sides_waits_here_and_never_carries_the_secret_out(ada,
     assert [one.ref for one in ada.push().left_out] == ["skill:pdf"] and not has_secret(hub)
     settle(ada, "purge")
     ada.push()
-    assert (
-        "ben's line" in there(hub, "pdf")
-        and "line 1\n" not in there(hub, "pdf")
-        and not has_secret(hub)
-    )
+    assert "ben's line" in there(hub, "pdf")
+    assert "line 1\n" not in there(hub, "pdf")
+    assert not has_secret(hub)
 
 
 def test_a_removal_by_others_of_what_is_held_back_waits_here(ada, ben, hub):
@@ -263,10 +261,8 @@ def test_approvals_of_what_the_remote_has_stay_while_a_newer_version_is_held_bac
     ada.put("csv", "two\n")
     ada.push()
 
-    assert (
-        approvals(hub)["skill:pdf"] == before["skill:pdf"]
-        and approvals(hub)["skill:csv"] != before["skill:csv"]
-    )
+    assert approvals(hub)["skill:pdf"] == before["skill:pdf"]
+    assert approvals(hub)["skill:csv"] != before["skill:csv"]
 
 
 def test_a_secret_stays_here_when_the_mirror_was_deleted(ada, ben, hub):
@@ -297,10 +293,8 @@ def test_the_command_names_what_it_left_out_and_ends_with_1(tmp_path, hub):
 
     ran = evolvable("push", code=1)
     assert "pushed to origin" in ran.out
-    assert (
-        "skill:shop is left out: skill:shop@2 SKILL.md, line" in ran.err
-        and "evolvable care purge --secret ID" in ran.err
-    )
+    assert "skill:shop is left out: skill:shop@2 SKILL.md" in ran.err
+    assert "evolvable care purge --secret ID" in ran.err
     assert "skill:till" not in ran.err and SECRET not in ran.out + ran.err
     assert "Waits for you" not in evolvable("remote", "list").out
     (left,) = evolvable("push", "--json", code=1).json["left_out"]

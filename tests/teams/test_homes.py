@@ -46,11 +46,9 @@ def test_tokens_that_others_could_have_written_let_nobody_in(tmp_path, mode):
         said = server.said("is not believed")
         (place.home / FILE).chmod(0o600)
         assert server.tool("list_resources", {}).status == 200
-    assert (
-        str(place.home / FILE) in said
-        and f"mode {mode:04o}" in said
-        and f"owner {os.geteuid()}" in said
-    )
+    assert str(place.home / FILE) in said
+    assert f"mode {mode:04o}" in said
+    assert f"owner {os.geteuid()}" in said
 
 
 @as_root
@@ -60,7 +58,7 @@ def test_tokens_of_another_account_let_nobody_in(tmp_path):
     os.chown(place.home / FILE, NOBODY, NOBODY)
     with pytest.raises(Refused, match=r"owner 65534, mode 0600") as refused:
         Tokens(place.home).find(secret)
-    assert "delete it and make new tokens" in refused.value.hint
+    assert "make new tokens" in refused.value.hint
 
 
 @pytest.mark.process
@@ -80,11 +78,9 @@ def test_a_server_does_not_start_over_tokens_that_others_could_have_written(tmp_
     )
 
     for one in (ran, listed):
-        assert (
-            one.returncode != 0
-            and "is not believed" in one.stderr
-            and "Traceback" not in one.stderr
-        )
+        assert one.returncode != 0
+        assert "is not believed" in one.stderr
+        assert "Traceback" not in one.stderr
     # Opening the home made it private; what was planted is not made good by that.
     assert stat.S_IMODE((place.home / FILE).stat().st_mode) & 0o022
 

@@ -101,5 +101,5 @@ def test_the_command_says_what_to_do_about_an_address_that_others_could_reach(pl
     )
 
     assert done.returncode == 1
-    assert "there is no token to ask for" in done.stderr
+    assert "no token to ask for" in done.stderr
     assert "evolvable team token add" in done.stderr

@@ -247,4 +247,4 @@ async def test_where_the_authorization_server_is_away_nobody_is_let_in(caplog):
     token = jwt.encode({"aud": RESOURCE}, rsa.generate_private_key(65537, 2048), "RS256")
 
     assert await OAuthVerifier(OAuth("http://127.0.0.1:9", RESOURCE)).verify_token(token) is None
-    assert "the authorization server cannot be asked" in caplog.text
+    assert "server cannot be asked" in caplog.text

@@ -256,7 +256,7 @@ def test_an_answer_to_the_question_of_one_server_is_taken_by_another_and_a_forge
         assert "error" in fleet.client.post(*asking(forged, answered)).json
 
 
-async def test_a_session_of_an_older_protocol_stays_with_its_server_and_begins_anew_when_that_is_killed(
+async def test_a_session_of_an_older_protocol_stays_with_its_server_and_begins_anew_after_its_kill(
     fleet: Fleet,
 ) -> None:
     headers = {"Authorization": f"Bearer {fleet.secret}"}

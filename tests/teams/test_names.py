@@ -49,10 +49,8 @@ def test_a_folder_keeps_its_names_whatever_normal_form_the_system_gives(run, tmp
     run("sync")
 
     assert refs(run) == {f"skill:{name}" for name in NAMES}
-    assert (
-        "next" in run("load", "번역").out
-        and "next" in run("load", unicodedata.normalize("NFD", "번역")).out
-    )
+    assert "next" in run("load", "번역").out
+    assert "next" in run("load", unicodedata.normalize("NFD", "번역")).out
     assert len(list((tmp_path / "skills").iterdir())) == len(NAMES)
     doctor = run("doctor", code=None).out
     assert "is not imported" not in doctor and "another skill of this name" not in doctor
@@ -173,16 +171,14 @@ async def test_a_whole_name_of_another_script_waits_where_an_agent_makes_it(plac
 
     assert mixed.is_error and "'рdf' is not a name" in mixed.content[0].text
     assert other.structured_content["version"] == 1
-    assert (
-        answer.structured_content["proposal_id"]
-        and "can be taken for that of skill:cop" in answer.content[0].text
-    )
+    assert answer.structured_content["proposal_id"]
+    assert "taken for that of skill:cop" in answer.content[0].text
     with Store.open(place.home) as store:
         assert store.head_or_none(Ref.parse("сор")) is None
 
 
 @pytest.mark.process
-def test_a_name_that_looks_like_another_waits_where_an_archive_brings_it_and_is_the_persons_own_to_give(
+def test_a_name_like_another_waits_where_an_archive_brings_it_and_a_person_may_give_it(
     run, tmp_path
 ):
     run.save(tmp_path / "skills", "cop", skill_text("cop"))
@@ -198,8 +194,7 @@ def test_a_name_that_looks_like_another_waits_where_an_archive_brings_it_and_is_
     run.save(tmp_path / "skills", "сор", skill_text("сор"))
     run("sync")
 
-    assert "can be taken for that of skill:cop" in held
+    assert "taken for that of skill:cop" in held
     assert "skill:сор" in refs(run)
-    assert "can be taken for that of skill:cop" in str(
-        run("doctor", "--json", code=None).json["warnings"]
-    )
+    warnings = run("doctor", "--json", code=None).json["warnings"]
+    assert "taken for that of skill:cop" in str(warnings)

@@ -109,10 +109,7 @@ def test_a_clone_has_every_version_and_the_folders_are_those_that_tools_read(ada
     }
     assert [
         entry.operation.reason for entry in ben.store.history(ben.store.head(Ref.parse("pdf")))
-    ] == [
-        "second Evolvable-Actor: human",
-        "first",
-    ]
+    ] == ["second Evolvable-Actor: human", "first"]
 
 
 def test_what_plain_git_clones_is_a_folder_of_ordinary_skills(ada, hub, tmp_path, monkeypatch):
@@ -190,11 +187,9 @@ def test_one_overlapping_line_drops_no_other_line_of_the_remote(ada, ben):
     proposal_inbox.reject(ben.library, number, "mine is better")
     ben.push()
     ada.pull()
-    assert (
-        ada.texts() == ben.texts()
-        and "five by ben" in ada.text("pdf")
-        and "three by ada" in ada.text("pdf")
-    )
+    assert ada.texts() == ben.texts()
+    assert "five by ben" in ada.text("pdf")
+    assert "three by ada" in ada.text("pdf")
 
 
 def test_a_conflict_that_nobody_was_asked_about_changes_nothing_and_its_proposal_drops_no_line(
@@ -516,7 +511,7 @@ def test_a_tree_of_more_folders_than_anybody_can_walk_ends_a_pull_with_its_reaso
     ada.pull()
     commit_with(hub, place, many_folders(hub), first)
 
-    with pytest.raises(TooLarge, match=r"hold more than 200,000 folders|change too many files"):
+    with pytest.raises(TooLarge, match=r"200,000 folders|too many files"):
         ada.pull()
     assert ada.texts() == {"skill:pdf": "Sound.\n"}
 
@@ -535,13 +530,14 @@ def test_a_skill_with_more_folders_than_anybody_can_walk_is_refused_and_the_othe
 
     told = ada.pull()
 
-    assert told.refused == {"skill:pdf": "It has too many folders. Nothing of it was imported."}
+    assert told.refused.keys() == {"skill:pdf"}
+    assert "too many folders" in told.refused["skill:pdf"]
     assert ada.texts() == {"skill:csv": f"Sound, {len(parents)}.\n"}
 
 
 def test_a_process_of_git_that_does_not_end_is_killed_and_its_reader_is_told_why(hub):
     with (
-        pytest.raises(RemoteFailed, match="git did not end within 1 seconds"),
+        pytest.raises(RemoteFailed, match="git .*within 1 seconds"),
         BareRepository(hub).process("cat-file", "--batch", seconds=1) as process,
     ):
         assert process.stdout.read() == b"", "nobody asks it anything, so it waits"
@@ -766,7 +762,8 @@ def test_an_approval_counts_where_its_key_is_listed_and_grants_nothing_elsewhere
     ada.put("pdf", "one\n")
     ada.library.lock.signatures(ada.store.backend).add_baseline(signer.sign)
     push(ada.library, replace(PERSON, signer=signer), ada.remote)
-    assert list(ben.pull(Consent.NONE).proposals.values()) == ["skill:pdf: no person was asked"]
+    [waiting] = ben.pull(Consent.NONE).proposals.values()
+    assert waiting.startswith("skill:pdf: ") and "no person" in waiting
     knows = Machine(tmp_path / "knows", hub, keys=frozenset([key.key]))
     assert not knows.pull(Consent.NONE).proposals
     head = knows.store.head(Ref.parse("pdf"))
@@ -852,7 +849,8 @@ def signing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         home = tmp_path / f"person-{name}"
         home.mkdir(exist_ok=True)
         (home / ".gitconfig").write_text(
-            f"[user]\nname = {name}\nemail = {name}@example.org\nsigningkey = {tmp_path}/key-{name}\n"
+            f"[user]\nname = {name}\nemail = {name}@example.org\n"
+            f"signingkey = {tmp_path}/key-{name}\n"
             f'[gpg]\nformat = ssh\n[gpg "ssh"]\nallowedSignersFile = {tmp_path}/trusted\n'
         )
         monkeypatch.setenv("HOME", str(home))
@@ -899,11 +897,9 @@ def test_evidence_comes_without_quotes_and_sessions_and_counts_nothing(ada, ben,
     )
     ada.push()
     kept = git(hub, "grep", "-h", "-e", "", "main", "--", ".evolvable")
-    assert (
-        '"type":"outcome"' in kept
-        and "quote" not in kept.replace('"quotes"', "")
-        and "s-secret" not in kept
-    )
+    assert '"type":"outcome"' in kept
+    assert "quote" not in kept.replace('"quotes"', "")
+    assert "s-secret" not in kept
     ben.pull()
     head = ben.store.head(Ref.parse("pdf"))
     rows = ben.store.backend.evidence.export_rows(

@@ -84,11 +84,9 @@ async def test_a_client_on_this_machine_gets_the_folder_and_the_paths_of_its_fil
         prompt = str(await client.get_prompt("use_skill", {"name": "sorting"}))
 
     folder = machine.folder.as_posix()
-    assert (
-        f"Run `{folder}/scripts/sort.sh`." in loaded
-        and f"\nfolder: {folder}\n" in loaded
-        and LINE not in loaded
-    )
+    assert f"Run `{folder}/scripts/sort.sh`." in loaded
+    assert f"\nfolder: {folder}\n" in loaded
+    assert LINE not in loaded
     assert f"Run `{folder}/scripts/sort.sh`." in prompt
     assert more.startswith(f"{folder}/a\n")
     assert program.startswith(SCRIPT)  # a program is given as it is
@@ -136,10 +134,7 @@ def test_an_older_version_keeps_the_variable_and_names_the_files(machine: Machin
         "files": ["scripts/sort.sh"],
     }
     said = machine("load", "sorting", "--version", "1").out
-    assert (
-        "${CLAUDE_SKILL_DIR}: no folder here holds this version. Read with --path: scripts/sort.sh"
-        in said
-    )
+    assert "${CLAUDE_SKILL_DIR}: no folder here" in said and "--path: scripts/sort.sh" in said
 
 
 @pytest.mark.parametrize(

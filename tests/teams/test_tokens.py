@@ -227,6 +227,4 @@ def test_what_the_command_cannot_do_is_said(run, arguments):
 def test_no_address_that_other_machines_reach_is_served_without_tokens(run):
     ran = run("serve", "--http", "0.0.0.0:8000", code=1)
 
-    assert ran.out == "" and "0.0.0.0 can be reached from other machines" in ran.err.replace(
-        "\n", " "
-    )
+    assert ran.out == "" and "0.0.0.0 can be reached" in " ".join(ran.err.split())

@@ -66,7 +66,8 @@ def test_what_a_person_saved_after_the_agent_read_is_kept_beside_the_agents_chan
         answer = json.loads(send(client, text(OURS)))
 
     assert document.read_text() == text(OURS, THEIRS)
-    assert answer["warnings"] == ["SKILL.md was merged with what others changed since version 1."]
+    [warning] = answer["warnings"]
+    assert warning.startswith("SKILL.md was merged") and "version 1" in warning
 
 
 def test_lines_that_both_changed_are_an_error_with_both_sides_and_nothing_changes(
@@ -78,7 +79,8 @@ def test_lines_that_both_changed_are_an_error_with_both_sides_and_nothing_change
 
         answer = send(client, text(("two", "two, by the agent")))
 
-        assert "skill:pdf is not at version 1: its head is version 2. Read the head" in answer
+        assert "skill:pdf is not at version 1" in answer and "head is version 2" in answer
+        assert "Read the head" in answer
         assert "-two, by the agent\n" in answer and "+two, by the person\n" in answer
         assert document.read_text() == text(("two", "two, by the person"))
         assert version(machine) == 2
@@ -151,10 +153,7 @@ def test_a_server_that_began_anew_asks_for_the_version_and_takes_it(machine, doc
 
     with machine.client() as client:
         answer = send(client, text(OURS))
-        assert (
-            "SKILL.md was not read here" in answer
-            and "pass its version as expected_version" in answer
-        )
+        assert "SKILL.md was not read" in answer and "expected_version" in answer
         assert document.read_text() == text(THEIRS) and version(machine) == 2
         assert "not at version 1" in send(client, text(OURS), expected_version=1)
 
@@ -188,7 +187,7 @@ def test_a_file_that_a_person_changed_is_not_deleted_and_one_that_they_deleted_d
         assert "Both sides changed changed.md." in send(client, None, "changed.md")
         assert "Both sides changed deleted.md." in send(client, "three\n", "deleted.md")
         changed.with_name("added.md").write_text("one\n")
-        assert "added.md was not read here" in send(client, None, "added.md")
+        assert "added.md was not read" in send(client, None, "added.md")
 
     assert changed.read_text() == "two\n" and not deleted.exists()
 
@@ -236,7 +235,7 @@ def test_a_text_that_was_served_cut_is_not_replaced_by_what_the_agent_saw_of_it(
 
         answer = send(client, "A line.\n" * 18_000, "long.md")
 
-    assert "long.md was not read here" in answer
+    assert "long.md was not read" in answer
     assert notes.read_text() == "A line.\n" * 20_000
 
 

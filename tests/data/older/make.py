@@ -4,8 +4,7 @@ tests/flow/test_older_libraries.py opens them.
     git worktree add /tmp/tree COMMIT
     python -m venv /tmp/venv && /tmp/venv/bin/pip install -e /tmp/tree
     rm -rf /tmp/evolvable-older
-    python tests/data/older/make.py make /tmp/tree /tmp/venv/bin/python
-    tests/data/older/COMMIT.tar.xz
+    python tests/data/older/make.py make /tmp/tree /tmp/venv/bin/python COMMIT.tar.xz
 
 Needs Linux or macOS. Each archive holds a person's whole machine below /tmp/evolvable-older: the
 library with two runs of an evolution (one finished and adopted, one that waits for an answer),
