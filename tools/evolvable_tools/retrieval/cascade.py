@@ -9,6 +9,7 @@ the paper.
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import Kind, parse_kind
@@ -254,7 +255,7 @@ def search_cascade(
     rule = VerdictRule(0, sure_from)  # 0: size unknown
     nearest: Sequence[int] = ()
     words = TaskWords.of(task) if mode in ("auto", "keyword") else None
-    signals = _read_signals(index, query, words)
+    signals = index.candidates(task, words.words if words else (), **_read_options(query, words))
     ranking = signals.ranking if mode in ("auto", "text") else None
     if words is not None:
         results["keyword"] = match_exact(words, signals.phrases, query.limit)
@@ -275,56 +276,60 @@ def search_cascade(
     found = CascadeResult(matches, verdict, _reports(results), threshold, rule)
     if found.verdict is not Verdict.CHOOSE or ranking is None:
         return found
-    further = _read_further(index, query, signals, merged, nearest, dependencies)
-    found = replace(found, further=further)
+    ids = _further_ids(signals, merged, nearest, dependencies)
+    entries = index.visible_entries(ids, kind=query.kind, scopes=query.scopes) if ids else {}
+    found = replace(found, further=_further(signals, merged, list(entries.values())))
     # The other modes are fixed stages, to compare with.
     judge_model = dependencies.judge_model if mode == "auto" else None
-    if judge_model is None:
-        return found
-    return _apply_judge(found, task, merged, judge_model, index.answers)
+    return _apply_judge(found, task, merged, judge_model, index.answers) if judge_model else found
 
 
-def _read_signals(index: Index, query: SearchQuery, words: TaskWords | None) -> Candidates:
-    """Read from the index what the keyword and the text stage need."""
-    return index.candidates(
-        query.task,
-        words.words if words else (),
-        names=words.names if words else (),
-        kind=query.kind,
-        scopes=query.scopes,
-        limit=query.limit,
-        list_limit=LIST_ALL,
+def _read_options(query: SearchQuery, words: TaskWords | None) -> dict[str, Any]:
+    """Return how much of the index the keyword and the text stage read."""
+    return {
+        "names": words.names if words else (),
+        "kind": query.kind,
+        "scopes": query.scopes,
+        "limit": query.limit,
+        "list_limit": LIST_ALL,
         # The keyword and the text stage have at most so many matches.
-        own=2 * query.limit + BY_ITSELF,
-    )
+        "own": 2 * query.limit + BY_ITSELF,
+    }
 
 
-def _read_further(
-    index: Index,
-    query: SearchQuery,
+def _further_ids(
     signals: Candidates,
     merged: Sequence[Match],
     nearest: Sequence[int],
     dependencies: SearchDependencies,
-) -> tuple[IndexEntry, ...]:
-    """Return what else may be for the task, the likely ones first.
+) -> Sequence[int]:
+    """Return what else may be for the task; () where every entry is known.
 
     nearest: ids of what the embedder finds nearest.
     """
-    # Then every entry is known.
+    if signals.every is not None:
+        return ()
+    proven = dependencies.proven(LISTED) if dependencies.proven is not None else ()
+    return likely_ids(signals, merged, nearest, proven)
+
+
+def _further(
+    signals: Candidates, merged: Sequence[Match], entries: Sequence[IndexEntry]
+) -> tuple[IndexEntry, ...]:
+    """Return what else may be for the task, the likely ones first.
+
+    entries: of `_further_ids`, in their order.
+    """
     if signals.every is not None:
         return further_choices(order_few(signals.every, signals.ranking.weighed), merged, LIST_ALL)
-    proven = dependencies.proven(LISTED) if dependencies.proven is not None else ()
-    ids = likely_ids(signals, merged, nearest, proven)
-    entries = index.visible_entries(ids, kind=query.kind, scopes=query.scopes) if ids else {}
-    return further_choices(list(entries.values()), merged, max(0, MOST - len(merged)))
+    return further_choices(entries, merged, max(0, MOST - len(merged)))
 
 
 def _adapt_rule(
     rule: VerdictRule, merged: Sequence[Match], ranking: Ranking | None, task: str
 ) -> VerdictRule:
     """Return the rule for a task whose words may be of another language than the library's."""
-    # A task without a searchable word (`asked` is empty) stays `none` in every language.
+    # A task without a searchable word (`terms` is empty) stays `none` in every language.
     if (
         rule.verdict(merged) is Verdict.NONE
         and ranking is not None
