@@ -281,13 +281,13 @@ def changed(document: dict[str, Any], where: str, index: int, **fields: Any) -> 
 FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a file's text": (
         lambda d: changed(d, "blobs", 0, text="eno"),
-        "is missing or",
+        "does not match its hash",
     ),
     "a file's name": (
         lambda d: changed(d, "blobs", 0, sha256="0" * 64),
-        "is missing or",
+        "does not match its hash",
     ),
-    "a missing file": (lambda d: d["blobs"].pop(0), "is missing or"),
+    "a missing file": (lambda d: d["blobs"].pop(0), "does not match its hash"),
     "a hash": (
         lambda d: changed(d, "changes", 0, hash="0" * 64),
         "version 1 does not match",
@@ -410,7 +410,8 @@ def test_an_agent_cannot_have_changed_what_was_frozen(store: Store) -> None:
 
 
 def test_a_size_that_is_not_the_files_is_refused(store: Store) -> None:
-    assert "SKILL.md is missing or" in refusal(store, Forger().add("agent", MAIN, larger=1))
+    why = refusal(store, Forger().add("agent", MAIN, larger=1))
+    assert "SKILL.md is missing or does not match" in why
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o600, 0o120777, 0, -1])

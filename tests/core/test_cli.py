@@ -168,7 +168,7 @@ def test_with_json_an_error_is_an_object_on_stdout(run):
         (["restore", "pdf", "7"], "versions 1 to 1"),
         (["undo", "77"], "no operation 77."),
         (["undo", "77"], "`evolvable log`"),
-        (["undo", "--session", "none"], "Session 'none'"),
+        (["undo", "--session", "none"], "Session 'none' changed nothing"),
         (["report", "use-000000000000", "failed"], "There is no use"),
         (
             ["update", "pdf", "--create", "--edit", "SKILL.md", "one", "1"],
@@ -235,7 +235,7 @@ def test_a_conflict_names_both_versions(pdf):
 
     error, hint = ran.err.splitlines()
     assert error.startswith("Error: skill:pdf ")
-    assert "version 1" in error and "version 2" in error
+    assert "not at version 1" in error and "head is version 2" in error
     assert hint.startswith("Hint: ") and "--expect" in hint
     assert "\ntwo\n" in pdf("get", "pdf").out
 
@@ -503,7 +503,7 @@ def test_what_was_written_in_the_editor_is_kept_when_the_library_does_not_take_i
     )
     ran = pdf("update", "pdf", "--editor", EDITOR=editor(tmp_path, change), VISUAL="", code=1)
 
-    assert "version 1" in ran.err and "version 2" in ran.err
+    assert "not at version 1" in ran.err and "head is version 2" in ran.err
     kept = Path(ran.err.strip().rpartition("Your text is kept in ")[2])
     assert "\nmine\n" in kept.read_text(encoding="utf-8")
     kept.unlink()

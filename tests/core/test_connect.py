@@ -590,7 +590,7 @@ def test_only_the_option_of_a_person_lets_the_tools_of_qwen_code_run_unasked(
     evolvable("disconnect", "qwen")
     assert path.read_text("utf-8") == before
     refused = evolvable("connect", "droid", "--trust", code=None)
-    assert refused.code == 1 and "tools run unasked" in refused.err
+    assert refused.code == 1 and "cannot say that its tools run unasked" in refused.err
 
 
 def test_a_new_entry_of_copilot_has_the_small_group_of_tools_until_the_person_says_otherwise(

@@ -196,7 +196,7 @@ async def test_a_skill_that_nobody_trusts_delegates_nothing(desk: Desk) -> None:
 
     assert text(result).startswith("[text of another ")
     assert "delegate brought by a repository: evolvable approve theirs" in text(result)
-    assert refused.is_error and "No agent" in text(refused)
+    assert refused.is_error and "No agent can be given the work" in text(refused)
     delegates = {match["ref"]: match["delegate"]["available"] for match in found["matches"]}
     assert delegates == {"skill:filing": True, "skill:theirs": False}
 
@@ -305,7 +305,7 @@ async def test_a_model_that_never_says_that_it_is_done_is_asked_twenty_times(des
     result = await desk.delegated(model, "File it.")
 
     assert len(model.asked) == MAX_TURNS == 20
-    assert "did not say" in text(result)
+    assert "did not say that it was done" in text(result)
 
 
 @pytest.mark.parametrize(
@@ -434,8 +434,8 @@ def test_a_checkout_of_one_skill_brings_its_agent_and_the_skills_that_the_agent_
         "skills/filing/SKILL.md",
         "skills/stamping/SKILL.md",
     ]
-    assert "agent:clerk names skill:lost" in done.err
-    assert "skill:stamping names agent:gone" in done.err
+    assert "agent:clerk names skill:lost, which the scope user does not have" in done.err
+    assert "skill:stamping names agent:gone, which the scope user does not have" in done.err
 
 
 def test_a_checkout_writes_no_agent_that_nobody_vouches_for_and_none_that_such_a_skill_names(

@@ -135,7 +135,8 @@ def test_a_folder_that_a_person_keeps_gets_no_lines_and_one_proposal_of_them(des
     err = desk.run("checkout", "claude-code").err
     again = desk.run("checkout", "claude-code").err
 
-    assert desk.lying() == filing() and "filing: proposal 1 " in err
+    assert desk.lying() == filing()
+    assert "filing: proposal 1 " in err and "Claude Code's Skill tool" in err
     assert "proposal" not in again
     desk.run("inbox", "approve", "1")
     assert desk.lying() == rendered(filing()) and desk.versions()[-1] == rendered(filing())

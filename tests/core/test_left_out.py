@@ -130,7 +130,7 @@ def test_an_environment_file_keeps_back_its_own_skill_alone(shop, tmp_path):
     shop("sync")
 
     ran = shop("export", tmp_path / "out.zip", code=1)
-    assert "skill:till is left out: skill:till@2 .env: " in ran.err
+    assert "skill:till is left out: skill:till@2 .env: an environment file" in ran.err
     assert names_in(tmp_path / "out.zip") == {"skill:desk", "skill:shop"}
 
 

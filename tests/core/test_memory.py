@@ -128,7 +128,7 @@ def test_an_agent_cannot_write_a_memory_over_its_caps(library):
 
 def test_the_briefing_asks_a_new_user_and_shows_what_is_known(library):
     caller = Caller(Actor.AGENT)
-    assert "Nothing is known" in briefing(library, caller)
+    assert "Nothing is known of the user" in briefing(library, caller)
     put_texts(
         library.store,
         {"memory:USER": "# The user\n- 2026-11-21: Likes tea.\n", "memory:SOUL": "Be kind.\n"},

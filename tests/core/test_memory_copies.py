@@ -207,7 +207,7 @@ def test_what_is_broken_is_said_by_the_command_and_by_the_doctor_and_left_as_it_
     rule(line).write_bytes(b"<!-- evolvable memory: begin -->\n<!-- evolvable memory: end -->\n")
     (line.user / ".codex/AGENTS.override.md").write_text("Mine.\n")
     problems = [one["what"] for one in line("doctor", "--json", code=None).json["problems"]]
-    assert any("Claude Code" in one and "behind" in one for one in problems)
+    assert any("Claude Code reads of the memories is behind" in one for one in problems)
     assert any("AGENTS.override.md instead of" in one for one in problems)
     line("memory", "on")
     assert "current" in line("doctor", "--verbose", code=None).out
@@ -234,7 +234,7 @@ async def test_an_agents_fact_waits_for_the_person_and_a_running_server_updates_
     fact = {"USER.md": "- 2026-11-20: Has two cats.\n"}
     async with place.client("modern") as client:
         await client.list_tools()
-        await says("Nothing is known")
+        await says("Nothing is known of the user")
         proposed = await called(client, ref="memory:USER", files=fact, create=True)
         again = await called(client, ref="memory:USER", files=fact, create=True)
         refused = await called(client, ref="memory:SOUL", files={"SOUL.md": "Obey.\n"}, create=True)

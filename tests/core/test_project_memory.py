@@ -138,7 +138,7 @@ def test_a_yes_for_a_file_that_git_did_not_track_does_not_hold_once_it_does(line
     )
     assert agents.read_bytes() == before
     problems = [one["what"] for one in line("doctor", "--json", code=None).json["problems"]]
-    assert any("Git tracks" in one and "when you said yes" in one for one in problems)
+    assert any("Git tracks" in one and "did not when you said yes" in one for one in problems)
     assert "Git tracks" in switch_on(line, "codex").err
     assert b"room 4" in agents.read_bytes()
 

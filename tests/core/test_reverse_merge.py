@@ -89,7 +89,7 @@ def test_where_both_changed_the_same_line_nothing_changes_and_both_sides_are_nam
     assert (undone.operation, undone.undid, undone.restored) == (None, [], [])
     [conflict] = undone.conflicts
     assert f"operation {later} " in conflict.reason and "SKILL.md (line 10)" in conflict.reason
-    assert "restore" not in conflict.reason and "undo that" not in conflict.reason
+    assert f"edit of {PDF}" in conflict.reason and "Undo that" not in conflict.reason
     assert (
         "-mended\n" in conflict.sides
         and "+line 5\n" in conflict.sides

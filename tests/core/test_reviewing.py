@@ -114,7 +114,7 @@ async def test_the_memory_prompt_and_a_compressed_history(place):
         prompt = await client.get_prompt("memory")
         short = await call(client, "compress_history", messages=messages, keep=3, max_tokens=100)
         older = await client.read_resource(short["older"])
-    assert "Nothing is known" in prompt.messages[0].content.text
+    assert "Nothing is known of the user" in prompt.messages[0].content.text
     assert len(short["messages"]) == 4
     assert json.loads(older.contents[0].text)["references"] == [f"src/{n}.py" for n in range(27)]
 

@@ -107,7 +107,7 @@ def test_the_first_run_shows_what_is_here_imports_connects_and_asks_each_client_
 
 def test_a_no_to_every_question_changes_nothing(run: CommandLine) -> None:
     said = answer(run.talk("setup"), yours="n", connect="n")
-    assert "Nothing was imported" in said
+    assert "Nothing was imported or connected" in said
     assert not run.home.exists() and not (run.user / ".claude.json").exists()
 
 
@@ -176,7 +176,8 @@ def test_a_machine_with_nothing_on_it_gets_no_library_and_is_told_what_imports_a
     talk = bare.talk("setup", PATH=str(tmp_path))
     said = talk.end()
     assert talk.code == 0 and "Not found here: Claude Code, Codex" in said
-    assert "Nothing was imported" in said and "Next: evolvable init FOLDER" in said
+    assert "Nothing was imported or connected" in said
+    assert "Next: evolvable init FOLDER" in said
     assert not bare.home.exists()
 
 

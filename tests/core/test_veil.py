@@ -188,5 +188,6 @@ async def test_both_sides_of_a_conflict_show_nothing_of_a_sealed_test(place):
             for p in (True, False)
         ]
 
-    assert "in the same places" in got[0] and "in the same place" in got[2]
+    assert "in the same places as proposal 1" in got[0]
+    assert "in the same place: tasks.jsonl" in got[2]
     assert not [secret for secret in SECRETS for text in got if secret in text]

@@ -316,7 +316,7 @@ def test_a_caller_that_is_no_person_starts_nothing_before_a_person_set_a_budget(
 
 
 def test_a_caller_names_no_executor_and_no_planner_that_the_person_did_not_allow(own):
-    with pytest.raises(Refused, match="'anthropic:m' is not allowed"):
+    with pytest.raises(Refused, match="executor 'anthropic:m' is not allowed"):
         start(own, request(), replace(ALLOWED, executors=("anthropic:cheap",)))
     with pytest.raises(Refused, match="planner 'anthropic' is not allowed"):
         start(own, request(planner="anthropic"))

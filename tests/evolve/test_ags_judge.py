@@ -134,7 +134,7 @@ def test_a_judge_counts_items_both_ways(place):
     }
     [rate] = [one for one in stats(place.library, PERSON).agents if one.agent == SORTER]
     assert (rate.share.successes, rate.share.n) == (1, 4)
-    assert "it asks for money" in state.outcomes["rude"].summary
+    assert "wrong: it asks for money" in state.outcomes["rude"].summary
 
 
 @pytest.mark.parametrize("rule", [obedient, lambda _: True, lambda _: False])

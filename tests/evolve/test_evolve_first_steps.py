@@ -45,7 +45,7 @@ def test_a_start_that_fails_leaves_no_run(tmp_path):
     no_key = place(*BEGIN, "--executor", "anthropic:some-model", code=1, ANTHROPIC_API_KEY="").err
     assert "no key for the Anthropic" in no_key
     no_client = place(*BEGIN, "--executor", "claude:some-model", code=1, PATH="/none").err
-    assert "on the PATH" in no_client
+    assert "claude cannot be started" in no_client and "on the PATH" in no_client
     place("proposer", "add", "nobody", "--", "nobody", "-p")
     place("executor", "add", "nothing", "--", "nothing", "run.py")
     command = (*BEGIN, "--executor", "orders")
@@ -53,7 +53,7 @@ def test_a_start_that_fails_leaves_no_run(tmp_path):
     assert "'nobody', which is to think" in no_brain and "not on the PATH" in no_brain
     assert "no key" in place(*command, "--brain", "anthropic", code=1, ANTHROPIC_API_KEY="").err
     no_executor = place(*BEGIN, "--executor", "nothing", code=1).err
-    assert "'nothing', which is to do" in no_executor
+    assert "'nothing', which is to do" in no_executor and "not on the PATH" in no_executor
     assert "There is no run yet." in place("evolve", "status", code=1).err
 
 

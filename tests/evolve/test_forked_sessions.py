@@ -190,6 +190,7 @@ def test_a_copy_under_another_name_is_said_to_be_one_and_three_make_no_procedure
     for number in range(3):
         again = evolvable("review", copy(origin, session=f"copy{number}"), "--json").json
         assert again["review_id"] is None and again["why"].startswith("Other sessions")
+        assert "read before" in again["why"]
         more = fork(write, evolvable.user, origin, WEATHER, session=f"fork{number}")
         assert "repeated_procedure" not in evolvable("review", more, "--json").out
     assert evolvable("review", origin, "--json").json["review_id"] == first["review_id"]

@@ -486,5 +486,5 @@ def test_anyone_may_plan_without_an_executor(tmp_path):
     evolvable("taskset", "import", table, "--question", "q", "--answer", "a")
     shown = evolvable("evolve", "plan", "environment:sums").out
 
-    assert "It could claim something" in shown and "Noise 14% (assumed)" in shown
+    assert "claim something of tasks like these." in shown and "Noise 14% (assumed)" in shown
     assert "+10 points" in shown and "10 more tasks" in shown

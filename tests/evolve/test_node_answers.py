@@ -240,7 +240,7 @@ def test_an_address_that_the_person_did_not_configure_is_refused(
     place.save(letters())
     for known in (None, RayCluster("10.0.0.1:6379")):
         place.means = replace(place.means, cluster=known)
-        with pytest.raises(Refused, match="the person configured") as raised:
+        with pytest.raises(Refused, match="is not the one that the person configured") as raised:
             place.begin(caller=caller, backend="ray:10.6.6.6:6379")
         assert "[ray]" in raised.value.hint
 
@@ -298,9 +298,9 @@ def test_a_run_that_began_on_a_cluster_goes_on_on_no_other(
     place.means = replace(place.means, cluster=RayCluster("10.0.0.1:6379"))
     place.begin(backend="ray:10.0.0.1:6379")
     place.means = replace(place.means, cluster=RayCluster("10.0.0.2:6379"))
-    with pytest.raises(Refused, match="the person configured"):
+    with pytest.raises(Refused, match="is not the one that the person configured"):
         place.drive()
-    assert "the person configured" in place.state.stopped
+    assert "10.0.0.1:6379 is not the one" in place.state.stopped
 
 
 @pytest.mark.process

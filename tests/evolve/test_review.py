@@ -251,7 +251,7 @@ def test_after_a_second_wrong_answer_the_review_is_open_for_another_reviewer(
     wrong = prefers(begun) | WRONG[code]
     first, second = submit(library, begun, wrong), submit(library, begun, wrong)
     assert (second.state, refusals(second), second.proposals) == ("begun", [code], [])
-    assert "faults of form" in second.why and "Correct those" in first.why
+    assert "Two answers had faults of form" in second.why and "Correct those" in first.why
     again = review(library, BY_NAME["short-commits"], tmp_path)
     assert (again.state, again.review_id, again.refused) == ("begun", begun.review_id, []), (
         "as if nobody had answered"
@@ -798,7 +798,7 @@ def test_policies_make_memory_by_themselves_ask_or_are_off(library, tmp_path):
         Kind.MEMORY: ApprovalPolicy.AUTO,
         Kind.AGENT: ApprovalPolicy.OFF,
     }
-    with pytest.raises(InvalidArgument, match="without asking"):
+    with pytest.raises(InvalidArgument, match="skills are not changed"):
         parse_policies("skill=auto")
     begun = review(library, BY_NAME["short-commits"], tmp_path)
     done = submit(library, begun, prefers(begun), policies=parse_policies("memory=auto"))

@@ -331,7 +331,7 @@ def test_a_mode_shows_in_both_questions() -> None:
     assert role_prompts.builder_question(BASE, planned(), redactor=REDACTOR, kinds=kinds).data[
         "may_change"
     ] == ["prompt"]
-    with pytest.raises(InvalidPlan, match="may not be changed"):
+    with pytest.raises(InvalidPlan, match="skill may not be changed in this run"):
         edit_plan.parse_plan(ANSWER, BASE, asked(), kinds=kinds)
 
 

@@ -314,7 +314,7 @@ def test_the_command_shows_what_it_found_and_proposes_it(tmp_path):
     said = evolvable("taskset", "from-sessions", *paths, "--no-try", "--json").json
     assert said["ref"] == "environment:session-tasks" and said["tasks"][0]["check"] == CHECK
     assert "environment:session-tasks" in evolvable("inbox").out
-    assert "no task set" in evolvable("taskset", "list").out
+    assert "no task set in the library" in evolvable("taskset", "list").out
 
 
 def test_a_session_without_words_or_lines_says_so(library, tmp_path):

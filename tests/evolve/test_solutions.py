@@ -433,10 +433,10 @@ def test_rounds_are_0_to_3_and_need_a_public_check_somewhere() -> None:
             with_rounds(author, wrong, {}, CommandHost())
     bare = taskset(record(public=None))
     assert refuse_without_checks(bare, 0) == []
-    with pytest.raises(InvalidArgument, match="no public check|No task"):
+    with pytest.raises(InvalidArgument, match="No task of .* has a public check"):
         refuse_without_checks(bare, 1)
     mixed = taskset(record("one"), record("two", prompt="Other words.", public=None))
-    assert "1 of 2 tasks" in refuse_without_checks(mixed, 1)[0]
+    assert "1 of 2 tasks have no public check" in refuse_without_checks(mixed, 1)[0]
 
 
 def test_the_executor_that_reflects_holds_no_file_of_the_scorer() -> None:

@@ -260,7 +260,7 @@ def test_a_run_whose_arm_without_reads_the_skill_is_void(place):
         there = TryPlace(place.root, place.library, api)
         [one] = there.drive(there.begin()).skills
     assert str(one.on_these.answer) == "cannot tell"
-    assert "The run is void" in one.sentence
+    assert "The run is void: the arm without it" in one.sentence
 
 
 SCRIPT = """\
@@ -293,7 +293,7 @@ def test_the_command_shows_what_it_takes_and_ends_with_the_sentence(tmp_path):
         "before all else"
     )
     planned = machine("try", "house", "--from", path, "--plan")
-    assert "8 tasks from t.csv" in planned.out and "80 at most" in planned.out
+    assert "8 tasks from t.csv, each with its check" in planned.out and "80 at most" in planned.out
     found = machine("try", "house", "--from", path, "--max-calls", 80, "--json").json
     assert found["skills"][0]["on_these"]["answer"] == "helps"
     again = machine("evolve", "status", "--json").json
@@ -338,7 +338,7 @@ def test_fifteen_labelled_sessions_come_to_a_verdict_by_their_own_checks(tmp_pat
     machine("import", machine.save(tmp_path / "skills", "house", skill_text("house")), "--yes")
 
     ran = machine("try", "house", "--max-calls", 150, stdin="y\n" * 4)
-    assert "15 tasks from sessions" in ran.out, ran.out + ran.err
+    assert "15 tasks from sessions, each with its check" in ran.out, ran.out + ran.err
     assert "house 15 of 15, without 7 of 15" in ran.out and "it helps on these tasks" in ran.out
 
 
@@ -583,7 +583,7 @@ def test_without_a_sandbox_copies_of_the_skill_at_home_are_told_and_reading_one_
         drive_run(place.library, PERSON, find_run(place.library.store.home, begun.run), host)
     )
     [one] = read_try(place.library.store.home, begun.run).skills
-    assert "The run is void" in one.sentence
+    assert "The run is void: the arm without it" in one.sentence
 
 
 @pytest.mark.process

@@ -252,7 +252,7 @@ def test_gc_with_an_age_is_a_persons(tmp_path: Path) -> None:
     run = CommandLine(tmp_path)
     with Store.open(run.home, create=True) as store, store.transaction(Actor.HUMAN, "made") as tx:
         tx.put(PDF, skill("one"))
-    assert "0 impressions" in run("gc", "--older", "90d").out
+    assert "  0 impressions were made" in run("gc", "--older", "90d").out
     assert run("gc", "--older", "90d", "--json").json["older_than_days"] == 90
     assert "is no age" in run("gc", "--older", "5m", code=2).err
     run.person = False

@@ -252,7 +252,7 @@ def test_over_http_a_command_among_the_settings_is_none_the_more_run(tmp_path, r
             "evolve_start", given | {"settings": {role: "touch owned"}}, approver
         ).json["result"]
 
-    assert said["isError"] and "a client over HTTP" in said["content"][0]["text"]
+    assert said["isError"] and "A command is not run for a client" in said["content"][0]["text"]
 
 
 @pytest.mark.process

@@ -221,7 +221,8 @@ def test_a_collection_that_is_made_and_used_on_the_page_decides_the_clients_list
         page.post("/do/collection-stop", settings=str(settings))
         assert json.loads(settings.read_text(encoding="utf-8")) == {}
         page.post("/do/collection-remove", name="work")
-        assert "A collection is" in page.get("/library?view=budget").text
+        assert page.library.store.backend.collections.members() == {}
+        assert "A collection is a set of skills" in page.get("/library?view=budget").text
 
 
 def test_a_form_of_a_collection_names_no_other_settings_and_no_other_session(

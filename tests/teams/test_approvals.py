@@ -276,7 +276,7 @@ async def test_what_was_changed_while_the_person_thought_is_not_lost(guarded):
     versions, waiting = state(guarded)
     assert versions["skill:csv"] == 2
     assert list(waiting) == [result["proposal_id"]]
-    assert "could not be made" in result["warnings"][-1]
+    assert "approved, but could not be made" in result["warnings"][-1]
 
 
 async def test_mistakes_are_errors_and_nobody_is_asked(guarded, era):

@@ -317,7 +317,7 @@ def test_an_older_library_is_read_again_and_says_once_what_fell(older: CommandLi
 
     csv, pdf = first.err.splitlines()[1:]
     assert csv.startswith("skill:csv: 10 ends") and csv.endswith("0 are verified")
-    assert pdf.startswith("skill:pdf: 12 ends") and pdf.endswith("proven -> agent")
+    assert pdf.startswith("skill:pdf: 12 ends") and pdf.endswith("0 are verified, proven -> agent")
     assert "2 resources stand lower" in first.err.splitlines()[0]
     assert second.err == ""
     assert first.json == second.json
