@@ -8,6 +8,7 @@ question is asked where modules are loaded, and nowhere else.
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.machinery import ModuleSpec
@@ -77,6 +78,39 @@ class ProgramFiles:
         return [_content(path) for path in self._files()]
 
 
+# An installer removes the modules first and writes its list of files last. Between both lie tenths
+# of a second.
+INSTALL_SECONDS = 2.0
+"""How long a module that is missing may mean that an update is at work."""
+
+_PAUSE = 0.05
+
+
+class MissingModules:
+    """Waits for an update that is at work where a module of this program is missing.
+
+    It stands last in `sys.meta_path`, so it is asked about what no finder has.
+    """
+
+    def __init__(self, files: ProgramFiles) -> None:
+        self._files = files
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return None: there is no such module.
+
+        Raises ProgramReplaced, as `ProgramFiles.check`, once the update has got so far.
+        """
+        # A whole package may be left out of an installation; a part of one may not.
+        if path is not None and fullname.startswith("evolvable_"):
+            end = time.monotonic() + INSTALL_SECONDS
+            while time.monotonic() < end:
+                self._files.check()
+                time.sleep(_PAUSE)
+        return None
+
+
 def _installers_record(version_file: Path) -> Path | None:
     """Return the installer's list of the program's files and their hashes; None for a clone, which
     has none.
@@ -113,6 +147,7 @@ def guard_imports() -> None:
     if running is None:
         running = ProgramFiles()
         sys.meta_path.insert(0, running)
+        sys.meta_path.append(MissingModules(running))
         # A thread has nobody to catch its error; a traceback through mixed modules would only
         # mislead.
         threading.excepthook = partial(_report, threading.excepthook)

@@ -118,3 +118,26 @@ def test_a_command_that_runs_while_its_program_is_removed_ends_with_a_sentence(
         and "Restart this window" in done.stderr
         and "Traceback" not in done.stderr
     )
+
+
+def test_a_module_that_an_update_has_removed_already_waits_for_its_end_and_says_the_sentence(
+    place: Place, installation: Installation
+) -> None:
+    """The installer's list of files is replaced last: here while the import waits."""
+    record = installation.folder / "evolvable-0.1.0.dist-info" / "RECORD"
+    program = (
+        "import pathlib, shutil, sys; from evolvable_server.cli import main\n"
+        "from evolvable_store import program_files\n"
+        f"program_files.guard_imports(); record = pathlib.Path({os.fspath(record)!r})\n"
+        "for part in record.parents[1].glob('evolvable_*'): shutil.rmtree(part)\n"
+        "program_files.VERSION_FILE.parent.mkdir()\n"
+        "program_files.time.sleep = lambda _: record.write_text('another')\n"
+        "program_files.running._marks = program_files.running._read_marks()\n"
+        "sys.argv = ['evolvable', 'status']; main()"
+    )
+    environment = place.environment | {"PYTHONPATH": os.fspath(installation.folder)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "Restart this window" in done.stderr
+    assert "Traceback" not in done.stderr
