@@ -36,7 +36,13 @@ if TYPE_CHECKING:
     from evolvable_store.resource import Kind
     from evolvable_tools import ApprovalPolicy
     from evolvable_tools.embedding import SharedEmbedder
-    from evolvable_tools.llm import ApiModel, CommandModel, FallbackModel, NamedModels
+    from evolvable_tools.llm import (
+        ApiModel,
+        CommandModel,
+        FallbackModel,
+        NamedModels,
+        UnusableModel,
+    )
     from evolvable_tools.redaction import Redactor, UserPatterns
     from evolvable_tools.review import ReviewBudget, ReviewSettings
 
@@ -68,7 +74,7 @@ def commands_of_role(config: Config, role: str, *, person: bool = False) -> Name
 
 
 if TYPE_CHECKING:
-    AnyModel = ApiModel | CommandModel | FallbackModel
+    AnyModel = ApiModel | CommandModel | FallbackModel | UnusableModel
 
 ANSWER_SECONDS = 20.0
 """Seconds for an answer of a model that a person waits for."""
@@ -149,38 +155,53 @@ def named_models(config: Config) -> "NamedModels":
 
 
 def make_judge(config: Config) -> "AnyModel | None":
-    """Return who judges: models behind an API or commands, where the settings name any. Raise
-    Refused for a command that the person did not name, InvalidArgument for a model whose key cannot
-    be read.
+    """Return who judges: models behind an API or commands, where the settings name any.
+
+    A model whose key cannot be read says so when it is asked, since a search does without a judge.
+    Raise Refused for a command that the person did not name, InvalidArgument for an unknown name.
     """
-    return (
-        None
-        if config.judge in OURS
-        else _make_model(config, config.judge, "judges", "The role judge")
-    )
+    if config.judge in OURS:
+        return None
+    return _make_model(config, config.judge, "judges", "The role judge", may_lack_key=True)
 
 
-def _make_model(config: Config, setting: str, role: str, source: str, **options: Any) -> "AnyModel":
+def _make_model(
+    config: Config,
+    setting: str,
+    role: str,
+    source: str,
+    *,
+    may_lack_key: bool = False,
+    **options: Any,
+) -> "AnyModel":
     """Return the model that a setting names: a named model, the Anthropic API, a client that only
     answers, or a command that the person named; of several, with commas between them, each where
-    those before gave no answer. Raise Refused for any other, InvalidArgument for a key that cannot
-    be read. options: of all models.
+    those before gave no answer. Raise Refused for any other, and for a key that cannot be read
+    InvalidArgument or Refused unless it may lack; then the model gives no answer. options: of all
+    models.
     """
     from evolvable_tools.llm import (
         HEADLESS_COMMANDS,
         CommandModel,
         FallbackModel,
+        UnusableModel,
         anthropic_endpoint,
         headless_environment,
     )
 
     if "," in setting:
         names = [name.strip() for name in setting.split(",") if name.strip()]
+        options["may_lack_key"] = may_lack_key
         return FallbackModel([_make_model(config, name, role, source, **options) for name in names])
     timeout = options.get("timeout", ANSWER_SECONDS)
     if setting in config.person.endpoints:
-        with naming_source(source):
-            return named_models(config).resolve(setting).open(timeout)
+        try:
+            with naming_source(source):
+                return named_models(config).resolve(setting).open(timeout)
+        except (InvalidArgument, Refused) as error:
+            if not may_lack_key:
+                raise
+            return UnusableModel(setting, error)
     provider, _, model = setting.partition(":")
     if provider == "anthropic":
         return anthropic_endpoint(

@@ -252,3 +252,21 @@ def test_a_session_is_reviewed_by_a_named_model_within_the_budget_of_its_price(
         assert "reviewing:big" in json.dumps(done) and os.fspath(path) not in json.dumps(
             api.asked[0].body
         )
+
+
+def test_a_judge_without_its_key_costs_a_search_nothing_and_the_next_one_answers(
+    evolvable: CommandLine,
+) -> None:
+    """Clients often start the server without the variables of the shell."""
+    table = '[models.far]\nprotocol = "anthropic"\nmodel = "m"\nkey_env = "NOT_SET"\n'
+    evolvable.configure(f'{table}[roles]\njudge = ["far"]\n')
+    evolvable("list")
+    found = evolvable("find", "work on a postgres database dump", "--json").json
+    assert found["verdict"] == "choose" and "NOT_SET" in json.dumps(found["stages"])
+    with ModelApi(chats(json.dumps({"choice": "none", "why": "it fits nothing"}))) as api:
+        evolvable.configure(
+            f'{table}[models.near]\nprotocol = "openai-chat"\nmodel = "qwen"\n'
+            f'address = "{api.url}"\n[roles]\njudge = ["far", "near"]\n'
+        )
+        evolvable("find", "work on a postgres database dump", "--json", code=3)
+        assert len(api.asked) == 1

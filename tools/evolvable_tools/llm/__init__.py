@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         ProviderError,
         RedactingModel,
         Request,
+        UnusableModel,
         WrongAnswer,
         instructions_with_schema,
         most_tokens,
@@ -83,7 +84,8 @@ else:
             "headless_clients": "HEADLESS_COMMANDS command_of headless_environment",
             "language_model": (
                 "LanguageModel ModelAttempt NamedCommand NamedCommands ProviderError "
-                "RedactingModel Request WrongAnswer instructions_with_schema most_tokens "
+                "RedactingModel Request UnusableModel WrongAnswer instructions_with_schema "
+                "most_tokens "
                 "parse_answer parse_json printable_line schema_problem"
             ),
             "protocols": (
@@ -127,6 +129,7 @@ __all__ = [
     "STRUCTURED",
     "ToolUse",
     "TurnFailed",
+    "UnusableModel",
     "WrongAnswer",
     "anthropic_endpoint",
     "async_http_client",

@@ -206,6 +206,20 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         at = tail.find("{", end)
 
 
+class UnusableModel:
+    """A model that cannot be asked, such as one without its key."""
+
+    def __init__(self, name: str, reason: EvolvableError) -> None:
+        self.name, self._reason = name, reason
+
+    def think(self, request: Request) -> dict[str, Any]:
+        """Raise ProviderError with the reason."""
+        raise ProviderError(str(self._reason), self._reason.hint)
+
+    def close(self) -> None:
+        """Do nothing: no connection is open."""
+
+
 class RedactingModel:
     """A model that redacts each request and passes it to another.
 
