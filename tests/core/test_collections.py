@@ -71,6 +71,12 @@ def test_a_collection_decides_what_the_client_lists_and_stop_puts_its_settings_b
     ]
 
 
+def test_a_collection_that_is_not_there_is_answered_with_those_that_are(machine) -> None:
+    assert "collection add NAME REF` makes one" in machine("collection", "show", "nix", code=1).err
+    machine("collection", "add", "work", "pdf")
+    assert "There is: work." in machine("collection", "show", "nix", code=1).err
+
+
 def test_a_change_that_needs_no_file_names_none_that_says_so(machine) -> None:
     machine("collection", "add", "all", "pdf", "csv", "forms", "slides", "tables")
     for words in (("use", "all"), ("stop",)):

@@ -105,6 +105,15 @@ def test_an_export_of_named_skills_leaves_out_the_one_with_the_secret(shop, tmp_
 
 
 @pytest.mark.parametrize("target", ["out.json", "out.zip", "out"])
+def test_an_export_writes_the_newest_version_and_refuses_a_ref_that_names_another(
+    shop, tmp_path, target
+):
+    ran = shop("export", tmp_path / target, "till@77", code=1)
+    assert "skill:till@77 names a version" in ran.err and not (tmp_path / target).exists()
+    assert shop("export", tmp_path / target, "till@1", "--json").json["resources"] == ["skill:till"]
+
+
+@pytest.mark.parametrize("target", ["out.json", "out.zip", "out"])
 def test_an_export_of_nothing_but_the_secret_is_refused_and_writes_nothing(shop, tmp_path, target):
     ran = shop("export", tmp_path / target, "shop", code=1)
 

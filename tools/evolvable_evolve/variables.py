@@ -239,7 +239,8 @@ def _unknown_variable_error(
 ) -> InvalidArgument:
     names = ", ".join(list(places)[:MAX_NAMED]) + (", ..." if len(places) > MAX_NAMED else "")
     return InvalidArgument(
-        f"{head.ref} has no variable {', '.join(ascii(id_[:120]) for id_ in ids[:3])}.", names
+        f"{head.ref} has no variable {', '.join(ascii(id_[:120]) for id_ in ids[:3])}.",
+        f"Name one of: {names}",
     )
 
 

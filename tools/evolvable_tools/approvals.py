@@ -507,7 +507,10 @@ class ContentGate:
 
 
 def _quote_reasons(findings: list[Finding]) -> str:
-    reasons = dict.fromkeys(f"{finding.why} ({finding.path})" for finding in findings)
+    # A finding about the whole resource names no file.
+    reasons = dict.fromkeys(
+        f"{finding.why} ({finding.path})" if finding.path else finding.why for finding in findings
+    )
     more = f", and {len(reasons) - MAX_QUOTED} more" if len(reasons) > MAX_QUOTED else ""
     return json.dumps(
         "; ".join(list(reasons)[:MAX_QUOTED]) + more,

@@ -135,7 +135,7 @@ def export(
     if form != "folders" and target.exists() and not replace:
         raise InvalidArgument(f"{target} is there already.", "Name a new file, or pass --replace.")
     store = library.store
-    chosen = [store.head(ref.at(None), caller.scopes).ref for ref in refs] or None
+    chosen = [_newest(store, caller, ref) for ref in refs] or None
     leaving = chosen or [
         head.ref for head in (_all_heads(store) if form == "json" else select_heads(store, None))
     ]
@@ -161,6 +161,17 @@ def export(
     if not store.read_only:
         note_copy(store.home, target)
     return ExportResult(str(target.absolute()), form, list(map(str, written)), left_out)
+
+
+def _newest(store: Store, caller: Caller, ref: Ref) -> Ref:
+    """Return the ref of a resource that is written; refuse one that names an older version."""
+    head = store.head(ref.at(None), caller.scopes)
+    if ref.version not in (None, head.version):
+        raise InvalidArgument(
+            f"{ref} names a version, and an export writes the newest, {head.version}.",
+            f"Leave @{ref.version} out, or restore that version first.",
+        )
+    return head.ref
 
 
 def back_up(store: Store, target: Path, progress: Progress, *, replace: bool) -> Path:

@@ -161,16 +161,12 @@ def ask_consent(number: int) -> bool:
     sessions = count(number, "session")
     remark(
         f"\nYour clients wrote {sessions} here. Where a skill of yours was opened or a file of "
-        "its folder was",
-        "used, in these and in every new one, this library can learn for which tasks search finds "
-        "that skill.",
+        "its folder was used, in these and in every new one, this library can learn for which "
+        "tasks search finds that skill.",
         f"It keeps the prompt that began the task: at most {MAX_TASK} characters, without "
         "secrets and code.",
-        (
-            "Nothing leaves this machine, and no agent is shown a prompt. `evolvable learn tasks` "
-            "lists, corrects and removes"
-        ),
-        "them.",
+        "Nothing leaves this machine, and no agent is shown a prompt. `evolvable learn tasks` "
+        "lists, corrects and removes them.",
     )
     try:
         # No is the default, because a person's own words would be stored.

@@ -133,6 +133,9 @@ def _uninstall_account(state: CommandContext, *, yes: bool, dry_run: bool) -> Ou
 
 
 def _show_lines(title: str, lines: list[str]) -> None:
+    """Show the lines below their title, nothing where there are none."""
+    if not lines:
+        return
     say(title)
     for line in lines:
         say(f"  {line}")

@@ -201,7 +201,7 @@ def confirm_replacement(name: str, current: str, replacement: str, *, yes: bool)
     )
     hint = "Choose another name, or answer yes (--yes)."
     confirm(
-        f"Replace {name}?",
+        f"Replace {name[0].lower()}{name[1:]}?",
         yes=yes,
         refused=f"{name} is as it was.",
         hint=hint,

@@ -257,7 +257,7 @@ def connect(
         raise InvalidArgument(
             f"{place.client.title} gets no hooks from `connect` for the scope {place.scope}.",
             "Leave --hooks out; Claude Code and Codex get theirs with the plugin (`evolvable "
-            "setup --plugin`).",
+            "setup --plugin CLIENT`).",
         )
     entry = place.client.merge_entry(current, start, frozenset({HOME, CONFIG})) | (
         dict(place.client.trusting) if trust else {}

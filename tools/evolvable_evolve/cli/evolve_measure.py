@@ -344,7 +344,8 @@ def plan_command(
 def show_plan(plan: RunPlan) -> None:
     """Show a plan."""
     sizes = ", ".join(f"{number} {split}" for split, number in plan.sizes.items())
-    say(f"{plan.name}: {sizes}. It could claim something of {plan.claim}.")
+    claim = "nothing" if plan.claim == "nothing" else f"something of {plan.claim}"
+    say(f"{plan.name}: {sizes}. It could claim {claim}.")
     warn(*plan.remarks)
     if plan.evaluations is not None:
         evaluations = describe_evaluations({"evaluations": plan.evaluations, "likely": plan.likely})

@@ -293,7 +293,7 @@ def _list_unused(
 PARTS = {
     "learned": ("What agents learned", "Agents changed nothing that still holds."),
     "helped": ("What helped", "No use with a good end was seen."),
-    "unused": ("What nobody used", "What was there before was opened."),
+    "unused": ("What nobody used", "No resource from before that time went unopened."),
     "taken_back": ("What was taken back", "Nothing was taken back."),
 }
 """Part of a digest -> its title, and what stands there when it is empty."""

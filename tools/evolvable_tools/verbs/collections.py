@@ -192,8 +192,10 @@ def find_collection(library: Library, name: str) -> SkillCollection:
     """Return one collection. Raise NotFound."""
     found = {collection.name: collection for collection in list_collections(library)}
     if name not in found:
-        names = ", ".join(found) or "none"
-        raise NotFound(f"There is no collection {name[:MAX_NAME]!r}.", f"There is: {names}.")
+        hint = f"There is: {', '.join(found)}."
+        if not found:
+            hint = "There is none; `evolvable client collection add NAME REF` makes one."
+        raise NotFound(f"There is no collection {name[:MAX_NAME]!r}.", hint)
     return found[name]
 
 
