@@ -344,8 +344,9 @@ class PageAccess:
             return any(open_session is session for open_session in self._sessions.values())
 
     async def holds(self, session: PageSession) -> bool:
-        """Return whether a session still holds; one of a provider is asked about there every
-        RECHECK_SECONDS.
+        """Return whether a session still holds.
+
+        One of a provider is asked about there every RECHECK_SECONDS.
         """
         now = self._clock()
         if session.ends <= now or not self.is_open(session):

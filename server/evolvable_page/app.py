@@ -208,8 +208,9 @@ class PageServer:
         self._server = _Server(config)
 
     def _open_sockets(self, kept_page: KeptPage | None, port: int) -> list[socket.socket]:
-        """Return the sockets of the page; those of a home that keeps its page are at its port and
-        no other.
+        """Return the sockets of the page.
+
+        Those of a home that keeps its page are at its port and no other.
         """
         if kept_page is None:
             return _listen(port)

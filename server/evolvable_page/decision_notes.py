@@ -32,8 +32,9 @@ def link_or_name(library: Library, ref: object) -> Node:
 
 
 def moved_resources(library: Library, operation: int) -> Node:
-    """Return links to the resources that an operation changed; an import may have changed
-    thousands.
+    """Return links to the resources that an operation changed.
+
+    An import may have changed thousands.
     """
     return moved_by_each(library, [operation])[operation]
 

@@ -120,8 +120,9 @@ def _draw_line(sign: str, body: str) -> Markup:
 
 
 def _mark_lines(lines: Sequence[DiffLine]) -> Iterator[tuple[str, str]]:
-    """Yield each line's sign and what is shown of it; runs of removed lines are paired with the
-    added ones behind.
+    """Yield each line's sign and what is shown of it.
+
+    Runs of removed lines are paired with the added ones behind.
     """
     at = 0
     while at < len(lines):

@@ -186,8 +186,9 @@ def _folders(site: Site) -> Node:
 
 
 def _held_files(site: Site) -> Node:
-    """Return the files whose text agents do not read, because a person has to decide on it; nothing
-    for none.
+    """Return the files whose text agents do not read, because a person has to decide on it.
+
+    Without such files, return nothing.
     """
     held_files = list_held_files(site.library)
     lines = [

@@ -32,8 +32,9 @@ def draw_lessons(site: Site, request: PageRequest) -> Node:
 
 
 def _lesson(site: Site, request: PageRequest, lesson: WaitingLesson) -> Node:
-    """Return one lesson with what decides it; only a link where the scan asks or the difference is
-    cut.
+    """Return one lesson with what decides it.
+
+    Only a link where the scan asks or the difference is cut.
     """
     proposal = verbs.show_proposal(site.library, lesson.proposal_id)
     link = h.h3[h.a(href=f"/inbox/{lesson.proposal_id}")[make_visible(lesson.text)]]

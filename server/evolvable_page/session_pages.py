@@ -34,8 +34,9 @@ MAX_TEXT = 1_200
 
 
 def read_sessions(site: Site) -> SessionPage | None:
-    """Return the sessions on this machine; they are read beside the page, which shows the last
-    reading.
+    """Return the sessions on this machine.
+
+    They are read beside the page, which shows the last reading.
     """
     folders = read_machine(site.services.config.project).transcripts
     taken, foreign = (

@@ -139,8 +139,9 @@ def read_ps_processes() -> dict[int, Process]:
 
 
 def parse_ps(text: str) -> dict[int, Process]:
-    """Return the processes of `ps -o pid= -o ppid= -o lstart= -o comm=`; a line of another form is
-    left out.
+    """Return the processes of `ps -o pid= -o ppid= -o lstart= -o comm=`.
+
+    A line of another form is left out.
     """
     found = dict[int, Process]()
     for line in text.splitlines():

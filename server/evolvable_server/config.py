@@ -413,8 +413,9 @@ def read_sign_in_secret() -> str | None:
 
 
 def process_session() -> str:
-    """Return a session for this process, used when its client names none; another process never has
-    the same.
+    """Return a session for this process, used when its client names none.
+
+    Another process never has the same.
     """
     # With the time, because the number of a process is used again.
     return f"process-{os.getpid()}-{time.time_ns():x}"

@@ -164,8 +164,9 @@ class EventSource:
         return lost
 
     def wait(self, seconds: float) -> set[str]:
-        """Return the paths that changed; none when the time is over, somebody called `wake`, or no
-        events come.
+        """Return the paths that changed.
+
+        None when the time is over, somebody called `wake`, or no events come.
         """
         if self._events is None:
             self._stop.wait(seconds)

@@ -47,8 +47,9 @@ _AT_ONCE, _AHEAD = 25, 80
 
 
 class IndexWorker:
-    """The process that keeps the index in sync while this one fills the library; none where that is
-    not worthwhile.
+    """The process that keeps the index in sync while this one fills the library.
+
+    None where that is not worthwhile.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes] | None") -> None:

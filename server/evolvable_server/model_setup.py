@@ -446,8 +446,9 @@ def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
 def lazy_review_settings(
     config: Config, until: contextlib.ExitStack
 ) -> Callable[[], "ReviewSettings"]:
-    """Return a function that makes the settings when it is first called; they are closed with
-    `until`.
+    """Return a function that makes the settings when it is first called.
+
+    They are closed with `until`.
     """
     # Guards `made`: of two first calls one makes the settings.
     turn, redaction = threading.Lock(), Redaction(config.home)

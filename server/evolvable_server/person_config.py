@@ -175,8 +175,9 @@ class PersonConfig:
         return self.parts[-1]
 
     def models_of_role(self, role: str) -> tuple[str, ...]:
-        """Return the models that answer in a role, in order; none where nobody is named, or the
-        role says NOBODY.
+        """Return the models that answer in a role, in order.
+
+        None where nobody is named, or the role says NOBODY.
         """
         return tuple(name for name in self.model_roles.get(role, ()) if name not in NOBODY)
 
@@ -193,8 +194,9 @@ class PersonConfig:
         )
 
     def followed_folders(self, home: Path) -> frozenset[str]:
-        """Return those of the trusted folders where the scan alone decides on what a pull brings;
-        none under a lock.
+        """Return those of the trusted folders where the scan alone decides on what a pull brings.
+
+        None under a lock.
         """
         return frozenset(
             str(entry.folder)

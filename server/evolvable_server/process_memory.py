@@ -95,8 +95,9 @@ def tuned_memory() -> Iterator[None]:
 
 
 def _forget_texts() -> None:
-    """Clear the larger caches of functions in our modules; none holds more than what it can find
-    again.
+    """Clear the larger caches of functions in our modules.
+
+    None holds more than what it can find again.
     """
     # Copies: other threads may import modules meanwhile.
     ours = (module for name, module in list(sys.modules.items()) if name.startswith("evolvable_"))
@@ -111,8 +112,9 @@ def _forget_texts() -> None:
 
 
 def _freeze() -> None:
-    """Keep what is there from the collector; what is garbage now goes first, as nothing would
-    remove it later.
+    """Keep what is there from the collector.
+
+    What is garbage now goes first, as nothing would remove it later.
     """
     gc.collect()
     gc.freeze()

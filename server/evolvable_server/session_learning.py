@@ -21,8 +21,9 @@ log = logging.getLogger(__name__)
 
 
 def count_sessions(config: Config) -> int:
-    """Return how many transcripts the clients of this person have written; none of them
-    is opened.
+    """Return how many transcripts the clients of this person have written.
+
+    None of them is opened.
     """
     return count_transcripts(transcript_places(config).folders)
 

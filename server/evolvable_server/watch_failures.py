@@ -110,8 +110,9 @@ def format_failures(failures: Iterable[WatchFailure]) -> str:
 
 
 def watch_failures(home: Path, folders: Iterable[Path]) -> list[WatchFailure]:
-    """Return what the server that owns the folders cannot watch; where none runs, what a server
-    could not watch now.
+    """Return what the server that owns the folders cannot watch.
+
+    Where no server runs, return what one could not watch now.
     """
     note = FolderOwner(home).owner_note()
     if note is None:

@@ -191,8 +191,9 @@ async def read_json(
 async def ask_json(
     client: httpx2.AsyncClient, method: str, url: str, **options: Any
 ) -> tuple[int, dict[str, Any]]:
-    """Return the status and the object that a URL answers with; an error of OAuth is an
-    object too.
+    """Return the status and the object that a URL answers with.
+
+    An error of OAuth is an object too.
     """
     body, headers = bytearray(), {"accept": "application/json", **options.pop("headers", {})}
     async with client.stream(method, url, headers=headers, **options) as answer:

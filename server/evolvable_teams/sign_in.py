@@ -293,8 +293,9 @@ _AGAIN = "Begin the sign-in again."
 
 
 def _single(query: str) -> dict[str, str]:
-    """Return the parameters of a query that stand in it once; one that is repeated could be read in
-    two ways.
+    """Return the parameters of a query that stand in it once.
+
+    One that is repeated could be read in two ways.
     """
     try:
         found = parse_qs(query, keep_blank_values=True, max_num_fields=20, errors="replace")

@@ -211,8 +211,9 @@ class Tokens:
         return found if found is not None and found.is_valid(self._clock()) else None
 
     def note_use(self, token: Token) -> None:
-        """Keep that a token was used now, at most once in USE_SECONDS; a home that cannot be
-        written is left alone.
+        """Keep that a token was used now, at most once in USE_SECONDS.
+
+        A home that cannot be written is left alone.
         """
         now = self._clock()
         last = [datetime.fromisoformat(token.last_used)] if token.last_used else []
@@ -230,8 +231,9 @@ class Tokens:
 
     @contextlib.contextmanager
     def _changing(self, patience: float = _PATIENCE) -> Iterator[list[Token]]:
-        """Yield the tokens to change; what is left of them is written when the block ends without
-        an error.
+        """Yield the tokens to change.
+
+        What is left of them is written when the block ends without an error.
         """
         try:
             # The lock is a file of its own: the file of tokens is replaced, and a lock on it would

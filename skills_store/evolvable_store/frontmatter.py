@@ -368,8 +368,9 @@ def _words(value: object) -> Iterator[str]:
 
 
 def _delegate(value: object) -> Delegate | None:
-    """Return the delegate of a ref or of a block with the key agent; an unknown word counts as the
-    default.
+    """Return the delegate of a ref or of a block with the key agent.
+
+    An unknown word counts as the default.
     """
     block = value if isinstance(value, dict) else {"agent": value}
     agent_value = block.get("agent")

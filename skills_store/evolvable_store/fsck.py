@@ -214,8 +214,9 @@ class _LibraryCheck:
             pass
 
     def _owners(self) -> Iterator[tuple[int, int]]:
-        """Yield the first and last change of every operation; report faults of the operations as
-        they are read.
+        """Yield the first and last change of every operation.
+
+        Report faults of the operations as they are read.
         """
         due = 1
         for first, last in self._batches(self._up_to_end(self._rows.operations_after), 0):
@@ -364,8 +365,9 @@ class _LibraryCheck:
     def _batches(
         self, read: Callable[[Any, int], list[Any]], after: Any, *, count: bool = True
     ) -> Iterator[Any]:
-        """Yield the rows that `read` returns in batches; each begins after the key, or the two
-        keys, of the last.
+        """Yield the rows that `read` returns in batches.
+
+        Each begins after the key, or the two keys, of the last.
         """
         while rows := read(after, _BATCH):
             yield from rows

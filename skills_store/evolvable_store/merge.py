@@ -104,8 +104,9 @@ def merge_text(base: str, ours: str, theirs: str) -> str | None:
 
 
 def _merge_lines(path: str, base: str, ours: str, theirs: str) -> tuple[str, list[Overlap]]:
-    """Return the merged text and its overlaps; where both sides overlap it has the lines of
-    `theirs`.
+    """Return the merged text and its overlaps.
+
+    Where both sides overlap it has the lines of `theirs`.
     """
     lines = _lines(base)
     merged, overlaps = list[str](), list[Overlap]()
@@ -264,8 +265,9 @@ def _lines(text: str) -> list[str]:
 
 
 def _hunks(base: list[str], side: list[str]) -> list[_Hunk]:
-    """Return the hunks of `side`, in order; between two of them there is at least one
-    common line.
+    """Return the hunks of `side`, in order.
+
+    Between two of them there is at least one common line.
     """
     # Equal ends are cut off first: most changes touch few lines, and the matcher then sees those
     # alone.

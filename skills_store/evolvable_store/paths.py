@@ -492,8 +492,9 @@ def _restrict(path: Path, mode: int) -> None:
 
 
 def _make(home: Path) -> None:
-    """Make a home that only this account can reach, whatever the umask; folders above it that
-    others can only read.
+    """Make a home that only this account can reach, whatever the umask.
+
+    Missing folders above it are made so that others can only read them.
     """
     try:
         # One by one from the top: mkdir(parents=True) would ignore the mode for the folders above.

@@ -132,8 +132,9 @@ def written_key(name: str, *texts: bytes) -> str:
 
 
 def with_powers(data: bytes, source: bytes, names: Collection[str]) -> bytes:
-    """Return a main file with these powers replaced by those of `source`; a power that `source`
-    lacks is removed.
+    """Return a main file with these powers replaced by those of `source`.
+
+    A power that `source` lacks is removed.
     """
     if not names:
         return data

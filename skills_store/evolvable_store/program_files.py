@@ -139,8 +139,9 @@ running: ProgramFiles | None = None
 
 
 def guard_imports() -> None:
-    """Refuse from now on to load parts of a program that replaced this one; a thread that meets it
-    says a sentence.
+    """Refuse from now on to load parts of a program that replaced this one.
+
+    A thread that meets it says a sentence.
     """
     # Once a process, and first in the path: a finder before it would load the new module.
     global running

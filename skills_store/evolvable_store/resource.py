@@ -147,8 +147,9 @@ def _cut(name: str, characters: int, size: int) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Return the runs of letters, digits and marks in a text; a mark belongs to the letter before
-    it.
+    """Return the runs of letters, digits and marks in a text.
+
+    A mark belongs to the letter before it.
     """
     if text.isascii():
         return re.findall("[a-z0-9]+", text)

@@ -188,8 +188,9 @@ class QueuedSession:
 
 
 def waiting_sessions(home: "str | os.PathLike[str]") -> list[QueuedSession]:
-    """Return the entries that no process has taken, the oldest first; none that is broken or cannot
-    be read.
+    """Return the entries that no process has taken, the oldest first.
+
+    None that is broken or cannot be read.
     """
     found: list[QueuedSession] = []
     for path in _by_age(_folder(home, "queue"), ".json"):

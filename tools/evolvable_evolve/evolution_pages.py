@@ -219,8 +219,9 @@ class EvolutionPages:
         ]
 
     def _heat(self, facts: "RunFacts") -> Node:
-        """Return the mean of each candidate by category; the number is in each cell, the shade only
-        helps.
+        """Return the mean of each candidate by category.
+
+        The number is in each cell, the shade only helps.
         """
         names = [
             candidate.name

@@ -87,8 +87,9 @@ def parse_policies(text: str) -> dict[Kind, ApprovalPolicy]:
 def stricter_policies(
     floor: Mapping[Kind, ApprovalPolicy], requested: Mapping[Kind, ApprovalPolicy]
 ) -> dict[Kind, ApprovalPolicy]:
-    """Return of each kind the stricter of two policies; where the floor says nothing, a person is
-    asked.
+    """Return of each kind the stricter of two policies.
+
+    Where the floor says nothing, a person is asked.
     """
     # From the least strict policy to the strictest.
     order = (ApprovalPolicy.AUTO, ApprovalPolicy.ASK, ApprovalPolicy.OFF)

@@ -219,8 +219,9 @@ def _judge_authors(
 
 
 def vouchers(library: JudgedLibrary, resources: Iterable[int]) -> list[Attestation]:
-    """Return the decisions of a person to trust contents; where approvals are locked, the signed
-    ones.
+    """Return the decisions of a person to trust contents.
+
+    Where approvals are locked, the signed ones.
     """
     found = library.store.backend.authorship.attestations_of(resources)
     return (

@@ -277,8 +277,9 @@ def missing_skills(
 
 
 def agent_skills(fields: Mapping[str, object]) -> list[str]:
-    """Return the skills that an agent is started with, as its `skills` names them; those of plugins
-    are left out.
+    """Return the skills that an agent is started with, as its `skills` names them.
+
+    Those of plugins are left out.
     """
     value = fields.get("skills")
     texts: Iterable[object] = (

@@ -215,8 +215,9 @@ def given_fields(**fields: str) -> Answer:
 
 
 def first_fitting(numbers: Sequence[int], fits: Callable[[int], bool]) -> int:
-    """Return the first of falling numbers that fits, the last when none does; those after one that
-    fits do, too.
+    """Return the first of falling numbers that fits, the last when none does.
+
+    Those after one that fits do, too.
     """
     # Most answers fit at once, which saves the search.
     if not numbers or fits(numbers[0]):

@@ -320,8 +320,9 @@ class Library:
         )
 
     def take_in(self, resources: Iterable[Ref | Head]) -> bool:
-        """Import the person's saves in the folders of these resources; return whether any of them
-        may have changed.
+        """Import the person's saves in the folders of these resources.
+
+        Return whether any of them may have changed.
         """
         return self.working_copies.take_in(resources)
 

@@ -28,8 +28,9 @@ def leave_for_status(home: Path, resources: Iterable[int]) -> None:
 
 
 def note_pairs(home: Path, resource: int, pairs: FoundPairs) -> None:
-    """Keep which near duplicates a resource has, for the next `evolvable status`; none replaces
-    earlier ones.
+    """Keep which near duplicates a resource has, for the next `evolvable status`.
+
+    None replaces earlier ones.
     """
     _append(home, [{"resource": resource, "pairs": pairs}])
 

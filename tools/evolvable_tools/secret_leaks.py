@@ -66,8 +66,9 @@ def env_id(sha256: str) -> str:
 
 
 def is_env_file(path: str) -> bool:
-    """Return whether a file of this name holds settings that are not for others; examples of one do
-    not.
+    """Return whether a file of this name holds settings that are not for others.
+
+    A file of examples, such as .env.example, holds none.
     """
     return _ENV.search(path) is not None
 

@@ -74,8 +74,9 @@ class ServedTexts:
                 self._bytes += _size(served_files)
 
     def files_of(self, reader: str | None, ref: str) -> dict[str, ServedFile]:
-        """Return the files that a client has of a resource, by path; at '' the version whose list
-        of files it has.
+        """Return the files that a client has of a resource, by path.
+
+        At '' the version whose list of files it has.
         """
         if reader is None:
             return {}

@@ -108,8 +108,9 @@ class AnswerMarks:
         return self._between(bound_text(text, trusted=False)) if self.on and text else text
 
     def line(self, text: str) -> str:
-        """Return a text that is not trusted as one bounded line between short marks; markup stays,
-        as evidence.
+        """Return a text that is not trusted as one bounded line between short marks.
+
+        Markup stays, as evidence.
         """
         return self._between(bound_text(" ".join(text.split()))) if self.on and text else text
 
@@ -125,8 +126,9 @@ class AnswerMarks:
 
 
 def split_marks(text: str) -> tuple[str, str, str]:
-    """Return the short mark before a text, the text, and the mark after it; without marks both are
-    ''.
+    """Return the short mark before a text, the text, and the mark after it.
+
+    Without marks both are ''.
     """
     marked = _MARKED.fullmatch(text)
     if marked is None:

@@ -318,8 +318,9 @@ def check_clients(machine: Machine, config: Config, task: str = "") -> ClientsHe
 
 
 def client_entries(machine: Machine, problems: list[HealthProblem]) -> Iterator[ClientEntry]:
-    """Yield the entries of ours in all clients; what is wrong with their files goes to
-    `problems`.
+    """Yield the entries of ours in all clients.
+
+    What is wrong with their files goes to `problems`.
     """
     for client in all_clients().values():
         seen = set[Path]()  # in the home folder, the file of the project is that of the user

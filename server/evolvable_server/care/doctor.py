@@ -154,8 +154,9 @@ def permission_problems(home: Path) -> Iterator[HealthProblem]:
 
 
 def check_embedder(config: Config) -> tuple[list[HealthProblem], list[str]]:
-    """Return what is wrong with the embedder that is set, and what is good to know of it; no model
-    is loaded.
+    """Return what is wrong with the embedder that is set, and what is good to know of it.
+
+    No model is loaded.
     """
     spec = installed_spec() if config.embedder == "auto" else config.embedder
     if spec is None or spec == "off":
@@ -445,8 +446,9 @@ def _open_library(config: Config) -> AbstractContextManager[Library]:
 
 
 def _check_decisions(health: Health, config: Config, machine: Machine, library: Library) -> None:
-    """Add what is to be said of memories, staged entries and decisions; where one check fails the
-    others count.
+    """Add what is to be said of memories, staged entries and decisions.
+
+    Where one check fails the others count.
     """
     with suppress(EvolvableError):
         copies = copy_statuses(config.home, machine, memory_text(library))

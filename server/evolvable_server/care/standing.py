@@ -120,8 +120,9 @@ def _client_line(client: FoundClient) -> StandingLine:
 def _list_lines(
     library: Library, config: Config, clients: Sequence[FoundClient]
 ) -> Iterator[StandingLine]:
-    """Yield a line on each list in which a client leaves out descriptions; none where it leaves out
-    none.
+    """Yield a line on each list in which a client leaves out descriptions.
+
+    None where it leaves out none.
     """
     machine = read_machine(config.project)
     if crowded := crowded_list(library, machine):

@@ -72,8 +72,9 @@ class LazyGroup(click.Group):
         return list(dict.fromkeys(word.partition(" ")[0] for word in words))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command or group of this name; the names of the MCP tools, aliases and old
-        names do as well.
+        """Return the command or group of this name.
+
+        The names of the MCP tools, aliases and old names do as well.
         """
         name, _, action = resolve_name(cmd_name).partition(" ")
         # `backup` is a command and a group at once, see BackupGroup.
@@ -142,8 +143,9 @@ def _report_abort(state: CommandContext, abort: click.Abort) -> int:
 
 
 def _stdout_works() -> bool:
-    """Return whether stdout takes what is written; if not, what is left for it is dropped when the
-    process ends.
+    """Return whether stdout takes what is written.
+
+    If not, what is left for it is dropped when the process ends.
     """
     try:
         sys.stdout.flush()

@@ -275,8 +275,9 @@ def edit_command(state: CommandContext, ref: Ref, path: str | None, reason: str)
 def _edit_and_save(
     state: CommandContext, ref: Ref, reason: str, start: EditedText, *, create: bool
 ) -> Updated:
-    """Open the editor, and make a version of what the person saves; the library is not open
-    meanwhile.
+    """Open the editor, and make a version of what the person saves.
+
+    The library is not open meanwhile.
     """
 
     def save(edited: EditedText) -> Updated:

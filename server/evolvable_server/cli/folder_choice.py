@@ -54,8 +54,9 @@ class FolderChoice:
 
 
 def check_links(paths: Sequence[Path], folders: Sequence[ClientFolder], *, is_named: bool) -> None:
-    """Refuse a folder to which a link of a repository leads from inside; say so of one that nobody
-    named.
+    """Refuse a folder to which a link of a repository leads from inside.
+
+    Say so of one that nobody named.
     """
     own = {folder.path for folder in folders if folder.project is None}
     for path in paths:
@@ -134,8 +135,9 @@ class FolderChooser:
         return FolderChoice(path, scope, kind, place if scope != USER_SCOPE else None)
 
     def _plugin_scope(self, plugin: PluginPlace) -> str:
-        """Return the scope of a plugin; another one that this command chose has none of the same
-        name.
+        """Return the scope of a plugin.
+
+        Another one that this command chose has none of the same name.
         """
         scope = plugin_scope(plugin, self._watched, self._plugins)
         self._plugins[scope] = plugin.plugin
@@ -222,8 +224,9 @@ def check_work_tree(real: Path, watched: Sequence[WatchedFolder]) -> None:
 
 
 def settle_projects(store: Store, choices: Sequence[FolderChoice]) -> None:
-    """Note the projects of these folders; one that the person gives another scope takes what it
-    holds along.
+    """Note the projects of these folders.
+
+    One that the person gives another scope takes what it holds along.
     """
     for place, scope in {
         choice.project: choice.scope for choice in choices if choice.project is not None

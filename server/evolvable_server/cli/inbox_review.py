@@ -197,8 +197,9 @@ class InboxReview:
         return proposal
 
     def _state(self, identity: int) -> WaitingProposal | None:
-        """Return a proposal as it is now; tell the person when it waits no longer, and
-        return None.
+        """Return a proposal as it is now.
+
+        Tell the person when it waits no longer, and return None.
         """
         try:
             found = verbs.show_proposal(self._library, identity)
@@ -370,8 +371,9 @@ class InboxReview:
 
     @contextlib.contextmanager
     def _defer_interrupts(self) -> Iterator[None]:
-        """Let an interrupt wait until the body has ended; the passphrase is asked for before it
-        begins.
+        """Let an interrupt wait until the body has ended.
+
+        The passphrase is asked for before it begins.
         """
         if self._caller.signer is not None:
             self._caller.signer.unlock()
@@ -416,8 +418,9 @@ def can_ask() -> bool:
 
 
 def review_inbox(library: Library, caller: Caller, is_wanted: Callable[[Proposal], bool]) -> None:
-    """Ask the person about the proposals that wait; write the decisions at the end, also after an
-    interrupt.
+    """Ask the person about the proposals that wait.
+
+    Write the decisions at the end, also after an interrupt.
     """
     review = InboxReview(library, caller, is_wanted)
     if line := verbs.lessons_line(verbs.waiting_lessons(library)):

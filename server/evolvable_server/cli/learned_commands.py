@@ -144,8 +144,9 @@ def _is_read_by_person() -> bool:
 
 
 def offer_past_sessions(config: Config) -> bool:
-    """Return whether the library learns from the sessions of the clients; ask a person who was not
-    asked before.
+    """Return whether the library learns from the sessions of the clients.
+
+    Ask a person who was not asked before.
     """
     answer = consent(config.home)
     if answer is None and is_person() and (number := count_sessions(config)):
@@ -155,8 +156,9 @@ def offer_past_sessions(config: Config) -> bool:
 
 
 def ask_consent(number: int) -> bool:
-    """Say what would be kept of so many sessions, ask, and return the answer; nobody
-    there is a no.
+    """Say what would be kept of so many sessions, ask, and return the answer.
+
+    Nobody there is a no.
     """
     sessions = count(number, "session")
     remark(

@@ -39,8 +39,9 @@ class RefType(click.ParamType[Ref]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the refs that begin so, with or without their kind; none when there is
-        no library.
+        """Return the refs that begin so, with or without their kind.
+
+        None when there is no library.
         """
         # A completion that fails offers nothing; an error would end up in the prompt.
         with (

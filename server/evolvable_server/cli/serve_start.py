@@ -23,8 +23,9 @@ names them.
 
 
 def person_types() -> bool:
-    """Return whether stdin is a terminal; a client may have started this process
-    without any stdin.
+    """Return whether stdin is a terminal.
+
+    A client may have started this process without any stdin.
     """
     return sys.stdin is not None and sys.stdin.isatty()
 

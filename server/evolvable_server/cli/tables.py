@@ -65,8 +65,9 @@ class FittedTable:
 
 
 def cell_len(text: str) -> int:
-    """Return how many cells of a terminal a text takes; characters that a terminal does not show
-    take none.
+    """Return how many cells of a terminal a text takes.
+
+    Characters that a terminal does not show take none.
     """
     if _NARROW.fullmatch(text):
         return len(text)

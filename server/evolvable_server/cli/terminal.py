@@ -324,8 +324,9 @@ def show_table(
 def _without_empty_columns(
     columns: Sequence[str], rows: Sequence[Row]
 ) -> tuple[Sequence[str], Sequence[Row]]:
-    """Return a table without the columns in which no row has anything but zeros; the first one
-    stays.
+    """Return a table without the columns in which no row has anything but zeros.
+
+    The first one stays.
     """
     empty = ("", "-", "0")
     # The first column names the row.
@@ -463,8 +464,9 @@ class _Page(io.StringIO):
 
 @contextlib.contextmanager
 def page_output() -> Iterator[None]:
-    """Show what the body writes to stdout in $PAGER where it is longer than the screen; elsewhere
-    write it through.
+    """Show what the body writes to stdout in $PAGER where it is longer than the screen.
+
+    Elsewhere write it through.
     """
     # Inside another page, which decides for both.
     if isinstance(sys.stdout, _Page) or not _is_terminal(sys.stdout):

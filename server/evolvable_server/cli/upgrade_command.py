@@ -68,8 +68,9 @@ def upgrade_command(
 
 
 def _copy_library(state: CommandContext, home: Path) -> Path | None:
-    """Copy the library beside itself; return the folder, None where there is none, or it lies in a
-    database.
+    """Copy the library beside itself.
+
+    Return the folder, None where there is none, or it lies in a database.
     """
     if not (home / LIBRARY_FILE).is_file():
         remark("There is no library in a folder of this account, so none is copied.")

@@ -94,8 +94,9 @@ def _with(
 
 
 def _append_table(text: str, document: Any, outer: str, name: str, value: dict[str, Any]) -> str:
-    """Return the text with a new table at its end; inside, when the tables are written
-    on one line.
+    """Return the text with a new table at its end.
+
+    Where the tables are written on one line, it is added inside that line.
     """
     import tomlkit
     from tomlkit.items import InlineTable

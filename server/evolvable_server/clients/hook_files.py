@@ -222,8 +222,9 @@ def _own_file(form: HookForm, command: HookCommand, client: str) -> str:
 def _with_items(
     found: config_files.Configuration, form: HookForm, command: HookCommand, client: str
 ) -> str:
-    """Return the text of settings with one item of ours in the list of each event; older ones of
-    ours are replaced.
+    """Return the text of settings with one item of ours in the list of each event.
+
+    Older ones of ours are replaced.
     """
     items = {event: _item(form, command.shell(event, client)) for event in form.events}
     hooks = found.values.get("hooks")

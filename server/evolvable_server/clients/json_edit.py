@@ -404,8 +404,9 @@ def _add_part(
 
 
 def _fill_empty(text: str, document: JsoncDocument, node: JsonNode, line: str) -> str:
-    """Return the text with a first member in an empty object or list; what stands in it are
-    comments at most.
+    """Return the text with a first member in an empty object or list.
+
+    What stands in it are comments at most.
     """
     inside = text[node.start + 1 : node.end - 1].rstrip()
     newline, outer = _newline(text), _indent_at(text, node.start)

@@ -147,8 +147,9 @@ def cut_lists(library: Library, machine: Machine) -> list[CutList]:
 
 
 def _disabled_in(settings: Path) -> set[str]:
-    """Return the names of the skills that settings switch off; what cannot be read switches off
-    none.
+    """Return the names of the skills that settings switch off.
+
+    What cannot be read switches off none.
     """
     with suppress(EvolvableError):
         return _disabled_skills(config_files.read_configuration(settings))

@@ -74,8 +74,9 @@ def _entry(form: str, name: str, start: Start) -> str:
 
 
 def _yaml(name: str, start: Start) -> str:
-    """Return the entry as YAML; a value of JSON is one of YAML too, and needs no rules
-    for quotes.
+    """Return the entry as YAML.
+
+    A value of JSON is one of YAML too, and needs no rules for quotes.
     """
     values = {"name": name, "type": "stdio", **start.entry()}
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]

@@ -257,8 +257,9 @@ class ClientLogFile:
 
 
 def _is_of_channel(ctx: "ServerRequestContext[Any, Any]") -> bool:
-    """Return whether a request is answered with what hosts see; another URI names a version, or no
-    skill.
+    """Return whether a request is answered with what hosts see.
+
+    Another URI names a version, or no skill.
     """
     uri = str((ctx.params or {}).get("uri") or _SKILL)
     return uri.startswith(_SKILL) and not uri.startswith(_OF_A_VERSION)

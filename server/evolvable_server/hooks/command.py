@@ -52,8 +52,9 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> str:
-    """Return what the client shall read, '' for nothing; queues or notes what the event
-    asks for.
+    """Return what the client shall read, '' for nothing.
+
+    Queues or notes what the event asks for.
     """
     if not hooks_on(os.environ):
         return ""
@@ -87,8 +88,9 @@ def run(arguments: Sequence[str]) -> str:
 
 
 def _is_plain(home: str) -> bool:
-    """Return whether a home is this account's and in no work tree; any other one is looked at with
-    more imports.
+    """Return whether a home is this account's and in no work tree.
+
+    Any other one is looked at with more imports.
     """
     folder = os.path.realpath(home)
     with suppress(OSError):

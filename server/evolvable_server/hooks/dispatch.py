@@ -321,8 +321,9 @@ class HookDispatcher:
         return news if news and self._offered.claim(caller.session, NEWS, "") else ""
 
     def _record_waiting(self) -> None:
-        """Record the uses of tools that the library refused at first; what it refuses again waits
-        on.
+        """Record the uses of tools that the library refused at first.
+
+        Those that it refuses again go on waiting.
         """
         for waiting in waiting_events(self._config.home):
             event = parse_event({**waiting.payload, "hook_event_name": USED_TOOL})

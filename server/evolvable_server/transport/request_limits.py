@@ -53,8 +53,9 @@ class FairShares:
         self._freed: anyio.Event | None = None
 
     def hold(self, bearer: str | None) -> "Hold":
-        """Return what a request of this bearer holds, at first nothing; all of it is free again
-        after its `with`.
+        """Return what a request of this bearer holds, at first nothing.
+
+        All of it is free again after its `with`.
         """
         return Hold(self, bearer)
 
@@ -158,8 +159,9 @@ class Drain:
         self._ending.set()
 
     async def wait_until_idle(self, grace: float) -> bool:
-        """Return whether all that was in flight ended within `grace` seconds; at once when nothing
-        was.
+        """Return whether all that was in flight ended within `grace` seconds.
+
+        Return at once when nothing was in flight.
         """
         with anyio.move_on_after(grace):
             while self._in_flight:

@@ -214,8 +214,9 @@ class _Loopback:
         self._http.server_close()
 
     def read(self, path: str) -> bool:
-        """Keep the answer of our own login; every other request, of any program of this machine,
-        changes nothing.
+        """Keep the answer of our own login.
+
+        Every other request, of any program of this machine, changes nothing.
         """
         parts = urlsplit(path)
         found = (

@@ -81,8 +81,9 @@ SPARE_DESCRIPTORS = 200
 
 
 def connection_limit() -> int:
-    """Return how many connections there may be; raise the process's limit of descriptors where that
-    is allowed.
+    """Return how many connections there may be.
+
+    Raise the process's limit of descriptors where that is allowed.
     """
     if resource is None:
         return MAX_CONNECTIONS
@@ -254,8 +255,9 @@ class TimedConnection(H11Protocol):
         self.transport.close()
 
     def _has_room(self) -> bool:
-        """Return whether this connection can stay; close the one that is idle longest when that is
-        needed for it.
+        """Return whether this connection can stay.
+
+        Close the one that is idle longest when that is needed for it.
         """
         if len(self.connections) <= self.limit:
             return True
@@ -310,8 +312,9 @@ class TimedConnection(H11Protocol):
         self._timer, self._timed = None, None
 
     def _late(self) -> None:
-        """Close the connection; say so where no answer has begun, and nothing at all to one that
-        sent nothing.
+        """Close the connection.
+
+        Say so where no answer has begun, and nothing at all to one that sent nothing.
         """
         self._timer, self._timed = None, None
         silent = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]

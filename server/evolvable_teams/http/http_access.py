@@ -132,8 +132,9 @@ class OAuthVerifier:
 
 
 async def _introspect(oauth: OAuth, token: str) -> dict[str, Any] | None:
-    """Ask the authorization server about a token (RFC 7662); it can end one at any moment, so
-    nothing is kept.
+    """Ask the authorization server about a token (RFC 7662).
+
+    It can end one at any moment, so nothing is kept.
     """
     assert oauth.introspection is not None
     auth = (oauth.client, oauth.secret or "") if oauth.client else None

@@ -99,8 +99,9 @@ class Verifier:
         self._checked: OrderedDict[str, float] = OrderedDict()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return what a secret is good for, None when it is for nothing; a broken file lets nobody
-        in.
+        """Return what a secret is good for, None when it is for nothing.
+
+        A broken file lets nobody in.
         """
         if not token.startswith(PREFIX):
             return await self._other.verify_token(token) if self._other is not None else None

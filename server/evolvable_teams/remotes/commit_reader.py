@@ -296,8 +296,9 @@ class CommitReader:
         return unpack(self._spool.read(length), codec)
 
     def files(self, content: TreeContent) -> Files:
-        """Return the files of a content that was read; the notice in place of what was purged
-        elsewhere.
+        """Return the files of a content that was read.
+
+        A notice stands in place of each file that was purged elsewhere.
         """
         return {
             path: File(self._bytes_or_notice(entry.sha256), entry.mode)

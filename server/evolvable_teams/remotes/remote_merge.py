@@ -318,8 +318,9 @@ class PullTransaction:
         return self._reader.read_packed(sha256)
 
     def _merge_commit(self) -> str:
-        """Write the commit that joins both histories, and return its id; the remote's where nothing
-        is to join.
+        """Write the commit that joins both histories, and return its id.
+
+        Return the remote's commit where there is nothing to join.
         """
         repository, tip = self._mirror.repository, self._mirror.state.tip
         merged = [resource for resource in self._planned if resource.arrival is Arrival.MERGED]

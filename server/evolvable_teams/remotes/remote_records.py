@@ -86,8 +86,9 @@ class LookRecords(Protocol):
         ...
 
     def add(self, home: Path, lines: bytes) -> object:
-        """Add the lines of another library to those of the library in `home`; they can only raise a
-        look.
+        """Add the lines of another library to those of the library in `home`.
+
+        They can only raise a look.
         """
         ...
 

@@ -95,8 +95,9 @@ class _JsonReader:
         return character
 
     def items(self, opening: str, closing: str) -> Iterator[None]:
-        """Yield before each item between two brackets; the caller takes it, and this the commas and
-        brackets.
+        """Yield before each item between two brackets.
+
+        The caller takes it, and this the commas and brackets.
         """
         self.expect(opening)
         if self.skip() == closing:

@@ -86,8 +86,9 @@ class ImportCandidate:
     left_out: tuple[str, ...] = ()
 
     def resource(self, kind: Kind) -> str:
-        """Return the name of the resource that it becomes, as that of a watched folder; empty where
-        nothing is left.
+        """Return the name of the resource that it becomes, as that of a watched folder.
+
+        Empty where nothing is left.
         """
         return self.name if kind is Kind.MEMORY else slugify(self.name)
 
@@ -239,8 +240,9 @@ class _HistoryCheck:
     names: dict[str, str] = field(default_factory=dict)
 
     def step(self, change: StagedChange) -> Iterator[str]:
-        """Yield what is wrong with the change; after a sound one, the state is the one
-        behind it.
+        """Yield what is wrong with the change.
+
+        After a sound one, the state is the one behind it.
         """
         intent, state = self.staging.intent(change.operation), self.state
         if intent is None:
@@ -282,8 +284,9 @@ class _HistoryCheck:
                 self._advance(change, manifest, number)
 
     def _content(self, manifest: Manifest) -> Iterator[str]:
-        """Yield what is wrong with the files of a version; read them only when they are
-        all there.
+        """Yield what is wrong with the files of a version.
+
+        Read them only when they are all there.
         """
         found = False
         for path, entry in manifest.items():

@@ -123,8 +123,9 @@ _SCRIPTS = (
 
 
 def _stem_by_script(word: str) -> str:
-    """Return the stem of a word that is not in ASCII; words of the Latin script have
-    English stems.
+    """Return the stem of a word that is not in ASCII.
+
+    Words of the Latin script have English stems.
     """
     name = next((name for first, last, name in _SCRIPTS if first <= word[0] <= last), None)
     # By the first letter: words of mixed scripts are rare, and the stem is the same on both sides

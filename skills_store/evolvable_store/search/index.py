@@ -116,8 +116,9 @@ class Index:
         return offered
 
     def _visible(self, kind: Kind | None, scopes: Sequence[str] | None) -> VisibilityFilter:
-        """Return which entries may be seen; one that is not trusted hides none of its name further
-        away.
+        """Return which entries may be seen.
+
+        One that is not trusted hides none of its name further away.
         """
         # With a single scope nothing is hidden, so nobody's trust matters.
         if scopes is None or len(scopes) < 2:
@@ -221,8 +222,9 @@ class Index:
         self._cache.forget()
 
     def find_faults(self) -> list[Fault]:
-        """Return the faults of the index after it has caught up; none unless its file
-        is damaged.
+        """Return the faults of the index after it has caught up.
+
+        None unless its file is damaged.
         """
         try:
             for _ in range(_TRIES):

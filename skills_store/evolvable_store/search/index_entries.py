@@ -157,8 +157,9 @@ class EntryText:
 
     @classmethod
     def of(cls, name: str, document: frontmatter.Document) -> "EntryText":
-        """Return the texts of a document; a resource whose head has another name goes by both
-        names.
+        """Return the texts of a document.
+
+        A resource whose head has another name goes by both names.
         """
         summary = frontmatter.summarize(document)
         return cls(
@@ -260,8 +261,9 @@ def _key(phrase_terms: Sequence[str]) -> tuple[str, int, str]:
 
 
 def delete_entry(db: Connection, id_: int) -> int | None:
-    """Remove an entry and its phrases; return the number of its document, None when there is no
-    entry.
+    """Remove an entry and its phrases.
+
+    Return the number of its document, None when there is no entry.
     """
     row = db.execute("DELETE FROM entry WHERE id = ? RETURNING document", (id_,)).fetchone()
     if row:

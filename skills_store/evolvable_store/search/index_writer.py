@@ -269,8 +269,9 @@ class IndexWriter:
             index_entries.insert_entry(db, head, text, postings.add_document(db, head.id, weights))
 
     def _changed_heads(self, db: Connection, changes: list[Change]) -> Iterator[tuple[Head, bool]]:
-        """Yield the heads to index again, and whether each was indexed before; update the others
-        here.
+        """Yield the heads to index again, and whether each was indexed before.
+
+        Update the others here.
         """
         query = "SELECT version, tree, scope, name FROM entry WHERE id = ?"
         moved = self._store.backend.changed_heads(
@@ -296,8 +297,9 @@ class IndexWriter:
                     yield head, row is not None
 
     def _read(self, heads: Sequence[Head], learned: LearnedTexts) -> Iterator[SourceText]:
-        """Yield the texts of these heads; one whose manifest is damaged has its name alone, and
-        fsck reports it.
+        """Yield the texts of these heads.
+
+        One whose manifest is damaged has its name alone, and fsck reports it.
         """
         # Manifests first, then one query for all main files.
         files: dict[int, tuple[str, list[str]]] = {}

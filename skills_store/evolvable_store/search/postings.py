@@ -123,8 +123,9 @@ _Terms = list[tuple[int, list[str], bytes]]  # by field: its number, its terms, 
 
 
 def add_document(db: Connection, resource: int, weights: bytes) -> int:
-    """Add a document for a resource, its weights packed; return its number, which is higher than
-    any before.
+    """Add a document for a resource, its weights packed.
+
+    Return its number, which is higher than any before.
     """
     cursor = db.execute(
         "INSERT INTO document (resource, settled, terms) VALUES (?, 0, ?)", (resource, weights)

@@ -251,8 +251,9 @@ def is_not_english(text: str, words: Sequence[str], function_words: Iterable[str
 
 
 class _Languages(dict[str, tuple[str, ...]]):
-    """The languages whose glossary knows a word, for those that were asked for; none for a word of
-    English.
+    """The languages whose glossary knows a word, for those that were asked for.
+
+    None for a word of English.
     """
 
     def __missing__(self, word: str) -> tuple[str, ...]:

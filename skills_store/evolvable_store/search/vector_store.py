@@ -100,8 +100,9 @@ _HAS = "EXISTS (SELECT 1 FROM vector v WHERE v.model = ? AND v.hash = s.hash)"
 
 
 class TextRole(StrEnum):
-    """The role of a text of a resource, the most useful first; a resource has at most one text of
-    each role.
+    """The role of a text of a resource, the most useful first.
+
+    A resource has at most one text of each role.
     """
 
     WHOLE = "whole"

@@ -124,8 +124,9 @@ class Attestations(SqliteRepository):
             ]
 
     def attribute(self, versions: Iterable[tuple[int, int]], at: str, identity: Identity) -> None:
-        """Record the makers of these versions (resource, version), learned afterwards; the first
-        record stays.
+        """Record the makers of these versions (resource, version), learned afterwards.
+
+        The first record stays.
         """
         rows = [
             (resource, version, identity.principal, identity.via, at)
@@ -201,8 +202,9 @@ class Signatures(SqliteRepository):
         self._key, self._verify = key, verify
 
     def add_baseline(self, sign: Sign) -> Baseline:
-        """Sign that every decision made so far counts, and keep it; an older baseline under this
-        key is replaced.
+        """Sign that every decision made so far counts, and keep it.
+
+        An older baseline under this key is replaced.
         """
         with self._backend.writing() as db:
             newest = int(db.execute("SELECT coalesce(max(id), 0) FROM operation").fetchone()[0])

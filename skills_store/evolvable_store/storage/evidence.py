@@ -262,8 +262,9 @@ class EvidenceLog(SqliteRepository):
             add_client_session(db, use.session, use.connection, use.at)
 
     def add_first_use(self, use: Use) -> bool:
-        """Store a use unless its session has one of that resource already; return whether it was
-        stored.
+        """Store a use unless its session has one of that resource already.
+
+        Return whether it was stored.
         """
         with self._backend.writing() as db:
             added = db.execute(

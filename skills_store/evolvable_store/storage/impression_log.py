@@ -95,8 +95,9 @@ class ImpressionLog:
         self._add(_Rows(rows, []))
 
     def note_session(self, session: str, connection: str, at: str) -> None:
-        """Queue a note that the server saw a session over this connection; each pair is written
-        once.
+        """Queue a note that the server saw a session over this connection.
+
+        Each pair is written once.
         """
         if self._backend.read_only or (session, connection) in self._noted_sessions:
             return

@@ -212,8 +212,9 @@ class LearnedTasks(SqliteRepository):
         return new
 
     def replace_transcript(self, session: str, tasks: Sequence[LearnedTask]) -> int:
-        """Store the tasks of a session's prompts in place of earlier ones; return how
-        many are new.
+        """Store the tasks of a session's prompts in place of earlier ones.
+
+        Return how many are new.
         """
         with self._backend.writing() as db:
             return replace_tasks(db, session, tasks, TaskSource.TRANSCRIPT)

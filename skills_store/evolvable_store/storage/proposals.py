@@ -356,8 +356,9 @@ class Reviews(SqliteRepository):
         return self._all(_as_review, f"{_REVIEW} ORDER BY at DESC LIMIT ?", limit)
 
     def begin(self, review: Review, episodes: Iterable[Episode]) -> Review:
-        """Store a review with the episodes of its session, once; return the stored review, in
-        whatever state it is.
+        """Store a review with the episodes of its session, once.
+
+        Return the stored review, in whatever state it is.
         """
         episode_rows = [astuple(episode)[:-1] for episode in episodes]
         with self._backend.writing() as db:
@@ -423,8 +424,9 @@ class Reviews(SqliteRepository):
     def reserve(
         self, day: str, review: str, model: str, cost: Spending, limit: Spending
     ) -> int | None:
-        """Record a call before it is made, if the day stays within the limit; return its id, None
-        if it does not.
+        """Record a call before it is made, if the day stays within the limit.
+
+        Return its id, None if it does not.
         """
         with self._backend.writing() as db:
             calls, tokens, money = db.execute(_SPENT, (day,)).fetchone()

@@ -87,8 +87,9 @@ class SharedVector:
 
 
 class SharedVectors(Protocol):
-    """Vectors that the servers of a library share, by the hash of their text; a library in a file
-    has none.
+    """Vectors that the servers of a library share, by the hash of their text.
+
+    A library in a file has none.
     """
 
     def find(self, model: str, hashes: Collection[bytes]) -> dict[bytes, SharedVector]:

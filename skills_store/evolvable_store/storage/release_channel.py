@@ -94,8 +94,9 @@ class ChannelEntry:
 
     @property
     def visible_version(self) -> int | None:
-        """The version that hosts see, None while the skill is removed; it is the same again when
-        the skill returns.
+        """The version that hosts see, None while the skill is removed.
+
+        It is the same again when the skill returns.
         """
         return self.version if self.head is not None else None
 
@@ -299,8 +300,9 @@ class Channel(SqliteRepository):
         return self._rows(query, resource)
 
     def placements_after(self, move: int, limit: int) -> list[Placement]:
-        """Return the placements of up to `limit` moves with numbers over `move`, oldest first; each
-        move is whole.
+        """Return the placements of up to `limit` moves with numbers over `move`, oldest first.
+
+        Each move is whole.
         """
         within = "(SELECT DISTINCT move FROM placing WHERE move > ? ORDER BY move LIMIT ?)"
         return self._all(

@@ -92,8 +92,9 @@ class SqliteRepository:
             return db.execute(query, values).fetchone()
 
     def _check(self, script: str, **values: str) -> Iterator[tuple[str, str]]:
-        """Yield (place, fault) for each row that a query of a script finds; the comment above the
-        query has both.
+        """Yield (place, fault) for each row that a query of a script finds.
+
+        The comment above the query has both.
         """
         # A script of checks: a comment "which: what" with placeholders, then one query that finds
         # faults.

@@ -88,8 +88,9 @@ it.
 
 @dataclass(frozen=True, slots=True)
 class ReplacedDirectory:
-    """A folder that was replaced or removed; it lies at `old` until a sweep has made sure that
-    nothing is lost.
+    """A folder that was replaced or removed.
+
+    It lies at `old` until a sweep has made sure that nothing is lost.
     """
 
     old: Path
@@ -222,8 +223,9 @@ def remove_folder(
 def remove_single(
     target: Path, staging: StagingDirectory, *, believed: str, now: float
 ) -> ReplacedDirectory | None:
-    """Move the file `target` away, as `remove_folder` does a folder; the trees are as for
-    `write_single`.
+    """Move the file `target` away, as `remove_folder` does a folder.
+
+    The trees are as for `write_single`.
     """
     with open_staging(staging) as place:
         return _remove(
@@ -433,8 +435,9 @@ SwapMethod = Callable[[Slot, RecoveryNote], None]
 
 
 def _first_possible(ways: tuple[SwapMethod, ...], slot: Slot, note: RecoveryNote) -> None:
-    """Run the first of these ways that the system supports; on Windows only the last, as files may
-    be open.
+    """Run the first of these ways that the system supports.
+
+    On Windows only the last, as files may be open.
     """
     for way in ways if os.name == "posix" else ways[-1:]:
         try:
@@ -474,8 +477,9 @@ def _move_away(slot: Slot, note: RecoveryNote) -> None:
 def finish_swap(
     slot: Slot, note: RecoveryNote, *, durable: bool = True
 ) -> ReplacedDirectory | None:
-    """Tidy up after `put_in_place`; return the folder that was replaced, None when
-    there was none.
+    """Tidy up after `put_in_place`.
+
+    Return the folder that was replaced, None when there was none.
     """
     target = slot.target(note)
     # Before anything is deleted: the new name must be on the disk.

@@ -161,8 +161,9 @@ def _search(folder: str, kind: Kind, prefix: str) -> Iterator[tuple[str, str | N
 
 
 def _is_linked_resource(entry: "os.DirEntry[str]", kind: Kind) -> bool:
-    """Return whether a link may be meant as a resource or as a folder of some; a dangling link once
-    was one.
+    """Return whether a link may be meant as a resource or as a folder of some.
+
+    A dangling link once was one.
     """
     # A link to nothing, such as one into a folder that is not mounted now.
     if not os.path.exists(entry.path):

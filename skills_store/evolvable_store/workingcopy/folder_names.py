@@ -51,8 +51,9 @@ class FolderNames:
         self._file = home / FOLDER_NAMES
 
     def of(self, folder: WatchedFolder) -> list[Path]:
-        """Return the paths by which a person named the folder, the first one first; none where that
-        is not known.
+        """Return the paths by which a person named the folder, the first one first.
+
+        None where that is not known.
         """
         return [Path(name) for name in self._read().get(str(folder.path), ())]
 

@@ -42,8 +42,9 @@ def lock_files(folder: Path) -> list[Path]:
 
 
 def read_lock(path: Path) -> dict[str, str]:
-    """Return the hash of each skill by the name of its directory; nothing of a file that is no such
-    lock file.
+    """Return the hash of each skill by the name of its directory.
+
+    Nothing of a file that is no such lock file.
     """
     try:
         found = json.loads(read_regular(path, MAX_LOCK))

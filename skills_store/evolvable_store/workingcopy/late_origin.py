@@ -93,8 +93,9 @@ class RecentImports:
         self.imported[directory] = (time.time(), version)
 
     def judge(self) -> list[HeldContent]:
-        """Record git as the maker where it moved the index or HEAD since; return the contents that
-        are held for it.
+        """Record git as the maker where it moved the index or HEAD since.
+
+        Return the contents that are held for it.
         """
         origins, found = self._plan.origins, []
         for directory, (at, version) in list(self.imported.items()):

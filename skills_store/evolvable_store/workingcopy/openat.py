@@ -158,8 +158,9 @@ class PathAt:
 
     @property
     def path(self) -> Path:
-        """Return the path for messages and for later; only operations of this class are safe from
-        links.
+        """Return the path for messages and for later.
+
+        Only operations of this class are safe from links.
         """
         return Path(os.fspath(self))
 
@@ -454,8 +455,9 @@ def copy_file(source: PathAt, target: PathAt) -> None:
 
 
 def _copy_tree(source: PathAt, target: PathAt) -> None:
-    """Copy a tree with the files that versions leave out; pipes, sockets and devices are not
-    copied.
+    """Copy a tree with the files that versions leave out.
+
+    Pipes, sockets and devices are not copied.
     """
     status = source.lstat()
     if stat.S_ISLNK(status.st_mode):

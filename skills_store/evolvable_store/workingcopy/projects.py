@@ -53,8 +53,9 @@ class Projects:
         ]
 
     def scopes_at(self, directory: Path) -> tuple[str, ...]:
-        """Return the scopes of the projects that are read from a directory, the nearest first; none
-        for none.
+        """Return the scopes of the projects that are read from a directory, the nearest first.
+
+        None for none.
         """
         around = surroundings_of(directory, self._user)
         return _scopes_along(around.places, around.nested, self._by_place)

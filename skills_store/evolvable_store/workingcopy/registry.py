@@ -98,8 +98,9 @@ class WorkingCopies:
             )
 
     def _watch(self, path: Path, scope: str, kind: Kind) -> WatchedFolder:
-        """Watch the folder that a path leads to; a path that led to another one goes on with that
-        one's resources.
+        """Watch the folder that a path leads to.
+
+        A path that led to another one goes on with that one's resources.
         """
         if is_plugins(scope) is not (plugin_place(path.resolve()) is not None):
             raise InvalidArgument(
@@ -296,8 +297,9 @@ class WorkingCopies:
             checkout.close()
 
     def take_in(self, resources: Iterable[Ref | Head]) -> bool:
-        """Import saved edits from the directories of these resources; return whether a head may
-        have moved.
+        """Import saved edits from the directories of these resources.
+
+        Return whether a head may have moved.
         """
         heads = self._heads(resources)
         return self.import_saved(heads, self.bindings.places(heads) if heads else [])
@@ -365,8 +367,9 @@ class WorkingCopies:
         return describe_results(syncs)
 
     def free_places(self, ref: Ref) -> list[tuple[int, str]]:
-        """Return the folders and directories that a new resource of this name is to lie in; none
-        where one is taken.
+        """Return the folders and directories that a new resource of this name is to lie in.
+
+        Return none where one of them is taken.
         """
         if self._store.read_only:
             return []

@@ -288,8 +288,9 @@ def _are_plain(entries: StatEntries) -> bool:
 
 
 def _stage_whole(place: _Place, change: _Change) -> _StagedDirectory | None:
-    """Build a directory with all files of the next version; return None where its mark could not
-    tell later saves.
+    """Build a directory with all files of the next version.
+
+    Return None where its mark could not tell later saves.
     """
     note = new_note(
         place.target, now=time.time(), inode=0, believed=place.head.tree, written=change.written

@@ -304,8 +304,9 @@ class Slot:
             return None
 
     def delete(self, folder: PathAt) -> None:
-        """Delete a folder of this slot; under another name first, so that nobody takes half of it
-        for a whole.
+        """Delete a folder of this slot.
+
+        Under another name first, so that nobody takes half of it for a whole.
         """
         if folder != self.gone:
             self.gone.remove_tree()
@@ -438,8 +439,9 @@ def is_in_progress(stem: str) -> bool:
 
 
 def complete_swaps(notes: Path, stems: Iterable[str]) -> dict[str, float]:
-    """Return those swaps whose process lives, each with the time of its note; nobody else may be
-    making a swap.
+    """Return those swaps whose process lives, each with the time of its note.
+
+    The caller makes sure that nobody else makes a swap meanwhile.
     """
     found: dict[str, float] = {}
     for stem in stems:

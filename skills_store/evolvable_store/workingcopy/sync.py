@@ -162,8 +162,9 @@ class WorkingCopy:
     def _take_turns(
         self, directories: Iterable[str] | None, sync: SyncReport, removals: bool, imports: bool
     ) -> Iterator[tuple[int, int]]:
-        """Sync one batch after the other, each with the folder's lock; yield how many directories
-        are done, of all.
+        """Sync one batch after the other, each with the folder's lock.
+
+        Yield how many directories are done, of all.
         """
         wanted_directories: list[str] | None = None
         done, is_new = 0, False
@@ -285,8 +286,9 @@ class WorkingCopy:
         return self.status.directories_at(places)
 
     def _without_links(self, directories: set[str]) -> set[str]:
-        """Return the directories without those that are links to another folder's resources; these
-        are not bound.
+        """Return the directories without those that are links to another folder's resources.
+
+        These are not bound.
         """
         linked = self.status.filter_linked(filter(is_inside, directories))
         for binding in (
@@ -378,8 +380,9 @@ class WorkingCopy:
         sync.again |= set(directories)
 
     def _try_batch(self, directories: Sequence[str], sync: SyncReport) -> list[str]:
-        """Take one step for each directory; return those that have to be looked at again after the
-        others.
+        """Take one step for each directory.
+
+        Return those that have to be looked at again after the others.
         """
         edits: list[Edit] = []
         bound: list[Binding] = []
@@ -502,8 +505,9 @@ class WorkingCopy:
         identity: Identity,
         sync: SyncReport,
     ) -> bool:
-        """Put learned lines back into a directory that holds the head; return whether no person has
-        to decide.
+        """Put learned lines back into a directory that holds the head.
+
+        Return whether no person has to decide.
         """
         try:
             new = self._put_back.merge(state.directory, head, proposal, identity)

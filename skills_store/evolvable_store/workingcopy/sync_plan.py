@@ -64,8 +64,9 @@ def unread_main(kind: Kind, name: str, reading: FolderContents) -> str:
 
 
 def known_manifest(store: Store, binding: Binding | None, head: Head | None) -> Manifest:
-    """Return the files of the version that a directory last held, by default of the newest; none
-    without a head.
+    """Return the files of the version that a directory last held, by default of the newest.
+
+    None without a head.
     """
     if head is None or not head.latest:
         return Manifest({})
@@ -575,8 +576,9 @@ class SyncPlan:
         )
 
     def is_fit(self, state: DirectoryState, step: SyncStep, sync: SyncReport) -> bool:
-        """Return whether the directory may be imported; report every problem, also those that do
-        not stop it.
+        """Return whether the directory may be imported.
+
+        Report every problem, also those that do not stop it.
         """
         assert state.reading is not None
         kind, name = self._folder.kind, normal_name(Path(state.directory).name)

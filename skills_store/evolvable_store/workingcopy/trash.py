@@ -203,8 +203,9 @@ def _put_back(source: PathAt, target: PathAt) -> bool:
 
 
 def _extent(folder: PathAt) -> tuple[int, int]:
-    """Return how many files lie below a folder, and their bytes; links are counted,
-    never followed.
+    """Return how many files lie below a folder, and their bytes.
+
+    Links are counted, never followed.
     """
     files = size = 0
     with suppress(OSError):

@@ -221,8 +221,9 @@ def keep_modes(
 
 
 def tracked_paths(folder: Path | PathAt) -> list[str]:
-    """Return the paths of the files that `read_folder` would read, by stat alone; none when there
-    is no folder.
+    """Return the paths of the files that `read_folder` would read, by stat alone.
+
+    None when there is no folder.
     """
     return [found.path for found in _survey(folder) if not found.reason]
 

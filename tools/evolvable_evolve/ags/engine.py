@@ -133,8 +133,9 @@ class AgsRun(AgsParts):
             self.bus.post(MessageKind.NOTE, "note/plan", RUN, RUN, {"text": why})
 
     async def _plan(self) -> None:
-        """Ask the planner once and take its answer in; where the budget does not cover the
-        question, end.
+        """Ask the planner once and take its answer in.
+
+        Where the budget does not cover the question, end.
         """
         state = self.state
         question = plan_question(state, self.contracts())
@@ -203,8 +204,9 @@ class AgsRun(AgsParts):
         self._publish()
 
     async def _work(self) -> bool:
-        """Run what is ready and what becomes ready by it; return False when the budget does not
-        cover what is left.
+        """Run what is ready and what becomes ready by it.
+
+        Return False when the budget does not cover what is left.
         """
         flying: dict[str, _Flight] = {}
         try:
@@ -231,8 +233,9 @@ class AgsRun(AgsParts):
                 self.budget.settle(flight.reservation, _NOTHING, lost=True)
 
     def _start(self, flying: dict[str, _Flight]) -> float:
-        """Dispatch what may begin now; return in how many seconds more may, inf when something must
-        end first.
+        """Dispatch what may begin now.
+
+        Return in how many seconds more may, inf when something must end first.
         """
         for item in self.state.ready:
             if pause := self.throttle.wait(len(flying)):

@@ -70,8 +70,9 @@ class PlanItem:
         return self.state in (ItemState.DONE, ItemState.FAILED, ItemState.DROPPED)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the item as plan.md and the bus have it; a check only where there is one, as
-        before there were any.
+        """Return the item as plan.md and the bus have it.
+
+        A check only where there is one, as before there were any.
         """
         state = {"state": self.state}
         check = {"check": self.check} if self.check else {}

@@ -388,8 +388,9 @@ class Workers:
         return notes
 
     def _propose_lines(self, head: Head, item: str, left: str) -> int | None:
-        """Return the proposal with these lines; one that this item made before is not
-        made again.
+        """Return the proposal with these lines.
+
+        One that this item made before is not made again.
         """
         path, (head, _) = (
             main_file(Kind.MEMORY, head.name),
@@ -425,8 +426,9 @@ class Workers:
         ).proposal_id
 
     def propose_part(self, ref: str, part: CommittedPart, reason: str) -> str:
-        """Propose to the library what the run changed for itself, once; return how it stands, in
-        words.
+        """Propose to the library what the run changed for itself, once.
+
+        Return how it stands, in words.
         """
         head = self._library.store.head(Ref.parse(ref), self._caller.scopes)
         about = self._library.store.backend.proposals.about(head.ref)

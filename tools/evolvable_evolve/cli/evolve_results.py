@@ -63,8 +63,9 @@ def adopt_command(
 def _confirm_adoption(
     state: CommandContext, library: Library, caller: Caller, run: str | None, unproven: bool
 ) -> None:
-    """Show what would be adopted and ask; first the answers without names, for the difference shows
-    the style.
+    """Show what would be adopted and ask.
+
+    The answers come first and without names, because the difference shows the style.
     """
     # There is something to adopt.
     evolution.preview_adoption(library.store.home, run, unproven=unproven)

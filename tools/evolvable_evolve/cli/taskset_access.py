@@ -73,8 +73,9 @@ def ask_about_commands(state: CommandContext, taskset: TaskSet) -> None:
 def write_tasks(
     state: CommandContext, what: str, ref: Ref | None, files: Mapping[str, bytes]
 ) -> str:
-    """Write changed files of a task set where it is from; return what has them now: a file, a
-    version or a proposal.
+    """Write changed files of a task set where it is from.
+
+    Return what has them now: a file, a version or a proposal.
     """
     if ref is None:
         return str(evolution.write_files(Path(what), files))

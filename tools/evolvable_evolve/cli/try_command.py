@@ -227,8 +227,9 @@ def _show_by_model(results: Mapping[str, TryResult]) -> None:
 
 
 def _approve_part(state: CommandContext, whole: TryTaskList, part: TryTaskList) -> TryTaskList:
-    """Return a part of tasks; where a person approved the commands of the whole, those of the part
-    are approved too.
+    """Return a part of tasks.
+
+    Where a person approved the commands of the whole, those of the part are approved too.
     """
     if not whole.tasks or not evolution.list_commands(part.taskset):
         return part

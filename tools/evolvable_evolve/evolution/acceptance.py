@@ -93,8 +93,9 @@ def tampering_reason(trials: Sequence[Trial]) -> str:
 
 
 def mean_scores(trials: Sequence[Trial], program: str | None = None) -> dict[str, float]:
-    """Return the mean score of each task over the repeats that counted; tasks without any are left
-    out.
+    """Return the mean score of each task over the repeats that counted.
+
+    Tasks without any are left out.
     """
     found = values_by_task(trials, program, lambda trial: trial.score)
     return {task: sum(values) / len(values) for task, values in found.items()}

@@ -158,8 +158,9 @@ def cluster_of(settings: RunSettings, host: HostContext, taskset: TaskSet) -> Ra
 
 
 def make_local_backend(parts: RunParts) -> TrialBackend:
-    """Return the backend of this machine; a run that starts commands has processes, which end with
-    the driver.
+    """Return the backend of this machine.
+
+    A run that starts commands has processes, which end with the driver.
     """
     where = parts.settings.backend
     processes = parts.runs_commands if where not in ("tasks", "processes") else where == "processes"

@@ -292,8 +292,9 @@ EXECUTOR_KINDS = {
 
 
 def executor_kind(spec: Mapping[str, Any]) -> ExecutorKind:
-    """Return the kind of the executor that a run's settings name; one without a target
-    is unknown.
+    """Return the kind of the executor that a run's settings name.
+
+    One without a target is unknown.
     """
     return EXECUTOR_KINDS.get(str(spec.get("kind")), ExecutorKind(""))
 

@@ -145,8 +145,9 @@ def shuffle_tasks(tasks: Sequence[Task], seed: int) -> list[Task]:
 
 
 def spread_categories(tasks: Sequence[Task]) -> list[Task]:
-    """Return the tasks so that every beginning of them has each category with its share; inside one
-    the order stays.
+    """Return the tasks so that every beginning of them has each category with its share.
+
+    Within a category the order stays.
     """
     sizes, seen = Counter(task.category for task in tasks), Counter[str]()
     places: list[tuple[float, str]] = []

@@ -373,8 +373,9 @@ def _round_trace(solution: Solution) -> str:
 
 
 def _file_hashes(work: Path) -> dict[str, str]:
-    """Return the sha256 of the plain files of a workspace, of at most _MAX_FILES; links are not
-    followed.
+    """Return the sha256 of the plain files of a workspace, of at most _MAX_FILES.
+
+    Links are not followed.
     """
     found: dict[str, str] = {}
     for top, folders, names in os.walk(work):

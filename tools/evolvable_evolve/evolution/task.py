@@ -238,8 +238,9 @@ def _split_shares(
 def _assign_category(
     tasks: Sequence[SplitRequest], left: dict[Split, int], placed: dict[str, Split]
 ) -> None:
-    """Deal the open tasks of one category by noting the split of each group; a group follows its
-    first task.
+    """Deal the open tasks of one category by noting the split of each group.
+
+    A group follows its first task.
     """
     # A last single task would otherwise go to the test by rounding.
     only = len(tasks) == 1 and not any(left.values())

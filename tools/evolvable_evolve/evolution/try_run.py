@@ -140,8 +140,9 @@ def _refuse_failing(seen: TryTrials, arms: Sequence[TryArm], base: Program) -> N
 def _decide(
     run: RunContext, seen: TryTrials, arm: TryArm, stages: int, alpha: float
 ) -> StageDecision:
-    """Return the decision on one skill after the stages so far; it must hold with missing trials
-    counted as failed.
+    """Return the decision on one skill after the stages so far.
+
+    The decision must hold with missing trials counted as failed.
     """
     repeats, tasks = arm.repeats, len(run.val)
     before, after = (seen.scores(program, repeats) for program in (run.base, arm.program))

@@ -104,8 +104,9 @@ def _claim(
 
 
 def joint_answers(claims: Sequence[ClaimOnTasks]) -> list[ClaimOnTasks]:
-    """Return the answers of several comparisons that were made at once; each p-value stays as it
-    was alone.
+    """Return the answers of several comparisons that were made at once.
+
+    Each p-value stays as it was alone.
     """
     helps, harms = (
         step_up([claim.p for claim in claims]),

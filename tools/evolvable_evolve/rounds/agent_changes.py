@@ -225,8 +225,9 @@ def _agents(library: Library) -> dict[str, Head]:
 
 
 def list_agents(library: Library) -> dict[str, str]:
-    """Return the agents that work can be given, each with its description; a model may name one of
-    them.
+    """Return the agents that work can be given, each with its description.
+
+    A model may name one of them.
     """
     found = {
         ref: summarize(parse_document(_document(library, head)))

@@ -440,8 +440,9 @@ class _RoundWork:
                 self.note("evolved", **asdict(self.change_cluster(cluster, by_cluster[cluster])))
 
     def change_cluster(self, cluster: str, records: Sequence[Mapping[str, Any]]) -> RoundChange:
-        """Change one cluster by the first candidate of its traces that keeps every rule; return
-        what was done.
+        """Change one cluster by the first candidate of its traces that keeps every rule.
+
+        Return what was done.
         """
         number, why = self.state.number, "no change was proposed"
         # A process that died between the change and its record has made it already.

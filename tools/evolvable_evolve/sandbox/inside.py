@@ -201,8 +201,9 @@ FORBIDDEN = {
 
 
 def copy(source: str, target: str) -> None:
-    """Copy what a folder holds into another, links as links; what is neither file, folder nor link
-    is left out.
+    """Copy what a folder holds into another, links as links.
+
+    What is neither file, folder nor link is left out.
     """
     for entry in os.scandir(source):
         destination = os.path.join(target, entry.name)

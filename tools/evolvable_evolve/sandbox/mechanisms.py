@@ -95,14 +95,16 @@ class Sandbox(Protocol):
         ...
 
     def argv(self, what: Confinement, back: Path) -> list[str]:
-        """Return the argument list that runs `what`; the workspace is written to the file `back` at
-        the end.
+        """Return the argument list that runs `what`.
+
+        The workspace is written to the file `back` at the end.
         """
         ...
 
     def outside(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment that its own program starts with, given ours; a command inside may
-        read all of it.
+        """Return the environment that its own program starts with, given ours.
+
+        A command inside may read all of it.
         """
         ...
 
@@ -307,8 +309,9 @@ class Bubblewrap:
     python: ClassVar = sys.executable
 
     def argv(self, what: Confinement, back: Path) -> list[str]:
-        """Return the argument list that runs `what`; the workspace is written to the file `back` at
-        the end.
+        """Return the argument list that runs `what`.
+
+        The workspace is written to the file `back` at the end.
         """
         words = [
             self.binary,
@@ -441,8 +444,9 @@ class Container:
         return f"container ({Path(self.command[0]).name})"
 
     def argv(self, what: Confinement, back: Path) -> list[str]:
-        """Return the argument list that runs `what`; the workspace is written to the file `back` at
-        the end.
+        """Return the argument list that runs `what`.
+
+        The workspace is written to the file `back` at the end.
         """
         mounts = [f"--volume={path}:{path}:ro" for path in what.given_paths if path.exists()]
         for folder, seed in _seeds(what).items():
@@ -479,8 +483,9 @@ def version() -> int:
 
 
 def shortcomings(offered: int) -> list[str]:
-    """Return what this version of Landlock cannot keep a command from; a mechanism with any of them
-    counts as none.
+    """Return what this version of Landlock cannot keep a command from.
+
+    A mechanism with any of them counts as none.
     """
     first = ["TCP connections"] if offered < _TCP else []
     return [*first, *_NEVER, *(["signals to processes outside"] if offered < _SCOPES else [])]

@@ -184,8 +184,9 @@ def _probe_candidates(choice: SandboxChoice, fresh: bool) -> ProbeReport:
 
 
 def _candidates(choice: SandboxChoice, probes: list[Probe]) -> Sequence[Sandbox]:
-    """Return the mechanisms to try, the best first; what is missing altogether is noted
-    as a probe.
+    """Return the mechanisms to try, the best first.
+
+    What is missing altogether is noted as a probe.
     """
     found: list[Sandbox] = []
     if choice.container:

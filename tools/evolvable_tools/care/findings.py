@@ -18,8 +18,9 @@ pairs.
 def near_duplicate_lines(
     library: Library, refs: Sequence[Ref], step: Step, most: int = COMPARED_ON_ARRIVAL
 ) -> list[str]:
-    """Return a line for each pair and a last one with their number; nothing where there is no pair
-    or too many refs.
+    """Return a line for each pair and a last one with their number.
+
+    Nothing where there is no pair or too many refs.
     """
     if not 0 < len(refs) <= most:
         return []

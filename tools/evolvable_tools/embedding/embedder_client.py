@@ -128,8 +128,9 @@ class SharedEmbedder:
         return _BUSY if self._late else self._trouble
 
     def take(self, seconds: float) -> EmbedderConnection | None:
-        """Return an idle connection, waiting at most so long; start to open one when
-        there is none.
+        """Return an idle connection, waiting at most so long.
+
+        Start to open one when there is none.
         """
         with self._changed:
             self._sort_connections()
@@ -305,8 +306,9 @@ class PendingEmbedding:
 
     @property
     def trouble(self) -> str:
-        """Why there will be no answer, as far as that is known at once; empty when there may be
-        one.
+        """Why there will be no answer, as far as that is known at once.
+
+        Empty when there may be one.
         """
         return "" if self._connection is not None else self._embedder.trouble
 

@@ -303,8 +303,9 @@ class VectorIndexer:
     def _take_shared(
         self, service: IndexingState, role: TextRole, resources: Iterable[int]
     ) -> list[int]:
-        """Set the vectors that another server computed; return the resources that have
-        theirs now.
+        """Set the vectors that another server computed.
+
+        Return the resources that have theirs now.
         """
         texts = self._vectors.texts_of(role, resources)
         vectors, tokens = self._shared.find(

@@ -76,8 +76,9 @@ class TokenReader:
             self._vectors.close()
 
     def read(self, service: IndexingState, resources: Sequence[int]) -> dict[int, TokenVectors]:
-        """Return the token vectors of those of these resources that have them; none from a damaged
-        or closed file.
+        """Return the token vectors of those of these resources that have them.
+
+        None from a damaged or closed file.
         """
         # ValueError: the row is no multiple of the dimension.
         with self._lock, contextlib.suppress(DamagedFile, LibraryError, ValueError):
@@ -438,8 +439,9 @@ def _messages(connection: "Connection[Any, Any]") -> Iterator[dict[str, Any]]:
 
 
 def _identities(home: Path) -> list[tuple[int, int] | None]:
-    """Return the identities of this process's files; another file in their place has
-    another one.
+    """Return the identities of this process's files.
+
+    Another file in their place has another one.
     """
     found: list[tuple[int, int] | None] = []
     for name in (ipc.LOCK, VECTORS_FILE, ipc.ADDRESS):

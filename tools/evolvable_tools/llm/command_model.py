@@ -208,8 +208,9 @@ def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Return the ids of all that a process has started and that still belongs to it; none where
-    /proc is missing.
+    """Return the ids of all that a process has started and that still belongs to it.
+
+    None where /proc is missing.
     """
     found: list[int] = []
     # Children are listed for each thread that started them.

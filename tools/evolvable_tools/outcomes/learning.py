@@ -314,8 +314,9 @@ def _label(
 def _store_labels(
     library: Library, caller: Caller, text: str, heads: Sequence[Head]
 ) -> list[ListedTask]:
-    """Store that a task is for the first of these resources and not for the others; return what is
-    stored.
+    """Store that a task is for the first of these resources and not for the others.
+
+    Return what is stored.
     """
     # The first resource is right, the others are wrong for the task.
     tasks = [

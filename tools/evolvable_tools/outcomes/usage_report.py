@@ -57,8 +57,9 @@ class Share:
 
     @property
     def is_enough(self) -> bool:
-        """Whether there are enough uses for a percentage or a bar; below that only the counts are
-        shown.
+        """Whether there are enough uses for a percentage or a bar.
+
+        Below that only the counts are shown.
         """
         return self.n >= ENOUGH
 

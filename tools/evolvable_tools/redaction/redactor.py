@@ -236,8 +236,9 @@ def text_or_replaced(text: str) -> str:
 
 
 def _find_formed(text: str) -> Iterator[Hit]:
-    """Yield the secrets that are known by how they begin; nearer to an end of a line less of one
-    will do.
+    """Yield the secrets that are known by how they begin.
+
+    Nearer to an end of a line less of one will do.
     """
     at = 0
     for beginning in secret_patterns.BEGINNING.finditer(text):

@@ -338,8 +338,9 @@ _PLACEHOLDER = re.compile(
 
 
 def find_certain(text: str) -> Iterator[Hit]:
-    """Yield the secrets of a text that name themselves, by a beginning or an exact form;
-    placeholders are none.
+    """Yield the secrets of a text that name themselves, by a beginning or an exact form.
+
+    Placeholders are not secrets.
     """
     candidate_text = make_certain_candidates(text)
     if not candidate_text.windows:

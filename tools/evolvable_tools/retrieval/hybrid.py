@@ -96,8 +96,9 @@ def order_by_words(
 def fuse_with_vectors(
     index: Index, query: SearchQuery, ranking: Ranking, pending: PendingNeighbours
 ) -> FusedRanking:
-    """Return the first few in the order of words and vectors; waits for the embedder a bounded
-    time.
+    """Return the first few in the order of words and vectors.
+
+    Waits for the embedder a bounded time.
     """
     weighed = dict(ranking.weighed)
     similar = pending.similar(list(weighed), kind=query.kind, scopes=query.scopes, limit=DEPTH)
@@ -256,8 +257,9 @@ def _with_learned(fused: FusedRanking, sums: Mapping[int, float], first: int) ->
 
 
 def _fill_missing_cosines(cosines: Mapping[int, float], ids: Collection[int]) -> dict[int, float]:
-    """Return the cosine of each resource; one without a vector yet counts as near as the median of
-    the others.
+    """Return the cosine of each resource.
+
+    One without a vector yet counts as near as the median of the others.
     """
     known_cosines = sorted(cosines[id_] for id_ in ids if id_ in cosines)
     usual = known_cosines[len(known_cosines) // 2] if known_cosines else 0.0

@@ -266,8 +266,9 @@ def _fit_summary(
 
 
 def _last(assets: Assets, most: int) -> Assets:
-    """Return the names of each kind that were named last, `most` in all; each kind has an equal
-    share at first.
+    """Return the names of each kind that were named last, `most` in all.
+
+    Each kind has an equal share at first.
     """
     left, shares = most, dict.fromkeys(vars(assets), 0)
     for place, (kind, names) in enumerate(

@@ -93,8 +93,9 @@ def is_needed(fact: str, words: set[str], names: set[str]) -> bool:
 
 
 def unused_drafts(library: Library, caller: Caller, expires: str) -> list[Draft]:
-    """Return the changes that take out the lines that no session needed; none that waits or was
-    turned down.
+    """Return the changes that take out the lines that no session needed.
+
+    None that waits or was turned down.
     """
     # Read without the lock: the file is replaced whole, so it is never half written.
     counts = _read(library.store.home)

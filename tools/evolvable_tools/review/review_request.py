@@ -193,8 +193,9 @@ def _short(text: str, most: int) -> str:
 
 
 def untrusted_shingles(spans: Iterable[Span]) -> frozenset[int]:
-    """Return marks of every run of words that third parties wrote; text copied from them has the
-    same marks.
+    """Return marks of every run of words that third parties wrote.
+
+    Text copied from them has the same marks.
     """
     found: set[int] = set()
     for span in spans:

@@ -345,8 +345,9 @@ class ReviewWork:
     def keep_correction(
         self, review: Review, first: Mapping[str, Any], second: Mapping[str, Any]
     ) -> Review:
-        """Keep an answer with the corrected candidates in place of those that had faults; it is not
-        returned again.
+        """Keep an answer with the corrected candidates in place of those that had faults.
+
+        It is not returned again.
         """
         faulty = {refusal["number"] for refusal in first["refused"]}
         good = [

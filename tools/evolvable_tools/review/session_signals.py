@@ -34,8 +34,9 @@ class SessionStep:
 
 
 def session_steps(spans: Sequence[Span]) -> list[SessionStep]:
-    """Return the calls of a session in order, each with its result; none that was refused before it
-    ran.
+    """Return the calls of a session in order, each with its result.
+
+    None that was refused before it ran.
     """
     return [
         _step(call, result) for call, result in outcomes.pair_calls(spans) if not is_refused(result)

@@ -80,8 +80,9 @@ _MOST_WORDS = 32768
 
 
 class _Words(dict[str, _Word]):
-    """The words met so far with their features; a dict with `__missing__` is faster than a function
-    with a cache.
+    """The words met so far with their features.
+
+    A dict with `__missing__` is faster than a function with a cache.
     """
 
     def __missing__(self, word: str) -> _Word:
@@ -235,8 +236,9 @@ def weights() -> Weights:
 
 
 def score(text: str) -> float:
-    """Return how much a sentence in lower case reads like a hostile instruction; most work lies far
-    below 0.
+    """Return how much a sentence in lower case reads like a hostile instruction.
+
+    Most work lies far below 0.
     """
     return _score(text, _read_words(text))
 

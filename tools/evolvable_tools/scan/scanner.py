@@ -80,8 +80,9 @@ def _is_document(path: str) -> bool:
 
 
 class _KnownText:
-    """The text of the files before a change, in lower case; read when a rule asks for it, which few
-    changes need.
+    """The text of the files before a change, in lower case.
+
+    Read when a rule asks for it, which few changes need.
     """
 
     def __init__(self, views: Mapping[str, TextView]) -> None:
@@ -190,8 +191,9 @@ be a secret.
 
 
 def _findings_of_new_file(view: TextView, data: bytes, kind: Kind) -> Iterator[Finding]:
-    """Yield what is found in a text file of a new resource; a file that passed before is not read
-    again.
+    """Yield what is found in a text file of a new resource.
+
+    A file that passed before is not read again.
     """
     key = kind, view.path, hashlib.sha256(data).digest()
     if key not in _PASSED:
@@ -255,8 +257,9 @@ class _Change:
 
 
 def _difference(change: _Change) -> CapabilityDiff:
-    """Return the capabilities that a change adds and takes away; both texts are read only if they
-    may differ.
+    """Return the capabilities that a change adds and takes away.
+
+    Both texts are read only if they may differ.
     """
     if change.before and not _may_differ(change):
         return CapabilityDiff()

@@ -49,8 +49,9 @@ _MOST_PARTS = 8
 
 
 def _without_hidden(text: str) -> str:
-    """Return a text without invisible characters; those that most texts have, a few different ones,
-    are soon out.
+    """Return a text without invisible characters.
+
+    Those that most texts have, a few different ones, are soon out.
     """
     hidden_parts = _HIDDEN_PARTS.find(text)
     if len(hidden_parts) > _MOST_PARTS or _TAGS.search(text) is not None:
@@ -173,8 +174,9 @@ def view_of(path: str, data: bytes) -> TextView | None:
 
 
 def changed_lines_of(before: TextView | None, after: TextView) -> TextView:
-    """Return a file with the lines that a change brings and those around them; all others are
-    empty.
+    """Return a file with the lines that a change brings and those around them.
+
+    All others are empty.
     """
     if before is None:
         return after
@@ -248,8 +250,9 @@ overlap.
 def sentence_diff(
     before: TextView | None, after: TextView
 ) -> tuple[list[Sentence], list[Sentence]]:
-    """Return the sentences that a change adds and those that it takes away; all are added without a
-    `before`.
+    """Return the sentences that a change adds and those that it takes away.
+
+    All are added without a `before`.
     """
     if before is None:
         return list(parts(after)), []

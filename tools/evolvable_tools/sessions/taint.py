@@ -149,8 +149,9 @@ class MessagePart:
 
 
 def split_message(text: str) -> Iterator[MessagePart]:
-    """Yield the parts of a message that a client notes as the user's, in order; typed are those of
-    origin USER.
+    """Yield the parts of a message that a client notes as the user's, in order.
+
+    The person typed those of origin USER.
     """
     start = text.lstrip()
     for beginning, origin in TABLES["beginnings"].items():

@@ -578,8 +578,9 @@ def parse_arguments(key: str, value: object) -> Mapping[str, Any]:
 
 
 def _output(value: object) -> tuple[str, bool]:
-    """Return a result's text, and whether it says that it failed; older rollouts have
-    JSON in it.
+    """Return a result's text, and whether it says that it failed.
+
+    Older rollouts have JSON in it.
     """
     if (
         isinstance(value, str)

@@ -136,8 +136,9 @@ def _fill(found: Prompt, arguments: Mapping[str, str]) -> str:
 
 
 def _fill_command(text: str, typed: str) -> str:
-    """Return the text of a command with what was typed; a word that was not typed leaves its place
-    as it is.
+    """Return the text of a command with what was typed.
+
+    A word that was not typed leaves its place as it is.
     """
     try:
         # As a shell splits them: quotation marks keep several words together.
@@ -184,8 +185,9 @@ def _parse_prompt(loaded: load.Loaded, description: str) -> Prompt:
 
 
 def prompt_arguments(document: Document) -> tuple[Argument, ...]:
-    """Return the arguments that a prompt's metadata names, or its text has as a command's; others
-    are passed over.
+    """Return the arguments that a prompt's metadata names, or its text has as a command's.
+
+    Others are passed over.
     """
     metadata = document.fields.get("metadata")
     declared = metadata.get("arguments") if isinstance(metadata, dict) else None

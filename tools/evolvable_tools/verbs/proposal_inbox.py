@@ -290,8 +290,9 @@ def _finish_approval(
 
 
 def _redescribed_refs(library: Library, contents: Mapping[Ref, tuple[int, Files]]) -> set[Ref]:
-    """Return which resources get another frontmatter; none where there are more than
-    MAX_DESCRIBED.
+    """Return which resources get another frontmatter.
+
+    None where there are more than MAX_DESCRIBED.
     """
     if len(contents) > MAX_DESCRIBED:
         return set()
@@ -328,8 +329,9 @@ def _merge_contents(
     *,
     unseen: bool,
 ) -> dict[Ref, tuple[int, Files]]:
-    """Return of each resource the version it has now, and the content it is to get; none when it is
-    removed.
+    """Return of each resource the version it has now, and the content it is to get.
+
+    None when it is removed.
     """
     contents: dict[Ref, tuple[int, Files]] = {}
     for proposal in found:

@@ -178,8 +178,9 @@ def plan_file(library: Library, caller: Caller, ref: Ref, path: str) -> PurgePla
 
 
 def plan_blobs(library: Library, blobs: Collection[str]) -> PurgePlan:
-    """Return what the purge of files with these hashes would do; those that are not here are left
-    out.
+    """Return what the purge of files with these hashes would do.
+
+    Those that are not here are left out.
     """
     present = (
         name for name in blobs if library.store.backend.maintenance.blob_size(name) is not None
@@ -470,8 +471,9 @@ def _purge_backup(path: Path, job: PurgeJob) -> str:
 
 
 def _chain_again(path: Path, job: PurgeJob) -> bool:
-    """Take the texts out of a ledger and chain its lines again; return False while a
-    run writes it.
+    """Take the texts out of a ledger and chain its lines again.
+
+    Return False while a run writes it.
     """
     try:
         # A run that writes its ledger holds this lock; the file is then named among what remains.

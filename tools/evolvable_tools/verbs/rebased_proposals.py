@@ -209,8 +209,9 @@ class MergePart:
 
 
 def parts_to_settle(found: RebasedContent, now: Files) -> dict[str, list[MergePart]]:
-    """Return by path the parts of each text file in conflict, in order; joined they are the whole
-    text.
+    """Return by path the parts of each text file in conflict, in order.
+
+    Joined they are the whole text.
     """
     parts = {}
     for path in found.conflicts if found.version else ():

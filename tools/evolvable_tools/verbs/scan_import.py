@@ -527,8 +527,9 @@ def withdraw_trust(
 
 
 def _heads_below(library: Library, folder: Path) -> list[Head]:
-    """Return the heads that the watched folders in, at or around a folder hold there; none of a
-    folder that is gone.
+    """Return the heads that the watched folders in, at or around a folder hold there.
+
+    None of a folder that is gone.
     """
     place, copies, ids = folder.resolve(), library.working_copies, set[int]()
     near = [

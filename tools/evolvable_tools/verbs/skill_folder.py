@@ -131,8 +131,9 @@ def _candidates(library: Library, head: Head, version: int) -> Iterator[Path]:
 
 
 def _named_files(text: str, name: str, files: Iterable[str]) -> tuple[str, ...]:
-    """Return the files of a skill that its text names by a variable; all of them where it names
-    none so.
+    """Return the files of a skill that its text names by a variable.
+
+    All of them where it names none so.
     """
     paths = [path for path in files if path != "SKILL.md"]
     mentions = [

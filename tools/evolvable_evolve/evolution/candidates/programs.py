@@ -101,8 +101,9 @@ MAX_DIFF = 60_000
 
 @dataclass(frozen=True, slots=True)
 class ProgramPin:
-    """The version that a part was taken from, and its tree there; the modes of files are a part of
-    the tree.
+    """The version that a part was taken from, and its tree there.
+
+    The modes of files are a part of the tree.
     """
 
     ref: str
@@ -265,8 +266,9 @@ def _diff_lines(data: bytes | None) -> list[str]:
 
 
 def skill_owners(program: Program) -> dict[str, frozenset[str]]:
-    """Return which skills of a program each of its agents owns, by the agents' files alone; main
-    owns the rest.
+    """Return which skills of a program each of its agents owns, by the agents' files alone.
+
+    Main owns the rest.
     """
     agents = {
         part.ref: part.main

@@ -525,8 +525,9 @@ def _parse_wait(text: str) -> float | None:
 
 
 def iter_events(out: bytes) -> Iterator[Mapping[str, Any]]:
-    """Yield the JSON objects in the lines of an output; other lines, and one that was cut off, are
-    skipped.
+    """Yield the JSON objects in the lines of an output.
+
+    Other lines, and one that was cut off, are skipped.
     """
     for line in out.split(b"\n"):
         found = parse_json(line.decode("utf-8", "replace")) if line.startswith(b"{") else None

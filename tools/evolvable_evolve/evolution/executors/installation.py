@@ -101,8 +101,9 @@ def find_shadowing_skills(program: Program, places: Sequence[Path]) -> list[str]
 
 
 def iter_skills(places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Yield the skills in these folders by name; one whose SKILL.md has another name is yielded
-    under both.
+    """Yield the skills in these folders by name.
+
+    One whose SKILL.md has another name is yielded under both.
     """
     for place in places:
         try:

@@ -52,8 +52,9 @@ class TaskTruth:
 
 
 def parse_truth(task: Task) -> TaskTruth:
-    """Return the truth in the tags of a task; raises InvalidArgument for a chance
-    outside 0 to 1.
+    """Return the truth in the tags of a task.
+
+    Raises InvalidArgument for a chance outside 0 to 1.
     """
     values: dict[str, list[str]] = {}
     # Other tags, without a colon, are the task set's own.

@@ -282,8 +282,9 @@ class PromptedModel:
     def _ask_once(
         self, question: ModelQuestion, spent: "_QuestionSpending", more: str = ""
     ) -> dict[str, Any]:
-        """Return the answer of one call, and note what it cost; a call that reports nothing counts
-        as one.
+        """Return the answer of one call, and note what it cost.
+
+        A call that reports nothing counts as one.
         """
         data, _ = self._redactor.redact_value(question.data)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))

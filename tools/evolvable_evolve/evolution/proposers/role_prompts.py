@@ -122,8 +122,9 @@ def choose_evidence(evidence: Sequence[Evidence], cut: EvidenceCut) -> list[Evid
 
 
 def resource_data(parts: Sequence[ProgramPart], most: int = 40_000) -> list[dict[str, Any]]:
-    """Return the texts of a program; a file that is no text, or longer than `most` characters, is
-    only named.
+    """Return the texts of a program.
+
+    A file that is no text, or longer than `most` characters, is only named.
     """
     files = {
         part.ref: [_file_data(path, part.files[path], most) for path in sorted(part.files)]

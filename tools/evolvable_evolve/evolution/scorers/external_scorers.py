@@ -431,8 +431,9 @@ def rubric_digest(rubric: str) -> str:
 
 
 def is_same_family(first: str, second: str) -> bool:
-    """Return whether two names are of models of one maker, as far as the names tell; such a judge
-    is flagged.
+    """Return whether two names are of models of one maker, as far as the names tell.
+
+    Such a judge is flagged.
     """
     return bool(_families(first) & _families(second))
 

@@ -98,8 +98,9 @@ def _chance(ahead: int, behind: int, more: int, gain: float, loss: float) -> flo
 # The loops over further tasks ask for the same numbers many times.
 @lru_cache(maxsize=1024)
 def _least_ahead(changed: int) -> int:
-    """Return the fewest of so many changed tasks that have to be ahead; one more than all where
-    none is enough.
+    """Return the fewest of so many changed tasks that have to be ahead.
+
+    One more than all where none is enough.
     """
     tail, least = 0, changed + 1
     # The tail grows by one outcome as long as it stays within alpha.

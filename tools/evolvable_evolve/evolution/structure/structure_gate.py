@@ -306,8 +306,9 @@ def _moves(summary: StructureSummary, least: StructureThresholds) -> Iterator[Fo
 
 
 def _agent_name(task_type: str, used_names: Collection[str]) -> str:
-    """Return a free ref for an agent of a task type; a name is read by models, so only plain
-    letters stay.
+    """Return a free ref for an agent of a task type.
+
+    A name is read by models, so only plain letters stay.
     """
     plain = (
         re.sub(

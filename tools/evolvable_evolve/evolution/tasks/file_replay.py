@@ -178,8 +178,9 @@ def _patch_of(arguments: Mapping[str, Any], call: ToolCall) -> str:
 
 
 def parse_patch(patch: str) -> Iterator[tuple[str, list[tuple[str | None, str, bool]]]]:
-    """Yield the files of a patch of Codex, each with its replacements; a new file has one without
-    an old text.
+    """Yield the files of a patch of Codex, each with its replacements.
+
+    A new file has one without an old text.
     """
     path, parts, old, new = "", list[tuple[str | None, str, bool]](), list[str](), list[str]()
     created = False

@@ -435,8 +435,9 @@ def is_task_set(files: Mapping[str, Any]) -> bool:
 
 
 def redact_file(path: str, files: Mapping[str, bytes]) -> bytes:
-    """Return a file of an environment for an agent's view; the same bytes where there is nothing to
-    hide.
+    """Return a file of an environment for an agent's view.
+
+    The same bytes where there is nothing to hide.
     """
     if not is_task_set(files):
         return files[path]

@@ -373,8 +373,9 @@ def count_unassigned(taskset: TaskSet) -> int:
 
 
 def render_splits(taskset: TaskSet) -> dict[str, bytes]:
-    """Return the files that change when every task names its split; everything else
-    stays as it is.
+    """Return the files that change when every task names its split.
+
+    Everything else stays as it is.
     """
     splits = {task.id: task.split for task in taskset.tasks}
     if LINES in taskset.files:

@@ -375,8 +375,9 @@ def _deal(
     named_splits: Mapping[str, Split],
     ratios: SplitRatios,
 ) -> dict[str, Split]:
-    """Return the split of each task by its id; tasks of a group are in one split, except where
-    their lines name one.
+    """Return the split of each task by its id.
+
+    Tasks of a group are in one split, except where their lines name one.
     """
     requests = [
         SplitRequest(

@@ -117,8 +117,9 @@ def _other_answers(task: JudgedTask, tasks: Sequence[JudgedTask]) -> Iterator[st
 
 
 def count_known_answers(taskset: TaskSet | None, rubric: str) -> tuple[int, int]:
-    """Return how many good and how many bad answers a judge is calibrated with; none without a task
-    set.
+    """Return how many good and how many bad answers a judge is calibrated with.
+
+    None without a task set.
     """
     samples = known_samples(taskset.tasks).get(rubric, []) if taskset else []
     good = sum(sample.good for sample in samples)

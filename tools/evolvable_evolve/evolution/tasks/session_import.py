@@ -498,8 +498,9 @@ def _leave_out(draft: SessionDraft, refused: Mapping[str, str]) -> None:
 
 
 def propose_session_tasks(library: Library, caller: Caller, draft: SessionDraft) -> SessionTaskSet:
-    """Propose the task set, which waits in the inbox whatever the policy; nothing is proposed
-    without a task.
+    """Propose the task set, which waits in the inbox whatever the policy.
+
+    Nothing is proposed without a task.
     """
     outcome = draft.outcome
     if draft.found:

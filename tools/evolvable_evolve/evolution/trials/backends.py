@@ -37,8 +37,9 @@ GRACE = 5.0
 
 
 def serve(connection: Connection) -> None:
-    """Take jobs from the connection and answer each with its attempt; end at CANCEL, or when the
-    other end is gone.
+    """Take jobs from the connection and answer each with its attempt.
+
+    End at CANCEL, or when the other end is gone.
     """
     # An interrupt is for the parent, which sends CANCEL.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -195,8 +196,9 @@ class FinishedJobs:
         self.jobs = [job for job in self.jobs if job[0] not in tickets]
 
     async def take(self, timeout: float | None) -> Sequence[trial.FinishedJob]:
-        """Return the jobs that are done; wait for one, or for the timeout in seconds, where none
-        is.
+        """Return the jobs that are done.
+
+        Wait for one, or for the timeout in seconds, where none is.
         """
         if not self.jobs:
             self.news.clear()

@@ -216,8 +216,9 @@ class TrialBatch:
         return self._ended
 
     def _start(self) -> float:
-        """Start what may start now; returns in how many seconds more may, inf when something must
-        end first.
+        """Start what may start now.
+
+        Returns in how many seconds more may, inf when something must end first.
         """
         runner = self._runner
         starting: list[_Flight] = []

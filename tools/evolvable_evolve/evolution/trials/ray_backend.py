@@ -115,8 +115,9 @@ class _Bridge:
             self._loop.call_soon_threadsafe(self._on_frame, self, {"gone": True}, b"")
 
     async def stop(self) -> None:
-        """Close the pipe, at which the process ends the trials and itself; kill it when it does
-        not.
+        """Close the pipe, at which the process ends the trials and itself.
+
+        Kill it when it does not.
         """
         with contextlib.suppress(OSError):
             self._shut()

@@ -72,8 +72,9 @@ def attempt_records(key: str, attempt: TrialAttempt, /, **about: object) -> Iter
 
 
 def code_fields(task: Task, outcome: Any, score: Score | None) -> dict[str, Any]:
-    """Return the fields of a record about an answer to a programming problem; none for a task of
-    another kind.
+    """Return the fields of a record about an answer to a programming problem.
+
+    None for a task of another kind.
     """
     code = code_outcome(task, outcome, score)
     if code is None:
