@@ -583,48 +583,37 @@ class SyncPlan:
         assert state.reading is not None
         kind, name = self._folder.kind, normal_name(Path(state.directory).name)
         if not state.name:
-            sync.refused.append(
-                DirectoryIssue(state.directory, (f"no name can be made of {quote_text(name)}",))
-            )
+            self._refuse(state, sync, f"no name can be made of {quote_text(name)}")
             return False
         main = main_path(kind, state.name, state.reading.files) or main_file(kind, state.name)
         if main not in state.reading.files:
             # In the middle of a save, or no resource at all: what is known stays as it is.
             why = unread_main(kind, state.name, state.reading)
             if why:
-                self._status_reader.refused[state.directory] = (
-                    state.reading.signature if state.signature else ""
-                )
-                sync.refused.append(DirectoryIssue(state.directory, (why,)))
+                self._refuse(state, sync, why, remember=True)
             elif state.binding is not None and state.binding.version is not None:
-                sync.refused.append(DirectoryIssue(state.directory, (f"{main}: is missing",)))
+                self._refuse(state, sync, f"{main}: is missing")
             return False
         if cut := state.reading.cut_short:
             # A part of a resource is no version of it: what is known stays as it is.
-            self._status_reader.refused[state.directory] = (
-                state.reading.signature if state.signature else ""
-            )
-            sync.refused.append(DirectoryIssue(state.directory, (cut,)))
+            self._refuse(state, sync, cut, remember=True)
             return False
         if state.binding is None and (
             why := copied_from(self._folder.path / state.directory, kind, state.files)
         ):
             # Not remembered as refused: that changes with the directory beside it.
-            sync.refused.append(DirectoryIssue(state.directory, (why,)))
+            self._refuse(state, sync, why)
             return False
         if unread := self._unread(state, step):
             # Not remembered as refused: whether a path is tracked depends on the head too, not on
             # the files alone.
-            sync.refused.append(DirectoryIssue(state.directory, tuple(unread)))
+            self._refuse(state, sync, *unread)
             return False
         found = find_problems(kind, name if kind is Kind.SKILL else state.name, state.reading.files)
         marks = merge_marks(state.reading, known_files(self._store, state.binding, state.head))
         stops = [*blocking_problems(found), *marks]
         if stops:
-            self._status_reader.refused[state.directory] = (
-                state.reading.signature if state.signature else ""
-            )
-            sync.refused.append(DirectoryIssue(state.directory, tuple(map(str, stops))))
+            self._refuse(state, sync, *map(str, stops), remember=True)
             return False
         # The problems of a version were reported when it came; an unchanged directory is read again
         # only soon after.
@@ -636,6 +625,18 @@ class SyncPlan:
         )
         self._warn(state, [] if is_known else found, sync)
         return True
+
+    def _refuse(
+        self, state: DirectoryState, sync: SyncReport, *reasons: str, remember: bool = False
+    ) -> None:
+        """Report why a directory is not imported.
+
+        remember: by its signature, so that it is not read again before it changes.
+        """
+        sync.refused.append(DirectoryIssue(state.directory, reasons))
+        if remember and state.reading is not None:
+            signature = state.reading.signature if state.signature else ""
+            self._status_reader.refused[state.directory] = signature
 
     def _unread(self, state: DirectoryState, step: SyncStep) -> list[str]:
         """Return why files of the known version were not read, where importing the rest would
