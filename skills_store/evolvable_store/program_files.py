@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.machinery import ModuleSpec
+from importlib import invalidate_caches
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -98,15 +99,18 @@ class MissingModules:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return None: there is no such module.
+        """Return where the module is once an installer has put it back, None where it does not.
 
-        Raises ProgramReplaced, as `ProgramFiles.check`, once the update has got so far.
+        Raises ProgramReplaced, as `ProgramFiles.check`, once an update has got so far.
         """
         # A whole package may be left out of an installation; a part of one may not.
         if path is not None and fullname.startswith("evolvable_"):
             end = time.monotonic() + INSTALL_SECONDS
             while time.monotonic() < end:
                 self._files.check()
+                invalidate_caches()
+                if (spec := PathFinder.find_spec(fullname, path)) is not None:
+                    return spec
                 time.sleep(_PAUSE)
         return None
 

@@ -127,10 +127,10 @@ def window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Window:
 
 
 def test_a_session_that_ended_is_reviewed_once_by_its_client_and_the_lesson_waits(
-    window: Window,
+    window: Window, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     window.ends()
-    os.environ["CLAUDECODE"] = "1"
+    monkeypatch.setenv("CLAUDECODE", "1")
 
     assert window.runs() == ["done"] and window.runs() == []
     (asked,) = window.asked

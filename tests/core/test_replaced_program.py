@@ -93,8 +93,9 @@ def test_an_installation_of_the_same_files_again_stops_nobody(
 ) -> None:
     assert "three" in server.call("load_skill", ref="pdf")
     installation.install("0.1.0", HASHES)
-    assert "Restart" not in server.call("update_resource", **CHANGE)
-    assert "\n2\n" in server.call("load_skill", ref="pdf")
+    answer = server.call("update_resource", **CHANGE)
+    assert "Restart" not in answer
+    assert "\n2\n" in server.call("load_skill", ref="pdf"), answer
 
 
 def test_a_command_that_runs_while_its_program_is_removed_ends_with_a_sentence(
@@ -141,3 +142,22 @@ def test_a_module_that_an_update_has_removed_already_waits_for_its_end_and_says_
     )
     assert done.returncode == 1 and "Restart this window" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_module_that_the_same_installation_puts_back_is_loaded(
+    place: Place, installation: Installation
+) -> None:
+    """It is gone when the import begins, and comes back while that waits."""
+    module = installation.folder / "evolvable_store" / "gc.py"
+    program = (
+        "import pathlib\nfrom evolvable_store import program_files\n"
+        f"module = pathlib.Path({os.fspath(module)!r}); away = module.with_suffix('.away')\n"
+        "program_files.guard_imports(); module.rename(away)\n"
+        "program_files.time.sleep = lambda _: away.rename(module)\n"
+        "import evolvable_store.gc; print(evolvable_store.gc.__file__)"
+    )
+    environment = place.environment | {"PYTHONPATH": os.fspath(installation.folder)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == os.fspath(module), done.stderr
