@@ -108,8 +108,12 @@ def test_an_export_of_named_skills_leaves_out_the_one_with_the_secret(shop, tmp_
 def test_an_export_writes_the_newest_version_and_refuses_a_ref_that_names_another(
     shop, tmp_path, target
 ):
-    ran = shop("export", tmp_path / target, "till@77", code=1)
-    assert "skill:till@77 names a version" in ran.err and not (tmp_path / target).exists()
+    older, missing = (
+        shop("export", tmp_path / target, ref, code=1) for ref in ("shop@1", "till@77")
+    )
+    assert "skill:shop@1 names a version" in older.err and "restore that version" in older.err
+    assert "version 77" in missing.err and "restore that version" not in missing.err
+    assert not (tmp_path / target).exists()
     assert shop("export", tmp_path / target, "till@1", "--json").json["resources"] == ["skill:till"]
 
 

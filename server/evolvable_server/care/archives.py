@@ -164,9 +164,13 @@ def export(
 
 
 def _newest(store: Store, caller: Caller, ref: Ref) -> Ref:
-    """Return the ref of a resource that is written; refuse one that names an older version."""
+    """Return the ref of a resource that is written.
+
+    Raise InvalidArgument where it names an older version, NoSuchVersion where there is none.
+    """
     head = store.head(ref.at(None), caller.scopes)
     if ref.version not in (None, head.version):
+        store.version(head, ref.version)
         raise InvalidArgument(
             f"{ref} names a version, and an export writes the newest, {head.version}.",
             f"Leave @{ref.version} out, or restore that version first.",
