@@ -39,14 +39,12 @@ def late_names(package: str, modules: "Mapping[str, str]") -> "Callable[[str], A
         module = homes.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        try:
-            # The fast way first: import_module takes a lock and several times as long for a loaded
-            # module.
-            return getattr(sys.modules[module], name)
-        except (
-            KeyError,
-            AttributeError,
-        ):  # not loaded, or another thread is at it: the import waits for that
-            return getattr(import_module(module), name)
+        loaded = sys.modules.get(module)
+        # The fast way first: import_module takes a lock and several times as long for a loaded
+        # module. A module that another thread has begun to run lacks what stands further below in
+        # it: the import waits for its end.
+        if loaded is None or getattr(loaded.__spec__, "_initializing", False):
+            loaded = import_module(module)
+        return getattr(loaded, name)
 
     return public_name

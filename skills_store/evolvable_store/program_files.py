@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import invalidate_caches
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
@@ -21,9 +21,22 @@ from evolvable_store.errors import RESTART, ProgramReplaced
 VERSION_FILE = Path(__file__).with_name("__init__.py")
 """The file that says the version of the program."""
 
+COMPILED_PART = "evolvable_store.search._scoring"
+"""The only module of the program that an installation may lack."""
+
+INSTALL_SECONDS = 10.0
+"""How long files that are missing may mean that an installer is at work.
+
+It removes all files first and writes its list of them last. pip needs half a second on an idle
+machine with two cores.
+"""
+
+_PAUSE = 0.05
+
 
 class ProgramFiles:
-    """Refuses to load modules once the program's files are others.
+    """Refuses to load modules once the program's files are others, and waits while an installer is
+    at work.
 
     It stands first in `sys.meta_path`.
     """
@@ -36,30 +49,45 @@ class ProgramFiles:
         self._version_file = version_file
         self._record = _installers_record(version_file)
         self._marks, self._contents = self._read_marks(), self._read_contents()
+        # Until when files that are missing are waited for; None while all are there.
+        self._wait_end: float | None = None
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return None, so that the module is looked for as ever.
+        """Return where a part of the program is; None for other modules, which are looked for as
+        ever.
 
         Raises ProgramReplaced, as `check`.
         """
+        package = fullname.partition(".")[0]
         # Python's own modules are not replaced by an update of this program, and are loaded often.
-        if fullname.partition(".")[0] not in sys.stdlib_module_names:
-            # Modules of other packages count as well: an update may have replaced those that this
-            # program needs.
-            self.check()
-        return None
+        if package in sys.stdlib_module_names:
+            return None
+        # Modules of other packages count as well: an update may have replaced those that this
+        # program needs.
+        self.check()
+        # A whole package may be left out of an installation; a part of one may not.
+        if path is None or not package.startswith("evolvable_") or fullname == COMPILED_PART:
+            return None
+        return self._find_part(fullname, path)
 
     def check(self) -> None:
         """Raise ProgramReplaced when the program that is installed is another one than runs here.
 
-        One that was installed again with equal files is the same.
+        One that was installed again with equal files is the same. Waits up to INSTALL_SECONDS while
+        an installer is at work: an import that is refused halfway leaves a package of which a
+        second import fails.
         """
         marks = self._read_marks()
         # Two stat calls in the usual case; the contents are read only when a mark differs.
         if marks == self._marks:
             return
+        while () in marks and self._may_wait():
+            time.sleep(_PAUSE)
+            marks = self._read_marks()
+        if () not in marks:
+            self._wait_end = None
         if self._read_contents() != self._contents:
             raise ProgramReplaced(
                 f"Evolvable was updated in {self._version_file.parents[1]} while this process "
@@ -68,6 +96,29 @@ class ProgramFiles:
                 RESTART,
             )
         self._marks = marks
+
+    def _may_wait(self) -> bool:
+        """Tell whether files are not missing for too long; the first call begins the time."""
+        # Once for the process, not for each import: a program that was removed stays so.
+        if self._wait_end is None:
+            self._wait_end = time.monotonic() + INSTALL_SECONDS
+        return time.monotonic() < self._wait_end
+
+    def _find_part(self, fullname: str, path: Sequence[str]) -> ModuleSpec | None:
+        end = time.monotonic() + INSTALL_SECONDS
+        while True:
+            spec = PathFinder.find_spec(fullname, path)
+            # A folder whose __init__.py is removed already counts as a package without origin.
+            if spec is not None and spec.origin is not None:
+                break
+            if time.monotonic() > end:
+                return None
+            time.sleep(_PAUSE)
+            self.check()
+            invalidate_caches()
+        if type(spec.loader) is SourceFileLoader:
+            spec.loader = _PartLoader(spec.loader.name, spec.loader.path, self)
+        return spec
 
     def _files(self) -> tuple[Path, ...]:
         return (self._version_file, self._record) if self._record else (self._version_file,)
@@ -79,40 +130,23 @@ class ProgramFiles:
         return [_content(path) for path in self._files()]
 
 
-# An installer removes the modules first and writes its list of files last. Between both lie tenths
-# of a second.
-INSTALL_SECONDS = 2.0
-"""How long a module that is missing may mean that an update is at work."""
+class _PartLoader(SourceFileLoader):
+    """Loads a module again when a file that it reads was removed after it was found."""
 
-_PAUSE = 0.05
-
-
-class MissingModules:
-    """Waits for an update that is at work where a module of this program is missing.
-
-    It stands last in `sys.meta_path`, so it is asked about what no finder has.
-    """
-
-    def __init__(self, files: ProgramFiles) -> None:
+    def __init__(self, name: str, path: str, files: ProgramFiles) -> None:
+        super().__init__(name, path)
         self._files = files
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return where the module is once an installer has put it back, None where it does not.
-
-        Raises ProgramReplaced, as `ProgramFiles.check`, once an update has got so far.
-        """
-        # A whole package may be left out of an installation; a part of one may not.
-        if path is not None and fullname.startswith("evolvable_"):
-            end = time.monotonic() + INSTALL_SECONDS
-            while time.monotonic() < end:
-                self._files.check()
-                invalidate_caches()
-                if (spec := PathFinder.find_spec(fullname, path)) is not None:
-                    return spec
-                time.sleep(_PAUSE)
-        return None
+    def exec_module(self, module: ModuleType) -> None:
+        end = time.monotonic() + INSTALL_SECONDS
+        while True:
+            try:
+                return super().exec_module(module)
+            except FileNotFoundError:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(_PAUSE)
+            self._files.check()
 
 
 def _installers_record(version_file: Path) -> Path | None:
@@ -126,6 +160,9 @@ def _mark(path: Path) -> tuple[int, ...]:
     try:
         found = os.stat(path)
     except OSError:
+        return ()
+    # An installer that does not rename its list into place has it empty for a moment.
+    if not found.st_size:
         return ()
     # The inode too: an installer writes a new file, which can have the same size and time.
     return found.st_ino, found.st_size, found.st_mtime_ns
@@ -152,7 +189,6 @@ def guard_imports() -> None:
     if running is None:
         running = ProgramFiles()
         sys.meta_path.insert(0, running)
-        sys.meta_path.append(MissingModules(running))
         # A thread has nobody to catch its error; a traceback through mixed modules would only
         # mislead.
         threading.excepthook = partial(_report, threading.excepthook)

@@ -89,13 +89,37 @@ def test_a_tool_that_was_not_loaded_before_an_update_says_to_restart_the_window(
 
 
 def test_an_installation_of_the_same_files_again_stops_nobody(
-    server: Server, installation: Installation
+    server: Server, place: Place, installation: Installation
 ) -> None:
+    """Nor the threads that load their parts meanwhile."""
     assert "three" in server.call("load_skill", ref="pdf")
     installation.install("0.1.0", HASHES)
     answer = server.call("update_resource", **CHANGE)
-    assert "Restart" not in answer
-    assert "\n2\n" in server.call("load_skill", ref="pdf"), answer
+    log = (place.root / "log").read_text(encoding="utf-8")
+    assert "\n2\n" in server.call("load_skill", ref="pdf"), (answer, log)
+    assert "Evolvable was updated" not in log
+    assert "Traceback" not in log
+
+
+def run_program(
+    place: Place, installation: Installation, program: str
+) -> subprocess.CompletedProcess[str]:
+    """Run it with the names `folder`, `record`, `files` (the module) and `put_back`, which says
+    what is done where the program waits.
+    """
+    names = (
+        "import pathlib, shutil, sys\n"
+        "from evolvable_store import program_files as files\n"
+        f"folder = pathlib.Path({os.fspath(installation.folder)!r})\n"
+        "record = folder / 'evolvable-0.1.0.dist-info' / 'RECORD'\n"
+        "def put_back(what): files.time.sleep = lambda _: what()\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", names + program],
+        env=place.environment | {"PYTHONPATH": os.fspath(installation.folder)},
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_a_command_that_runs_while_its_program_is_removed_ends_with_a_sentence(
@@ -104,41 +128,32 @@ def test_a_command_that_runs_while_its_program_is_removed_ends_with_a_sentence(
     """Its parts are loaded one after the other: here the program goes once the first of
     them are.
     """
-    program = (
-        "import shutil, sys; from evolvable_server.cli import main\n"
-        "from evolvable_store.program_files import guard_imports\n"
-        f"guard_imports(); shutil.rmtree({os.fspath(installation.folder)!r})\n"
-        "sys.argv = ['evolvable', 'status']; main()"
+    done = run_program(
+        place,
+        installation,
+        "from evolvable_server.cli import main\n"
+        "files.guard_imports(); shutil.rmtree(folder); files.INSTALL_SECONDS = 0\n"
+        "sys.argv = ['evolvable', 'status']; main()",
     )
-    environment = place.environment | {"PYTHONPATH": os.fspath(installation.folder)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
-    )
-    assert (
-        done.returncode == 1
-        and "Restart this window" in done.stderr
-        and "Traceback" not in done.stderr
-    )
+    assert done.returncode == 1 and "Restart this window" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_module_that_an_update_has_removed_already_waits_for_its_end_and_says_the_sentence(
     place: Place, installation: Installation
 ) -> None:
     """The installer's list of files is replaced last: here while the import waits."""
-    record = installation.folder / "evolvable-0.1.0.dist-info" / "RECORD"
-    program = (
-        "import pathlib, shutil, sys; from evolvable_server.cli import main\n"
-        "from evolvable_store import program_files\n"
-        f"program_files.guard_imports(); record = pathlib.Path({os.fspath(record)!r})\n"
-        "for part in record.parents[1].glob('evolvable_*'): shutil.rmtree(part)\n"
-        "program_files.VERSION_FILE.parent.mkdir()\n"
-        "program_files.time.sleep = lambda _: record.write_text('another')\n"
-        "program_files.running._marks = program_files.running._read_marks()\n"
-        "sys.argv = ['evolvable', 'status']; main()"
-    )
-    environment = place.environment | {"PYTHONPATH": os.fspath(installation.folder)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    done = run_program(
+        place,
+        installation,
+        "from evolvable_server.cli import main\n"
+        "files.guard_imports()\n"
+        "for part in folder.glob('evolvable_*'): shutil.rmtree(part)\n"
+        "files.VERSION_FILE.parent.mkdir()\n"
+        "files.VERSION_FILE.write_text('another')\n"
+        "files.running._marks = files.running._read_marks()\n"
+        "put_back(lambda: record.write_text('another'))\n"
+        "sys.argv = ['evolvable', 'status']; main()",
     )
     assert done.returncode == 1 and "Restart this window" in done.stderr
     assert "Traceback" not in done.stderr
@@ -148,16 +163,97 @@ def test_a_module_that_the_same_installation_puts_back_is_loaded(
     place: Place, installation: Installation
 ) -> None:
     """It is gone when the import begins, and comes back while that waits."""
-    module = installation.folder / "evolvable_store" / "gc.py"
-    program = (
-        "import pathlib\nfrom evolvable_store import program_files\n"
-        f"module = pathlib.Path({os.fspath(module)!r}); away = module.with_suffix('.away')\n"
-        "program_files.guard_imports(); module.rename(away)\n"
-        "program_files.time.sleep = lambda _: away.rename(module)\n"
-        "import evolvable_store.gc; print(evolvable_store.gc.__file__)"
+    done = run_program(
+        place,
+        installation,
+        "module = folder / 'evolvable_store' / 'gc.py'; away = module.with_suffix('.away')\n"
+        "files.guard_imports(); module.rename(away); put_back(lambda: away.rename(module))\n"
+        "import evolvable_store.gc; print(evolvable_store.gc.__file__)",
     )
-    environment = place.environment | {"PYTHONPATH": os.fspath(installation.folder)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    assert done.stdout.strip() == os.fspath(installation.folder / "evolvable_store" / "gc.py"), (
+        done.stderr
     )
-    assert done.stdout.strip() == os.fspath(module), done.stderr
+
+
+def test_a_package_whose_init_is_removed_already_is_loaded_once_it_is_back(
+    place: Place, installation: Installation
+) -> None:
+    """Python would take the folder for a package without code."""
+    done = run_program(
+        place,
+        installation,
+        "module = folder / 'evolvable_store' / 'search' / '__init__.py'\n"
+        "away = module.with_suffix('.away')\n"
+        "files.guard_imports(); module.rename(away); put_back(lambda: away.rename(module))\n"
+        "import evolvable_store.search; print(evolvable_store.search.__file__)",
+    )
+    assert done.stdout.strip().endswith("__init__.py"), done.stderr
+
+
+def test_a_module_one_of_whose_files_is_gone_while_it_is_loaded_is_loaded_again(
+    place: Place, installation: Installation
+) -> None:
+    done = run_program(
+        place,
+        installation,
+        "data = folder / 'evolvable_tools' / 'scan' / 'text_analysis.toml'\n"
+        "away = data.with_suffix('.away')\n"
+        "files.guard_imports(); data.rename(away); put_back(lambda: away.rename(data))\n"
+        "import evolvable_tools.scan.text_analysis as module; print(module.__file__)",
+    )
+    assert done.stdout.strip().endswith("text_analysis.py"), done.stderr
+
+
+def test_the_import_of_another_package_waits_for_an_installation_that_has_begun(
+    place: Place, installation: Installation
+) -> None:
+    """An import that is refused halfway leaves a package that no later import can load: here the
+    list of files goes between the modules of PyYAML.
+    """
+    done = run_program(
+        place,
+        installation,
+        "away = record.with_suffix('.away')\n"
+        "class Installer:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'yaml.tokens' and not away.exists(): record.rename(away)\n"
+        "files.guard_imports(); sys.meta_path.insert(0, Installer())\n"
+        "put_back(lambda: shutil.copy2(away, record))\n"
+        "import yaml; print(yaml.safe_load('1'), away.exists())",
+    )
+    assert done.stdout.split() == ["1", "True"], done.stderr
+
+
+def test_a_program_without_its_compiled_part_waits_for_nothing(
+    place: Place, installation: Installation
+) -> None:
+    """It is the one module that an installation may lack."""
+    for compiled in installation.folder.rglob("_scoring.*"):
+        compiled.unlink()
+    done = run_program(
+        place,
+        installation,
+        "def fail(): raise SystemExit('it waits')\n"
+        "files.guard_imports(); put_back(fail)\n"
+        "from evolvable_store.search.bm25 import COMPILED; print(COMPILED)",
+    )
+    assert done.stdout.strip() == "False", done.stderr
+
+
+def test_a_program_that_was_removed_is_waited_for_once(
+    place: Place, installation: Installation
+) -> None:
+    done = run_program(
+        place,
+        installation,
+        "now, pauses = [0.0], []\n"
+        "def pass_time(): pauses.append(1); now[0] += 1\n"
+        "files.guard_imports(); files.time.monotonic = lambda: now[0]; put_back(pass_time)\n"
+        "from evolvable_store.errors import ProgramReplaced\n"
+        "record.unlink()\n"
+        "for _ in range(3):\n"
+        "    try: import evolvable_store.gc\n"
+        "    except ProgramReplaced: print(len(pauses))",
+    )
+    counts = done.stdout.split()
+    assert len(counts) == 3 and counts[0] == counts[2] != "0", done.stderr

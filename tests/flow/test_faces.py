@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,38 @@ print(json.dumps([before, loaded()]))"""
 def test_a_face_knows_no_other_names():
     with pytest.raises(AttributeError, match="'evolvable_store.storage' .*'no_such_name'"):
         _ = import_module("evolvable_store.storage").no_such_name
+
+
+def test_a_face_waits_for_a_module_that_another_thread_has_begun_to_run(tmp_path, monkeypatch):
+    (tmp_path / "begun_package").mkdir()
+    (tmp_path / "begun_package" / "__init__.py").touch()
+    (tmp_path / "begun_package" / "begun.py").write_text(
+        "import threading\n"
+        "def first(): return second()\n"
+        "threading.begun.set(); threading.go_on.wait(60)\n"
+        "def second(): return 2\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    begun, go_on, results = threading.Event(), threading.Event(), []
+    monkeypatch.setattr(threading, "begun", begun, raising=False)
+    monkeypatch.setattr(threading, "go_on", go_on, raising=False)
+    face = late_names("begun_package", {"begun": "first"})
+    importer = threading.Thread(target=import_module, args=("begun_package.begun",))
+    importer.start()
+    assert begun.wait(60)
+    user = threading.Thread(target=lambda: results.append(face("first")()))
+    user.start()
+    # A thread that gets half of the module ends within this time, unless the machine is busy.
+    user.join(0.2)
+    waits = user.is_alive()
+    go_on.set()
+    importer.join()
+    user.join()
+    for name in ("begun_package", "begun_package.begun"):
+        del sys.modules[name]
+
+    assert waits and results == [2]
 
 
 def test_who_asks_a_face_again_gets_the_value_that_the_module_has_now(monkeypatch):
