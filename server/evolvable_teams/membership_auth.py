@@ -44,7 +44,7 @@ LOCK_SECONDS = 20.0
 files alone.
 """
 
-_PAUSE = 0.1
+_PAUSE = 0.1  # seconds between two looks
 
 
 class MembershipAuth(httpx2.Auth):

@@ -35,7 +35,7 @@ SIGNED_IN_SECONDS = 3600.0
 It ends earlier when the provider says so.
 """
 
-MAX_SUBJECT = 255
+MAX_SUBJECT = 255  # characters; OpenID Connect allows no more in `sub`
 
 log = logging.getLogger(__name__)
 

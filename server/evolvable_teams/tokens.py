@@ -47,7 +47,7 @@ USE_SECONDS = 60
 """How exact the time of the last use is; a token in use costs one write in so many seconds."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_PATIENCE = 10.0
+_PATIENCE = 10.0  # seconds to wait for another writer
 
 
 class NoSuchToken(NotFound):

@@ -19,7 +19,7 @@ from evolvable_server.plugins import WaitingRun
 from evolvable_tools import Library
 from evolvable_tools.llm import printable_line
 
-_MAX_LINE = 600
+_MAX_LINE = 600  # characters
 _LIMITS = {
     "cost": "${:g}",
     "tokens": "{:,.0f} tokens",

@@ -69,6 +69,7 @@ MAX_HEADERS = 100
 """Headers of a request; and trailers of a body in chunks."""
 
 MAX_CONNECTIONS = 1000
+"""Connections at once, where the limit of open files allows it."""
 
 ROOM_SECONDS, ROOM_PAUSE = 1.0, 0.05
 """How long a new connection waits until another one is idle, and how often it looks."""

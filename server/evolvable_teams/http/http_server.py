@@ -103,7 +103,7 @@ END_SECONDS = 2.0
 still runs.
 """
 
-BACKLOG = 512
+BACKLOG = 512  # connections that wait to be accepted
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

@@ -24,8 +24,8 @@ TIP = "refs/evolvable/tip"
 gc.
 """
 
-_BATCH = 500
-_MANIFESTS = 20_000
+_BATCH = 500  # changes that are read at once
+_MANIFESTS = 20_000  # in memory: consecutive commits share most of them
 _EMPTY = Manifest({})
 
 Chosen = Callable[[Ref], bool]

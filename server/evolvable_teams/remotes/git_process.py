@@ -24,7 +24,7 @@ from evolvable_store.errors import InvalidArgument, RemoteFailed
 MAX_RECEIVED = 2 * 2**30
 """Bytes of one file that a fetch may write."""
 
-MAX_ADDRESS = 2_000
+MAX_ADDRESS = 2_000  # characters
 
 # Long enough for a large mirror; a bound all the same.
 PATIENCE = 600.0

@@ -24,11 +24,11 @@ _KINDS = {folder: kind for kind, folder in FOLDERS.items()}
 BESIDE = ".evolvable"
 """The folder of what no tool but this one reads."""
 
-MAX_REASON = 4_000
+MAX_REASON = 4_000  # characters
 MAX_VERSIONS = 1_000
 """Trailers with a version in one message."""
 
-_SUBJECT = 200
+_SUBJECT = 200  # characters of the first line of a commit
 _TRAILER = re.compile(r"Evolvable-([A-Za-z]+): (.{0,200})")
 # .invalid is reserved (RFC 2606), so no mail goes to anybody.
 _AUTHOR = "Evolvable ({}) <{}@evolvable.invalid>"

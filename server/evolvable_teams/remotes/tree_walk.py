@@ -25,10 +25,10 @@ MAX_FOLDERS_INSIDE = 1_000
 """Folders of one resource."""
 
 FOLDER, LINK, SUBMODULE = 0o040000, 0o120000, 0o160000
-_TYPE = 0o170000
-_ID_SIZE = 20
+_TYPE = 0o170000  # the part of a mode that says file, folder or link
+_ID_SIZE = 20  # bytes of a SHA-1
 _ENTRIES_OF_A_FOLDER = 100  # a larger folder counts as several: it takes as long to compare
-_MAX_PATH = 4_096
+_MAX_PATH = 4_096  # bytes
 _KEPT = 32 * 2**20  # bytes of the trees that stay in memory
 
 TreeEntry = tuple[int, bytes]

@@ -50,7 +50,7 @@ _MAX_QUERY_WORDS = 2_000  # words of a query; more are no question
 # The time of a search grows with the number of terms; a task of 80 different words says what it is
 # about.
 _MAX_QUERY_TERMS = 80
-_MAX_QUERY_PAIRS = 30
+_MAX_QUERY_PAIRS = 30  # neighbouring words, for the same reason
 # Left out altogether, they cost .005 of hit@1 among 10,000 skills (benchmarks/README.md).
 _FUNCTION_WORD_WEIGHT = 0.25
 # A count to the power of .85, not its logarithm: .012 more hit@1 among 10,000 skills

@@ -395,14 +395,15 @@ class IndexCache:
     """The newest state that was read. Safe to share between threads."""
 
     def __init__(self) -> None:
+        # Guards the state that `lock_state` yields.
         self._lock, self._pid = threading.Lock(), os.getpid()
         self._state = IndexState.nothing()
 
     @contextlib.contextmanager
     def lock_state(self, db: Connection) -> Iterator[IndexState]:
         """Yield the state that `db` sees; no other thread uses it meanwhile."""
-        # A lock that was held at the fork is never released in the child.
-        if self._pid != os.getpid():  # forked; another thread of the parent may have held it
+        # A lock that another thread of the parent held at the fork is never released in the child.
+        if self._pid != os.getpid():
             self._lock, self._pid = threading.Lock(), os.getpid()
         with self._lock:
             # Three numbers that only grow: their order tells which of two states is newer.

@@ -129,7 +129,9 @@ class _Waiting:
     """
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._state = descriptor, threading.Lock()
+        self._descriptor = descriptor
+        # Guards `_done` and `_given_up`: exactly one side closes the file.
+        self._state = threading.Lock()
         self._error: OSError | None = None
         self._given_up = False
         self._done = threading.Event()
@@ -144,7 +146,6 @@ class _Waiting:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         except OSError as error:
             self._error = error
-        # Guards "done" and "given up": exactly one side closes the file.
         with self._state:
             self._done.set()
             if self._given_up:

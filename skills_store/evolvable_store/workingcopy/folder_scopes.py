@@ -16,7 +16,7 @@ from evolvable_store.storage import Binding, ReplayStep, WatchedFolder, Writer
 from evolvable_store.store import Store
 from evolvable_store.transaction import rename, replay
 
-MAX_VERSIONS = 100_000
+MAX_VERSIONS = 100_000  # of a resource, copied into another scope
 
 
 @dataclass(slots=True)

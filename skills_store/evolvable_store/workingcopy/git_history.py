@@ -22,7 +22,7 @@ MAX_COMMITS = 2_000
 
 _MAX_DEPTH = 40  # folders below one another
 _DIRECTORY, _LINK = 0o040000, 0o120000
-_TYPE = 0o170000
+_TYPE = 0o170000  # the part of a mode that says file, folder or link
 # Twelve digits of seconds are enough; a year beyond 9999 raises in datetime and counts as damage.
 _COMMITTER = re.compile(rb"^committer [^\n]* (\d{1,12}) [+-]\d{4}$", re.MULTILINE)
 

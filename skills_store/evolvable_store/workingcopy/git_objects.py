@@ -23,7 +23,7 @@ MAX_DELTAS = 64
 
 # git repacks at 50 packs by default; more than this is damage or an attack.
 MAX_PACKS = 1_000
-MAX_ALTERNATES = 16
+MAX_ALTERNATES = 16  # further folders of objects
 
 _IDS = 8 + 1024
 """Where the ids begin in a pack index: behind its signature and the counts by first byte."""

@@ -60,10 +60,10 @@ DAMAGE = (
 """The errors that reading a damaged repository raises."""
 
 _SKEW = 2.0  # seconds that the clock of a network disk may be ahead
-_SMALL = 65_536
+_SMALL = 65_536  # bytes of a file such as HEAD; git writes at most a line
 _MAX_PACKED_REFS = 64 * 2**20
 _MAX_SYMBOLIC, _MAX_NESTED = 5, 100
-_DIRECTORY = 0o040000
+_DIRECTORY = 0o040000  # the mode that git gives a folder
 # Some three lines of the log.
 _MARK = 512  # bytes before a position in the log by which the position is known again
 _LOCKS = ("index.lock", "HEAD.lock")

@@ -466,6 +466,8 @@ class Container:
         return {name: value for name, value in environment.items() if name in _ENGINE}
 
 
+# Of Landlock: the number of its system call, the flag that asks for its version, and the versions
+# since which it confines TCP connections and signals.
 _CREATE_RULESET = 444
 _VERSION = 1
 _TCP, _SCOPES = 4, 6

@@ -66,7 +66,9 @@ class TokenReader:
     """The stored vectors of tokens, over a connection of its own. Safe to share between threads."""
 
     def __init__(self, vectors: Vectors) -> None:
-        self._vectors, self._lock, self._closed = vectors, threading.Lock(), False
+        self._vectors, self._closed = vectors, False
+        # Guards the connection: one thread reads at a time, and none after `close`.
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Close the connection when no thread reads any more."""
@@ -212,7 +214,7 @@ HANDOVER_SECONDS = 30.0
 """How long it waits for a process with another model to end."""
 
 _LOOK_SECONDS = 0.25  # between looks at whether there is still a reason to run
-_MOST_CLIENTS = 64
+_MOST_CLIENTS = 64  # connections; each has a thread
 # Bytes of the log, from which it starts again.
 _MOST_LOG = 256 * 1024
 # For the indexer's thread: a task that a search waits for comes before the texts of the library.

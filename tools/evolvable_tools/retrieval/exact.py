@@ -29,7 +29,7 @@ _READ = 12 * MOST_WORDS  # characters that hold so many words of any but the lon
 # In a short task a quoted name is a call. A long one may contain code, where names and single words
 # occur by chance.
 _SHORT_TASK = 12  # words
-_LONG_TASK = 60
+_LONG_TASK = 60  # words
 # Bounds the work for a word that a task repeats.
 _MOST_PLACES = 16  # of one phrase
 _OPEN = "«“"  # no quote goes on over a second opening mark: reading stays linear

@@ -437,7 +437,7 @@ Of the 76 real tasks whose best match has less and a confidence of .5, it is rig
 _FEW_WORDS = 2
 # Bounds of a reason, which agents pay for in tokens and people read as a line.
 _SHOWN_WORDS = 4
-_MOST_PASSAGE = 120
+_MOST_PASSAGE = 120  # characters
 # Splits after the closing mark, so that it stays with its sentence. A line break ends a heading or
 # an item of a list.
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")

@@ -56,7 +56,7 @@ _NAMED = 0.3
 # Likeness from which two of one family are reported, each of which has a word of its own in its
 # name.
 _SIBLINGS = 0.85
-_SHOWN = 4
+_SHOWN = 4  # shared words that a hint names
 _OF_ITSELF = frozenset({"name", "description", "triggers"})
 # Shorter quotes are symbols, longer ones sentences.
 _QUOTED = re.compile(r'"([^"\n]{3,80})"|“([^”“\n]{3,80})”|`([^`\n]{3,80})`')

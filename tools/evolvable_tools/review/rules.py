@@ -137,7 +137,7 @@ MIN_QUOTE = 8
 
 STATED = 0.6
 """Share of a fact's words that must be among the words that the user typed."""
-MAX_CLAIM = 400
+MAX_CLAIM = 400  # characters
 # Models answer with typographic quotation marks and no-break spaces where the text has plain ones.
 _STRAIGHT = str.maketrans("’‘“”\u00a0", "''\"\" ")
 OF_PERSON = re.compile(_TABLE["person"], re.IGNORECASE)

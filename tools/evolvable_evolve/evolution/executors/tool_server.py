@@ -16,7 +16,7 @@ from typing import Any
 
 # The limits of `tool_runs`, which this script cannot import.
 MAX_OUTPUT = 200_000
-MAX_ERROR = 600
+MAX_ERROR = 600  # characters
 _PROTOCOL = "2025-06-18"  # answered to a client that names no version
 # Nothing of the client's, such as its key.
 _ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")

@@ -273,7 +273,7 @@ def format_mean(interval: MeanInterval) -> str:
 
 
 _STEP, _ROW, _LEFT, _TOP = 96, 54, 40, 30
-_MAX_TOOLTIP = 60
+_MAX_TOOLTIP = 60  # characters
 
 
 def draw_lineage(facts: RunFacts) -> Node:

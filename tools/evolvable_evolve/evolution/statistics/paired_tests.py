@@ -144,6 +144,7 @@ def _drawn_sign_share(sizes: Sequence[float], seen: float, seed: int) -> float:
 
 RESAMPLES = 2000  # the usual number for a 95 % percentile interval
 LEVEL = 0.95
+"""Coverage of every interval."""
 
 _BOOTSTRAP_BITS = 3_000_000  # of the packed power: they bound the time of an exact interval
 # Many tasks get fewer resamples; 400 have ten beyond each end.

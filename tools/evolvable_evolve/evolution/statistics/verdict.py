@@ -102,6 +102,7 @@ def _mean_repeats(task: str, scores: Sequence[float]) -> float:
 
 
 MAX_COST_RISE = 0.25
+"""Share by which a candidate may cost more tokens a task."""
 
 
 @dataclass(frozen=True, slots=True)
