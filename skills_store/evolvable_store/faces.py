@@ -43,7 +43,8 @@ def late_names(package: str, modules: "Mapping[str, str]") -> "Callable[[str], A
         # The fast way first: import_module takes a lock and several times as long for a loaded
         # module. A module that another thread has begun to run lacks what stands further below in
         # it: the import waits for its end.
-        if loaded is None or getattr(loaded.__spec__, "_initializing", False):
+        spec = getattr(loaded, "__spec__", None)
+        if loaded is None or getattr(spec, "_initializing", False):
             loaded = import_module(module)
         return getattr(loaded, name)
 
